@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-search bench-builds bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-chains bench-layers bench-search bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,14 +111,8 @@ bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchma
 bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.service
 
-bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.cpu.best
-
 bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, side by side: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) --seconds $(or $(SECONDS),540)
-
-bench-builds: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.cpu.search $(foreach name,$(ROW),--row $(name)) $(if $(TRIALS),--trials $(TRIALS))
 
 bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look for faults; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.pages
@@ -147,15 +141,11 @@ bench-faults: $(VENV)/.dev ## plant 20 faults in 200 trials on this machine's GP
 bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring.md promises (4 min); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.trust.measuring
 
-bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times on this machine's GPU; writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.trust.noise
-
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))
 
-bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TRIALS=, TORCH=1, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
+bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 min a row, ROW=, TRIALS=, MISSING=1, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.chains.search --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(MISSING),--missing) $(if $(SECONDS),--seconds $(SECONDS))
-	@$(if $(TORCH),$(BIN)/python -m benchmarks.chains.torch_compile --gpu $(GPU) $(if $(ROW),--row $(ROW)))
 
 bench-layers: $(VENV)/.dev ## decoder layers against the library (1 min a row, ROW=, TRIALS=, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.attention.layers --gpu $(GPU) $(if $(ROW),--row $(ROW)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(SECONDS),--seconds $(SECONDS))

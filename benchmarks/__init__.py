@@ -1,1 +1,1 @@
-"""Programs that measure, a room an aim; what they find is in `results/`, the schedules found in `tuner/winners/`."""
+"""Measuring programs, one room per subject; results are in `results/`, the schedules found in `tuner/winners/`."""

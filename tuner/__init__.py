@@ -1,6 +1,6 @@
 """tuner: searches fused persistent schedules for pairs of GPU kernels, proves them, and measures them.
 
-`tuner.tune` tunes a pair; `tuner.connect` opens a service for several. The stub beside this file has their types.
+`tuner.tune` tunes a pair; `tuner.connect` opens a service for several. The stub next to this file has their types.
 """
 
 __version__ = "0.1.0"

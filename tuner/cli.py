@@ -33,7 +33,7 @@ from tuner.versions import VERSION_MESSAGE, install_command
 if TYPE_CHECKING:
     from tuner.store import Store
 
-#: Beside a running server `tuner gc` leaves what is younger: a file lies there before a row names it, seconds.
+#: While a server runs, `tuner gc` keeps files younger than this, seconds: a file exists before a row names it.
 _SPARED_S = 600.0
 
 
@@ -147,13 +147,13 @@ def _is_alone(store: Store) -> bool:
 
 @main.group()
 def key() -> None:
-    """The key that signs packs: in the data folder, for its owner alone."""
+    """The key that signs packs: in the data folder, readable only by its owner."""
 
 
 @key.command("show")
 @data_option
 def show_key(data: Path | None) -> None:
-    """Prints the public key, which clients pin; makes one where there is none."""
+    """Prints the public key, which clients pin; creates one if there is none."""
     from tuner.packs.signing import signing_key
 
     click.echo(signing_key(folder_of_service({"data": data})).public)

@@ -31,7 +31,7 @@ from tuner.terminal import CannotPrint, printing
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
 #: The simulated GPU answers in milliseconds; slowed down a little, there is something to watch.
 _SIMULATED_LATENCY_S = "0.2"
-#: The kernel as a pack, beside the artifact's files.
+#: The kernel as a pack, next to the artifact's files.
 _PACK = "model.tunerpack"
 #: A server drains its streams, then ends its children.
 _STOPPED_WITHIN_S = 20.0
@@ -87,7 +87,7 @@ def show(client: Client, body: dict[str, Any], output: Path, console: Console) -
 
 
 def unpack(artifact: Artifact, folder: Path) -> None:
-    """Leaves the artifact's files in `folder`, and none of the artifact that was there before."""
+    """Writes the artifact's files to `folder`, and removes those of the previous artifact."""
     before = folder / MANIFEST
     if before.is_file():
         for name in json.loads(before.read_text())["files"].keys() - artifact.files.keys():

@@ -39,7 +39,7 @@ from tuner.wire.requests.pairs import workload_of
 #: What was measured for a shape this far off says what another one gains: as far as 1.4 times the rows, or as one op
 #: with twice the weights.
 NEAR = 0.5
-#: As `tuner.search.guesses.priors` counts: this many candidates of neighbours are forecast.
+#: As in `tuner.search.guesses.priors`: this many candidates of neighbours are forecast.
 _TRIALS = 32
 #: Fewer than twice as many problems are not worth a second process.
 _FEW = 4
@@ -65,7 +65,7 @@ class Estimate:
     """What a kernel would gain."""
 
     basis: Basis
-    #: Of which problem, and how far that is away; or why there is no estimate.
+    #: The problem of the estimate, and its distance; or why there is no estimate.
     words: str
     #: Microseconds; None without an estimate.
     library_us: float | None = None
@@ -128,7 +128,7 @@ class Estimator:
             return Estimate(basis=Basis.NONE, words=str(error))
 
     def _forecast_us(self, workload: Workload, candidate: Candidate) -> float | None:
-        """None of what is refused."""
+        """None for a refused candidate."""
         try:
             return forecast_us(workload, self._gpu, candidate)
         except (IllegalSchedule, PlanError):

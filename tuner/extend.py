@@ -1,7 +1,7 @@
 """What packages import that bring kinds of ops, parts of epilogues, element types, activations or rasters: one place,
 whose names stay. How to write one: docs/extending.md.
 
-Nothing is loaded before it is asked for: a client, which has the standard library alone, reads the file `op` of a kind.
+Names are loaded only when they are used: a client, which has only the standard library, reads the file `op` of a kind.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from tuner.errors import WorkerError as WorkerError
     from tuner.search.launch_op import LaunchOpSearch as LaunchOpSearch
 
-#: By module, what is there: the names that it is imported by, and behind a colon what it is called there if not so.
+#: The contents of each module: the names for imports, each followed by a colon and its name in the module if that
+#: differs.
 PLACES = {
     "tuner.core.model.launch_ops": "LaunchTimeline TimedTask",
     "tuner.core.model.rates": "rates_of",
@@ -112,7 +113,7 @@ __all__ = list(_FOUND)
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported from here, where it lies."""
+    """An imported name, from its module."""
     if name not in _FOUND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it has {', '.join(_FOUND)}")
     module, there = _FOUND[name]

@@ -13,7 +13,7 @@ _OTHERS = 0o077
 
 
 def make_private_folder(path: Path) -> None:
-    """Makes a folder and what is missing above it, each for its owner alone; one that is there stays as it is.
+    """Creates a folder and its missing parents, each accessible only to its owner; an existing one is not changed.
 
     Raises:
         OSError: it cannot be made, or is no folder.
@@ -24,8 +24,8 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Makes an empty file for its owner alone; one that is there stays as it is. It is not even opened: to close a
-    descriptor of a database takes all locks of it from this process, and then another one may delete its log.
+    """Creates an empty file that only its owner can access; an existing one is not changed. It is not even opened: to
+    close a descriptor of a database takes all locks of it from this process, and then another one may delete its log.
 
     Source: https://www.sqlite.org/howtocorrupt.html, 2.2.
 
@@ -49,7 +49,7 @@ def close_to_others(path: Path) -> bool:
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Whatever this process and its children make within the block is for their owner alone."""
+    """Within the block, files that this process and its children create are accessible only to their owner."""
     before = os.umask(_OTHERS)
     try:
         yield

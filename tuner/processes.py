@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-#: What a process is told of the main module. A process that is not told of it imports none.
+#: Keys that describe the main module to a new process. A process without them does not import it.
 _OF_MAIN = ("init_main_from_name", "init_main_from_path")
 
 _here = threading.local()
@@ -24,7 +24,7 @@ _prepared = spawn.get_preparation_data
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """What a starting process is told; one of ours is told nothing of the main module."""
+    """The preparation data of a starting process; one of ours gets nothing about the main module."""
     data: dict[str, Any] = _prepared(name)
     if getattr(_here, "starts_ours", False):
         for key in _OF_MAIN:

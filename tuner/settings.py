@@ -23,7 +23,7 @@ DEFAULT_LOCK_PATIENCE_S = 5.0
 DEFAULT_REQUESTS_PER_S = 300.0
 #: This many connections are kept at a time; each event stream holds one.
 DEFAULT_MAX_CONNECTIONS = 1000
-#: What stands between two slashes of a path, without anything that an address would write otherwise.
+#: The text between two slashes of a path, without characters that an address would escape.
 _STEP = re.compile(r"[A-Za-z0-9._~-]+")
 #: With what the service's own paths begin. Below a root path that begins so, a request would mean two things.
 OWN_PATHS = frozenset(
@@ -325,7 +325,7 @@ class Settings(BaseSettings):
 
     @property
     def fits_folder(self) -> Path:
-        """Where `tuner fit` leaves what it makes."""
+        """The folder of fits by `tuner fit`."""
         return self.data / "fits" if self.fits is None else self.fits
 
     @property
@@ -340,12 +340,12 @@ class Settings(BaseSettings):
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Names that requests may give the server, beside `localhost` and addresses in digits."""
+        """Names of the server in requests, in addition to `localhost` and numeric addresses."""
         return (*_words(self.allowed_hosts), *_words(self.host))
 
     @property
     def allowed_webhooks(self) -> tuple[frozenset[str], tuple[IPv4Network | IPv6Network, ...]]:
-        """Hosts that webhooks may be sent to, and private networks that these may lie in."""
+        """Hosts that webhooks may be sent to, and private networks that may contain them."""
         hosts = frozenset(host.lower() for host in _words(self.webhook_hosts))
         return hosts, tuple(ip_network(network) for network in _words(self.webhook_networks))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-#: What stands for a character that a stream has no code for.
+#: The replacement of a character that a stream cannot encode.
 _SPELLED = {
     "µ": "u",
     "×": "x",

@@ -1,1 +1,1 @@
-"""Decode attention beside the libraries' kernels."""
+"""Decode attention compared with the libraries' kernels."""

@@ -1,7 +1,7 @@
-"""Parts of a layer on a card, one after another in one graph: products, then what begins with an attention.
+"""Parts of a layer on a card, one after another in one graph: products, then the part that begins with an attention.
 
-Each part is a problem of its own, as its job had it, so what an attention reads is not what the products in front of it
-have just written. It is of the same sizes, and the launches are in the same order.
+Each part is a separate problem, as in its job, so an attention does not read what the products before it have just
+written. The sizes and the order of launches are the same.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tuner.workers.protocol.stopwatch import Stopwatch
 from tuner.workers.timing.clocks import drop_reasons
 from tuner.workers.timing.rounds import MIN_KEPT
 
-#: Enqueues what runs in front of the attention whose queries are at an address, on a stream.
+#: Enqueues the part before the attention whose queries are at an address, on a stream.
 InFront = Callable[[int, int], None]
 
 
 class Behind:
-    """Our launches behind what runs in front of them; a `Runner`."""
+    """Our launches after the part before them; a `Runner`."""
 
     def __init__(self, in_front: InFront, inner: Runner, queries: str) -> None:
         """`queries` is the name of the tensor that the attention reads."""
@@ -63,7 +63,7 @@ class Behind:
 
 
 class LibraryBehind(TorchChainLibrary):
-    """The library's attention and products behind what runs in front of them."""
+    """The library's attention and products after the part before them."""
 
     def __init__(
         self, vendor: Vendor, data: ProblemData, own: Sequence[OpLibrary], tools: Any, in_front: InFront
@@ -84,14 +84,14 @@ class LibraryBehind(TorchChainLibrary):
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way of ours to run a layer: what is launched of each part, the attention's the last one."""
+    """One of our ways to run a layer: the launches of each part, the attention's last."""
 
     name: str
     works: tuple[Work, ...]
 
 
 class LayerOnCard:
-    """A layer's parts on the card: products in front, and what begins with an attention."""
+    """A layer's parts on the card: products, then the part that begins with an attention."""
 
     def __init__(self, problems: Sequence[Problem], tools_cubin: bytes) -> None:
         """`problems` of the parts, cold and in burst; the last one has the attention."""
@@ -114,10 +114,10 @@ class LayerOnCard:
         self.picked = pick_algorithms(self.library, self.timer)
 
     def checked(self, way: Way, kernels: Kernels) -> tuple[Runner, float]:
-        """A way of ours, and its relative error.
+        """One of our ways, and its relative error.
 
         Raises:
-            WrongNumbers, Aborted, LaunchRefused: it is not to be timed.
+            WrongNumbers, Aborted, LaunchRefused: it must not be timed.
         """
         *before, work = way.works
         runners, worst = list[Runner](), 0.0
@@ -136,13 +136,13 @@ class LayerOnCard:
         """The relative error of the library's layer.
 
         Raises:
-            WrongNumbers: it computes something else.
+            WrongNumbers: its results are wrong.
         """
         work = Work(plan_kind=PlanKind.LIBRARY)
         return check_numbers(self.data, Comparer(self._tools), partial(self._run_once, self.library), work)
 
     def times_us(self, runners: Sequence[Runner], num_rounds: int) -> tuple[list[list[float]], int]:
-        """[runner][round] of the rounds that count, all in turns, and how many do not count."""
+        """[runner][round] microseconds of the valid rounds, all in turn, and the number of invalid ones."""
         graphs = [self.timer.capture(runner) for runner in runners]
         tracks = self.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= num_rounds)
         reasons = drop_reasons(tracks, self.data.problem.objective.regime)
@@ -153,14 +153,14 @@ class LayerOnCard:
 
     def _run_once(self, runner: Runner, ops: RunOperands) -> str | None:
         runner.poison()
-        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        cupy.cuda.Device().synchronize()  # the NaNs are written on another stream
         with self._stream:
             runner.enqueue(ops, self._stream.ptr)
         self._stream.synchronize()
         return runner.abort_record()
 
     def _in_front(self, runners: Sequence[Runner], q: int, stream: int) -> None:
-        """What runs in front of the attention whose queries are at `q`; of a check nothing does."""
+        """Enqueues the part before the attention whose queries are at `q`; checks have none."""
         if (slot := self._slots.get(q)) is None:
             return
         for prepared, runner in zip(self._before, runners, strict=True):

@@ -1,8 +1,8 @@
-"""The decoder layers that are measured, as data: their parts in the order in which a step runs them.
+"""The measured decoder layers, as data: their parts in the order in which a step runs them.
 
 A whole layer begins with its attention, and ends with the next layer's qkv, which rotates queries and keys and writes
-to that layer's cache. Where ranks share a layer, an all-reduce stands after o_proj and after down, so a rank has two
-runs: norm, qkv, attention, o_proj; and norm, gate_up, down.
+to that layer's cache. If ranks share a layer, an all-reduce follows o_proj and down, so a rank has two runs: norm, qkv,
+attention, o_proj; and norm, gate_up, down.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.errors import InvalidInput
 
 BATCHES, CONTEXTS = (1, 16), (512, 2048)
-#: Bytes a second that the floor counts with where the card's own are not known.
+#: Bytes per second assumed for the floor if the card's own are unknown.
 BANDWIDTH = 4.4e12
 #: Runs whose time depends on the context.
 _ATTENDING = (LayerRun.ATTENTION, LayerRun.LAYER, LayerRun.QKV_ATTENTION, LayerRun.FROM_QKV)
-#: A job's search takes no longer, seconds.
+#: Maximum seconds of a job's search.
 _SECONDS_PER_JOB = 300.0
-#: Geometric mean of the library's time over the verdict's, at least.
+#: Minimum geometric mean of the library's time divided by the verdict's.
 MEAN_BAR = 1.20
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """A layer, or the run of one, at a number of sequences whose contexts are all as long."""
+    """A layer, or a run of one, at a number of sequences with equally long contexts."""
 
     model: str
     tp: int
     #: Searched one by one; each is a job.
     runs: tuple[LayerRun, ...]
     batch: int
-    #: Tokens; 0 where there is no attention.
+    #: Tokens; 0 if there is no attention.
     context: int
     #: Tokens of a page of its cache; None for a contiguous one.
     page_tokens: int | None = None
@@ -58,8 +58,8 @@ class LayerRow:
 
     @property
     def named_parts(self) -> dict[str, Workload]:
-        """By the names of their winners, in the order of a step. Only an attention's time depends on the context: a job
-        of any other run serves all of them."""
+        """The parts by the names of their winners, in the order of a step. Only an attention's time depends on the
+        context: one job serves all contexts of any other run."""
         found = {}
         for run in self.runs:
             has_attention = run in _ATTENDING
@@ -109,7 +109,8 @@ def _rows() -> tuple[LayerRow, ...]:
 
 
 ROWS = _rows()
-#: Not in the mean, and measured where they are named: norm, qkv, attention and o_proj as one job; on pages, too.
+#: Rows outside of the mean, measured only if they are named: norm, qkv, attention and o_proj as one job; also with
+#: pages.
 ONE_JOB_ROWS = tuple(
     LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context, page_tokens=page_tokens)
     for page_tokens in (None, 16)
@@ -126,8 +127,8 @@ PAIR_ROWS = tuple(
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """Those of these names, or of names that begin so; those on pages by their whole names. Where nothing is named all
-    that are in the mean.
+    """The rows with these names or prefixes; rows with pages by their whole names. All rows of the mean if none is
+    named.
 
     Raises:
         InvalidInput: there is none.

@@ -1,15 +1,16 @@
-"""Decoder layers by jobs of the service, then whole beside the library: rows of benchmarks/results/<gpu>/layers.json.
+"""Decoder layers by jobs of the service, then as a whole compared with the library: rows of
+benchmarks/results/<gpu>/layers.json.
 
 python -m benchmarks.attention.layers [--row llama3-8b ...] [--gpu auto] [--trials 60] [--seconds 400] [--out FILE]
 
 A part of a row is a job, with the service's searcher, finals and verdict. The library is PyTorch's best attention, the
 best of cuBLASLt's algorithms, one kernel for a residual and a norm, one for an activation, and one that rotates queries
-and keys and writes to the cache. A row of one part has its job's figures. Of a row of several, the finalists of each
-kind run them all in one graph, and so does the library; all are checked, then take turns, cold. A kind that was not
-tried is null. Each job's best schedules join the winners, where the next search begins.
+and keys and writes to the cache. A row of one part has its job's figures. For a row of several parts, the finalists of
+each kind run them all in one graph, and so does the library; all are checked, then timed in turn, cold. A kind that was
+not tried is null. Each job's best schedules are added to the winners, from which the next search starts.
 
-About a minute a row on an H100. Rows of this commit and kernel that are there already stay. With `--merge` nothing is
-measured: the rows of several files become those of one, each with its run; of a row in several the last one stays.
+About a minute a row on an H100. Existing rows of this commit and kernel stay. With `--merge` nothing is measured: the
+rows of several files are merged into one, each with its run; of duplicates the last one stays.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, LayerRow, choose_rows, spe
 
 Row = dict[str, Any]
 
-#: Of rows of several parts.
+#: For rows of several parts.
 NUM_ROUNDS = 60
-#: What such a row takes on a card behind its jobs, with what is built for it.
+#: Seconds that such a row takes on a card after its jobs, with its builds.
 ROW_S = 12.0
-#: What a row of a merged file tells of its run.
+#: Fields of a merged row that describe its run.
 _OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit", "command")
-#: What an H200 reads of what its memory could, by the floor that all results of one have.
+#: Share of an H200's memory rate that it can read, for the floor of its results.
 _READABLE = 4.4 / 4.8
 
 
@@ -103,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names = {part.digest: name for row in rows for name, part in row.named_parts.items()}
 
         def put(part: Workload, one: Ended) -> None:
-            """Rows of that part alone, at once, and its winners."""
+            """Writes rows of only that part, and its winners."""
             if not is_simulated:
                 kept.put(f"layers/{names[part.digest]}", part, one)
             for row in wanted:
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             try:
                 found = layer_row(row, gpu, parts, None if is_simulated else builder)
-            except Exception as error:  # the rows behind it may come through
+            except Exception as error:  # the later rows may succeed
                 traceback.print_exc()
                 failures.append(f"{row.name}: {message_of(error)}")
                 continue
@@ -133,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class Results:
-    """The rows by name, those of this commit and kernel that lie there included."""
+    """The rows by name, including existing ones of this commit and kernel."""
 
     def __init__(self, path: Path, machine: dict[str, Any]) -> None:
         self.path, self._machine = path, machine
@@ -147,7 +148,7 @@ class Results:
 
 
 def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One report, its rows in the order of the benchmark's.
+    """One report, with its rows in the benchmark's order.
 
     Raises:
         InvalidInput: a row that the benchmark does not have.
@@ -166,14 +167,14 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def in_order(rows: Mapping[str, Row]) -> tuple[list[Row], dict[str, Any]]:
-    """Those that are there, the ones that are in no mean last, and what all of the others come to."""
+    """The existing rows, those outside of the mean last, and the summary of the others."""
     of_mean = [rows[one.name] for one in ROWS if one.name in rows]
     others = [rows[one.name] for one in ONE_JOB_ROWS if one.name in rows]
     return [*of_mean, *others], {"complete": len(of_mean) == len(ROWS), **summary_of(of_mean)}
 
 
 def summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The geometric mean over all rows, beside what must be reached."""
+    """The geometric mean over all rows, and the target."""
     product = 1.0
     for row in rows:
         product *= row["verdict_speedup"]
@@ -188,7 +189,7 @@ def search(
     watch: Watch,
     put: Callable[[Workload, Ended], None],
 ) -> tuple[dict[str, Ended], list[str]]:
-    """Has each part searched, each once, and gives it to `put`; by the digest of its workload. What failed is told."""
+    """Searches each part once, and passes it to `put`; by the digest of its workload. What failed is told."""
     parts = list({part.digest: part for row in rows for part in row.parts}.values())
     turns = InTurn(jobs, [spec_of(part, jobs.target_id, trials) for part in parts])
     ended, failures = dict[str, Ended](), list[str]()
@@ -208,7 +209,7 @@ def search(
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Times of the whole layer, [kind][round], and what else is told of them."""
+    """Times of the whole layer, [kind][round], and other facts about them."""
 
     times_us: dict[PlanKind, Sequence[float]]
     process_of_round: Sequence[int]
@@ -217,7 +218,7 @@ class Rounds:
 
 
 def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder | None) -> Row:
-    """The figures of a row; without a `builder`, which is on a simulated card, those of several parts are sums.
+    """The figures of a row; without a `builder`, on a simulated card, those of several parts are sums.
 
     Raises:
         TunerError: there are no times of the library, or none of ours.
@@ -248,7 +249,7 @@ def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder 
 
 
 def of_job(one: Ended) -> dict[str, Any]:
-    """Verdict, winner, its speed-up and that's interval, as the job said them."""
+    """Verdict, winner, its speed-up and its interval, from the job."""
     winner = best_of_kinds(one)[one.best.winner]
     ci95 = winner.speedup_ci95 or (1.0, 1.0)
     return judgement(one.best.verdict, one.best.winner, winner.speedup or 1.0, ci95)
@@ -263,7 +264,7 @@ def of_rounds(rounds: Rounds) -> dict[str, Any]:
 
 
 def judgement(verdict: Verdict, winner: PlanKind, speedup: float, ci95: tuple[float, float]) -> dict[str, Any]:
-    """As a row has it."""
+    """These in the form of a row."""
     return {
         "verdict": verdict,
         "winner": winner,
@@ -273,7 +274,7 @@ def judgement(verdict: Verdict, winner: PlanKind, speedup: float, ci95: tuple[fl
 
 
 def of_jobs(parts: Sequence[Ended]) -> Rounds:
-    """What the jobs' finals said: sums, where there are several."""
+    """Figures from the jobs' finals: sums if there are several."""
     *before, last = map(best_of_kinds, parts)
     times: dict[PlanKind, Sequence[float]] = {}
     for kind, final in last.items():
@@ -286,7 +287,7 @@ def of_jobs(parts: Sequence[Ended]) -> Rounds:
 
 
 def in_front_of(kind: PlanKind, finals: Mapping[PlanKind, Any]) -> Any:
-    """What runs in front of an attention of that kind: the library's, or the fastest that is launched so; or None."""
+    """The part before an attention of that kind: the library's, or the fastest with the same launches; or None."""
     alike = [
         one for own, one in finals.items() if (own.is_ours, own.is_programmatic) == (kind.is_ours, kind.is_programmatic)
     ]
@@ -294,7 +295,7 @@ def in_front_of(kind: PlanKind, finals: Mapping[PlanKind, Any]) -> Any:
 
 
 def ways_of(parts: Sequence[Ended]) -> list[tuple[Candidate, ...]]:
-    """What is launched for each part; for the last one, its finalists."""
+    """The launches of each part; for the last part, those of its finalists."""
     *before, last = parts
     found = []
     for final in last.best.finals:
@@ -306,7 +307,7 @@ def ways_of(parts: Sequence[Ended]) -> list[tuple[Candidate, ...]]:
 
 
 def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -> Rounds:
-    """Checked, and timed in turns, on this process's card.
+    """Checked, and timed in turn, on this process's card.
 
     Raises:
         WrongNumbers: the library's layer is wrong.
@@ -355,14 +356,14 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
 
 
 def problem_of(workload: Workload) -> Problem:
-    """As its job has it."""
+    """The problem of its job."""
     return Problem(workload=workload, objective=spec_of(workload, "", 1).objective, seed=1)
 
 
 def prepared_of(
     workloads: Sequence[Workload], gpu: Gpu, ways: Sequence[tuple[Candidate, ...]], builder: Builder
 ) -> list[Any]:
-    """Each way proven and built; one that is refused is left out and told."""
+    """Each way proven and built; one that is refused is left out and reported."""
     from .layer_on_card import Way
 
     def made(way: tuple[Candidate, ...]) -> Any:

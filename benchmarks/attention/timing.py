@@ -1,4 +1,4 @@
-"""Graphs of many launches, timed in turns."""
+"""Graphs of many launches, timed in turn."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from benchmarks.common.report import driver_version
 from tuner.core.trial.stats import median
 from tuner.errors import WorkerError
 
-#: Of an array that is read once, to see how fast a card reads; and how often.
+#: Bytes of an array that is read to measure a card's read rate, and the number of reads.
 _READ_BYTES, _READS = 1 << 31, 12
-#: In front of a sample, cycles of an SM: about 200 us, four times what a replay takes the host.
+#: Delay before a sample, SM cycles: about 200 us, four times the host's time for a replay.
 _DELAY_CYCLES = 360_000
-#: Takes of a sample whose replay came after the delay.
+#: Maximum attempts at a sample whose replay came after the delay.
 _MAX_TAKES = 9
 
 
 def machine() -> dict[str, Any]:
-    """What a report tells of the card, of programs that run PyTorch alone."""
+    """The card's facts in a report, for programs that only use PyTorch."""
     named = {"gpu": torch.cuda.get_device_name(), "driver": driver_version()}
     return named | {"cuda": str(torch.version.cuda), "torch": torch.__version__}
 
 
 def read_bytes_per_s() -> float:
-    """Of this card's memory, the fastest of a few sums over an array that no cache holds."""
+    """The memory's read rate: the fastest of a few sums over an array larger than any cache."""
     array = torch.rand(_READ_BYTES // 4, device="cuda")
     graphs = {"sum": captured([array.sum]), "most": captured([array.amax])}
     us = samples_us(graphs, 1, _READS)
@@ -52,7 +52,7 @@ def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
 
 
 def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: int) -> dict[str, list[float]]:
-    """Microseconds a launch of each round, all graphs in turns; a round of two begins with another graph.
+    """Microseconds per launch for each round, all graphs in turn; each round begins with another graph.
 
     Raises:
         RuntimeError: the host was late with every replay of a sample.
@@ -68,7 +68,7 @@ def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, round
 
 
 def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -> int:
-    """Which of a library's algorithms is, by equally many launches of each.
+    """The fastest algorithm of a library, with the same number of launches of each.
 
     Raises:
         WorkerError: the library refuses all of them.
@@ -78,7 +78,7 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
         try:
             launches[0]()
         except WorkerError:
-            continue  # offered, and refused when it is launched
+            continue  # offered, but refused at the launch
         graphs[str(number)] = captured(launches)
     if not graphs:
         raise WorkerError("the library refuses each algorithm that it offers")
@@ -87,8 +87,8 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
 
 
 def sample_us(graph: torch.cuda.CUDAGraph) -> float:
-    """A sample of one replay. A delay keeps the host's time to launch it out; a sample that began before is taken
-    again behind a longer one, since a graph of many kernels takes the host longer."""
+    """A sample of one replay. A delay hides the host's launch time; a sample that began before its end is repeated
+    with a longer delay, since a graph of many kernels takes the host longer."""
     for take in range(_MAX_TAKES):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(_DELAY_CYCLES << min(take, 4))

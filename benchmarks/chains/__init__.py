@@ -1,1 +1,1 @@
-"""Chains of a decoder layer between two attentions, against the library."""
+"""Chains of a decoder layer between two attentions, compared with the library."""

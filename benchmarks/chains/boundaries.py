@@ -1,4 +1,4 @@
-"""What a trace says of the boundaries between a chain's ops, in microseconds."""
+"""A trace's figures for the boundaries between a chain's ops, in microseconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.core.trial.stats import median
 
 
 def boundaries_of(trace: Trace) -> list[dict[str, Any]]:
-    """For each op its span, and of an op behind another how its CTAs came over the boundary.
+    """For each op its span, and for an op after another how its CTAs crossed the boundary.
 
     `idle_us`: from the last product of a CTA's task before to the first operands of its first task of the op.
     `spread_us`: from the median to the last end of the tasks before. `signal_us`: from that last end to the median CTA
-    that is ready, and below 0 where it begins on what is there, slice by slice or in band. `load_us`: from there to its
-    operands, and what it polls in band until they come.
+    that is ready; below 0 if it starts with what is available, slice by slice or in band. `load_us`: from there until
+    its operands have arrived; in band this includes the polling.
     """
     first: dict[int, dict[int, TaskSpan]] = defaultdict(dict)
     before: dict[tuple[int, int], TaskSpan] = {}

@@ -3,9 +3,9 @@
 python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/chains.json
     [--winners FILE ... --shipped tuner/winners/h100.json]
 
-A row is that of the job that was measured last, whatever it found and in whatever order the files are named. Its `jobs`
-are all jobs of it, so that a reader sees how far they lie apart. Of winners, those of the last file are kept. What
-torch.compile took, which was measured beside the library, stays with the row where a later job did not ask for it.
+A row is that of the job that was measured last, whatever it found and whatever the order of the files. Its `jobs` are
+all its jobs, so that their differences can be seen. Of winners, those of the last file are kept. A time of
+torch.compile, measured with the library, stays in the row if a later job did not request it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from benchmarks.common.report import without_folders, write_merged
 from benchmarks.common.winners import merge_winners
 from tuner.core.schedule.plan_kinds import PlanKind
 
-#: What a row tells of its run.
+#: Fields of a row that describe its run.
 _OF_RUN = ("commit", "date", "kernel_version")
-#: What `torch_compile` adds to a row.
+#: Fields of a row with torch.compile's time.
 _OF_TORCH = ("torch_compile_us", "torch_over_library", "torch_is_library", "torch_commit")
 
 Json = dict[str, Any]
 
 
 def merged(reports: Sequence[Json]) -> Json:
-    """One report, its rows in the order of the benchmark's.
+    """One report, with its rows in the benchmark's order.
 
     Raises:
-        ValueError: they are of several cards.
+        ValueError: they are from several cards.
     """
     if len({report["meta"]["gpu"] for report in reports}) > 1:
         raise ValueError("a file has rows of one model of card")
@@ -52,8 +52,8 @@ def merged(reports: Sequence[Json]) -> Json:
 
 
 def last_of(rows: Sequence[Json]) -> Json:
-    """The row whose job was measured last, with all jobs; of one job's rows the last of `rows`, which may have got what
-    torch.compile took. That is null where it was not tried."""
+    """The row whose job was measured last, with all jobs; among rows of one job the last of `rows`, which may have
+    torch.compile's time. It is null if it was not tried."""
     in_time = sorted(rows, key=lambda row: datetime.fromisoformat(row["date"]))
     row = in_time[-1]
     for before in reversed(in_time):
@@ -64,8 +64,8 @@ def last_of(rows: Sequence[Json]) -> Json:
 
 
 def _job_of(row: Json) -> Json:
-    """What a reader compares jobs by: the time of our fastest, the verdict over the vendor's library, since not all
-    jobs have torch.compile beside it, and what that took of the vendor's library; null where it was not tried then."""
+    """The figures for comparing jobs: the time of our fastest; the verdict over the vendor's library, since not all
+    jobs have torch.compile; and torch.compile's time over the vendor's, null if it was not tried."""
     ours = [time_us for kind, time_us in row["kind_us"].items() if kind != PlanKind.LIBRARY]
     of_torch = row.get("torch_over_library")
     figures = {
@@ -77,8 +77,8 @@ def _job_of(row: Json) -> Json:
 
 
 def with_torch(row: Json, before: Json) -> Json:
-    """A row that a search measured again, with what torch.compile took beside the job before it, whose date it says.
-    Where that was ahead of the library, the verdict is against it."""
+    """A row that was measured again, with torch.compile's time from the job before it, with its date. If that was
+    faster than the library, the verdict is relative to it."""
     if row.get("torch_compile_us") is not None or before.get("torch_compile_us") is None:
         return row
     over_torch = round(row["verdict_speedup"] * min(1.0, before["torch_over_library"]), 4)

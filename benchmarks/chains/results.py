@@ -1,4 +1,4 @@
-"""The results file of chains: a row per chain and m; rows of this commit and kernel stay."""
+"""The results file of chains: one row per chain and m; existing rows of this commit and kernel stay."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from benchmarks.common.report import rows_of_this_build, write_report
 
 
 class Results:
-    """Rows by name, those that lie there already included."""
+    """Rows by name, including existing ones."""
 
-    def __init__(self, path: Path, machine: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> None:
-        """`others` are rows of other runs, of which those that are in `path` come later."""
+    def __init__(self, path: Path, machine: dict[str, Any]) -> None:
         self.path, self._machine = path, machine
-        rows = (*others, *rows_of_this_build(path, machine))
-        self._rows = {f"{row['chain']}/m{row['m']}": row for row in rows}
+        self._rows = {f"{row['chain']}/m{row['m']}": row for row in rows_of_this_build(path, machine)}
 
     def get(self, row: ChainRow) -> dict[str, Any] | None:
-        """What was measured of it, if anything."""
+        """The existing row, if there is one."""
         return self._rows.get(row.name)
 
     def put(self, row: ChainRow, figures: dict[str, Any]) -> None:
@@ -33,7 +31,7 @@ class Results:
 
 
 def summary_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What was reached of each chain, beside what must be."""
+    """The result of each chain, and its target."""
     found: dict[str, Any] = {}
     for chain, bars in BARS.items():
         own = {row["m"]: row for row in rows if row["chain"] == chain}
@@ -61,8 +59,8 @@ def _mean(speedups: Sequence[float]) -> float | None:
 
 
 def _over_fastest(row: dict[str, Any]) -> float:
-    """The verdict over the fastest that torch.compile was beside any job of the row, where that is ahead of the
-    vendor's library: how fast it is at one row differs from one compilation to the next."""
+    """The verdict over torch.compile's fastest time in any job of the row, if that is faster than the vendor's
+    library: at one row it differs from one compilation to the next."""
     if not row.get("jobs"):
         return float(row["verdict_speedup"])
     of_torch = [job["torch_over_library"] or 1.0 for job in row["jobs"]]

@@ -1,4 +1,4 @@
-"""The chains that are measured, as data: which models, at how many rows, and what must be reached."""
+"""The measured chains, as data: models, numbers of rows, and targets."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ DECODE_MS, OTHER_MS = (1, 16, 64), (128, 512)
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Widths of one decoder layer, of one card."""
+    """Widths of a decoder layer on one card."""
 
     #: Columns that o_proj reads.
     heads: int
     #: Width of the residual stream.
     width: int
-    #: Of the gate, and of the up projection.
+    #: Width of the gate, and of the up projection.
     hidden: int
-    #: Columns of the next layer's q, k and v together, and those of k, which v has, too.
+    #: Columns of the next layer's q, k and v together; those of k, which are also v's.
     qkv: int
     k: int
     #: Added to the mean of squares.
@@ -36,7 +36,8 @@ class Layer:
     bias: bool = False
 
 
-#: A shard of a model has an all-reduce after o_proj and after down: its four ops in one chain are as if it had none.
+#: A shard of a model has an all-reduce after o_proj and after down; a chain of its four ops is measured as if it had
+#: none.
 LAYERS = {
     "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144, k=1024),
     "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280, k=128),
@@ -44,20 +45,21 @@ LAYERS = {
 }
 #: Between two all-reduces: norm, gate and up projection, down.
 RUNS = {"llama3-70b-tp8-run": LAYERS["llama3-70b-tp8-synthetic"]}
-#: Products of one normed input, which a model keeps apart.
+#: Products of one normalized input, which a model keeps separate.
 UNMERGED = {"llama3-8b": LAYERS["llama3-8b"], "llama3-70b-tp8": LAYERS["llama3-70b-tp8-synthetic"]}
-#: Whole chains whose weights are stored in fewer bits.
+#: Whole chains with weights stored in fewer bits.
 STORED = {"llama3-8b-int4": WeightFormat.INT4_G128}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """What a chain must reach; None where nothing is asked."""
+    """Targets of a chain; None if there is none."""
 
-    #: Geometric mean over `DECODE_MS` of the library's time over the verdict's, and the least of each of these rows.
+    #: Geometric mean over `DECODE_MS` of the library's time divided by the verdict's, and the minimum for each of these
+    #: rows.
     mean: float | None = None
     each: float | None = None
-    #: The most that the best launches of ours may take over the reference, by rows.
+    #: Maximum of our best time divided by the reference, by rows.
     over_reference: dict[int, float] = field(default_factory=dict)
 
 
@@ -67,10 +69,10 @@ BARS = {
     "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
-#: Theirs are over what multiplies such weights, which is no library of a job.
+#: Theirs are relative to kernels that multiply such weights, which no job's library does.
 BARS |= {chain: Bars() for chain in STORED}
 BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
-#: Of every row with more rows than `DECODE_MS`.
+#: For every row with more rows than `DECODE_MS`.
 EACH_OTHER = 0.99
 
 
@@ -114,7 +116,7 @@ def block(layer: Layer, m: int) -> Workload:
 
 
 def stored_block(layer: Layer, m: int, weights: WeightFormat) -> Workload:
-    """The same, of weights in fewer bits."""
+    """The same with weights in fewer bits."""
     whole = block(layer, m)
     ops = tuple(replace(op, weights=weights) for op in whole.ops if isinstance(op, GemmOp))
     return replace(whole, ops=ops, dtype=Dtype.BF16)
@@ -133,7 +135,7 @@ def q_k_v_of(layer: Layer, m: int) -> Workload:
 
 
 def unmerged_hidden_of(layer: Layer, m: int) -> Workload:
-    """Norm, then the activated gate and the up projection side by side, which nothing multiplies here."""
+    """Norm, then the activated gate and the up projection side by side; nothing multiplies them here."""
     first, second = (_normed_op(layer, m, name, layer.hidden) for name in ("gate", "up"))
     return _of_one_input([replace(first, activation=Activation.SILU), second])
 
@@ -182,7 +184,7 @@ ROWS = (
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[ChainRow, ...]:
-    """Those of these names, chains or ``m16``, in the order in which they are named; all where nothing is named.
+    """The rows with these names, chains or ``m16``, in the order of the names; all if none is given.
 
     Raises:
         InvalidInput: there is none.

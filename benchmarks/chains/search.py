@@ -3,10 +3,10 @@
 python -m benchmarks.chains.search [--row llama3-8b/m16] [--trials 60] [--missing] [--seconds 480] [--winners FOLDER]
 
 A row is a job, with the service's searcher, build pool, finals and verdict. Its library is the faster of the vendor's
-and of torch.compile, where PyTorch is installed. The best fused launch is traced: its row says what happened at the
-boundaries. Rows are written one by one. Those of the same commit and kernel that are already there stay; `--missing`
-skips them. After `--seconds` no row is begun. A job's best schedules of each plan kind go to
-tuner/winners/<gpu>.json, where the next search finds them.
+and torch.compile, if PyTorch is installed. The best fused launch is traced: its row has the figures of the boundaries.
+Rows are written one by one. Those of the same commit and kernel that are already there stay; `--missing` skips them.
+After `--seconds` no row is started. A job's best schedules of each plan kind go to tuner/winners/<gpu>.json, where the
+next search finds them.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from tuner.core.trial.reports.inspection import Trace
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 
-#: A job's search takes no longer, seconds.
+#: Maximum seconds of a job's search.
 SECONDS_PER_JOB = 3600.0
-#: How long a trace of a finalist is waited for.
+#: Maximum wait for a finalist's trace, seconds.
 TRACE_S = 60.0
 _POLL_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the jobs of all rows are asked."""
+    """Options of all rows' jobs."""
 
     trials: int
-    #: Whether the library is the faster of the vendor's and of torch.compile.
+    #: Whether the library is the faster of the vendor's and torch.compile.
     torch_compile: bool
 
 
@@ -66,7 +66,7 @@ def spec_of(row: ChainRow, target_id: str, options: Options) -> JobSpec:
 def search_rows(
     jobs: Jobs, rows: Sequence[ChainRow], results: Results, winners: Winners, options: Options, seconds: float
 ) -> list[str]:
-    """Has each row searched, and writes it and its winners; the names of those that failed, each with its reason."""
+    """Searches each row, and writes it and its winners; returns the names of those that failed, with their reasons."""
     failures, total = list[str](), Watch()
     turns = InTurn(jobs, [spec_of(row, jobs.target_id, options) for row in rows])
     for i, row in enumerate(rows):
@@ -77,7 +77,7 @@ def search_rows(
             ended = turns.end(i)
             winners.put(f"chains/{row.name}", row.workload, ended)
             figures = row_of(row, ended)
-        except Exception as error:  # whatever it is, the other rows may come through
+        except Exception as error:  # whatever the error is, the other rows may succeed
             failures.append(f"{row.name}: {message_of(error)}")
             print(f"{failures[-1]} FAILED", flush=True)
             continue
@@ -88,7 +88,7 @@ def search_rows(
 
 
 def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
-    """The row's figures, all of them of the job's finals.
+    """The row's figures, all from the job's finals.
 
     Raises:
         TunerError: there are no times of the library, or none of a fused launch.
@@ -97,7 +97,7 @@ def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
 
 
 def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, options: Options) -> None:
-    """Where the time of the best fused launches went at the boundaries, as their traces show it."""
+    """The time of the best fused launches at the boundaries, from their traces."""
     for row in rows:
         found = results.get(row)
         if found is None:
@@ -116,7 +116,7 @@ def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, optio
 
 
 def trace_of(jobs: Jobs, job_id: str, number: int) -> Inspection:
-    """The trace of a trial, as far as it is in time."""
+    """The trace of a trial, if it arrives in time."""
     end = time.monotonic() + TRACE_S
     asked, _ = jobs.service.ask_inspection(job_id, number, InspectionKind.TRACE)
     while asked.state is InspectionState.PENDING and time.monotonic() < end:
@@ -126,7 +126,7 @@ def trace_of(jobs: Jobs, job_id: str, number: int) -> Inspection:
 
 
 def main() -> None:
-    """Searches what the command line names."""
+    """Searches the rows named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", default=[], help="a row, a chain or m16")
     parser.add_argument("--trials", type=int, default=60)

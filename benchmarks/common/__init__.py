@@ -1,1 +1,1 @@
-"""What all benchmarks use: the bench, the setting, the report."""
+"""Shared code of all benchmarks: the bench, the setting, the report."""

@@ -1,4 +1,4 @@
-"""Rows by name, or by the beginning of several names."""
+"""Rows by name, or by a prefix of several names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ R = TypeVar("R", bound=Named)
 
 
 def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
-    """The row of each name, or, where no row has it, the rows whose names begin with it, in the order in which they are
-    named: where time is short the first comes first. All where no name is given.
+    """The row of each name, or if there is none, the rows with this prefix, in the order of the names: if time is
+    short, the first comes first. All if no name is given.
 
     Raises:
-        InvalidInput: a name is that of no row, nor the beginning of one.
+        InvalidInput: a name is neither a row's nor a prefix of one.
     """
     known = {row.name for row in rows}
     for name in names:

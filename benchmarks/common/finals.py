@@ -25,7 +25,7 @@ def best_of_kinds(ended: Ended) -> dict[PlanKind, FinalRow]:
 
 
 def figures_of(ended: Ended) -> dict[str, Any]:
-    """Times, verdict, schedules and counts; what ours takes over the reference, too, where the card's rates are known.
+    """Times, verdict, schedules and counts; also our time over the reference, if the card's rates are known.
 
     Raises:
         TunerError: there are no times of the library, or none of a fused launch.
@@ -73,8 +73,8 @@ def figures_of(ended: Ended) -> dict[str, Any]:
 
 
 def torch_figures(torch: TorchTime) -> dict[str, Any]:
-    """torch.compile's time and what it is of the vendor library's, and which of both is the library of the finals; null
-    with the reason where there is no time."""
+    """torch.compile's time, its ratio to the vendor library's, and which of both is the library of the finals; null
+    with the reason if there is no time."""
     if torch.time_us is None or torch.library_speedup is None:
         return {"torch_compile_us": None, "torch_reason": torch.reason}
     return {
@@ -85,7 +85,7 @@ def torch_figures(torch: TorchTime) -> dict[str, Any]:
 
 
 def _rel_error(trials: Sequence[Trial], finals: Sequence[FinalRow]) -> float:
-    """The worst of the finalists' outputs, when they were tried."""
+    """The maximum error of the finalists' outputs, from their trials."""
     outcomes = {trial.number: trial.outcome for trial in trials}
     measured = [outcome for one in finals if isinstance(outcome := outcomes[one.trial_number], Measured)]
     return max((outcome.rel_error for outcome in measured), default=0.0)

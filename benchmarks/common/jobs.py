@@ -23,13 +23,13 @@ from tuner.service.runner.searching import Search
 from tuner.store import Store
 from tuner.winners import ShippedWinners
 
-#: Where jobs are kept, so that a run that was cut continues.
+#: Folder of jobs, so that an interrupted run continues.
 DATA = Path("build/bench-jobs")
 _POLL_S = 0.05
 
 
 class JobError(TunerError):
-    """A job of a benchmark came to no result; the message says why."""
+    """A job of a benchmark has no result; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,9 @@ class Ended:
 
 
 class Jobs:
-    """A service whose jobs are asked for one by one. A job that an earlier run began, or ended, is not begun again."""
+    """A service for jobs that are requested one by one. A job that an earlier run started, or finished, is not started
+    again.
+    """
 
     def __init__(self, service: Service, dispatcher: LocalDispatcher, target_id: str, environment: Environment) -> None:
         self.service = service
@@ -51,14 +53,14 @@ class Jobs:
         self.environment = environment
 
     def drop_others(self, wanted: Collection[JobSpec]) -> None:
-        """Ends the open jobs of earlier runs that nobody wants now."""
+        """Ends the open jobs of earlier runs that are not wanted any more."""
         for state in (JobState.QUEUED, JobState.SEARCHING, JobState.FINALS):
             for job in self._all(state):
                 if job.spec not in wanted:
                     self.service.cancel(job.id)
 
     def begin(self, spec: JobSpec, *, anew: bool = False) -> JobRecord:
-        """The job of `spec`: one that is open or has succeeded, unless it is to be run `anew`, else a new one.
+        """The job of `spec`: one that is open or has succeeded, unless it is to run `anew`, else a new one.
 
         Raises:
             JobError: a job with another budget works on the same problem.
@@ -100,10 +102,10 @@ class Jobs:
 
 
 class InTurn:
-    """Jobs one after the other: the next one is asked for before the one before it ends, so that no card waits."""
+    """Jobs one after the other: the next one is submitted before the previous one ends, so that no card waits."""
 
     def __init__(self, jobs: Jobs, specs: Sequence[JobSpec], *, anew: bool = False) -> None:
-        """Ends the open jobs of earlier runs that are not among them."""
+        """Ends the open jobs of earlier runs that are not in `specs`."""
         self._jobs, self._specs, self._anew = jobs, specs, anew
         self._begun: dict[int, JobRecord] = {}
         jobs.drop_others(specs)
@@ -112,10 +114,10 @@ class InTurn:
         """Waits for the i-th job.
 
         Raises:
-            TunerError: it cannot be begun, or has not succeeded.
+            TunerError: it cannot be started, or has not succeeded.
         """
         self._begin(i)
-        with suppress(TunerError):  # it is begun again in its turn
+        with suppress(TunerError):  # it is submitted again in its turn
             self._begin(i + 1)
         return self._jobs.end(self._begun[i])
 
@@ -128,13 +130,13 @@ class InTurn:
 def open_jobs(
     gpu: str, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
 ) -> Iterator[Jobs]:
-    """With this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
 
-    `num_rounds` of finals in each process, where it is not as usual; `data` keeps the jobs, by default those of this
+    `num_rounds` of finals in each process, if not the default; `data` is the folder of jobs, by default that of this
     commit.
 
     Raises:
-        InvalidInput: `gpu` is no choice.
+        InvalidInput: `gpu` is not a valid choice.
     """
     evaluators, why = make_evaluators(gpu, build_cache=BUILD_CACHE)
     print(why, flush=True)
@@ -153,8 +155,8 @@ def jobs_over(
     data: Path | None = None,
     search: Search = search_here,
 ) -> Iterator[Jobs]:
-    """As `open_jobs`, over an evaluator and `others` of its target, which end with them; `search` begins a search, here
-    or in another process."""
+    """As `open_jobs`, with an evaluator and `others` of its target, which end with it; `search` starts a search,
+    here or in another process."""
     target_id, environment = evaluator.target.id, evaluator.environment()
     folder = data or DATA / target_id.replace(":", "-") / commit()[:12]
     finals = FinalsProcedure(num_rounds=num_rounds or FinalsProcedure.num_rounds)

@@ -1,4 +1,4 @@
-"""The winners that ship with the program for a row: those of a card's model, or those of another where it has none."""
+"""The shipped winners for a row: those of the same card model, or of another if it has none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.winners.shipped import FOLDER
 
 
 def kept_for(row_name: str, gpu_id: str) -> list[Found]:
-    """The fastest first; times of another model are not this one's."""
+    """The fastest first; times of another model do not apply to this one."""
     winners = ShippedWinners()
     others = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != gpu_id)
     for model in (gpu_id, *others):

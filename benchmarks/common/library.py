@@ -1,7 +1,7 @@
-"""The library baseline against PyTorch's own calls, and its best algorithms against its heuristic's first.
+"""The library baseline compared with PyTorch's own calls, and its best algorithms with its heuristic's first.
 
-All are timed in the same rounds on the same rotated buffers, in a process that ends with it: PyTorch keeps pools of its
-own.
+All are timed in the same rounds on the same rotating buffers, in a process that ends afterwards: PyTorch keeps memory
+pools.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: How far PyTorch's time may be from that of the library's first algorithms, and the best's above it.
+#: Maximum distance of PyTorch's time from that of the library's first algorithms, and of the best's above it.
 TORCH_BAR, BEST_BAR = 0.03, 0.01
 #: Rounds of a pair, by regime.
 NUM_ROUNDS = {Regime.BURST: 40, Regime.SUSTAINED: 10}
@@ -35,13 +35,13 @@ PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """One pair: [round] microseconds of each, in rounds that count."""
+    """One pair: [round] microseconds of each, in valid rounds."""
 
     workload: Workload
     regime: Regime
     first_us: list[float]
     best_us: list[float]
-    #: None without PyTorch; then `reason` says why.
+    #: None without PyTorch; `reason` says why.
     torch_us: list[float] | None
     reason: str
     #: Per op, the index of the best algorithm among the heuristic's.
@@ -50,17 +50,17 @@ class Contest:
 
     @property
     def makes_the_same_calls(self) -> bool:
-        """Whether PyTorch's calls are the library's: for an activation it launches a kernel more."""
+        """Whether PyTorch makes the library's calls: for an activation it launches one more kernel."""
         return all(op.activation is Activation.IDENTITY for op in self.workload.tile_ops)
 
     @property
     def torch_ratio(self) -> float | None:
-        """PyTorch's time over the first algorithms'."""
+        """PyTorch's time divided by the first algorithms'."""
         return None if self.torch_us is None else median(paired_ratios(self.torch_us, self.first_us))
 
     @property
     def best_ratio(self) -> float:
-        """The best algorithms' time over the first ones'."""
+        """The best algorithms' time divided by the first ones'."""
         return median(paired_ratios(self.best_us, self.first_us))
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Contest:
 
 
 def problems() -> list[Problem]:
-    """All pairs, each by the regime that its rows call for."""
+    """All pairs, each in the regime of its number of rows."""
     return [
         problem_of(ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=activation, bias=bias))
         for m, d_in, d_hidden, d_out, activation, bias in PAIRS
@@ -97,7 +97,7 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     vendor, view = open_vendor(), CardView(uuid)
-    # PyTorch gives its products without a bias as much by itself; KiB, read when it is first used.
+    # PyTorch by itself uses as much for products without a bias; KiB, read at the first use.
     os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(vendor.workspace_bytes // 1024)
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)
@@ -122,7 +122,7 @@ def _contest(prepared: Any) -> Contest:
     reason = ""
     try:
         graphs.append(torch_runner(prepared.data))
-    except Exception as error:  # whatever is wrong with it, the library needs no PyTorch
+    except Exception as error:  # whatever the error is, the library does not need PyTorch
         reason = f"{type(error).__name__}: {error}"
     regime = prepared.problem.objective.regime
     (first_us, best_us, *others_us), num_dropped = time_together(prepared, graphs, NUM_ROUNDS[regime])
@@ -139,8 +139,9 @@ def _contest(prepared: Any) -> Contest:
 
 
 def torch_row(found: list[Contest]) -> dict[str, Any]:
-    """`torch_agreement`: the greatest distance from 1 of PyTorch's time over that of the library's first algorithms,
-    where both make the same calls. With an activation PyTorch launches a kernel more: that distance is told beside."""
+    """`torch_agreement`: the maximum distance from 1 of PyTorch's time over that of the library's first algorithms,
+    if both make the same calls. With an activation PyTorch launches one more kernel: that distance is reported
+    separately."""
     distances: dict[bool, list[float]] = {True: [], False: []}
     for contest in found:
         if contest.torch_ratio is None:
@@ -156,6 +157,6 @@ def torch_row(found: list[Contest]) -> dict[str, Any]:
 
 
 def best_row(found: list[Contest]) -> dict[str, Any]:
-    """`best_of_8`: by how much the best algorithms are slower than the first, at most; below 0 they are faster."""
+    """`best_of_8`: how much slower the best algorithms are than the first, at most; below 0 they are faster."""
     ratios = [contest.best_ratio for contest in found]
     return check_row("best_of_8", max(ratios) - 1, BEST_BAR, ratios=ratios)

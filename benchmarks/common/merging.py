@@ -1,4 +1,4 @@
-"""Rows of several runs in one file: each was measured beside its own library, and says when and where."""
+"""Rows of several runs in one file: each was measured with its own library, and says when and where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.common.report import write_merged
 
 Json = dict[str, Any]
 
-#: What a row tells of its run.
+#: Fields of a row that describe its run.
 _OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit")
 _REMARK = "rows of several runs: each says when and at which commit it was measured"
 
@@ -20,7 +20,7 @@ _REMARK = "rows of several runs: each says when and at which commit it was measu
 def run(
     description: str | None, merge: Callable[[Sequence[Json]], Json], arguments: Sequence[str] | None = None
 ) -> None:
-    """Reads all files that the command line names, then writes one."""
+    """Reads all files named on the command line, then writes one."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -29,7 +29,7 @@ def run(
 
 
 def merged(reports: Sequence[Json], order: Sequence[str], name_of: Callable[[Json], str]) -> Json:
-    """One report, its rows in this order. Of a row that several have, that of the last is kept.
+    """One report, with its rows in this order. Of duplicates the last is kept.
 
     Raises:
         ValueError: a row that the benchmark does not have.

@@ -1,9 +1,9 @@
-"""What this machine's card reads and multiplies at best: benchmarks/results/<gpu>/rates.json.
+"""The maximum rates at which this machine's card reads and multiplies: benchmarks/results/<gpu>/rates.json.
 
 python -m benchmarks.common.rates [--out FILE]
 
-References are reckoned from it (`benchmarks.common.reference`). Reading: 4 GiB once, by the fastest of some grids.
-Products: the library's in one large product, in burst. About ten seconds.
+References are computed from it (`benchmarks.common.reference`). Reading: 4 GiB once, with the fastest of some grids.
+Products: one large product by the library, in burst. About ten seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 from tuner.workers.host.supervisor import GpuSupervisor
 
-#: What is read: much more than any L2 holds.
+#: Bytes to read: much more than any L2 holds.
 READ_BYTES = 4 * 2**30
 #: CTAs and threads of each.
 GRIDS = ((132, 1024), (264, 1024), (528, 512), (1024, 256), (4224, 256), (16896, 256))
@@ -35,7 +35,7 @@ PRODUCT = (4096, 8192, 8192)
 
 
 def measured() -> list[dict[str, Any]]:
-    """Both rates of the visible card, each with all times behind it."""
+    """Both rates of the visible card, with all times."""
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source

@@ -1,4 +1,4 @@
-"""The least that a problem takes on a card: by what was measured of that card's model, not by its data sheet."""
+"""The minimum time of a problem on a card, from measured rates of the card's model, not from its data sheet."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tuner.core.problem.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What a card does at best."""
+    """The maximum rates of a card."""
 
     read_bytes_per_s: float
     #: In one large product.
     flops_per_s: float
 
 
-#: A per cent or two better was seen.
+#: One or two per cent more have been measured.
 H200 = Rates(read_bytes_per_s=4.4e12, flops_per_s=790e12)
 
 
 def rates_file(target_id: str) -> Path:
-    """Where `benchmarks.common.rates` writes what it measured of a target, be it simulated."""
+    """The file of a target's rates, also if it is simulated."""
     return results_file(target_id.removeprefix(SIMULATED_PREFIX), "rates")
 
 
 def rates_of(target_id: str) -> Rates | None:
-    """Those of a target, and of a simulated one those of the card that it stands for; None where nobody measured it."""
+    """The rates of a target, for a simulated one those of the simulated card; None if they were not measured."""
     if target_id.removeprefix(SIMULATED_PREFIX) == "h200":
         return H200
     path = rates_file(target_id)
@@ -41,5 +41,5 @@ def rates_of(target_id: str) -> Rates | None:
 
 
 def reference_us(workload: Workload, rates: Rates) -> float:
-    """What the weights' bytes take, or the products, the larger one."""
+    """The time of the weights' bytes, or of the products, whichever is longer."""
     return max(1e6 * workload.weight_bytes / rates.read_bytes_per_s, 1e6 * workload.num_flops / rates.flops_per_s)

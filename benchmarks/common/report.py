@@ -1,4 +1,4 @@
-"""The form of every results file: where the figures come from, then the figures."""
+"""The form of every results file: the origin of the figures, then the figures."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from typing import Any
 
 from tuner.core.trial.evaluator import Environment
 
-#: Of a benchmark that needs no card.
+#: For a benchmark without a card.
 NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
-#: Longest line of a results file that holds a whole row, in characters.
+#: Maximum length of a line with a whole row, in characters.
 LINE = 120
 
 
 def write_report(
     path: Path, rows: list[dict[str, Any]], machine: dict[str, Any], *, command: str = "", **tables: Any
 ) -> None:
-    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command; `tables`
-    are what else the file has. `command`: of a run in several processes, those that were given."""
+    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command;
+    `tables` are further entries of the file. `command`: for a run in several processes, the commands that were
+    given."""
     meta = {
         **machine,
         "cpu": cpu_name(),
@@ -39,7 +40,7 @@ def write_report(
 
 
 def laid_out(report: dict[str, Any]) -> str:
-    """A report as text: a row is a line where it fits, else a line for each of its fields."""
+    """A report as text: a row is one line if it fits, else a line for each of its fields."""
     tables = ",\n".join(f" {json.dumps(name)}: {_table(table)}" for name, table in report.items())
     return f"{{\n{tables}\n}}\n"
 
@@ -59,7 +60,7 @@ def _row(row: dict[str, Any], margin: str) -> str:
 
 
 def given_command() -> str:
-    """By which this process was started."""
+    """The command that started this process."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     name = module.name.removesuffix(".__main__") if module else sys.argv[0]
     return without_folders(" ".join(["python", "-m", name, *sys.argv[1:]]))
@@ -71,15 +72,15 @@ def without_folders(command: str) -> str:
 
 
 def write_merged(report: dict[str, Any], path: Path) -> None:
-    """Writes what several files were merged into."""
+    """Writes the merge of several files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(laid_out(report))
     print(f"wrote {path}: {len(report['rows'])} rows")
 
 
 def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
-    """As `write_report`, where several programs write into one file: rows of other checks stay, and every row of ours
-    says itself when and at which commit it was measured."""
+    """Like `write_report`, for several programs that write to one file: rows of other checks stay, and every row has
+    its own date and commit."""
     ours = {row["check"] for row in rows}
     before = json.loads(path.read_text())["rows"] if path.exists() else []
     own = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit()}
@@ -89,8 +90,8 @@ def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
 
 
 def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a results file of this machine and this commit, for a run that continues; none where it is another's,
-    or there is no file."""
+    """The rows of a results file from this machine and this commit, for a run that continues; none if they are
+    another's, or there is no file."""
     if not path.exists():
         return []
     before = json.loads(path.read_text())
@@ -100,7 +101,7 @@ def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, An
 
 
 def machine_of(environment: Environment) -> dict[str, Any]:
-    """What a report tells of a machine with a card, or of a simulated one."""
+    """A report's facts about a machine with a card, or a simulated one."""
     return {
         "gpu": environment.gpu_name,
         "driver": environment.driver,
@@ -117,12 +118,12 @@ def driver_version() -> str:
 
 
 def results_file(target_id: str, name: str) -> Path:
-    """Where the results of a benchmark belong."""
+    """The path of a benchmark's results."""
     return Path(f"benchmarks/results/{target_id.replace(':', '-')}/{name}.json")
 
 
 def machine_line(meta: dict[str, Any]) -> str:
-    """Where a page's figures come from: a sentence, and another where rows are missing or one run made not all."""
+    """The origin of a page's figures: a sentence, and another one if rows are missing or are from several runs."""
     whole = "" if meta["complete"] else " Not all rows are there."
     if remark := meta.get("remark", "").rstrip("."):
         whole += f" {remark[:1].upper()}{remark[1:]}."
@@ -133,13 +134,13 @@ def machine_line(meta: dict[str, Any]) -> str:
 
 
 def redraw(page: Path, text: str, begin: str, end: str) -> None:
-    """Replaces what stands between two marks of a page."""
+    """Replaces the text between two marks of a page."""
     before, rest = page.read_text().split(begin)
     page.write_text(f"{before}{begin}\n\n{text}\n{end}{rest.split(end)[1]}")
 
 
 def check_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
-    """A figure that must not be above its bar, and the raw figures behind it."""
+    """A figure that must not be above its bar, with its raw figures."""
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
 
 
@@ -149,17 +150,17 @@ def at_least_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, 
 
 
 def figure_row(check: str, value: float, **raw: Any) -> dict[str, Any]:
-    """A figure of which nothing is asked: it has no bar."""
+    """A figure without a bar."""
     return {"check": check, "value": round(value, 6), "bar": None, "holds": None, **raw}
 
 
 def failed_row(check: str, reason: str) -> dict[str, Any]:
-    """A check that came to no figure, and so does not hold."""
+    """A check without a figure, which therefore fails."""
     return {"check": check, "value": None, "bar": None, "holds": False, "reason": reason}
 
 
 def taken(name: str, take: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of a check, which are printed; one that says why where it raises."""
+    """The rows of a check, which are printed; a failed one with the reason if it raises."""
     print(name, flush=True)
     try:
         rows = take()
@@ -170,7 +171,7 @@ def taken(name: str, take: Callable[[], list[dict[str, Any]]]) -> list[dict[str,
 
 
 def commit() -> str:
-    """The checkout's commit; TUNER_COMMIT names it where the tree came without its history."""
+    """The checkout's commit; TUNER_COMMIT gives it for a tree without history."""
     named = os.environ.get("TUNER_COMMIT")
     if named:
         return named
@@ -178,7 +179,7 @@ def commit() -> str:
 
 
 def cpu_name() -> str:
-    """The processor's model, or its architecture where the system does not say."""
+    """The processor's model, or its architecture if the system does not report it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,4 +1,4 @@
-"""The pairs that the engines are judged by, as data: which pairs, at how many rows, and what must be reached."""
+"""The pairs by which the engines are judged, as data: pairs, numbers of rows, and targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarks on a card, or on its simulated twin, have in common: options, twin, problem."""
+"""Common code of benchmarks on a card, or on a simulated one: options, evaluator, problem."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def read_options(description: str | None, arguments: Sequence[str] | None) -> ar
 
 
 def twin_of(gpu: str) -> SimulatedEvaluator | None:
-    """The simulated GPU of that name, without faults; None where a real one is meant."""
+    """The simulated GPU of that name, without faults; None for a real one."""
     if not gpu.startswith(SIMULATED_PREFIX):
         return None
     return SimulatedEvaluator(parse_target(gpu), faults=Faults(hang=0, crash=0, wrong_numbers=0))
 
 
 def problem_of(workload: Workload) -> Problem:
-    """Cold, by the regime that its rows call for."""
+    """A cold problem, in the regime of its number of rows."""
     return Problem(workload=workload, objective=Objective(regime=default_regime(workload.tile_ops[0].m)), seed=1)

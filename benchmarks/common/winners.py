@@ -18,17 +18,17 @@ from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured, Rejected
 from tuner.workers.builder.nvrtc import write_atomically
 
-#: How many of each kind are kept, the fused ones first.
+#: Number of each kind that is kept, the fused ones first.
 NUM_KEPT = {
     kind: 3 if kind.is_fused else 2 for kind in sorted(PlanKind, key=lambda kind: not kind.is_fused) if kind.is_ours
 }
-#: Reasons of trials that were not measured, at most, and their length.
+#: Maximum number of reasons of unmeasured trials, and their length.
 NUM_REASONS, REASON_LENGTH = 5, 200
 
 
 def best_of(ended: Ended) -> dict[PlanKind, list[dict[str, Any]]]:
-    """The best of each kind of ours: those of the finals by their times there, then others by those of their trials.
-    What ended early comes last."""
+    """Our best of each kind: the finals' by their times there, then others by their trials'. Trials that ended early
+    come last."""
     return {kind: found for kind, count in NUM_KEPT.items() if (found := list(_ranked(ended, kind))[:count])}
 
 
@@ -62,7 +62,7 @@ def _entry(candidate: Candidate, time_us: float, speedup: float, rel_error: floa
 
 
 def provenance(ended: Ended) -> dict[str, Any]:
-    """Where a row comes from: what was tried, what became of it, by which program and on which card."""
+    """The origin of a row: trials, their outcomes, the program and the card."""
     environment, job = ended.best.environment, ended.job
     return {
         "trials": job.num_trials,
@@ -83,7 +83,7 @@ def provenance(ended: Ended) -> dict[str, Any]:
 
 
 def reasons_of(trials: Sequence[Trial]) -> list[str]:
-    """Why trials were not measured, each reason once, a few of them."""
+    """Why trials were not measured: a few of the reasons, without duplicates."""
     reasons = {
         f"{'rejected' if isinstance(trial.outcome, Rejected) else trial.outcome.kind}: {trial.outcome.reason}"
         for trial in trials
@@ -96,13 +96,13 @@ class Winners:
     """The file of one GPU: a row per name, sorted."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the file, where there is one."""
+        """Reads the file, if there is one."""
         self._path = path
         self._rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
     def put(self, name: str, workload: Workload, ended: Ended) -> None:
-        """Replaces the row of that name and writes the file. A fair search, which did not try the winners there,
-        leaves them."""
+        """Replaces the row of that name and writes the file. A search without priors did not try the existing
+        winners, and leaves them."""
         if name in self._rows and ended.job.spec.priors is PriorsChoice.NONE:
             return
         asked = {"workload": workload.to_json(), "objective": asdict(ended.job.spec.objective)}
@@ -113,7 +113,7 @@ class Winners:
 
 
 def merge_winners(path: Path, others: Sequence[Path]) -> None:
-    """Takes the rows of other files over into that of the same GPU; those of the last file are kept."""
+    """Adds the rows of other files to that of the same GPU; of duplicates the last is kept."""
     rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
     for other in others:
         rows |= json.loads(other.read_text())

@@ -1,4 +1,4 @@
-"""A benchmark's evaluator, without a service: candidates are made ready ahead, on all cores, while one is measured."""
+"""A benchmark's evaluator, without a service: candidates are prepared ahead, on all cores, while one is measured."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tuner.errors import TunerError
 from tuner.workers.builder.places import places_here
 from tuner.workers.host.supervisor import GpuSupervisor
 
-#: Kept from run to run.
+#: Kept between runs.
 BUILD_CACHE = Path("build/bench-cache")
-#: What a candidate is made ready into; None where nothing is built, as for the simulated twin.
+#: A prepared candidate; None if nothing is built, as for the simulated GPU.
 Ready = Preparation | None
 
 
@@ -61,10 +61,10 @@ class Workbench:
 
 @contextmanager
 def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
-    """With this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+    """A workbench with this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
 
     Raises:
-        InvalidInput: `gpu` is no choice.
+        InvalidInput: `gpu` is not a valid choice.
     """
     evaluators, why = make_evaluators(gpu, build_cache=build_cache)
     print(why)
@@ -78,7 +78,7 @@ def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
 
 
 def message_of(error: Exception) -> str:
-    """The message; with the error's type where it is none of this program's, whose messages are sentences."""
+    """The message, with the error's type unless it is one of this program's, whose messages are sentences."""
     return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
 
 

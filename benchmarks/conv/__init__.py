@@ -1,1 +1,1 @@
-"""Pairs of convolutions, beside cuDNN and cuBLASLt."""
+"""Pairs of convolutions, compared with cuDNN and cuBLASLt."""

@@ -2,10 +2,10 @@
 
 python -m benchmarks.conv.forecasts [--row r50-s2-3x3-1x1/b1 ...] [--count 75] [--seconds 150] [--out FILE]
 
-Of each row so many fused schedules are measured, evenly from all over its draw (benchmarks/simulator/draw.py), each
-after its numbers are checked, in turns between the rows. Each of `rows` has the rank correlation (Spearman) of
+For each row, this many fused schedules are measured, evenly spread over its draw (benchmarks/simulator/draw.py), each
+after a check of its numbers, alternating between the rows. Each of `rows` has the rank correlation (Spearman) of
 forecast and measured times, whose bar is 0.85, and the regret: how much slower the best of the ten best forecasts is
-than the best of all. `schedules` has what was measured until the time was over.
+than the best of all. `schedules` has the measurements up to the end of the time.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Json = dict[str, Any]
 
 DEFAULT_ROWS = ("r50-s2-3x3-1x1/b1", "r38-3x3-3x3-256/b4")
 SPEARMAN_BAR = 0.85
-#: Schedules that are made ready ahead, of each row.
+#: Number of schedules of each row that are prepared ahead.
 NUM_AHEAD = 16
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Schedules of all rows in turns, until the time is over."""
+    """Schedules of all rows in turn, until the time is over."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
     parser.add_argument("--row", action="append", help="pair/b and the batch")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measured(row: Row, bench: Workbench, count: int) -> Iterator[Json]:
-    """A line for each schedule, measured when it is asked for; what is refused or wrong says why."""
+    """A line for each schedule, measured when it is requested; refused or wrong ones say why."""
     workload = workload_of(row)
     problem = Problem(workload=workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
     wanted = evenly(draw(workload, bench.gpu, row.name), count)
@@ -87,7 +87,7 @@ def _line(row: Row, one: Drawn) -> Json:
 
 
 def judge(row: str, lines: Sequence[Json]) -> Json:
-    """What there is of a row, and how well its forecasts rank."""
+    """The measurements of a row, and how well its forecasts rank."""
     good = [line for line in lines if "us" in line]
     found = judge_forecasts((line["forecast_us"], line["us"]) for line in good)
     judged = {"spearman": found.rank_correlation, "bar": SPEARMAN_BAR, "regret": found.regret}

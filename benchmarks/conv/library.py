@@ -1,13 +1,13 @@
-"""What libraries take for pairs of convolutions: benchmarks/results/<gpu>/conv_library.json.
+"""Times of libraries for pairs of convolutions: benchmarks/results/<gpu>/conv_library.json.
 
 python -m benchmarks.conv.library [--row r50-s1-1x1-3x3/b1 ...] [--seconds 110] [--residual] [--compile] [--out FILE]
 
-fp16, channels last, bias and ReLU after each layer; cuDNN with its benchmark on. Cold: launches of a graph take sets of
-weights in turns, more than an L2 holds, and six images. Warm: one set. All of a row are timed in the same interleaved
-rounds, and a delay before each sample hides what the host takes to launch it. A row of the file is a way to run a pair:
-medians, quartiles of the cold samples, and the error against fp32 sums. What refuses a row says why. `--residual` adds
-an image before the last ReLU, `--compile` has `torch.compile` beside (some 20 seconds per row). Rows that the file has
-from this commit and card are left out. About two seconds per row on an H200.
+fp16, channels last, bias and ReLU after each layer; cuDNN with its benchmark on. Cold: the launches of a graph
+alternate among six images and enough sets of weights to exceed an L2. Warm: one set. All of a row are timed in the same
+interleaved rounds, and a delay before each sample hides the host's launch time. A row of the file is a way to run a
+pair: medians, quartiles of the cold samples, and the error against fp32 sums. If a library refuses a row, its line says
+why. `--residual` adds an image before the last ReLU, `--compile` has `torch.compile` beside (some 20 seconds per row).
+Rows that the file has from this commit and card are left out. About two seconds per row on an H200.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .sides import Inputs, Side, sides
 
 Json = dict[str, Any]
 
-#: Bytes of weights that launches take in turns, and sets at least.
+#: Bytes of weights that launches alternate among, and the minimum number of sets.
 _COLD_BYTES, _LEAST_SETS = 190e6, 20
 #: Launches of a graph, and rounds.
 _LAUNCHES, _ROUNDS = 20, 25
-#: Relative error of a right result, at most: two roundings to fp16, and sums in another order.
+#: Maximum relative error of a right result: two roundings to fp16, and sums in another order.
 _MOST_ERROR = 2e-3
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over; what is there is written after each."""
+    """Rows until the time is over; the file is written after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
     parser.add_argument("--seconds", type=float, default=110)
@@ -84,7 +84,7 @@ def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> li
                 raise ArithmeticError(f"{side.name}: relative error {error:.3g} against fp32 sums")
             ready[side.name] = side
             lines.append(line | {"library": side.name, "chosen": side.chosen, "rel_error": round(error, 6)})
-        except Exception as refusal:  # of one; the others may take the row
+        except Exception as refusal:  # the refusal of one library; the others may accept the row
             refused = f"{type(refusal).__name__}: {refusal}"[:300]
             lines.append(line | {"library": f"number {number}", "refused": refused})
     cold, warm = _samples(inputs, ready, range(num_sets)), _samples(inputs, ready, [0] * _LAUNCHES)
@@ -99,8 +99,8 @@ def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> li
 
 
 def _samples(inputs: Inputs, ready: dict[str, Side], numbers: Sequence[int]) -> dict[str, list[float]]:
-    """Microseconds a pair of each, where launches take these sets of weights: some in a sample, the next ones in the
-    next. A graph of all would take the host longer than the delay in front of a sample hides. No library reads what
+    """Microseconds per pair of each, when launches use these sets of weights: some in a sample, the next ones in the
+    next. For a graph of all sets, the host would need longer than the delay before a sample. No library reads what
     another one has just read."""
     runs = [numbers[first : first + _LAUNCHES] for first in range(0, len(numbers) - _LAUNCHES + 1, _LAUNCHES)]
     graphs = {

@@ -1,10 +1,10 @@
-"""A whole ResNet-50 by packs of its blocks: benchmarks/results/<gpu>/conv_network.json.
+"""A whole ResNet-50 with packs of its blocks: benchmarks/results/<gpu>/conv_network.json.
 
 python -m benchmarks.conv.network [--images 1] [--trials 60] [--seconds 280] [--no-compile] [--out FILE]
 
-A service of its own tunes the eight kinds of blocks, a pack is made of them, and examples/resnet.py runs it in a CUDA
-graph beside cuDNN's fused convolutions and torch.compile. A pack that is there is not made again. About 20 seconds a
-block, and 60 for the example.
+A separate service tunes the eight kinds of blocks, a pack is made of them, and examples/resnet.py runs it in a CUDA
+graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is not made again. About 20 seconds
+a block, and 60 for the example.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NETWORK = "resnet50"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Tunes where there is no pack, then runs."""
+    """Tunes if there is no pack, then runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=1)
     parser.add_argument("--trials", type=int, default=60, help="of each block")

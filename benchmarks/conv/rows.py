@@ -1,11 +1,11 @@
-"""Which pairs of convolutions are measured, and what a card needs for them at least."""
+"""The measured pairs of convolutions, and their minimum time on a card."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 
-#: What an H200 reads at best, bytes/s, and multiplies at best, operations/s. Source: benchmarks.common.rates.
+#: Maximum rates of an H200: bytes/s read, and operations/s. Source: benchmarks.common.rates.
 BYTES_PER_S, OPERATIONS_PER_S = 4.4e12, 790e12
 #: Images at once.
 BATCHES = (1, 4, 16, 32)
@@ -31,7 +31,7 @@ class Layer:
 class Pair:
     """Two convolutions, the second of the first's output."""
 
-    #: Name of the network and its stage, as results have it.
+    #: Name of the network and its stage, as in results.
     name: str
     #: Rows and columns of its images.
     size: int
@@ -81,7 +81,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As the command line has it."""
+        """Its name on the command line."""
         return f"{self.pair.name}/b{self.batch}"
 
     @property
@@ -91,8 +91,8 @@ class Row:
 
     @property
     def floor_us(self) -> float:
-        """What reading images and weights and writing the output takes, or multiplying: the longer one. What passes
-        between the layers is not counted."""
+        """The time of reading images and weights and writing the output, or of the multiplications, whichever is
+        longer. The image between the layers is not counted."""
         values = self.pixels * (self.pair.first.channels + self.pair.second.filters) + self.pair.num_weights
         operations = 2 * self.pixels * self.pair.num_weights
         return 1e6 * max(2 * values / BYTES_PER_S, operations / OPERATIONS_PER_S)

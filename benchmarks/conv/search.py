@@ -2,9 +2,9 @@
 
 python -m benchmarks.conv.search [--row r50-s1-1x1-3x3/b1 ...] [--trials 60] [--seconds 100] [--out FILE]
 
-A row is a job beside cuDNN's best plans. Its library is the fastest in conv_library.json of the same
-folder, where that has the row: bars hold against that. Rows of this commit and card that the file has are left out, and
-each is written when it is there.
+A row is a job compared with cuDNN's best plans. Its library is the fastest in conv_library.json of the same folder, if
+that has the row: the bars are relative to it. Existing rows of this commit and card are skipped, and each row is
+written at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECONDS_PER_JOB = 120.0
 
 
 def workload_of(row: Row) -> Workload:
-    """With ReLU and a bias behind each."""
+    """The workload, with a bias and ReLU after each convolution."""
     first, second = (Filters(filters=layer.filters, kernel=layer.kernel, stride=1) for layer in row.pair.layers)
     size, channels = row.pair.size, row.pair.first.channels
     pair = ConvPair(images=row.batch, height=size, width=size, channels=channels, first=first, second=second)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 break
             try:
                 done.append(_line_of(row, turns.end(number), out))
-            except Exception as error:  # of one row; the others may come through
+            except Exception as error:  # an error of one row; the others may succeed
                 print(f"{row.name}: {message_of(error)} FAILED", flush=True)
                 continue
             write_report(out, done, machine)
@@ -81,7 +81,7 @@ def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:
 
 
 def _line_of(row: Row, ended: Ended, out: Path) -> Json:
-    """The row's figures; those over the floor and the library are of our fastest kernel."""
+    """The row's figures; those over the floor and the library are for our fastest kernel."""
     figures = figures_of(ended)
     best_us = min(us for kind, us in figures["kind_us"].items() if kind != "library")
     found = {"row": row.name, "pair": row.pair.name, "batch": row.batch, **figures}

@@ -20,15 +20,15 @@ from .rows import Layer, Row
 #: [image, filter, bias, residual or None] -> output, channels last.
 Convolve = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
-#: Rounds in which algorithms of cuBLASLt are timed, on this many sets of weights.
+#: Rounds that time cuBLASLt's algorithms, and the number of sets of weights.
 _ROUNDS, _TRIED_SETS = 5, 8
-#: Images that launches take in turns.
+#: Number of images that launches alternate among.
 _NUM_IMAGES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Inputs of a row. Launches take sets of weights in turns."""
+    """Inputs of a row. Inputs with several sets of weights, which launches use in turn."""
 
     row: Row
     num_sets: int
@@ -68,7 +68,7 @@ class Inputs:
         return convolve[1](middle, second, self.biases[1], self.added)
 
     def expected(self) -> torch.Tensor:
-        """Of the first set, by fp32 sums; what passes between the layers is rounded to fp16."""
+        """The result for the first set, with fp32 sums; the image between the layers is rounded to fp16."""
         return self.run(0, (_in_fp32, _in_fp32)).float()
 
 
@@ -83,7 +83,7 @@ class Side:
 
 
 def sides(inputs: Inputs, lt: CublasLt, *, compiled: bool) -> list[Callable[[], Side]]:
-    """What makes each. cuDNN times its plans when it first meets a shape."""
+    """A constructor for each side. cuDNN times its plans at the first call with a shape."""
     makes: list[Callable[[], Side]] = [
         lambda: Side(name="cudnn", convolve=(_cudnn, _cudnn), chosen="the fastest of cuDNN's plans"),
         lambda: Side(name="eager", convolve=(_eager, _eager)),
@@ -96,7 +96,7 @@ def sides(inputs: Inputs, lt: CublasLt, *, compiled: bool) -> list[Callable[[], 
 
 
 def _filters(layer: Layer, num_sets: int) -> Sequence[torch.Tensor]:
-    """Channels last, of a size that keeps outputs about 1."""
+    """Channels last, with a scale that keeps outputs near 1."""
     kernel = layer.kernel
     shape = (num_sets, layer.filters, kernel, kernel, layer.channels)
     values = torch.randn(shape, device="cuda", dtype=torch.half) / (kernel**2 * layer.channels) ** 0.5
@@ -124,14 +124,14 @@ def _cudnn(image: torch.Tensor, filters: torch.Tensor, bias: torch.Tensor, added
 
 
 def _compiled() -> Side:
-    """By `torch.compile`, one function a layer."""
+    """`torch.compile`, one function per layer."""
     torch._dynamo.reset()  # of other shapes, which it would make dynamic
     eager = torch.compile(_eager, mode="max-autotune-no-cudagraphs")
     return Side(name="torch.compile", convolve=(eager, eager), chosen="max-autotune")
 
 
 def _with_cublaslt(inputs: Inputs, lt: CublasLt) -> Side:
-    """Layers of 1x1 are products, by the best of cuBLASLt's algorithms; the others are cuDNN's."""
+    """Layers of 1x1 are products with the best of cuBLASLt's algorithms; cuDNN runs the others."""
     convolve, chosen = list[Convolve](), list[str]()
     for index, layer in enumerate(inputs.row.pair.layers):
         if layer.kernel > 1:
@@ -168,7 +168,7 @@ class _Product:
     def __call__(
         self, image: torch.Tensor, filters: torch.Tensor, bias: torch.Tensor, added: torch.Tensor | None
     ) -> torch.Tensor:
-        """The bias is the one that it was made with."""
+        """The bias is the one from its creation."""
         self._launch(image, filters, added, self.algorithm)
         return self._output.permute(0, 3, 1, 2)
 

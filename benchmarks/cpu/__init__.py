@@ -1,1 +1,1 @@
-"""What needs no GPU: the proof, the service, the compiler."""
+"""Benchmarks without a GPU: the proof, the service, the compiler."""

@@ -1,20 +1,14 @@
-"""How long `GET /best` takes among ten thousand results: a real server, asked over HTTP.
-
-python -m benchmarks.cpu.best [--jobs 10000] [--asks 400] [--out benchmarks/results/cpu/best.json]
-"""
+"""A store with ten thousand results, a real server over it, and the seconds of requests to it."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +18,6 @@ from urllib.parse import urlencode
 import httpx
 from sqlalchemy import update
 
-from benchmarks.common.report import NO_GPU, check_row, write_report
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -40,8 +33,6 @@ from tuner.store.results import bests
 from tuner.store.tables.models import JobRow
 
 TARGET = "simulated:h200"
-#: What the answer may take, seconds, of one client in a hundred requests.
-BAR_S = 0.020
 SIZES = (256, 512, 768, 1024, 2048, 2880, 4096, 5120, 8192, 14336)
 
 
@@ -67,7 +58,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         artifact_digest=None,
         environment=Environment(gpu_name="simulated NVIDIA H200", simulated=True),
     )
-    shapes = set[tuple[int, int, int, int]]()  # no two open jobs may ask the same
+    shapes = set[tuple[int, int, int, int]]()  # two open jobs may not request the same
     while len(shapes) < num_jobs:
         shapes.add((chance.randrange(1, 4097), chance.choice(SIZES), chance.choice(SIZES), chance.choice(SIZES)))
     store, budget = Store.open(directory), Budget(trials=60, seconds=60)
@@ -82,7 +73,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         for job_id in made:
             bests.insert(session, replace(best, job_id=job_id))
         session.flush()
-        # All at once: the steps of ten thousand jobs, one by one, take minutes.
+        # All at once: ten thousand jobs take minutes if each goes through its states one by one.
         ended = {"state": str(JobState.SUCCEEDED), "started_at": 2.0, "finished_at": 2.0}
         session.execute(update(JobRow).values(ended))
     store.close()
@@ -91,7 +82,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
 
 @contextmanager
 def serving(directory: Path, num_descriptors: int | None = None) -> Iterator[tuple[str, int]]:
-    """Address and process id of `tuner serve` over that folder, which has this many descriptors at most."""
+    """Address and process id of `tuner serve` over that folder, with at most this many descriptors."""
     limited = ["prlimit", f"--nofile={num_descriptors}:{num_descriptors}"] if num_descriptors else []
     serve = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(directory), "--gpu", TARGET]
     command = [*limited, sys.executable, *serve]
@@ -105,7 +96,7 @@ def serving(directory: Path, num_descriptors: int | None = None) -> Iterator[tup
 
 
 def ask_paths(url: str, paths: list[str]) -> list[float]:
-    """Seconds of each question, asked one after the other over one connection."""
+    """Seconds of each request, sent one after the other over one connection."""
     taken = []
     with httpx.Client(base_url=url, timeout=60) as http:
         http.get("/livez")
@@ -122,18 +113,18 @@ def ask(url: str, queries: list[dict[str, Any]]) -> list[float]:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds that a process has had a core."""
+    """Processor seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The smallest value that `share` of all do not exceed."""
+    """The smallest value that at least `share` of all do not exceed."""
     return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
 
 
 def queries_of(shapes: list[tuple[int, int, int, int]], num_asks: int, match: str) -> list[dict[str, Any]]:
-    """Shapes that were tuned; beside them, for another match than the exact one. No shape is too far away."""
+    """Shapes that were tuned, or for another match than the exact one, similar shapes. No distance is too far."""
     chance = random.Random(2)
     beside = 0 if match == "own shape" else 5000
     chosen = [chance.choice(shapes) for _ in range(num_asks)]
@@ -141,45 +132,3 @@ def queries_of(shapes: list[tuple[int, int, int, int]], num_asks: int, match: st
         {"m": m + beside, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "match": "nearest", "max_distance": 100}
         for m, d_in, d_hidden, d_out in chosen
     ]
-
-
-def measure(num_jobs: int, num_asks: int) -> list[dict[str, Any]]:
-    """A row for each kind of question, asked by one client and by four at once."""
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        shapes = fill(Path(folder) / "data", num_jobs)
-        with serving(Path(folder) / "data") as (url, pid), ThreadPoolExecutor(4) as clients:
-            for what in ("own shape", "nearest shape"):
-                queries = queries_of(shapes, num_asks, what)
-                ask(url, queries[:20])
-                for num_clients in (1, 4):
-                    parts = [queries[start::num_clients] for start in range(num_clients)]
-                    before_s = cpu_s(pid)
-                    taken = [s for part in clients.map(lambda part: ask(url, part), parts) for s in part]
-                    raw = {
-                        "jobs": num_jobs,
-                        "asks": num_asks,
-                        "median_s": round(percentile(taken, 0.5), 6),
-                        "server_cpu_s": round((cpu_s(pid) - before_s) / num_asks, 6),
-                        "load_average": os.getloadavg()[0],
-                    }
-                    check = f"p99 of GET /best, {what}, {num_clients} at once, seconds"
-                    found.append(check_row(check, percentile(taken, 0.99), BAR_S, **raw))
-    return found
-
-
-def main() -> None:
-    """Measures and writes the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--asks", type=int, default=400)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/best.json"))
-    arguments = parser.parse_args()
-    rows = measure(arguments.jobs, arguments.asks)
-    write_report(arguments.out, rows, NO_GPU)
-    for row in rows:
-        print(row)
-
-
-if __name__ == "__main__":
-    main()

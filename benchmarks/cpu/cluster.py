@@ -1,9 +1,9 @@
-"""What a cluster adds to a trial, what it brings, and what kills cost it: real processes on the loopback interface over
-mutual TLS.
+"""What a cluster adds to a trial, its gain in rate, and the cost of kills: real processes on the loopback interface
+with mutual TLS.
 
 python -m benchmarks.cpu.cluster [--trials 60] [--out benchmarks/results/cpu/service.json]
 
-Takes about five minutes. It wants the machine for itself. Rows of other programs in the file stay.
+Takes about five minutes. It needs an otherwise idle machine. Rows of other programs in the file stay.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tuner.service.paging import MAX_PAGE
 from tuner.store import Store
 
 TARGET = "simulated:h200"
-#: What a trial of a sleeping evaluator takes, seconds.
+#: Seconds of a trial of a sleeping evaluator.
 SLEEP_S = 0.5
-#: Trials of a job that are not counted: its first ones wait for the searcher, which looks at the space.
+#: First trials of a job, which are not counted: they wait for the searcher, which analyses the space.
 NUM_FIRST = 10
 
 
 class Workers:
-    """The worker processes of a cluster; each can be killed, and is started again at once."""
+    """The worker processes of a cluster; each can be killed, and is restarted at once."""
 
     def __init__(self, options: Sequence[str], num_workers: int, latency_s: float) -> None:
         self._options = options
@@ -46,7 +46,7 @@ class Workers:
         self._processes = [self._start(number) for number in range(num_workers)]
 
     def kill(self, number: int) -> None:
-        """SIGKILL for one, and another one of its name."""
+        """SIGKILL for one, and another one with its name."""
         _end(self._processes[number])
         self._processes[number] = self._start(number)
 
@@ -62,7 +62,7 @@ class Workers:
 
 @contextmanager
 def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[tuple[Service, Workers]]:
-    """A service over workers in processes of their own, all of whose cards are there."""
+    """A service over workers in separate processes, all of whose cards have joined."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
         folder = Path(name)
         tls = create(folder / "tls", ["member"], 1)[0]
@@ -79,7 +79,7 @@ def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[tup
         dispatcher = join_as_server(address, tls, insecure=False)
         while dispatcher.num_workers(TARGET) < num_workers * cards_each:
             time.sleep(0.1)
-        searches = SearchProcesses(os.cpu_count() or 1)  # as `tuner serve` has them
+        searches = SearchProcesses(os.cpu_count() or 1)  # as in `tuner serve`
         ends.callback(searches.close)
         service = Service(Store.open(folder / "data"), dispatcher, search=searches.search)
         service.start()
@@ -102,7 +102,7 @@ def _start(*command: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str = TARGET) -> list[str]:
-    """A job for each of these pairs of 16 rows, none of which knows of earlier ones."""
+    """A job for each of these pairs of 16 rows, without priors."""
     jobs = []
     for d_hidden in d_hiddens:
         workload = ffn_pair(m=16, d_in=4096, d_hidden=d_hidden, d_out=4096)
@@ -113,7 +113,7 @@ def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str 
 
 
 def trials_of(service: Service, job: str) -> list[Trial]:
-    """All that are recorded, by number."""
+    """All recorded trials, by number."""
     found, cursor = list[Trial](), None
     while True:
         page = service.trials(job, cursor=cursor, limit=MAX_PAGE)
@@ -124,7 +124,7 @@ def trials_of(service: Service, job: str) -> list[Trial]:
 
 
 def finish_times(service: Service, jobs: list[str], num_trials: int) -> list[list[float]]:
-    """When each trial of each job was recorded, seconds; the jobs run side by side."""
+    """When each trial of each job was recorded, seconds; the jobs run at the same time."""
     while any(service.job(job).num_trials < num_trials for job in jobs):
         if failed := [job for job in jobs if service.job(job).state is JobState.FAILED]:
             raise SystemExit(f"{failed[0]} failed: {service.job(failed[0]).reason}")
@@ -133,7 +133,7 @@ def finish_times(service: Service, jobs: list[str], num_trials: int) -> list[lis
 
 
 def rate(finished: list[list[float]]) -> float:
-    """Trials a second of all jobs, while none is at its first trials and none has ended."""
+    """Trials per second of all jobs, excluding first trials and the time after one has ended."""
     begin = max(times[NUM_FIRST - 1] for times in finished)
     end = min(times[-1] for times in finished)
     if end <= begin:
@@ -163,7 +163,7 @@ def measure(num_trials: int) -> list[dict[str, Any]]:
 
 
 def measure_kills(seconds: float, num_workers: int = 4) -> dict[str, Any]:
-    """A row: what is lost while half of the workers are killed at random moments for so long."""
+    """A row: what is lost while half of the workers are killed at random moments for this long."""
     chance, kept, num_kills = random.Random(1), dict[tuple[str, int], Trial](), 0
     num_trials, wrong = max(NUM_FIRST, round(seconds / SLEEP_S / 2)), 0
     with cluster(num_workers, 1, SLEEP_S) as (service, workers):

@@ -1,11 +1,10 @@
-"""Compiles the spaces of tilings of pairs, or of chains, once, without a GPU: nothing may spill, nothing may be warned
-about.
+"""Compiles the spaces of tilings of pairs, or of chains, once, without a GPU: spills and warnings are errors.
 
 python -m benchmarks.cpu.compile_space --gpu h200 [--chains] [--processes 2] [--every 1] [--each FILE] [--out FILE]
 
-A plain pair and one with every option, for few rows, where every engine is offered, and for many; with `--chains` the
-four ops of a decoder block. All tilings take hours on two cores; `--every 20` takes each 20th. Seconds are those of one
-core (processor time), whatever else runs.
+A plain pair and one with every option, for few rows, for which every engine is offered, and for many; with `--chains`
+the four ops of a decoder block. All tilings take hours on two cores; `--every 20` takes each 20th. Seconds are those of
+one core (processor time), whatever else runs.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import compile_source, nvrtc_version, parse_log
 from tuner.workers.source.render import kernel_version, render
 
-#: For few rows every engine is offered, for many every tile height.
+#: With few rows every engine is offered, with many every tile height.
 FEW_ROWS, NUM_ROWS = 1, 512
-#: What a compile may take, seconds of one core.
+#: Maximum seconds of a compile, on one core.
 MEDIAN_LIMIT_S, LIMIT_S = 2.0, 4.0
 #: The same for four ops.
 CHAIN_LIMIT_S = 6.0
@@ -60,7 +59,7 @@ def chains() -> list[Workload]:
 
 
 def compile_one(workload: Workload, tiling: Tiling, arch: str) -> dict[str, Any]:
-    """What the compiler says of one tiling."""
+    """The compiler's report on one tiling."""
     begin = time.process_time()
     row: dict[str, Any] = {
         "tiling": str(tiling),

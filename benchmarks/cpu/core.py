@@ -1,8 +1,8 @@
-"""What a plan costs on the host: to make, to prove, to simulate; and how large a space is.
+"""Host costs of a plan: making, proving and simulating it; and the size of a space.
 
 python -m benchmarks.cpu.core [--chains] [--out FILE]
 
-With `--chains` plans of four ops are proven alone, by the processor's clock, so that nothing else need be quiet.
+With `--chains` only plans of four ops are proven, by processor time, so the machine need not be idle.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REPEATS = 15
 
 
 def median_ms(call: Callable[[], object], clock_s: Callable[[], float] = time.perf_counter) -> float:
-    """Median time of a call by a clock, by default of the wall, milliseconds."""
+    """Median time of a call by a clock, by default wall time, milliseconds."""
     times = []
     for _ in range(REPEATS):
         begin_s = clock_s()
@@ -58,7 +58,7 @@ def median_ms(call: Callable[[], object], clock_s: Callable[[], float] = time.pe
 
 
 def _verify(words: Words, graph: TileGraph, resources: Resources) -> None:
-    """As a launch has a plan verified: from its words."""
+    """Verifies a plan from its words, as before a launch."""
     verify(Plan.from_words(words), graph, resources, GPU)
 
 
@@ -111,13 +111,13 @@ CHAINS = {
         (),
     ),
 }
-#: What a proof of one of them may take, milliseconds.
+#: Maximum time of a proof of one of them, milliseconds.
 CHAIN_LIMIT_MS = 120.0
 
 
 def verify_chain_rows() -> list[dict[str, Any]]:
-    """Proving a plan of four ops, residuals and norms between them, by granularity and assignment, in band or not: time
-    of the processor, so that waiting for it does not count."""
+    """Proving a plan of four ops, with residuals and norms between them, by granularity and assignment, in band or
+    not: in processor time, so that waiting does not count."""
     rows = []
     for (name, (workload, tiles, parts)), granularity, assignment, in_band in product(
         CHAINS.items(), (Granularity.ROW, Granularity.TILE), ASSIGNMENTS, (False, True)
@@ -157,7 +157,7 @@ def simulate_rows() -> list[dict[str, Any]]:
 
 
 def space_rows() -> list[dict[str, Any]]:
-    """Counting spaces; a new one each time, since it keeps its tilings."""
+    """Counting spaces; a new one each time, since it caches its tilings."""
     rows = []
     for m in (16, 64, 512, 1024):
         workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)

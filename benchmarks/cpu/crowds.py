@@ -1,9 +1,9 @@
-"""Whether a service answers others while a crowd holds on to it: silent connections, idle streams, a long queue.
+"""Whether a service answers others during a crowd: silent connections, idle streams, a long queue.
 
 python -m benchmarks.cpu.crowds [--asks 200] [--out benchmarks/results/cpu/service.json]
 
-1,100 connections that say nothing, at a process limit of 1,024 descriptors. 640 event streams of jobs on which nothing
-happens, beside one of a job that is cancelled. The front page with 2,500 queued jobs. It takes a minute.
+1,100 silent connections, at a process limit of 1,024 descriptors. 640 event streams of idle jobs, and one of a job that
+is cancelled. The front page with 2,500 queued jobs. It takes a minute.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAGE_BAR_S = 0.1
 
 
 def spec(number: int, target_id: str = TARGET) -> JobSpec:
-    """A problem that no other number asks for."""
+    """A distinct problem for each number."""
     return JobSpec(
         workload=ffn_pair(m=1 + number, d_in=1024, d_hidden=4096, d_out=1024),
         target_id=target_id,
@@ -56,7 +56,7 @@ def queue(data: Path, count: int, target_id: str) -> list[str]:
 
 
 def others_beside_silence(num_asks: int) -> dict[str, Any]:
-    """A row: how long another's request takes, each by a connection of its own."""
+    """A row: the time of another client's request, each over a new connection."""
     with ExitStack() as held:
         data = Path(held.enter_context(tempfile.TemporaryDirectory())) / "data"
         url, _ = held.enter_context(serving(data, NUM_DESCRIPTORS))
@@ -74,7 +74,7 @@ def others_beside_silence(num_asks: int) -> dict[str, Any]:
 
 
 async def _stream(url: str, job_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """An event stream whose first event has come."""
+    """An event stream whose first event has arrived."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(f"GET /jobs/{job_id}/events HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
@@ -83,7 +83,7 @@ async def _stream(url: str, job_id: str) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _event_s(url: str, idle: list[str], live: list[str]) -> list[float]:
-    """Seconds from the cancelling of each live job to its event, while the other streams are open."""
+    """Seconds from cancelling each live job to its event, while the other streams are open."""
     crowd = [await _stream(url, job_id) for job_id in idle]
     taken = []
     async with httpx.AsyncClient(base_url=url, timeout=120) as http:
@@ -100,10 +100,10 @@ async def _event_s(url: str, idle: list[str], live: list[str]) -> list[float]:
 
 
 def event_beside_streams(num_events: int) -> dict[str, Any]:
-    """A row: how late an event comes."""
+    """A row: the delay of an event."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        ids = queue(data, NUM_STREAMS + num_events, "simulated:a40")  # nobody measures there: nothing happens
+        ids = queue(data, NUM_STREAMS + num_events, "simulated:a40")  # no worker measures there: nothing happens
         with serving(data) as (url, pid):
             before_s = cpu_s(pid)
             taken = asyncio.run(_event_s(url, ids[:NUM_STREAMS], ids[NUM_STREAMS:]))
@@ -114,7 +114,7 @@ def event_beside_streams(num_events: int) -> dict[str, Any]:
 
 
 def front_page(num_asks: int) -> dict[str, Any]:
-    """A row: how long the page takes."""
+    """A row: the time of the page."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         queue(data, NUM_QUEUED, "simulated:a40")

@@ -1,8 +1,8 @@
-"""How long pages and `GET /best` take in a large store: 1,000,000 trials in 10,000 jobs, and a job of 100,000 trials.
+"""Times of pages and `GET /best` in a large store: 1,000,000 trials in 10,000 jobs, and a job of 100,000 trials.
 
 python -m benchmarks.cpu.full_store [--data FOLDER] [--asks 200] [--out benchmarks/results/cpu/service.json]
 
-Everything is asked of a real server over HTTP, while no job runs, and again while one does. The store is filled through
+All requests go to a real server over HTTP, first without a running job, then with one. The store is filled through
 `tuner.store` with one job's trials, which the database then copies for the others. That takes minutes, so the store is
 kept and used again: 5 GB.
 """
@@ -32,7 +32,7 @@ LARGE_JOB = 100_000
 RECORDED = 1_000
 PAGE_BAR_S = 0.100
 BEST_BAR_S = 0.020
-#: A running job's simulated trial takes so long, seconds.
+#: Seconds of a running job's simulated trial.
 LATENCY_S = "0.5"
 
 _TOTALS = "num_measured, num_rejected, num_failed, best_us, library_us, search_s, samples_bytes"
@@ -43,7 +43,7 @@ def fill(data: Path) -> dict[str, Any]:
     shapes = best.fill(data, NUM_JOBS)
     large = large_job.fill(data, RECORDED)
     with closing(sqlite3.connect(data / "tuner.db", isolation_level=None)) as database:
-        # Nothing of it must survive a crash, and a log of all pages would be as large as the file.
+        # It need not survive a crash, and a log of all pages would be as large as the file.
         for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive", "cache_size = -1000000"):
             database.execute(f"pragma {pragma}")
         (ordinary,) = database.execute("select id from jobs order by seq desc limit 1 offset 1").fetchone()
@@ -56,7 +56,7 @@ def fill(data: Path) -> dict[str, Any]:
             database.execute(f"drop index {name}")
         _copy_trials(database, large)
         _enlarge(database, large)
-        for _, sql in indexes:  # a whole table is sorted faster than a million rows are inserted in their places
+        for _, sql in indexes:  # sorting a whole table is faster than a million insertions
             database.execute(sql)
         database.execute("commit")
         database.execute("pragma locking_mode = normal")
@@ -102,7 +102,7 @@ def _enlarge(database: sqlite3.Connection, job: str) -> None:
 
 
 def ask_all(url: str, pid: int, store: dict[str, Any], num_asks: int, when: str) -> list[dict[str, Any]]:
-    """A row for each thing that is asked, by one client."""
+    """A row for each kind of request, with one client."""
     rows = []
 
     def add(what: str, paths: list[str], bar_s: float) -> None:
@@ -147,7 +147,7 @@ def ask_all(url: str, pid: int, store: dict[str, Any], num_asks: int, when: str)
 
 
 def start_job(url: str, warm_up_s: float) -> None:
-    """A job that runs longer than this program asks; it is past its first choices."""
+    """A job that runs longer than this program; its first choices are done."""
     pair = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096}
     asked = {"pair": pair, "target": TARGET, "budget": {"trials": 5000, "seconds": 3600}}
     job = httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status().json()["id"]

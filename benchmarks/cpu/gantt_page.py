@@ -29,7 +29,7 @@ _DRAWN = """() => new Promise((resolve) => {
   };
   look();
 })"""
-#: Milliseconds from a key to the frame that shows it: all charts drawn, both here.
+#: Milliseconds from a key to the frame that shows it: until all charts are drawn, both here.
 _ZOOMS = """async (keys) => {
   const canvas = document.querySelector("figure[data-of=measured] canvas.bars");
   const frame = () => new Promise((resolve) => { requestAnimationFrame(() => { setTimeout(resolve, 0); }); });
@@ -48,7 +48,7 @@ _KEYS = [*"wwwwwwwwwwwwd", *"daadda", *"ssssssssssss"] * 3
 
 
 def faults_of(page: Page) -> list[str]:
-    """What the page will have logged or thrown."""
+    """What the page has logged or thrown."""
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
@@ -56,7 +56,7 @@ def faults_of(page: Page) -> list[str]:
 
 
 def measure(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the time to the picture, in windows that know no file of the page, and of each zoom step."""
+    """Rows of the time to the picture, in windows without cached files, and of each zoom step."""
     drawn, faults = [], list[str]()
     for _ in range(num_loads):
         context = browser.new_context(viewport={"width": 1280, "height": 800})

@@ -1,4 +1,4 @@
-"""How the dashboard's pages behave in a headless Chromium: how fast a large job's page is there, and what is wrong.
+"""The dashboard's pages in a headless Chromium: the time of a large job's page, and faults of pages.
 
 python -m benchmarks.cpu.pages [--trials 10000] [--loads 5] [--out benchmarks/results/cpu/pages.json]
 """
@@ -36,7 +36,7 @@ INTERACTIVE_BAR_S = 2.0
 WIDTHS = [1280, 390]
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
-#: Seconds from the navigation until the curve is drawn and nothing waits for the page's thread.
+#: Seconds from the navigation until the curve is drawn and the page's thread is idle.
 _INTERACTIVE = """() => new Promise((resolve) => {
   const element = document.getElementById('points');
   const done = () => requestIdleCallback(() => resolve(performance.now() / 1000));
@@ -49,7 +49,7 @@ _INTERACTIVE = """() => new Promise((resolve) => {
 })"""
 _PAINTED = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
 _HAS_PAINTED = "() => performance.getEntriesByName('first-contentful-paint').length > 0"
-#: Elements beyond the window that nothing around them lets one scroll to.
+#: Elements beyond the window to which one cannot scroll.
 _CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => {
   const box = element.getBoundingClientRect();
   if (box.width === 0 || box.right <= innerWidth + 1 || element.closest('.skip')) return false;
@@ -66,7 +66,7 @@ def _first_paint_s(page: Page) -> float:
 
 
 def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of how fast a page is there, each time in a window that knows no file of it; the median counts."""
+    """Rows of a page's load times, each in a window without cached files; the median counts."""
     painted, interactive = [], []
     for _ in range(num_loads):
         context = browser.new_context(viewport={"width": 1280, "height": 800})
@@ -85,7 +85,7 @@ def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) ->
 
 
 def load_jobs(browser: Browser, url: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row of how fast the front page of 500 jobs in 20 batches by 10 owners is there."""
+    """A row of the front page's load time, with 500 jobs in 20 batches by 10 owners."""
     painted = []
     for _ in range(num_loads):
         context = browser.new_context(viewport={"width": 1280, "height": 800})
@@ -98,13 +98,13 @@ def load_jobs(browser: Browser, url: str, num_loads: int, raw: dict[str, Any]) -
 
 
 def many_pages(url: str) -> list[str]:
-    """Of many jobs: the listings, and a batch."""
+    """The pages of many jobs: the listings, and a batch."""
     batch = httpx.get(f"{url}/batches", params={"limit": 1}).json()["items"][0]["id"]
     return [url + path for path in ("/", f"/?batch={batch}", "/?sort=newest", "/ui/batches", f"/ui/batches/{batch}")]
 
 
 def faults(browser: Browser, addresses: list[str]) -> list[dict[str, Any]]:
-    """Rows of what is wrong on pages, in both colour schemes, on a laptop and on a phone."""
+    """Rows of faults on pages, in both colour schemes, on a laptop and on a phone."""
     messages, serious, clipped = list[str](), list[str](), 0
     for scheme, width in product(SCHEMES, WIDTHS):
         context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)

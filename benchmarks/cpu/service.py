@@ -1,9 +1,9 @@
-"""What the service adds to a trial: time between consecutive outcomes, one at a time, less what the evaluator took.
+"""The service's overhead per trial: time between consecutive outcomes, one at a time, minus the evaluator's time.
 
 python -m benchmarks.cpu.service [--trials 1000] [--out benchmarks/results/cpu/service.json]
 
-With none ahead each trial waits for its choice, so that these rows have no bar. It wants the machine for itself. Rows
-of other programs in the file stay.
+Without candidates ahead each trial waits for its choice, so these rows have no bar. It needs an otherwise idle machine.
+Rows of other programs in the file stay.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 TARGET = "simulated:h200"
-#: Trials whose median is told, from the first and from the last one on.
+#: Number of trials in each reported median, one from the start and one at the end.
 WINDOW = 20
 
 
 class TimedEvaluator(SimulatedEvaluator):
-    """The simulated GPU, noting how long each trial took it, where one follows the other."""
+    """The simulated GPU, with the time of each trial, if one follows the other."""
 
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
@@ -92,7 +92,7 @@ def all_trials(service: Service, job_id: str) -> Iterator[Trial]:
 
 
 def row_of(m: int, overheads_s: list[float]) -> dict[str, Any]:
-    """A row: the mean, and behind it the medians at both ends and the longest."""
+    """A row: the mean, the medians at both ends and the maximum."""
     raw = {
         "trials": len(overheads_s) + 1,
         "median_first_s": round(median(overheads_s[:WINDOW]), 6),

@@ -1,10 +1,10 @@
-"""How long `POST /jobs` takes when 200 come in a second: a real server with tokens, over HTTP.
+"""Times of `POST /jobs` at 200 requests per second: a real server with tokens, over HTTP.
 
 python -m benchmarks.cpu.submissions [--seconds 30] [--out benchmarks/results/cpu/service.json]
 
-16 clients send 12.5 requests a second each, of distinct problems, each over a connection of its own. A request's time
-counts from when it is due, so that one that waits for the one before it is late. The server simulates a card that takes
-half a second for a trial, and works on the jobs meanwhile.
+16 clients send 12.5 requests per second each, of distinct problems, each over its own connection. A request's time
+counts from when it is due, so waiting for the previous one counts. The server simulates a card that takes half a second
+for a trial, and works on the jobs meanwhile.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from benchmarks.cpu.best import cpu_s, percentile, serving
 NUM_CLIENTS = 16
 PER_S = 12.5
 BAR_S = 0.075
-#: What a trial of the simulated card takes, seconds.
+#: Seconds of a trial of the simulated card.
 LATENCY_S = "0.5"
 
 
 def make_token(directory: Path) -> str:
-    """A token that may submit; from now on one is needed."""
+    """A token that may submit; from now on requests need one."""
     command = [sys.executable, "-m", "tuner.cli", "token", "create", "--data", str(directory)]
     made = subprocess.run([*command, "--role", "submit", "--owner", "load"], capture_output=True, text=True, check=True)
     return next(word for word in made.stdout.split() if word.startswith("tuner_"))
 
 
 def body(number: int) -> bytes:
-    """A problem that no other number asks for."""
+    """A distinct problem for each number."""
     pair = {
         "kind": "ffn",
         "m": 1 + number % 4096,
@@ -53,8 +53,7 @@ def body(number: int) -> bytes:
 
 
 def submit_all(url: str, token: str, seconds: float) -> tuple[list[tuple[float, str]], float]:
-    """(Seconds from when it was due to the answer, the job's id) of each request of all clients; and how long all of it
-    took."""
+    """(Seconds from the due time to the answer, the job's id) of each request of all clients; and the total time."""
 
     async def run() -> tuple[list[tuple[float, str]], float]:
         begin_s = time.perf_counter() + 1.0
@@ -65,7 +64,7 @@ def submit_all(url: str, token: str, seconds: float) -> tuple[list[tuple[float, 
 
 
 async def _submit(url: str, token: str, client: int, begin_s: float, seconds: float) -> list[tuple[float, str]]:
-    """One client. It speaks HTTP by itself over one connection: what a library costs would be taken from the server."""
+    """One client. It speaks HTTP itself over one connection: a library would take processor time from the server."""
     address = urlsplit(url)
     head = f"POST /jobs HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n"
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -87,7 +86,7 @@ async def _submit(url: str, token: str, client: int, begin_s: float, seconds: fl
 
 
 def measure(seconds: float) -> list[dict[str, Any]]:
-    """The rows: how long they took, and how many jobs are not in the database that were accepted."""
+    """The rows: the times, and the number of accepted jobs that are not in the database."""
     os.environ["TUNER_SIMULATED_LATENCY_S"] = LATENCY_S
     os.environ["TUNER_REQUESTS_PER_S"] = "1000"
     with tempfile.TemporaryDirectory() as folder:

@@ -1,1 +1,1 @@
-"""Pairs with weights of few bits, beside the public kernels for them."""
+"""Pairs with weights of few bits, compared with the public kernels for them."""

@@ -16,9 +16,9 @@ import triton.language as tl
 
 from .quantised import BLOCK, FP8_MAX
 
-#: Columns that a program takes where it needs no maximum of a row.
+#: Columns of a program if it does not need the maximum of a row.
 _COLUMNS = 1024
-#: Groups of 128 columns that a program takes.
+#: Groups of 128 columns of a program.
 _GROUPS = 8
 
 
@@ -78,20 +78,20 @@ def _group_kernel(sums, out, scales, n, room, LIMIT: tl.constexpr, GROUPS: tl.co
 
 
 def plain(sums: torch.Tensor, out: torch.Tensor) -> None:
-    """out [m, n] = silu(gate) * up, of its own type."""
+    """out [m, n] = silu(gate) * up, in its own type."""
     m, n = out.shape
     _plain_kernel[(m, triton.cdiv(n, _COLUMNS))](sums, out, n, COLUMNS=_COLUMNS)
 
 
 def by_tensor(sums: torch.Tensor, out: torch.Tensor, scale: torch.Tensor) -> None:
-    """The same over a static scale [1], in fp8."""
+    """The same divided by a static scale [1], in fp8."""
     m, n = out.shape
     _tensor_kernel[(m, triton.cdiv(n, _COLUMNS))](sums, out, scale, n, LIMIT=FP8_MAX, COLUMNS=_COLUMNS)
 
 
 def by_token(sums: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, deferred: Any = None) -> None:
-    """The same over a scale of each row, which it leaves in `scales` [m]. `deferred`: factors of rows [m] and of
-    columns [2 n] by which the sums are still to be multiplied."""
+    """The same divided by a scale for each row, which it writes to `scales` [m]. `deferred`: factors of rows [m] and
+    columns [2 n] that the sums still have to be multiplied by."""
     m, n = out.shape
     row_scales, column_scales = deferred or (scales, scales)
     constants = {"LIMIT": FP8_MAX, "DEFERRED": deferred is not None, "COLUMNS": triton.next_power_of_2(n)}
@@ -100,7 +100,7 @@ def by_token(sums: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, deferr
 
 
 def by_group(sums: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
-    """The same over a scale of each 128 columns of a row, which it leaves in `scales` [n / 128, room]."""
+    """The same divided by a scale for each 128 columns of a row, which it writes to `scales` [n / 128, room]."""
     m, n = out.shape
     constants = {"LIMIT": FP8_MAX, "GROUPS": _GROUPS, "WIDTH": BLOCK}
     _group_kernel[(m, triton.cdiv(n, _GROUPS * BLOCK))](sums, out, scales, n, scales.shape[1], **constants)

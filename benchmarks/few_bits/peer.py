@@ -1,4 +1,4 @@
-"""A public library's side of a row: what it is given, and what it launches."""
+"""A public library's side of a row: its inputs and its launches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import quantised
 from .quantised import FP8, Weights
 from .rows import Row
 
-#: Rows of scales of groups are so many at least, and a multiple of it: what the tensor copy engine takes.
+#: Minimum rows of scales of groups, and their multiple: the requirement of the tensor copy engine.
 _ROOM = 4
 
 
@@ -22,9 +22,9 @@ _ROOM = 4
 class Peer:
     """A pair by one library."""
 
-    #: Of each set of weights what enqueues the whole pair.
+    #: For each set of weights, a function that enqueues the whole pair.
     launches: Sequence[Callable[[], object]]
-    #: What the first of them leaves: [m, d].
+    #: The result of the first one: [m, d].
     result: Callable[[], torch.Tensor]
     #: How it was chosen.
     chosen: str = ""
@@ -32,7 +32,7 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Of a row: the sets of weights that launches take in turns, and x [m, d], both bf16."""
+    """Inputs of a row: the sets of weights that launches use in turn, and x [m, d], both bf16."""
 
     row: Row
     x: torch.Tensor
@@ -45,7 +45,7 @@ class Inputs:
         return self.row.m
 
     def empty(self, columns: int, kind: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        """[m, columns], NaN where that is a number of its type."""
+        """[m, columns], NaN if its type has one."""
         return torch.full((self.m, columns), float("nan"), device="cuda", dtype=torch.float32).to(kind)
 
     @cached_property
@@ -68,5 +68,5 @@ class Inputs:
         return -(-self.m // _ROOM) * _ROOM
 
 
-#: What makes each peer, by its name.
+#: The constructor of each peer, by its name.
 Makers = dict[str, Callable[[], Peer]]

@@ -2,15 +2,15 @@
 
 python -m benchmarks.few_bits.peers [--row tensor/4096-14336/m16 ...] [--seconds 180] [--out FILE]
 
-SwiGLU pairs of decoder layers, cold: launches of a graph take sets of weights in turns, more than an L2 holds. All
-peers of a row are timed in the same interleaved rounds. A delay before each sample hides what the host takes to
-launch it. A row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised
-fp32 result. A peer that refuses a row says why. What is quantised in advance (weights, X) is not timed; what a model
-does between the two products is. About two seconds a row for cuBLASLt on an H200. Humming compiles: some 20 seconds a
-row tuned, and 3 without (TUNER_PEERS_TRIED=0).
+SwiGLU pairs of decoder layers, cold: the launches of a graph alternate among enough sets of weights to exceed an L2.
+All peers of a row are timed in the same interleaved rounds. A delay before each sample hides the host's launch time. A
+row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised fp32 result.
+A peer that refuses a row says why. Quantisation done in advance (weights, X) is not timed; a model's operations between
+the two products are. About two seconds a row for cuBLASLt on an H200. Humming compiles: some 20 seconds a row tuned,
+and 3 without (TUNER_PEERS_TRIED=0).
 
-Figures are the libraries', so rows of other commits stay, each with its own. A row is measured, or measured again,
-while the file of this card and driver lacks one of its peers that are installed: the same command again goes on.
+The figures are the libraries', so rows of other commits stay, each with its own commit. A row is measured as long as
+the file of this card and driver lacks one of its installed peers: running the same command again continues.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from .rows import Row, rows
 
 Json = dict[str, Any]
 
-#: Bytes of weights that launches take in turns, sets of them at least, and launches of a graph at least.
+#: Bytes of weights that launches alternate among, minimum number of sets, and minimum launches of a graph.
 _COLD_BYTES, _LEAST_SETS, _LEAST_LAUNCHES = 260e6, 3, 8
 _ROUNDS = 30
-#: Relative error of a right result against unquantised operands, at most: that of 4 bits.
+#: Maximum relative error of a right result against unquantised operands: that of 4 bits.
 _MOST_ERROR = 0.3
 
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def rows_of_this_card(path: Path, found: Json) -> list[Json]:
-    """What the file has of this card and driver, each with the commit that measured it; nothing of others."""
+    """The file's rows of this card and driver, each with its commit; no others."""
     if not path.exists():
         return []
     before = json.loads(path.read_text())
@@ -81,7 +81,7 @@ def rows_of_this_card(path: Path, found: Json) -> list[Json]:
 
 
 def missing_peers(row: Row, done: Sequence[Json]) -> set[str]:
-    """Peers that are installed here, and of which nothing is said of a row."""
+    """Installed peers without a line for a row."""
     nothing: Any = None
     makers = PEERS_OF[row.scheme.name](Inputs(row=row, x=nothing, weights=(), lt=nothing))
     return set(makers) - {str(line["peer"]) for line in done if line["row"] == row.name}
@@ -99,7 +99,7 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
     x = torch.randn(row.m, row.pair.d, device="cuda", dtype=torch.bfloat16)
     inputs = Inputs(row=row, x=x, weights=weights, lt=lt)
     expected = reference(x, weights[0])
-    # A peer holds what its graph reads, so it lives as long.
+    # A peer holds the memory that its graph reads, so it lives as long.
     lines, peers, graphs = list[Json](), list[Peer](), dict[str, torch.cuda.CUDAGraph]()
     turns = max(1, -(-_LEAST_LAUNCHES // sets))
     for name, make in PEERS_OF[row.scheme.name](inputs).items():

@@ -1,4 +1,4 @@
-"""What a scheme's peers launch for a row."""
+"""The launches of a scheme's peers for a row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .scaled_gemm import Mode, Operands, ScaledGemm
 
 
 def tensor_peers(inputs: Inputs) -> Makers:
-    """A static factor for each tensor, H's too."""
+    """A static factor for each tensor, including H."""
     return {"cublaslt": partial(_pair_by_cublaslt, inputs, Mode.TENSOR)}
 
 
 def token_peers(inputs: Inputs) -> Makers:
-    """A factor for each row of activations and each channel of weights, applied by the product or behind it."""
+    """A factor for each row of activations and each channel of weights, applied by the product or after it."""
     return {"cublaslt": partial(_pair_by_cublaslt, inputs, Mode.ROW), "cublaslt deferred": partial(_deferred, inputs)}
 
 
@@ -84,8 +84,8 @@ def _pair_by_cublaslt(inputs: Inputs, mode: Mode) -> Peer:
 
 
 def _deferred(inputs: Inputs) -> Peer:
-    """Products without factors; the kernel between applies the first one's, and what follows in a model the second's:
-    that is not timed."""
+    """Products without factors; the kernel between applies the first one's factors. The second one's belong to the
+    next op of a model, and are not timed."""
     one = torch.ones(1, device="cuda")
     x, scales = quantised.by_row(inputs.x), torch.ones(inputs.m, device="cuda")
     up, down = (

@@ -1,4 +1,4 @@
-"""Operands of a pair in a scheme's own form, on the card, and the result of the unquantised ones."""
+"""Operands of a pair in a scheme's format, on the card, and the result for the unquantised ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .rows import Pair
 #: The largest finite e4m3.
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
-#: Rows and columns of a block of weights, elements of a group of activations: what DeepSeek's checkpoints have.
+#: Rows and columns of a block of weights, and elements of a group of activations: DeepSeek's values.
 BLOCK = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
-    """fp8 values, and the fp32 factors that give what they stand for."""
+    """fp8 values, with their fp32 factors."""
 
     values: torch.Tensor
     scales: torch.Tensor
@@ -30,7 +30,7 @@ def by_tensor(x: torch.Tensor) -> Scaled:
 
 
 def by_row(x: torch.Tensor) -> Scaled:
-    """A factor a row, [rows]: of a token, or of an output channel of weights."""
+    """A factor per row, [rows]: for a token, or for an output channel of weights."""
     factors = x.abs().amax(1).float() / FP8_MAX
     return Scaled(values=_scaled(x, factors[:, None]).values, scales=factors)
 
@@ -97,7 +97,7 @@ class Weights:
 
 
 def random_weights(pair: Pair, sets: int) -> list[Weights]:
-    """This many, each of its own values; those of a layer leave its rows about as large as they were."""
+    """This many sets of different values; a layer's rows stay about as large."""
 
     def drawn(rows: int, columns: int) -> torch.Tensor:
         return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16) / columns**0.5
@@ -106,17 +106,17 @@ def random_weights(pair: Pair, sets: int) -> list[Weights]:
 
 
 def reference(x: torch.Tensor, weights: Weights) -> torch.Tensor:
-    """Of unquantised operands: fp32, [m, d]."""
+    """The result for unquantised operands: fp32, [m, d]."""
     halves = (x.float() @ weights.up.float().t()).chunk(2, dim=1)
     return (torch.nn.functional.silu(halves[0]) * halves[1]) @ weights.down.float().t()
 
 
 def hidden_scale(x: torch.Tensor, weights: Weights) -> torch.Tensor:
-    """A static factor of H, [1]: the largest of one batch, as calibration finds it."""
+    """A static factor of H, [1]: the maximum in one batch, as in calibration."""
     halves = (x.float() @ weights.up.float().t()).chunk(2, dim=1)
     return (torch.nn.functional.silu(halves[0]) * halves[1]).abs().amax().reshape(1) / FP8_MAX
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """||found - expected|| / ||expected||; NaN where one is there."""
+    """||found - expected|| / ||expected||; NaN if there is one."""
     return float((found.float() - expected).norm() / expected.norm())

@@ -34,20 +34,20 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 
 Json = dict[str, Any]
-#: What is asked of each pair.
+#: The target of each pair.
 SPEARMAN_BAR = 0.85
 _SCHEMES, _ROWS = ("tensor", "w8a16", "int4"), 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankedPair:
-    """A pair of a width."""
+    """A pair with one width of weights."""
 
     row: Row
 
     @property
     def name(self) -> str:
-        """As the command line of the others has it."""
+        """Its name on the command line of the other programs."""
         return self.row.name
 
     @property
@@ -62,7 +62,7 @@ def pairs() -> list[RankedPair]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Times what is missing, and judges what is there."""
+    """Times what is missing, and evaluates everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
     parser.add_argument("--seconds", type=float, default=150, help="after which nothing is timed")

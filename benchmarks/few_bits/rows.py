@@ -1,14 +1,14 @@
-"""Which pairs are measured with weights of few bits, at how many rows, by which schemes."""
+"""The measured pairs with weights of few bits, their numbers of rows, and their schemes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What an H200 reads at best, bytes/s, and multiplies at best, operations/s by the bits of what its tensor cores take.
-#: Source: benchmarks.common.rates, and benchmarks.few_bits.peers's first ceilings.
+#: Maximum rates of an H200: bytes/s, and operations/s by the bits of its tensor cores' operands. Source:
+#: benchmarks.common.rates, and benchmarks.few_bits.peers's first ceilings.
 BYTES_PER_S = 4.4e12
 OPERATIONS_PER_S = {8: 1580e12, 16: 790e12}
-#: Rows that are served: one sequence and more, then the middle.
+#: Numbers of rows in service: one sequence and more, then the middle.
 DECODE, MIDDLE = (1, 16, 64), (128, 512)
 
 
@@ -38,7 +38,7 @@ class Scheme:
     #: Bits of a weight, and those of the operands that the tensor cores take.
     weight_bits: int
     operand_bits: int
-    #: Bits of scales, by weight.
+    #: Bits per weight, including scales.
     scale_bits: float = 0.0
 
     def num_bytes(self, pair: Pair) -> float:
@@ -46,7 +46,7 @@ class Scheme:
         return pair.num_weights * (self.weight_bits + self.scale_bits) / 8
 
     def floor_us(self, pair: Pair, m: int) -> float:
-        """What reading the weights takes, or multiplying them: the longer."""
+        """The time of reading the weights, or of multiplying them, whichever is longer."""
         read = self.num_bytes(pair) / BYTES_PER_S
         return 1e6 * max(read, 2 * m * pair.num_weights / OPERATIONS_PER_S[self.operand_bits])
 
@@ -67,7 +67,7 @@ SCHEMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is measured together: all peers of a scheme, in the same rounds."""
+    """Peers that are measured together: all of a scheme, in the same rounds."""
 
     scheme: Scheme
     pair: Pair
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As the command line has it."""
+        """Its name on the command line."""
         return f"{self.scheme.name}/{self.pair.name}/m{self.m}"
 
     @property
@@ -85,7 +85,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """What decides first: few rows of two pairs, then the third pair, then the middle."""
+    """The most informative rows first: few rows of two pairs, then the third pair, then the middle."""
     parts = ((PAIRS[:2], DECODE), (PAIRS[2:], DECODE), (PAIRS, MIDDLE))
     return [
         Row(scheme=scheme, pair=pair, m=m)

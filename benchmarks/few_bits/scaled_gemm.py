@@ -1,4 +1,4 @@
-"""cuBLASLt's products of fp8 operands, in its scale modes, by the best of the algorithms that it offers.
+"""cuBLASLt's products of fp8 operands, in its scale modes, with the best of its algorithms.
 
 Source: cuBLAS library documentation, "Using the cuBLASLt API", cublasLtMatmulMatrixScale_t (12.9 and newer).
 """
@@ -28,7 +28,7 @@ _R_8F_E4M3, _R_16BF = 28, 14
 
 
 class Mode(Enum):
-    """Scales of weights and of activations, by their numbers, and whether sums may keep 14 bits."""
+    """Scales of weights and of activations, by their numbers, and whether sums may keep only 14 bits."""
 
     TENSOR = (0, 0, True)
     ROW = (3, 3, True)
@@ -37,7 +37,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Operands:
-    """Of one launch: y [m, n] = a [m, k] w [n, k]^T in bf16, times what the scales say."""
+    """The operands of one launch: y [m, n] = a [m, k] w [n, k]^T in bf16, times the scales."""
 
     a: Scaled
     w: Scaled
@@ -48,7 +48,7 @@ class ScaledGemm:
     """One product of each set of weights."""
 
     def __init__(self, lt: cublaslt.CublasLt, mode: Mode, sets: Sequence[Operands]) -> None:
-        """Times all algorithms that the heuristic offers, and keeps the best.
+        """Times all algorithms of the heuristic, and keeps the best.
 
         Raises:
             WorkerError: the library offers none, or refuses all.

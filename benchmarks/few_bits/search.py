@@ -2,10 +2,10 @@
 
 python -m benchmarks.few_bits.search [--row tensor/4096-14336/m16 ...] [--trials 60] [--seconds 100] [--out FILE]
 
-A row is a job, beside cuBLASLt's best of eight with one kernel for factors, activation and rounding. Its peer is the
-fastest in few_bits_peers.json of the same folder, where that has the row: bars hold against that. When all jobs have
-ended, `behind_foreign_us` is what the winner's artifact adds behind a foreign kernel, where PyTorch is installed. Rows
-of this commit and card that the file has are left out, and each is written when it is there. About 15 seconds a row on
+A row is a job, compared with cuBLASLt's best of eight with one kernel for factors, activation and rounding. Its peer is
+the fastest in few_bits_peers.json of the same folder, if that has the row: the bars are relative to it. When all jobs
+have ended, `behind_foreign_us` is the time that the winner's artifact adds after a foreign kernel, if PyTorch is
+installed. Existing rows of this commit and card are skipped, and each row is written at once. About 15 seconds a row on
 an H200 with 16 cores.
 """
 
@@ -36,7 +36,7 @@ _SECONDS_PER_JOB = 120.0
 
 
 def workload_of(row: Row) -> Workload:
-    """Of a scheme that we have."""
+    """The workload of a scheme that our kernels support."""
     pair, scheme = row.pair, Scheme(row.scheme.name)
     return QuantisedFfn(m=row.m, d_in=pair.d, d_hidden=pair.hidden, d_out=pair.d, scheme=scheme).to_workload()
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_report(out, done, machine)
             said = ("kind_us", "verdict", "verdict_speedup", "over_reference", "over_peer", "rel_error", "wall_s")
             print(row.name, json.dumps({name: done[-1].get(name) for name in said}), flush=True)
-    if importlib.util.find_spec("torch"):  # the card is nobody else's now
+    if importlib.util.find_spec("torch"):  # the card has no other user now
         for line in done:
             if line["row"] in artifacts:
                 line |= _behind(artifacts[line["row"]])
@@ -86,7 +86,7 @@ def _behind(artifact: bytes) -> Json:
 
     try:
         return {"behind_foreign_us": round(behind_foreign_us(artifact), 3)}
-    except Exception as error:  # of one row; its times stand
+    except Exception as error:  # an error of one row; its times stay valid
         return {"behind_foreign_us": None, "behind_reason": message_of(error)}
 
 

@@ -1,4 +1,4 @@
-"""Marlin's and Machete's products of weights of few bits, out of vLLM's wheel, where it is installed: the fastest of
+"""Marlin's and Machete's products with weights of few bits, from vLLM's wheel, if it is installed: the fastest of
 their own options for each product. Written for vLLM 0.26.0."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuner.core.trial.stats import median
 from . import activations, quantised
 from .peer import Inputs, Makers, Peer
 
-#: Of x [m, k], and of what it is told to do: y [m, n].
+#: Of x [m, k], and its options: y [m, n].
 Multiply = Callable[[torch.Tensor, Any], torch.Tensor]
 
 _ROUNDS = 5
@@ -25,7 +25,7 @@ _INT4_GROUP, _MXFP4_GROUP = 128, 32
 
 @dataclass(frozen=True, kw_only=True)
 class _Product:
-    """One product of each set of weights, and how it may be told to do it."""
+    """One product of each set of weights, and its options."""
 
     multiply: Sequence[Multiply]
     options: Sequence[Any]
@@ -56,7 +56,7 @@ def _pair(inputs: Inputs, product_of: Callable[[Inputs, Sequence[torch.Tensor]],
 
 
 def _fastest(product: _Product, x: torch.Tensor) -> Any:
-    """Of the options that it takes, whose numbers are those of the first."""
+    """The fastest of its options whose numbers are those of the first."""
     graphs = dict[str, torch.cuda.CUDAGraph]()
     expected: torch.Tensor | None = None
     for number, option in enumerate(product.options):
@@ -64,7 +64,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
         try:
             y = launches[0]()
             torch.cuda.synchronize()
-        except Exception:  # a schedule that it has, and not for this shape
+        except Exception:  # a schedule that it has, but not for this shape
             continue
         expected = y if expected is None else expected
         if float((y - expected).float().norm()) <= 0.02 * float(expected.float().norm()):
@@ -74,7 +74,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
 
 
 def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
-    """Its options: how parts are added up, in fp32 or not, by atomic additions or not."""
+    """Its options: how parts are added up, in fp32 or not, with atomic additions or not."""
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils import marlin_utils as tools
 
@@ -97,7 +97,7 @@ def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
 
 
 def _for_marlin(scheme: str, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
-    """Weights and scales as it reads them, and what it calls the type."""
+    """Weights and scales in its layout, and its name of the type."""
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils import marlin_utils as tools
     from vllm.model_executor.layers.quantization.utils.marlin_utils_fp4 import mxfp4_marlin_process_scales

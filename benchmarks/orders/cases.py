@@ -1,4 +1,4 @@
-"""What is compared: pairs at many numbers of rows, tilings to choose one of, and orderings of it."""
+"""The comparison: pairs at many numbers of rows, tilings to choose one from, and its orderings."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair
 
 D_IN, D_HIDDEN = PLAIN["llama3-8b"]
-#: Orderings of a tiling, at most.
+#: Maximum orderings of a tiling.
 NUM_ORDERINGS = 30
-#: Of the draw that fills them up.
+#: Seed of the draw that adds orderings.
 SEED = 0
 
 RASTERS = (
@@ -60,7 +60,7 @@ SYNCS = (
 #: (assignment, eighths of a partition).
 ASSIGNMENTS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKET, 0), (Assignment.STATIC, 4))
 
-#: Percent of the ring that is filled ahead of a wait, beside all of it.
+#: Percent of the ring that is filled ahead of a wait, in addition to all of it.
 RUN_AHEADS = (0, 50)
 
 #: Rows -> tilings of the engine `mma`, which offers none by arithmetic: (m, n, k) per op, stages, warps.
@@ -91,7 +91,7 @@ class Case:
 
     @property
     def problem(self) -> Problem:
-        """Cold, by the regime that its rows call for."""
+        """A cold problem, in the regime of its number of rows."""
         return problem_of(self.workload)
 
 
@@ -120,7 +120,7 @@ CASES = (
 
 
 def tilings_of(case: Case, space: Space) -> list[Tiling]:
-    """Good tilings of the case: what the space begins with, split tails aside, or for `mma` named ones. The fastest in
+    """Good tilings of the case: the space's first ones, without split tails, or for `mma` named ones. The fastest in
     row-major order is the one whose orderings are compared."""
     if case.engine is Engine.WGMMA:
         return [tiling for tiling in space.guesses if space.split_tiles(tiling)[0] is SplitTiles.ALL]
@@ -131,7 +131,7 @@ def tilings_of(case: Case, space: Space) -> list[Tiling]:
 
 
 def row_major(tiling: Tiling) -> Schedule:
-    """Op after op, row by row, dealt in turns, with a signal per row: what one would write down first."""
+    """Op after op, row by row, dealt in turn, with a signal per row: the simplest order."""
     return Schedule.of(
         tiling=tiling,
         ordering=Ordering(rasters=(Raster(),) * len(tiling.tiles), assignment=Assignment.STATIC),
@@ -139,8 +139,8 @@ def row_major(tiling: Tiling) -> Schedule:
 
 
 def orderings_of(space: Space, tiling: Tiling) -> list[Schedule]:
-    """Row-major order first, then all that differ from it in one axis, then a draw of those that differ in several; no
-    two of them are the same plan."""
+    """Row-major order first, then all that differ from it in one axis, then a draw of those that differ in several;
+    all are different plans."""
     base = row_major(tiling)
     crosses = [base.but(ordering=ordering) for ordering in _combinations(base.ordering)]
     random.Random(SEED).shuffle(crosses)

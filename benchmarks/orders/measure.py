@@ -1,15 +1,15 @@
-"""What order alone is worth: one tiling of a pair, compiled once, in many orders: benchmarks/results/<gpu>/orders.json.
+"""The effect of order alone: one tiling of a pair, compiled once, in many orders: benchmarks/results/<gpu>/orders.json.
 
 python -m benchmarks.orders.measure [--gpu auto] [--case m64] [--seconds 240]
     [--out benchmarks/results/<gpu>/orders.json]
 
-A case is a pair at a number of rows on one engine. The fastest of a few tilings in row-major order is taken; then all
-its orderings are checked and timed in the same rounds. The fastest and the slowest of them were chosen by those rounds,
-so they and row-major order are timed again, in rounds of their own: what is said of them is from these. Row-major order
-is in there twice, which shows what is noise. Hardware counters of the three come last, from a process of their own.
+A case is a pair at a number of rows on one engine. The fastest of a few tilings in row-major order is chosen; then all
+its orderings are checked and timed in the same rounds. The fastest and the slowest were chosen by those rounds, so they
+and row-major order are timed again, in separate rounds, from which their figures come. Row-major order is there twice,
+which shows the noise. Hardware counters of the three come last, from a separate process.
 
-About 20 s a case under sustained load and 6 s in burst, so four minutes in all on an H200. Rows are written as they
-come; those of the same commit and machine stay, so that a run that was cut continues.
+About 20 s a case under sustained load and 6 s in burst, so four minutes in all on an H200. Rows are written one by one;
+those of the same commit and machine stay, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ CASE_S = {Regime.BURST: 10.0, Regime.SUSTAINED: 25.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """How often each is timed, at most."""
+    """Maximum number of rounds."""
 
     tilings: int
     orderings: int
-    #: Of the three that are compared.
+    #: For the three that are compared.
     named: int
 
 
@@ -78,7 +78,7 @@ NUM_ROUNDS = {
 class Contest:
     """Candidates timed in the same rounds."""
 
-    #: [candidate] microseconds by round; None where it has no times, and then why.
+    #: [candidate] microseconds by round; None if it has no times, with the reason.
     times_us: list[tuple[float, ...] | None]
     reasons: list[str]
     num_dropped: int
@@ -203,8 +203,8 @@ def name_of(row: Row) -> str:
 
 
 def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, limit_s: float) -> None:
-    """A row per case, while there is time for one more and for the counters of all; one that fails is reported, and the
-    others continue."""
+    """A row per case, as long as there is time for one more and for the counters of all; a failed one is reported,
+    and the others continue."""
     watch = Watch()
     left = [case for case in cases if case.name not in results.rows]
     for case in left:  # all tilings of all cases are built meanwhile, in this order
@@ -219,7 +219,7 @@ def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, lim
         begun_s = watch.seconds
         try:
             row = measure_case(bench, case)
-        except Exception as error:  # whatever it is, the other cases may come through
+        except Exception as error:  # whatever the error is, the other cases may succeed
             results.failures[case.name] = message_of(error)
             print(f"{case.name} FAILED: {results.failures[case.name]}", flush=True)
             continue
@@ -234,8 +234,8 @@ def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, lim
 
 
 def count_rows(bench: Workbench, cases: Sequence[Case], results: Results) -> None:
-    """Counters of the three of each row that has none yet: a process for all, since one that has counted must not time
-    any more."""
+    """Counters of the three of each row without them: one process for all, since a process that has counted must not
+    measure times."""
     asked = [case for case in cases if case.name in results.rows and not _is_counted(results.rows[case.name])]
     if not asked:
         return

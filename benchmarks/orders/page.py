@@ -1,8 +1,8 @@
-"""Draws docs/orders.md from the orderings that were timed: a plot and two tables.
+"""Draws docs/orders.md from the timed orderings: a plot and two tables.
 
 python -m benchmarks.orders.page [--results benchmarks/results/h200/orders.json] [--docs docs]
 
-The page's own words stay; what stands between its two marks is replaced.
+Only the text between the page's two marks is replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 BEGIN, END = "<!-- drawn by benchmarks/orders/page.py -->", "<!-- end of what is drawn -->"
 IMAGE = "orders.svg"
-#: What an ordering changes of row-major order: its colour, and what the legend says.
+#: An ordering's difference from row-major order: its colour, and its text in the legend.
 KINDS = {
     "row_major": ("#111", "row-major"),
     "raster": ("#1f6feb", "another raster"),
@@ -40,7 +40,7 @@ _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}"
 
 
 def axes_of(ordering: str) -> dict[str, str]:
-    """The axes of an ordering's one line; its grid, which all share, is left out."""
+    """The axes of an ordering's one line, without its grid, which all share."""
     rasters, *words = ordering.split()
     sync = next(i for i, word in enumerate(words) if word.endswith("-sync"))
     assigned = next(i for i, word in enumerate(words) if word in tuple(Assignment))
@@ -50,7 +50,7 @@ def axes_of(ordering: str) -> dict[str, str]:
 
 
 def kind_of(ordering: str, row_major: str) -> str:
-    """Which axis an ordering changes of row-major order."""
+    """The axis in which an ordering differs from row-major order."""
     base, axes = axes_of(row_major), axes_of(ordering)
     changed = [axis for axis in SINGLE if axes[axis] != base[axis]]
     return "row_major" if not changed else changed[0] if len(changed) == 1 else "several"
@@ -99,7 +99,7 @@ def _legend() -> list[str]:
 
 
 def _dots(row: Row, x: float, y: Callable[[float], float]) -> list[str]:
-    """Row-major order last, so that nothing lies over it; each kind in a lane of its own."""
+    """Row-major order last, so that nothing covers it; each kind in its own lane."""
     lanes, shapes = list(KINDS), []
     ranked = sorted(row["orderings"], key=lambda one: bool(one["ordering"] == row["row_major"]["ordering"]))
     for one in ranked:
@@ -112,7 +112,7 @@ def _dots(row: Row, x: float, y: Callable[[float], float]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown: what order is worth, from the rounds of the three alone."""
+    """Markdown: the effect of order, from the rounds of only the three."""
     heads = [
         *("pair", "m", "library", "row-major", "best", "row-major / best", "twice the same", "worst / best"),
         *("L2 hit rate: row-major, best, worst", "read from DRAM, GB", "the best order"),
@@ -141,7 +141,7 @@ def _figure(value: float | None, factor: float, unit: str) -> str:
 
 
 def _short(ordering: str, row_major: str) -> str:
-    """What an ordering changes of row-major order, in code."""
+    """An ordering's difference from row-major order, in code."""
     base, axes = axes_of(row_major), axes_of(ordering)
     axes["merge"] = axes["merge"].removeprefix(f"{base['merge']} ")  # part-major follows it
     changed = [axes[axis] for axis in SINGLE if axes[axis] != base[axis]]
@@ -150,7 +150,7 @@ def _short(ordering: str, row_major: str) -> str:
 
 def singles(rows: Sequence[Row]) -> list[str]:
     """Markdown: the fastest and the slowest of the orderings that differ from row-major order in one axis; row-major
-    order's time over theirs."""
+    order's time divided by theirs."""
     lines = ["| pair | m | raster | merge | signals, waits | assignment | tiling |", "|" + " --- |" * 7]
     for row in rows:
         base = row["row_major"]["ordering"]

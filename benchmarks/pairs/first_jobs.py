@@ -1,9 +1,9 @@
-"""First jobs through the service, on this machine's GPU: what a user gets, and how long it takes.
+"""First jobs through the service, on this machine's GPU: a user's results, and their time.
 
 python -m benchmarks.pairs.first_jobs [--gpu auto] [--trials 60] [--row decode-plain/llama3-8b/m16 ...] [--out FILE]
 
-The service starts with an empty folder. The jobs know of no earlier search. With `--priors nearest` they begin with the
-winners that came with the program, and with what the jobs before them found, as a user's do.
+The service starts with an empty folder. The jobs have no priors. With `--priors nearest` they start with the shipped
+winners, and with the results of the jobs before them, like a user's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.client import Client
 from tuner.client.documents.documents import Best, FinalRow, Trial
 from tuner.demo import running_server
 
-#: What is run where nothing is named: rows of the front page.
+#: The rows that are run by default: those of the front page.
 DEFAULT_ROWS = (
     "decode-plain/llama3-8b/m16",
     "decode-plain/gpt3-tp8/m16",
@@ -33,12 +33,12 @@ DEFAULT_ROWS = (
     "middle/gpt3-tp8/m192",
 )
 
-#: What a report tells of the machine, beside the GPU's name.
+#: The machine's facts in a report, in addition to the GPU's name.
 _MACHINE = ("driver", "cuda", "clocks_mhz", "kernel_version")
 
 
 def run_row(client: Client, row: Row, num_trials: int, priors: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Submits one job and waits for its end: what it found, and what each measured schedule took."""
+    """Submits one job and waits for its end: its results, and the time of each measured schedule."""
     up, down = row.workload.tile_ops
     pair = {
         "kind": "ffn",
@@ -83,7 +83,7 @@ def run_row(client: Client, row: Row, num_trials: int, priors: str) -> tuple[dic
 
 
 def _measured(row: Row, trials: list[Trial]) -> list[dict[str, Any]]:
-    """Every measured schedule of ours with its time: what a forecast is judged by."""
+    """Every measured schedule of ours with its time, for evaluating forecasts."""
     workload = row.workload.to_json()
     return [
         {

@@ -1,8 +1,9 @@
-"""Draws the front page's table and picture: PyTorch, the library, a first job's kernel, and what a long search found.
+"""Draws the front page's table and picture: PyTorch, the library, a first job's kernel, and the result of a long
+search.
 
 python -m benchmarks.pairs.front [--results benchmarks/results/h200] [--root .]
 
-README's own words stay; what stands between its two marks is replaced.
+Only the text between README's two marks is replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.common.rows import ROWS, Row
 from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/front.py -->", "<!-- end of what is drawn -->"
-#: The rows of the table: decode to prefill, and rows where the library stays.
+#: The rows of the table: decode to prefill, and rows where the library wins.
 SHOWN = (
     "decode-plain/llama3-8b/m1",
     "decode-plain/llama3-8b/m16",
@@ -44,14 +45,14 @@ PICTURED = (
     "decode-swiglu/llama65b-tp8/m64",
     "middle/gpt3-tp8/m192",
 )
-#: What is drawn of a row: name, colour, heading.
+#: What is drawn for a row: name, colour, heading.
 SERIES = (
     ("torch_us", "#8b949e", "PyTorch"),
     ("library_us", "#57606a", "cuBLASLt at its best"),
     ("first_us", "#54aeff", "first job, 60 trials"),
     ("best_us", "#1f6feb", "long search"),
 )
-#: What the suites are called on the front page.
+#: The suites' names on the front page.
 SUITE_WORDS = {
     "decode-plain": "1 to 64 rows, ReLU",
     "decode-swiglu": "1 to 64 rows, SwiGLU",
@@ -65,7 +66,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BAR, _GAP = 860.0, 230.0, 70.0, 44.0, 13.0, 16.0
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One pair at one number of rows, times in microseconds; None where it was not measured."""
+    """One pair at one number of rows, times in microseconds; None if it was not measured."""
 
     pair: str
     m: int
@@ -79,7 +80,7 @@ class Line:
 
     @property
     def best_us(self) -> float:
-        """The fastest of all kinds, the library among them."""
+        """The fastest of all kinds, including the library."""
         times = (self.library_us, self.fused_us, self.fused_pdl_us, self.apart_us)
         return min(time_us for time_us in times if time_us is not None)
 
@@ -91,7 +92,7 @@ def title_of(row: Row) -> str:
 
 
 def lines_of(names: Sequence[str], pairs: dict[str, Any], jobs: dict[str, Any]) -> list[Line]:
-    """The named rows that the finals have; what a first job reached beside them, where one ran."""
+    """The named rows of the finals, with a first job's result if one ran."""
     rows = {row.name: row for row in ROWS}
     finals = {name_of(one): one for one in pairs["rows"]}
     firsts = {name_of(one): one["kind_us"] for one in jobs["rows"] if "suite" in one and "kind_us" in one}
@@ -173,8 +174,8 @@ def _legend() -> str:
 
 
 def means(pairs: dict[str, Any]) -> list[str]:
-    """Markdown: of each suite, the geometric means of what the verdict names over the library and over PyTorch, and how
-    often it names which plan kind."""
+    """Markdown: for each suite, the geometric means of the verdict over the library and over PyTorch, and how often
+    each plan kind wins."""
     found = ["| rows | measured | over the library | over PyTorch | recommended |", "|" + " --- |" * 5]
     for suite, words in SUITE_WORDS.items():
         kinds = [(row, row["kind_us"][row["winner"]]) for row in pairs["rows"] if row["suite"] == suite]
@@ -189,7 +190,7 @@ def means(pairs: dict[str, Any]) -> list[str]:
 
 
 def drawn(pairs: dict[str, Any], jobs: dict[str, Any]) -> tuple[str, str]:
-    """The part of the page that is drawn, and the picture."""
+    """The drawn part of the page, and the picture."""
     seconds = sorted(row["job_s"] for row in jobs["rows"] if "suite" in row)
     took = f"A first job took {seconds[0]:.0f} to {seconds[-1]:.0f} s." if seconds else ""
     lines = [
@@ -206,7 +207,7 @@ def drawn(pairs: dict[str, Any], jobs: dict[str, Any]) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Redraws the front page where there are results."""
+    """Redraws the front page if there are results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200"))
     parser.add_argument("--root", type=Path, default=Path())

@@ -1,6 +1,6 @@
-"""Rows of several runs in one file: each was measured beside its own library, and says when and where.
+"""Rows of several runs in one file: each was measured with its own library, and says when and where.
 
-Of a row that several files have, the one of the last file is kept.
+Of duplicates, the one of the last file is kept.
 
 python -m benchmarks.pairs.merge --out benchmarks/results/h100/pairs.json FILE [FILE ...]
 """

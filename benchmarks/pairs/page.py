@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
-The page's own words stay; what stands between its two marks is replaced. Other cards' results, which are in the folders
-beside, give a column each: what the verdict gains there.
+Only the text between the page's two marks is replaced. Other cards' results, in the neighbouring folders, give a column
+each: the verdict's gain there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tuner.api.pictures.plot import nice_ticks
 from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"
-#: What is drawn of a row: its figure, colour, and what the legend says.
+#: What is drawn for a row: its figure, colour, and text in the legend.
 SERIES = (
     ("fused_speedup", "#1f6feb", "fused"),
     ("fused_speedup_pdl", "#d9822b", "fused pdl"),
     ("verdict_speedup", "#2da44e", "what the verdict names"),
 )
 Json = dict[str, Any]
-#: The library's time over that of the verdict's kind, by the names of the rows.
+#: The library's time divided by that of the verdict's kind, by the names of the rows.
 Gains = dict[str, float]
 
 _LETTER = 6.5
@@ -39,7 +39,7 @@ _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}.whisker{stroke:#
 
 
 def draw(suite: str, rows: Sequence[Json]) -> str:
-    """SVG: over the rows, pair by pair, the library's time over each figure's; the library is the line at 1."""
+    """SVG: for each row, pair by pair, the library's time over each figure's; the library is the line at 1."""
     pairs = list(dict.fromkeys(row["pair"] for row in rows))
     ordered = sorted(rows, key=lambda row: int(row["m"]))
     values = [row[key] for row in rows for key, _, _ in SERIES if key in row] + [1.0, *_bars(suite).values()]
@@ -151,7 +151,7 @@ def section(
 
 
 def drawn(results: Json, others: Sequence[Json] = ()) -> tuple[str, dict[str, str]]:
-    """The part of the page that is drawn, and SVG by file name; `others` are the results of other cards."""
+    """The drawn part of the page, and SVG by file name; `others` are the results of other cards."""
     meta, rows = results["meta"], results["rows"]
     lines = [machine_line(meta), ""]
     beside = {_short(other["meta"]["gpu"]): _gains(other["rows"]) for other in others}
@@ -178,7 +178,7 @@ def _gains(rows: Sequence[Json]) -> Gains:
 
 
 def others_beside(path: Path) -> list[Json]:
-    """The results of the same name of other cards, in the folders beside."""
+    """The results of the same name of other cards, in the neighbouring folders."""
     paths = sorted(path.parent.parent.glob(f"*/{path.name}"))
     return [json.loads(one.read_text()) for one in paths if one != path and "simulated" not in one.parent.name]
 

@@ -1,4 +1,6 @@
-"""The results file of the pairs: a row per pair and m, made of a job's finals; rows of this commit and kernel stay."""
+"""The results file of the pairs: one row per pair and m, from a job's finals; existing rows of this commit and kernel
+stay.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,13 @@ def row_of(row: Row, ended: Ended) -> dict[str, Any]:
 
 
 def _library_figures(library: Trial) -> dict[str, float]:
-    """The library's times on one stream and on two; its own row is the better of both."""
+    """The library's times on one stream and on two; its row has the better of both."""
     metrics = library.outcome.metrics if isinstance(library.outcome, Measured) else ()
     return {m.tag: round(m.value, 3) for m in metrics if m.tag.startswith("library_") and m.tag.endswith("_us")}
 
 
 class Results:
-    """The results file: rows by name, those of this commit and kernel that lie there already included."""
+    """The results file: rows by name, including existing ones of this commit and kernel."""
 
     def __init__(self, path: Path, machine: dict[str, Any]) -> None:
         self._path, self._machine = path, machine
@@ -48,7 +50,7 @@ class Results:
         self.failures: dict[str, str] = {}
 
     def num_trials(self, name: str, priors: str) -> int:
-        """Of the job that the row is of; 0 where there is no such row, or one of a job with other priors."""
+        """Trials of the row's job; 0 if there is no such row, or one of a job with other priors."""
         row = self._rows.get(name, {})
         return int(row.get("trials", 0)) if row.get("priors") == priors else 0
 
@@ -63,7 +65,7 @@ class Results:
         self._write()
 
     def fail(self, name: str, reason: str) -> None:
-        """Notes that a row came to nothing; a file without rows is not written."""
+        """Records that a row failed; a file without rows is not written."""
         self.failures[name] = reason
         if self._rows:
             self._write()

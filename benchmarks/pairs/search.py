@@ -4,12 +4,12 @@ python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 1
 
 A row is a job, with the service's searcher, build pool, finals and verdict. Its best schedules go to
 tuner/winners/<gpu>.json, which ships with the program, and its finals to benchmarks/results/<gpu>/pairs.json. Both are
-written row by row. A row that this commit and kernel have with as many trials is skipped. A job that was cut continues
-from its recorded trials: build/bench-jobs keeps the jobs, by commit. So a search may be as long as one likes.
+written row by row. A row with as many trials by this commit and kernel is skipped. A job that was cut continues from
+its recorded trials: build/bench-jobs keeps the jobs, by commit. So a search may take any time.
 
-A search begins with the winners that are there, and with what the jobs before it found. With few trials it measures
-little else, and so renews the figures. `--priors none` is a fair search, which leaves the winners that are there.
-`--regime burst` searches rows under sustained load in a tenth of the time; such jobs leave winners and no results.
+A search starts with the existing winners, and with the results of the jobs before it. With few trials it measures
+little else, and so updates the figures. `--priors none` is a search without priors, which leaves the existing winners.
+`--regime burst` searches rows under sustained load in a tenth of the time; such jobs give winners but no results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner.core.trial.job import Budget, JobSpec, PriorsChoice
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 
-#: Seconds of search that a job may take, unless told otherwise: more than any budget of trials needs.
+#: Maximum seconds of search of a job by default: more than any budget of trials needs.
 SECONDS_PER_JOB = 4 * 3600.0
 
 
@@ -47,9 +47,9 @@ class Options:
     priors: PriorsChoice = PriorsChoice.NEAREST
     #: Instead of the rows' own.
     regime: Regime | None = None
-    #: Whether a row is searched again that has as many trials.
+    #: Whether a row with as many trials is searched again.
     force: bool = False
-    #: After this many seconds no row is begun.
+    #: After this many seconds no row is started.
     limit_s: float = math.inf
 
     def spec(self, row: Row, target_id: str) -> JobSpec:
@@ -66,7 +66,7 @@ class Options:
 
 
 def search_rows(jobs: Jobs, rows: Sequence[Row], winners: Winners, results: Results, options: Options) -> list[str]:
-    """Has each row searched and keeps what was found; the names of the rows that failed, each with its reason."""
+    """Searches each row and keeps the results; returns the names of those that failed, with their reasons."""
     failures, total = list[str](), Watch()
     turns = InTurn(jobs, [options.spec(row, jobs.target_id) for row in rows], anew=options.force)
     for i, row in enumerate(rows):
@@ -79,7 +79,7 @@ def search_rows(jobs: Jobs, rows: Sequence[Row], winners: Winners, results: Resu
             if ended.job.spec.objective == row.problem.objective:
                 results.put(row.name, row_of(row, ended))
             print(describe(row, ended), flush=True)
-        except Exception as error:  # whatever it is, the other rows may come through
+        except Exception as error:  # whatever the error is, the other rows may succeed
             failures.append(f"{row.name}: {message_of(error)}")
             results.fail(row.name, message_of(error))
             print(f"{row.name} FAILED: {message_of(error)}", flush=True)

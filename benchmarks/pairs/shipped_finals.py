@@ -1,4 +1,4 @@
-"""Writes what the finals of the pairs said into the program, for its page of results: tuner/winners/finals/<gpu>.json.
+"""Copies the finals of the pairs into the program, for its page of results: tuner/winners/finals/<gpu>.json.
 
 python -m benchmarks.pairs.shipped_finals [--results benchmarks/results/h200] [--out tuner/winners/finals]
 """
@@ -13,13 +13,12 @@ from typing import Any
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.winners.shipped import FINALS
 
-#: What tells where a row is from; a row of a merged file says it itself.
+#: The origin of a row; a row of a merged file has its own.
 _SOURCE = ("gpu", "kernel_version", "commit", "date")
 
 
 def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each row by its name: PyTorch, the library, the winner or else our fastest, the verdict, and where these are
-    from."""
+    """For each row, by its name: PyTorch, the library, the winner or else our fastest, the verdict, and the origin."""
     found = {}
     for row in results["rows"]:
         ours = {kind: us for kind, us in row["kind_us"].items() if us is not None and PlanKind(kind).is_ours}

@@ -1,4 +1,4 @@
-"""What the rows of a suite come to, against its bars. Pure."""
+"""The summary of a suite's rows, compared with its bars. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 
 
 def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Geometric means of the suite's rows, its weakest row, and what its bars find missing; `holds` is None as long as
-    rows are missing and none of those that are there is below a bar."""
+    """Geometric means of the suite's rows, its weakest row, and the bars that it misses; `holds` is None as long as
+    rows are missing and none of the existing ones is below a bar."""
     bars, own = SUITES[suite], [_with_ours(row) for row in rows if row["suite"] == suite]
     figures: dict[str, Any] = {
         "num_rows": len(own),

@@ -1,9 +1,9 @@
-"""PyTorch's own calls beside the library, as a cross-check of it: `torch_us` in the rows of the results of the pairs.
+"""PyTorch's own calls compared with the library, as a cross-check: `torch_us` in the rows of the results of the pairs.
 
 python -m benchmarks.pairs.torch_check [--suite decode-plain] [--row m16] [--rounds 10]
 
-Takes the rows that this commit and kernel have measured. PyTorch and the library are timed in rounds that they share.
-Where PyTorch cannot be had, `torch_us` is null and `torch_reason` says why.
+Takes the rows that this commit and kernel have measured. PyTorch and the library are timed in the same rounds. If
+PyTorch is not available, `torch_us` is null and `torch_reason` says why.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_rows(bench: Workbench, rows: Sequence[Row], results: Results, num_roun
 
 
 def torch_figures(bench: Workbench, row: Row, num_rounds: int) -> dict[str, Any]:
-    """The median time; null with the reason where there is none."""
+    """The median time; null with the reason if there is none."""
     if not isinstance(bench.evaluator, GpuSupervisor):
         return {"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"}
     library = Work(plan_kind=PlanKind.LIBRARY)

@@ -1,1 +1,1 @@
-"""What packs and the runtime cost on a card."""
+"""The cost of packs and of the runtime on a card."""

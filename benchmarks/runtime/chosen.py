@@ -1,4 +1,4 @@
-"""Which winners are taken to a card: those of the search that is shipped."""
+"""The winners that are used on a card: those of the shipped search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.winners.shipped import ShippedWinners, found_in
 
-#: Rows up to which the host's time and the guard's cost count most.
+#: Rows up to which the host's time and the guard's cost matter most.
 MAX_ROWS = 64
 
 
@@ -41,7 +41,7 @@ def winners(target_id: str, count: int) -> list[Chosen]:
 
 
 def ladder(target_id: str, pair: tuple[int, int, int], dtype: Dtype, most: int = 256) -> list[Chosen]:
-    """Of one gated pair (d_in, d_hidden, d_out): the fastest winner of any kind at each m up to `most`; in `dtype`,
+    """For one gated pair (d_in, d_hidden, d_out): the fastest winner of any kind at each m up to `most`; in `dtype`,
     whatever the winner's was."""
     fastest: dict[int, tuple[float, Chosen]] = {}
     for name, row in json.loads(ShippedWinners().path(target_id).read_text()).items():

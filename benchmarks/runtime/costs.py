@@ -1,4 +1,4 @@
-"""What a pack and the runtime cost: the guard, the host's time of a call, loading."""
+"""The cost of a pack and the runtime: the guard, the host's time of a call, loading."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def loaded(folder: Path, kernel: Kernel) -> Iterator[Pack]:
 
 
 def guard_rows(rounds: Rounds, pack: Pack, chosen: Chosen) -> list[Row]:
-    """The guarded and the safe build against the measured one, in the same rounds."""
+    """The guarded and the safe build compared with the measured one, in the same rounds."""
     m, name = chosen.workload.tile_ops[0].m, f"guard: {chosen.name}"
     flags = {"measured": native.AS_MEASURED, "guarded": 0, "safe": native.SAFE_WEIGHTS}
     with ExitStack() as stack:
@@ -67,7 +67,7 @@ def host_library(folder: Path) -> ctypes.CDLL:
 
 
 def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    """Microseconds a call, the median of rounds; the stream is empty before each."""
+    """Microseconds per call, the median of rounds; the stream is empty before each."""
     times = []
     for _ in range(NUM_ROUNDS):
         wait()
@@ -80,7 +80,9 @@ def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
 
 
 def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
-    """The host's time of a call in C and in Python, beside the driver's own; `folder`: where the loops are built."""
+    """The host's time of a call in C and in Python, compared with the driver's own; `folder`: where the loops are
+    built.
+    """
     import cupy
 
     from tests.support.arrays_on_card import operands
@@ -110,7 +112,7 @@ def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
 
 
 def operators(folder: Path) -> Any:
-    """Builds our operator in C++ where it is not there yet, and an empty one of the same schema, which is returned."""
+    """Builds our operator in C++ if it is missing, and an empty one with the same schema, which is returned."""
     import torch
     from torch.utils import cpp_extension
 
@@ -126,7 +128,7 @@ def operators(folder: Path) -> Any:
 
 
 def torch_rows(pack: Pack, chosen: Chosen, empty: Any) -> list[Row]:
-    """The operator of PyTorch beside an empty one of the same schema, both in C++."""
+    """PyTorch's operator compared with an empty one with the same schema, both in C++."""
     import torch
 
     from tuner.runtime import Weights, torch_op
@@ -173,7 +175,7 @@ def torch_numbers(call: Callable[[], Any], given: tuple[Any, ...], dtype: Dtype)
 
 
 def load_rows(folder: Path, kernel: Kernel) -> list[Row]:
-    """Opening a pack of 35 kernels, and making each ready: the same kernel under 35 names."""
+    """Opening a pack of 35 kernels, and preparing each: the same kernel under 35 names."""
     import cupy
 
     rungs = []

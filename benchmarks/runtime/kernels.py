@@ -1,4 +1,4 @@
-"""The artifacts of winners, all builds of which are under way from the start."""
+"""The artifacts of winners, all of which are being built from the start."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A pack's ladder on a card: at every captured m that a kernel serves, the op beside the library, and at the m of a
-winner beside the kernel as its finals launch it. All three take turns in the same rounds."""
+"""A pack's ladder on a card: at every captured m with a kernel, the op compared with the library, and at the m of a
+winner with the kernel as its finals launch it. All three alternate in the same rounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.packs.write import write_pack
 from tuner.runtime import Pack
 from tuner.workers.host.try_kernels import work_of
 
-#: Of an op's time over the finals' of its kernel, and of the library's over the op's at any m.
+#: Bars for an op's time over its kernel's in the finals, and for the library's time over the op's at any m.
 FINALS_BAR, LIBRARY_BAR = 1.02, 0.99
 NUM_ROUNDS = 30
 
@@ -33,12 +33,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class AtRows:
-    """What one number of rows came to, microseconds: medians, and ratios of samples of the same round."""
+    """The results at one number of rows, microseconds: medians, and ratios of samples of the same round."""
 
     op_us: float
     library_us: float
     library_over_op: float
-    #: Of the kernel as the worker launches it; None where it is no winner's own m.
+    #: The time of the kernel as the worker launches it; None unless m is a winner's own.
     finals_us: float | None = None
     library_over_finals: float = 0.0
     op_over_finals: float = 0.0
@@ -92,7 +92,7 @@ def at_winner(rounds: Rounds, pack: Pack, one: Chosen, kernel: Kernel, gpu: Gpu)
 
 
 def between_winners(rounds: Rounds, pack: Pack, one: Chosen, m: int) -> AtRows:
-    """At another m that a kernel of the pack serves: the library and the op."""
+    """At another m with a kernel in the pack: the library and the op."""
     prepared = rounds.problem(at_rows(one, m))
     with closing(PackRunner(pack, m)) as op:
         library_us, op_us = times_us(prepared, [prepared.library, op], NUM_ROUNDS)
@@ -101,7 +101,7 @@ def between_winners(rounds: Rounds, pack: Pack, one: Chosen, m: int) -> AtRows:
 
 
 def judge(shape: str, found: Mapping[int, AtRows]) -> list[Row]:
-    """The worst of each, with the figures of all m that a kernel serves."""
+    """The worst of each, with the figures of all m with a kernel."""
     names = f"ladder, {shape}: op over the finals", f"ladder, {shape}: library over op"
     if not found:
         return [failed_row(name, "no kernel wins at an m of the ladder") for name in names]

@@ -2,11 +2,11 @@
 
 python -m benchmarks.runtime.model [--gpu auto] [--trials 24] [--seconds 300] [--out .../take_home.json]
 
-A service of its own starts on this machine's card. `tuner-client tune-model` makes a pack of Llama-3-8B, and one of a
+A separate service starts on this machine's card. `tuner-client tune-model` makes a pack of Llama-3-8B, and one of a
 rank of Llama-3-70B over eight, at 1, 16 and 64 rows in bf16. `tuner-client verify` runs their kernels. Then
-`examples/llama_decode.py` runs both models, which takes PyTorch and transformers; the operator is compiled meanwhile.
-Rows go into take_home.json as they come. The packs stay in `--packs`, and what is there is not tuned again. Each step
-has what is left of `--seconds`. About five minutes on an H200. A simulated GPU goes as far as the packs.
+`examples/llama_decode.py` runs both models, which needs PyTorch and transformers; the operator is compiled meanwhile.
+Rows are written to take_home.json one by one. The packs stay in `--packs`, and existing ones are not tuned again. Each
+step has the rest of `--seconds`. About five minutes on an H200. A simulated GPU only makes the packs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 CONFIGS, EXAMPLE = ROOT / "tests" / "unit" / "client" / "configs", ROOT / "examples" / "llama_decode.py"
 ROWS = (1, 16, 64)
-#: Of a kernel's gain where it is verified, over that in the pack: the same card, another minute.
+#: Bar for a kernel's gain when it is verified, over that in the pack: the same card, at another time.
 VERIFIED_BAR = 0.97
 
 Row = dict[str, Any]
@@ -64,12 +64,12 @@ MODELS = (
 
 
 def environment() -> dict[str, str]:
-    """This process's, in which programs of other folders find this checkout."""
+    """This process's environment, in which programs of other folders find this checkout."""
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
 class Steps:
-    """Runs commands, each within the time that is left."""
+    """Runs commands, each within the remaining time."""
 
     def __init__(self, seconds: float) -> None:
         self._watch, self._seconds = Watch(), seconds
@@ -80,10 +80,10 @@ class Steps:
         return max(1.0, self._seconds - self._watch.seconds)
 
     def run(self, *command: str, **variables: str) -> str:
-        """What the command prints; its messages go to this program's.
+        """The output of the command; its messages go to this program's.
 
         Raises:
-            RuntimeError: it ended otherwise than well, or took too long.
+            RuntimeError: it failed, or took too long.
         """
         print("+", *command, flush=True)
         env = environment() | variables
@@ -112,7 +112,7 @@ def service(folder: Path, gpu: str) -> Iterator[str]:
 
 
 def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list[Row]:
-    """The pack of a model, and at how many of its row counts a kernel gains enough to be kept."""
+    """The pack of a model, and the number of its row counts at which a kernel gains enough to be kept."""
     watch, path = Watch(), model.pack(packs)
     asked = (
         "--tp",
@@ -149,7 +149,7 @@ def verify(steps: Steps, model: Model, packs: Path) -> list[Row]:
 
 
 def decode(steps: Steps, model: Model, packs: Path) -> list[Row]:
-    """The rows of the example; it ends with 1 where one of them does not hold, and they are there all the same."""
+    """The rows of the example; it exits with 1 if one of them fails, but the rows are written anyway."""
     path = packs / f"{model.name}.rows.json"
     path.unlink(missing_ok=True)
     try:

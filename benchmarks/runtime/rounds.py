@@ -1,6 +1,6 @@
 """A pack's launches in the rounds of the finals: the same operands, graphs of the same length, the same clocks.
 
-What is compared is the product's own timer over one problem. Each round has a sample of the library, one of the kernel
+The comparison uses the product's own timer over one problem. Each round has a sample of the library, one of the kernel
 as the worker launches it, and one of the same kernel as the C runtime launches it out of a pack.
 """
 
@@ -21,7 +21,7 @@ from tuner.runtime.binding.prepared import Prepared
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import OpBuffers
 
-#: Of a number of bytes: what holds them, and an address at a multiple of 256.
+#: For a number of bytes: the owner of the memory, and an address at a multiple of 256.
 Allocate = Callable[[int], tuple[Any, int]]
 
 
@@ -34,10 +34,10 @@ def on_device(num_bytes: int) -> tuple[Any, int]:
 
 
 class PackRunner:
-    """A kernel of a pack, as the worker's timer takes its own: what `library.runners.Runner` there asks for."""
+    """A kernel of a pack as a runner for the worker's timer: `library.runners.Runner`."""
 
     def __init__(self, pack: Pack, m: int, flags: int = 0, *, allocate: Allocate = on_device) -> None:
-        """Prepares the pack's only shape at `m` rows, in the build that `flags` of tuner_ffn_prepare name."""
+        """Prepares the pack's only shape at `m` rows, in the build that `flags` of tuner_ffn_prepare select."""
         shape = Shape()
         checked(pack.c, pack.c.tuner_pack_shape(pack.handle, 0, ctypes.byref(shape), None))
         answer = pack.find(shape, m)
@@ -57,18 +57,18 @@ class PackRunner:
         checked(self._c, launch)
 
     def abort_record(self) -> str | None:
-        """Why a launch gave up, as a guarded build tells it."""
+        """Why a launch was aborted, from a guarded build."""
         return (self._prepared.abort() or None) if self._is_guarded else None
 
     def overwritten(self) -> str:
-        """The runtime's memory has no canaries; those of the operands are the problem's."""
+        """Empty: the runtime's memory has no canaries; those of the operands belong to the problem."""
         return ""
 
     def poison(self) -> None:
         """Nothing: a kernel of a pack has no sums that are read before they are written."""
 
     def close(self) -> None:
-        """Frees it; nothing of it may be replayed any more."""
+        """Frees it; its graphs must not be replayed any more."""
         self._prepared.close()
 
 
@@ -99,7 +99,7 @@ def times_us(prepared: Any, runners: Sequence[Any], num_rounds: int) -> list[lis
     """[runner][round] microseconds in the same rounds, after a check of each one's numbers.
 
     Raises:
-        WrongNumbers: an output is not that of float64, within the tolerance of its type.
+        WrongNumbers: an output differs from float64 by more than the tolerance of its type.
         Aborted: a launch gave up.
     """
     from tuner.workers.gpu.measuring.measure import time_together

@@ -1,4 +1,4 @@
-"""What the runtime must keep on a card: numbers of every row count, replays, streams, weights, aborts."""
+"""The runtime's guarantees on a card: numbers of every row count, replays, streams, weights, aborts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Take = Callable[[], list[Row]]
 
 
 def checks(builder: Builder, gpu: Gpu, folder: Path, invariant: list[Chosen]) -> Iterator[tuple[str, Take]]:
-    """Each check with its name. `invariant`: winners of one pair, whose kernels of one order make a ladder."""
+    """Each check with its name. `invariant`: winners of one pair, whose kernels with one order make a ladder."""
     here = partial(_opened, builder, gpu, folder)
     for dtype in UNSCALED:
         yield f"every m, {dtype}", partial(_numbers, here, dtype)

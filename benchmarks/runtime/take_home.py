@@ -1,10 +1,10 @@
-"""What a pack and the runtime keep and cost on a card, each with its bar.
+"""The guarantees and the cost of a pack and the runtime on a card, each with its bar.
 
 python -m benchmarks.runtime.take_home [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/take_home.json]
 
-About four minutes on an H200. It takes the winners of `tuner/winners/<gpu>.json`: programmatic ones with up to 64 rows
-for the costs, and all of one pair for the ladder. What is compared takes turns in the rounds of the finals, cold and in
-burst. Each check is written when it is done. A check that raises does not hold. Decode steps of models are another
+About four minutes on an H200. It uses the winners of `tuner/winners/<gpu>.json`: programmatic ones with up to 64 rows
+for the costs, and all of one pair for the ladder. Comparisons alternate in the rounds of the finals, cold and in burst.
+Each check is written when it is done. A check that raises counts as failed. Decode steps of models are in another
 program, `benchmarks.runtime.model`. A simulated GPU has neither host time nor guard, so it is refused.
 """
 
@@ -47,24 +47,24 @@ Take = Callable[[], list[Row]]
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What checks are taken with."""
+    """The tools of the checks."""
 
     target: Target
     kernels: Kernels
     #: Where packs, builds and the compiled runtime go.
     folder: Path
     rounds: Rounds
-    #: An empty operator of PyTorch, being built.
+    #: An empty operator of PyTorch, while it is being built.
     empty: Future[Any]
 
     def wait(self) -> None:
-        """Until nothing is being built: a thread that works keeps the one that enqueues from its turn."""
+        """Waits until nothing is being built: a busy thread would delay the one that enqueues."""
         self.kernels.wait()
         self.empty.exception()
 
 
 def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Take]]:
-    """Every check with its name: what is wrong and unsafe first, times when all builds are done."""
+    """Every check with its name: correctness and safety first, times when all builds are done."""
     kernels, folder = bench.kernels, bench.folder
     ladders = {dtype: ladder(bench.target.id, PAIR, dtype) for dtype in UNSCALED}
 

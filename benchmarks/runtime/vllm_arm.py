@@ -1,5 +1,5 @@
-"""One arm of a comparison inside vLLM, in a process and a compile cache of its own: it starts vLLM, then measures what
-it is requested, until its input ends.
+"""One arm of a comparison inside vLLM, in a process with its own compile cache: it starts vLLM, then measures what is
+requested, until its input ends.
 
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
 
@@ -8,11 +8,11 @@ the Python that has vLLM, and imports nothing of this repository. A line of its 
 8}`, `trace`, `first_token`, `mixed`, `logits` with a `file`, or in `stock` `reference` with `files`, by arm. Each is
 answered by a line that begins with `ARM`.
 
-A step's time is the mean of those of one run, from one end to the next. `trace` asks PyTorch's profiler, in runs of
-their own: for how much of a step kernels ran, of which launches that begin early overlap, how many were a pack's, and
-what each kernel adds to a step (`kernels_us`). `mixed` runs decode steps beside prompts that arrive.
-`first_token_ms` is that of one sequence alone, whose prompt no run before it had. `logits` are those of decode steps
-whose tokens are given (teacher forcing), of the first sequences; `vllm_logits.py` beside it compares them."""
+A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how much of a step kernels
+ran, of which launches that begin early overlap, how many were a pack's, and what each kernel adds to a step
+(`kernels_us`). `mixed` runs decode steps while prompts arrive. `first_token_ms` is that of one sequence alone, with
+a prompt that no earlier run had. `logits` are those of decode steps with given tokens (teacher forcing), for the
+first sequences; `vllm_logits.py` compares them."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-#: Steps of a run: left out at its start, timed, and left out at its end.
+#: Steps of a run: skipped at its start, timed, and skipped at its end.
 BEFORE, TIMED, BEHIND = 16, 128, 4
-#: New tokens of the shorter run that is traced; the other one has twice as many.
+#: New tokens of the shorter traced run; the other one has twice as many.
 TRACED = 16
-#: Steps whose logits are compared, and of how many sequences at most.
+#: Steps whose logits are compared, and the maximum number of sequences.
 COMPARED, SEQUENCES = 64, 4
-#: New tokens of each sequence of a mixed run, steps between two prompts that arrive, and such runs.
+#: New tokens of each sequence of a mixed run, steps between two arriving prompts, and the number of such runs.
 MIXED, EVERY, REPEATS = 48, 4, 3
 #: Runs until the first token.
 FIRSTS = 21
-#: What the name of each kernel of a pack begins with.
+#: Prefixes of the names of a pack's kernels.
 OURS = "tuner_"
-#: Kernels that are listed, those of the most time, and letters of their names.
+#: Number of listed kernels, those with the most time, and letters of their names.
 LISTED, KEPT = 16, 90
 
 Json = dict[str, Any]
@@ -63,13 +63,15 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     return LLM(model=model, load_format="dummy" if arm == "stock" else "tuner", **common)
 
 
-#: By name, the weights of a model on a CPU, where vLLM drops them for a form of its own.
+#: Weights that vLLM converts to another form, by name: those of a model on a CPU, and quantised ones as elements.
 _drawn: dict[str, Any] = {}
+#: Weights of 4 bits are these integers less eight, times a factor of each group, as GPTQ stores them.
+_ZEROS, _CODES_A_WORD, _HIGHEST = 0x77777777, 8, 0xF
 
 
 def _draw_weights_of_a_models_size() -> None:
-    """vLLM draws weights of 0.001, norms among them: then all logits are alike. These keep a stream's size, and norms
-    are near 1."""
+    """vLLM draws weights of 0.001, including norms: then all logits are similar. These keep a stream's size, and
+    norms are near 1."""
     import torch
     from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
@@ -79,16 +81,41 @@ def _draw_weights_of_a_models_size() -> None:
         plain(self, model, *others)
         for name, weight in model.named_parameters():
             generator = torch.Generator(device=weight.device).manual_seed(zlib.crc32(name.encode()))
-            low, high = (0.8, 1.2) if "norm" in name else (-0.03, 0.03)
-            weight.data.uniform_(low, high, generator=generator)
+            if weight.is_floating_point():
+                weight.data.uniform_(*_range_of(name), generator=generator)
+            else:
+                weight.data.random_(-(2**31), 2**31 - 1, generator=generator)
             if not weight.is_cuda:
                 _drawn[name] = weight.data.clone()
+        for name, module in model.named_modules():
+            if hasattr(module, "qweight"):
+                _draw_symmetric(name, module)
 
     DummyModelLoader.load_weights = load_weights
 
 
+def _range_of(name: str) -> tuple[float, float]:
+    if "norm" in name:
+        return 0.8, 1.2
+    return (0.002, 0.006) if name.endswith("scales") else (-0.03, 0.03)
+
+
+def _draw_symmetric(name: str, module: Any) -> None:
+    """Zero points and groups in order, of a quantised product of GPTQ; its elements are kept on the host."""
+    import torch
+
+    module.qzeros.data.fill_(_ZEROS)
+    words, scales = module.qweight.data, module.scales.data
+    k = words.shape[0] * _CODES_A_WORD
+    group = torch.arange(k, device=words.device) // (k // scales.shape[0])
+    module.g_idx.data.copy_(group)
+    shifts = 4 * torch.arange(_CODES_A_WORD, device=words.device)[None, :, None]
+    codes = (words[:, None] >> shifts & _HIGHEST).view(k, -1)
+    _drawn[f"{name}.weight"] = ((codes - 8) * scales[group]).T.to(scales.dtype).cpu()
+
+
 class Runs:
-    """Runs of one arm, whose prompts are those of the other arms'."""
+    """Runs of one arm, with the same prompts as the other arms."""
 
     def __init__(self, llm: Any, prompt: int) -> None:
         self._llm, self._prompt = llm, prompt
@@ -98,7 +125,7 @@ class Runs:
         return [[(7 * i + 13 * j + salt) % 400 + 5 for j in range(self._prompt)] for i in range(batch)]
 
     def run(self, prompts: list[list[int]], tokens: int) -> list[Any]:
-        """What came out of the prompts."""
+        """The outputs for the prompts."""
         from vllm import SamplingParams
 
         asked = SamplingParams(max_tokens=tokens, min_tokens=tokens, temperature=0, ignore_eos=True, detokenize=False)
@@ -133,8 +160,8 @@ class Runs:
         return {"first_token_ms": round(1e3 * median(found), 3)}
 
     def mixed(self, batch: int) -> Json:
-        """Milliseconds of a run in which so many sequences decode while new prompts arrive, one each `EVERY` steps: its
-        batches have prompts and decode steps side by side."""
+        """Milliseconds of a run in which this many sequences decode while new prompts arrive, one every `EVERY`
+        steps: its batches mix prompts and decode steps."""
         engine, found = self._llm.llm_engine, []
         for repeat in range(REPEATS):
             for place, prompt in enumerate(self.prompts(batch, 0)):
@@ -164,7 +191,7 @@ class Runs:
             return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}}
         busy, ours, shares = [], [], []
         for tokens in (TRACED, 2 * TRACED):
-            self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are alike
+            self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are the same
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
                 self.run(self.prompts(batch, 0), tokens)
             events = [
@@ -184,13 +211,14 @@ class Runs:
         }
 
     def logits(self, batch: int, file: str) -> Json:
-        """Writes the logits of decode steps whose tokens are given, [steps, sequences, words], and what they follow on;
-        a `problem` where other tokens came out."""
+        """Writes the logits of decode steps with given tokens, [steps, sequences, words], and what they follow on; a
+        `problem` if other tokens were produced."""
         import torch
 
-        forced = torch.tensor(
-            [[(31 * i + 17 * t) % 400 + 5 for t in range(COMPARED + 1)] for i in range(batch)], dtype=torch.int64
-        )
+        # All sequences have the same tokens but the last, which follows on no other and tells a sequence's row: vLLM
+        # orders rows as it likes.
+        forced = torch.tensor([(17 * t) % 400 + 5 for t in range(COMPARED + 1)]).repeat(batch, 1)
+        forced[:, COMPARED] = 5 + torch.arange(batch)
         found: list[Any] = []
         seen = Counter[int]()
 
@@ -201,7 +229,7 @@ class Runs:
                 logits = plain(*given, **how)
                 seen[len(logits)] += 1
                 if len(found) <= COMPARED and len(logits) == batch:
-                    found.append(logits[:SEQUENCES].float().cpu())
+                    found.append(logits.cpu())
                     logits = torch.full_like(logits, -1e4)
                     logits.scatter_(1, forced[:, len(found) - 1 : len(found)].to(logits.device), 0.0)
                 return logits
@@ -214,12 +242,15 @@ class Runs:
         self._llm.apply_model(at_each_step)
         outputs = self.run(self.prompts(batch, COMPARED), COMPARED + 1)
         self._llm.apply_model(as_before)
-        if [list(one.token_ids) for one in outputs] != forced.tolist():
+        tokens = torch.tensor([list(one.token_ids) for one in outputs])
+        rows = tokens[:, COMPARED] - 5
+        if not torch.equal(tokens[:, :COMPARED], forced[:, :COMPARED]) or sorted(rows.tolist()) != [*range(batch)]:
             steps = ", ".join(f"{count} of {rows}" for rows, count in seen.items())
             return {"problem": f"other tokens came out than those that were given; logits had these rows: {steps}"}
         # The first logits are prefill's.
         prompts = torch.tensor(self.prompts(batch, COMPARED)[:SEQUENCES], dtype=torch.int64)
-        saved = {"logits": torch.stack(found[1:]), "prompts": prompts, "forced": forced[:SEQUENCES, :COMPARED]}
+        logits = torch.stack([one[rows[:SEQUENCES]].float() for one in found[1:]])
+        saved = {"logits": logits, "prompts": prompts, "forced": forced[:SEQUENCES, :COMPARED]}
         torch.save(saved, file)
         return {"steps": len(found) - 1}
 
@@ -250,7 +281,7 @@ def main() -> None:
 
 
 def union_ns(spans: Iterable[tuple[int, int]]) -> int:
-    """For how long any of these lasts, of begins and durations."""
+    """The total time during which any of these spans is active, from begins and durations."""
     total, until = 0, 0
     for begin, duration in sorted(spans):
         total += max(0, begin + duration - max(begin, until))
@@ -259,8 +290,8 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
-    """What each name adds to a run, of names, begins and durations: its time behind the end of the kernel that ended
-    before it. "idle" is when none ran."""
+    """What each name adds to a run, from names, begins and durations: its time after the end of the kernel that
+    ended before it. "idle" is when none ran."""
     by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
     # Of each and all that end after it.
     first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]
@@ -280,7 +311,7 @@ def answer(found: Json) -> None:
 
 def _answered(runs: Runs, llm: Any, model: Path, asked: Json) -> Json:
     if asked["ask"] == "reference":
-        weights = _drawn or llm.apply_model(lambda inner: dict(inner.named_parameters()))[0]
+        weights = llm.apply_model(lambda inner: dict(inner.named_parameters()))[0] | _drawn
         found = _logits()["compared"](json.loads((model / "config.json").read_text()), weights, asked["files"])
         return dict(found)
     more = {name: asked[name] for name in ("batch", "file") if name in asked}
@@ -294,14 +325,14 @@ def _logits() -> Json:
 
 
 def _calls() -> Json:
-    """How many MLPs, and layers of steps, ran or were captured by what."""
+    """How many MLPs, and layers of steps, ran or were captured, by what computed them."""
     if (module := sys.modules.get("tuner.vllm.operator")) is None:
         return {}
     return dict(module.calls)
 
 
 def machine() -> Json:
-    """What a report tells of it."""
+    """The machine's facts in a report."""
     import torch
     import vllm
 

@@ -1,4 +1,5 @@
-"""Logits of arms inside vLLM beside the model's own in fp32: a Llama's or a Qwen 2's, of its config and weights.
+"""Logits of arms inside vLLM compared with the model's own in fp32: a Llama's or a Qwen 2's, from its config and
+weights.
 
 `vllm_arm.py` calls `compared` in the process of `stock`, which has the weights as they were loaded."""
 
@@ -18,7 +19,7 @@ _known: dict[tuple[int, ...], torch.Tensor] = {}
 
 
 def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: torch.Tensor, first: int) -> torch.Tensor:
-    """fp32 logits from position `first` on, [sequences, positions, words]; weights by vLLM's names, products at once.
+    """fp32 logits from position `first` on, [sequences, positions, words]; weights by vLLM's names.
 
     Raises:
         ValueError: its rotary embedding is scaled, which is not computed here.
@@ -34,13 +35,13 @@ def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: tor
     cos, sin = angles.cos(), angles.sin()
 
     def of(name: str) -> torch.Tensor | None:
-        return weights[name].float() if name in weights else None
+        return weights[name].to(device).float() if name in weights else None
 
     def normed(x: torch.Tensor, name: str) -> torch.Tensor:
         return rms_norm(x, x.shape[-1:], of(f"{name}.weight"), eps)
 
     def product(x: torch.Tensor, name: str) -> torch.Tensor:
-        return linear(x, weights[f"{name}.weight"].float(), of(f"{name}.bias"))
+        return linear(x, of(f"{name}.weight"), of(f"{name}.bias"))
 
     def turned(x: torch.Tensor) -> torch.Tensor:
         left, right = x.chunk(2, dim=-1)
@@ -64,8 +65,8 @@ def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: tor
 
 
 def compared(config: Mapping[str, Any], weights: Mapping[str, Any], files: Mapping[str, str]) -> Json:
-    """Of each arm how far its logits lie from fp32; and how often it has another top token than `stock` where that
-    one's margin exceeds twice the farthest that it lies from fp32 in this row.
+    """For each arm, the distance of its logits from fp32; and how often its top token differs from that of `stock`
+    although the margin there exceeds twice the maximum distance of `stock` from fp32 in this row.
 
     `files` by arm, of `vllm_arm.py`, `stock` among them, whose tokens are the same."""
     saved = {arm: torch.load(file) for arm, file in files.items()}

@@ -1,4 +1,4 @@
-"""A decode step inside vLLM, alone and with a pack's kernels: arms take turns, each in a process of its own.
+"""A decode step inside vLLM, alone and with a pack's kernels: arms alternate, each in its own process.
 
 python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlps,layers [--model ...]
     [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--settings-of NAME JSON] [--out FILE]
@@ -32,12 +32,12 @@ from typing import Any
 from benchmarks.common.report import write_report
 
 ARMS = ("stock", "mlps", "layers")
-#: As a server has them by default, with room for three on a card of 140 GB.
+#: A server's defaults, with room for three on a card of 140 GB.
 SETTINGS = (
     '{"max_model_len": 8192, "max_num_seqs": 1024, "dtype": "bfloat16", "gpu_memory_utilization": 0.2, '
     '"kv_cache_memory_bytes": 12884901888}'
 )
-#: Of the wait for an arm: until it has started, and until it answers.
+#: Maximum waits for an arm: until it has started, and until it answers.
 START_S, ANSWER_S = 300.0, 90.0
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ class Model:
 
 
 class ArmEnded(Exception):
-    """It gives no answer; its message is the end of what it printed."""
+    """It gives no answer; its message is the end of its output."""
 
     def __init__(self, arm: Arm, message: str) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class Arm:
 
     def __init__(self, name: str, model: Model, options: argparse.Namespace) -> None:
         program = Path(__file__).with_name("vllm_arm.py")
-        # -P: modules beside the program are called like packages that vLLM asks for (`kernels`).
+        # -P: modules next to the program have the names of packages that vLLM imports (`kernels`).
         command = [options.python, "-P", str(program), name, "--model", str(model.folder)]
         settings = dict(options.settings_of).get(model.name, options.settings)
         command += ["--batches", ",".join(map(str, model.batches)), "--settings", settings]
@@ -101,7 +101,7 @@ class Arm:
 
     @property
     def said(self) -> list[str]:
-        """By the plugin, each sentence once."""
+        """The plugin's messages, without duplicates."""
         return list(dict.fromkeys(line.strip().partition("tuner: ")[2] for line in self._lines if "tuner: " in line))
 
     def answer(self, seconds: float) -> Json:
@@ -121,7 +121,7 @@ class Arm:
         return found
 
     def wait_until_started(self) -> None:
-        """Keeps what it says of its start.
+        """Keeps the messages of its start.
 
         Raises:
             ArmEnded: it did not start.
@@ -153,7 +153,7 @@ def kept(path: Path) -> list[Json]:
 
 
 def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> tuple[str, int] | None:
-    """Model and batch size that had the fewest turns, the first of equals; None where all have theirs."""
+    """Model and batch size with the fewest turns, the first among equals; None if all have theirs."""
     wanted = [(model.name, batch) for model in models for batch in model.batches]
     counts = Counter((turn["model"], turn["batch"]) for turn in turns)
     found = min(wanted, key=lambda one: counts[one])
@@ -218,12 +218,12 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
 
 
 def logits_ok(ours: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:
-    """Whether they lie no farther from fp32, and have no other top token where it is no matter of rounding."""
+    """Whether they are no farther from fp32, and have no other top token unless rounding decides it."""
     return bool(ours["rms"] <= stock["rms"] and not ours["other_top"])
 
 
 def start(models: Sequence[Model], options: argparse.Namespace) -> list[Arm]:
-    """The arms that have started; of the others it prints the end of what they printed."""
+    """The arms that have started; for the others it prints the end of their output."""
     arms = [Arm(name, model, options) for model in models for name in model.arms]
     running = []
     for arm in arms:
@@ -239,7 +239,7 @@ def start(models: Sequence[Model], options: argparse.Namespace) -> list[Arm]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures until the time is over, and writes what there is."""
+    """Measures until the time is over, and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ("DIR", "PACK", "BATCHES", "ARMS")
     parser.add_argument("--model", nargs=4, action="append", required=True, metavar=names, help="lists with commas")

@@ -1,4 +1,4 @@
-"""Jobs whose time is taken, and contests between what they found: services in this process, over one card."""
+"""Timed jobs, and contests between their results: services in this process, over one card."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuner.dispatch.factory import make_evaluators
 from tuner.search import SearchProcesses
 from tuner.winners import ShippedWinners
 
-#: Of search, more than any job here needs.
+#: Maximum seconds of search, more than any job here needs.
 SEARCH_LIMIT_S = 500.0
 _POLL_S = 0.1
 #: The folder of cubins.
@@ -38,7 +38,7 @@ BUILDS = "builds"
 
 
 class HeldOutWinners(ShippedWinners):
-    """The winners that ship with the program, without those of one row."""
+    """The shipped winners, without those of one row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Timed:
     spans: list[Span]
 
     def figures(self) -> dict[str, Any]:
-        """Seconds, counts, and what it found."""
+        """Seconds, counts, and results."""
         job, best, trials = self.ended.job, self.ended.best, self.ended.trials
         finished_at = job.finished_at or 0.0
         row = best.finals[best.winner_row or 0]
@@ -87,8 +87,8 @@ class Timed:
         }
 
     def lead(self) -> dict[str, Any] | None:
-        """Of the fastest fused finalist over the fastest other one, which the verdict is about: their speed-up round by
-        round. None where there is no such pair."""
+        """The round-by-round speed-up of the fastest fused finalist over the fastest other one, which decides the
+        verdict. None where there is no such pair."""
         *_, span = (span for span in self.spans if span.what == "finals")
         timed = [
             (row.candidate.plan_kind.is_fused, us)
@@ -102,7 +102,7 @@ class Timed:
         return {"speedup": round(found.speedup, 5), "ci95": [round(one, 5) for one in found.ci95]}
 
     def _kinds(self) -> dict[str, Any]:
-        """Of each plan kind, its fastest in the finals: microseconds, and its speed-up with the interval."""
+        """For each plan kind, its fastest in the finals: microseconds, and its speed-up with the interval."""
         rows = sorted((row for row in self.ended.best.finals if row.time_us), key=lambda row: row.time_us or 0.0)
         first = {str(row.candidate.plan_kind): row for row in reversed(rows)}
         return {
@@ -110,7 +110,7 @@ class Timed:
         }
 
     def _stage_s(self) -> dict[str, float]:
-        """Seconds by stage, summed over the trials; those of the finals behind them."""
+        """Seconds by stage, summed over the trials; then those of the finals."""
         found = Counter[str]()
         for trial in self.ended.trials:
             found.update(trial.outcome.stage_s)
@@ -120,7 +120,7 @@ class Timed:
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
-    """A candidate as a results file keeps it; `candidate_of` is its inverse."""
+    """A candidate in the form of a results file; `candidate_of` is its inverse."""
     schedule = candidate.schedule
     return {
         "plan_kind": str(candidate.plan_kind),
@@ -138,7 +138,7 @@ def candidate_of(data: dict[str, Any]) -> Candidate:
 
 
 class Bench:
-    """One card, and a service that knows of no earlier job."""
+    """One card, and a service without earlier jobs."""
 
     def __init__(self, jobs: Jobs, evaluator: TimedEvaluator, winners: HeldOutWinners, builds: Path) -> None:
         self.jobs = jobs
@@ -160,7 +160,7 @@ class Bench:
         )
 
     def run(self, spec: JobSpec, *, without: str = "") -> Timed:
-        """The job from its submission to its end; it may begin with shipped winners but those of the row `without`.
+        """The job from its submission to its end; it may start with shipped winners except those of the row `without`.
 
         Raises:
             JobError: it has not succeeded.
@@ -171,8 +171,8 @@ class Bench:
         return Timed(ended=ended, spans=self._evaluator.take_spans())
 
     def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps, dict[str, float]]:
-        """A batch from its submission to its end, its seconds, the steps of its jobs, which are printed, and for how
-        long the evaluator's calls and the stages of its finals took.
+        """A batch from its submission to its end, its seconds, the steps of its jobs, which are printed, and the
+        durations of the evaluator's calls and of the stages of its finals.
 
         Raises:
             JobError: it has not succeeded.
@@ -197,7 +197,7 @@ class Bench:
         return batch, time.monotonic() - begin_s, steps, {what: round(spent, 2) for what, spent in spent_s.items()}
 
     def forget_builds(self) -> None:
-        """Empties the cache of cubins: what comes next is built as on a machine that never built it."""
+        """Empties the cache of cubins: later builds are as on a new machine."""
         for file in self._builds.glob("*"):
             file.unlink(missing_ok=True)
 
@@ -222,15 +222,15 @@ class Bench:
         return {one: us for one, us in zip(ready, times.times_us, strict=True) if us}, reasons
 
     def kept_winners(self, row: Row, count: int) -> list[Candidate]:
-        """The fastest that ship with the program for a row."""
+        """The fastest shipped winners for a row."""
         return [one.candidate for one in kept_for(row.name, self._evaluator.target.gpu.id)[:count]]
 
 
 def loss_of(
     wanted: Candidate, times_us: dict[Candidate, tuple[float, ...]], *, or_library: bool = False
 ) -> float | None:
-    """By how much it is slower than the fastest of all, relative, from rounds that all share; with `or_library` the
-    library may be taken instead. None where it has no time."""
+    """How much slower it is than the fastest of all, relative, from shared rounds; with `or_library` the library may
+    be used instead. None if it has no time."""
     if wanted not in times_us:
         return None
     own = min((times_us[wanted], times_us[LIBRARY]), key=median) if or_library else times_us[wanted]
@@ -238,20 +238,20 @@ def loss_of(
 
 
 class Card:
-    """One card of this machine, or a simulated one, on which one service follows the other."""
+    """One card of this machine, or a simulated one, for several services in sequence."""
 
     def __init__(self, evaluator: Evaluator, scratch: Path) -> None:
-        """Takes `evaluator` over; its builds are in the folder `scratch`, and so is what services keep."""
+        """Takes over `evaluator`; its builds are in the folder `scratch`, like the services' data."""
         self._evaluator = evaluator
         self._scratch = scratch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")
-        #: One for the job at work, and one in which the next one begins.
+        #: One for the current job, and one in which the next one begins.
         self._processes = SearchProcesses(2)
         self._num_services = 0
 
     @property
     def environment(self) -> Environment:
-        """As it was at the start."""
+        """The environment at the start."""
         return self._evaluator.environment()
 
     @contextmanager
@@ -272,7 +272,7 @@ class Card:
 
 @contextmanager
 def open_card(gpu: str) -> Iterator[Card]:
-    """This machine's first card, or a simulated one; nothing of it is kept."""
+    """This machine's first card, or a simulated one; its data are temporary."""
     with tempfile.TemporaryDirectory() as scratch:
         evaluators, why = make_evaluators(gpu, build_cache=Path(scratch) / BUILDS)
         print(why, flush=True)

@@ -1,4 +1,4 @@
-"""Tasks on all cards of this machine, side by side: a process a card, with its share of the cores."""
+"""Tasks on all cards of this machine at the same time: one process per card, with its share of the cores."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tuner.core.problem.gpu import listed_gpu, parse_target
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.protocol.process import die_with_parent
 
-#: Seconds that a card's process takes to end.
+#: Maximum seconds for a card's process to end.
 _PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """The first word of a card's process."""
+    """The first message of a card's process."""
 
     machine: dict[str, Any]
     simulated: bool
@@ -33,7 +33,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What became of a task."""
+    """The result of a task."""
 
     name: str
     wall_s: float
@@ -43,7 +43,7 @@ class Done:
 
 
 def cards_here(gpu: str) -> list[str]:
-    """UUIDs of the cards that are measured on; one without a name where the GPU is simulated.
+    """UUIDs of the cards that are used; one without a name if the GPU is simulated.
 
     Raises:
         WorkerError: there is none.
@@ -52,11 +52,11 @@ def cards_here(gpu: str) -> list[str]:
 
 
 def target_here(gpu: str) -> str:
-    """The id of the cards that are measured on, e.g. ``h100``.
+    """The id of the cards that are used, e.g. ``h100``.
 
     Raises:
         WorkerError: there is none.
-        InvalidInput: `gpu` names none that can be simulated.
+        InvalidInput: `gpu` cannot be simulated.
     """
     if gpu != "auto":
         return parse_target(gpu).id
@@ -66,42 +66,42 @@ def target_here(gpu: str) -> str:
 
 
 class CardProcess:
-    """A process at one card; it takes one task after the other."""
+    """A process at one card; it runs one task after the other."""
 
     def __init__(self, gpu: str, uuid: str, cores: Sequence[int]) -> None:
-        """Starts it; nothing is waited for."""
+        """Starts it; does not wait."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         arguments = (theirs, gpu, uuid, tuple(cores), os.getpid())
         self._process = context.Process(target=_serve, args=arguments, name=f"bench {uuid}")
         self._process.start()
         theirs.close()
-        #: What it works on; None while it opens the card or waits.
+        #: Its current task; None while it opens the card or waits.
         self.task: Task | None = None
 
     def begin(self, task: Task, table: Table) -> None:
-        """Hands it a task, with what was found so far."""
+        """Sends it a task, with the results so far."""
         self.task = task
         self.pipe.send((task.name, dict(table)))
 
     def end(self) -> None:
-        """Has it close its card; one that does not is killed."""
+        """Lets it close its card; kills it if it does not."""
         self.pipe.close()
         self._process.join(_PATIENCE_S)
         self._process.kill()
 
 
 class SideBySide:
-    """Gives tasks to the cards, the first of those left first, as long as there is time."""
+    """Assigns tasks to the cards, the first remaining one first, as long as there is time."""
 
     def __init__(self, tasks: Sequence[Task], table: Table, left_s: Callable[[], float]) -> None:
-        """`table` is what was found, the tasks' own entries later among it."""
+        """`table` has the results, later also the tasks' own entries."""
         self._left = list(tasks)
         self._table = table
         self._left_s = left_s
 
     def next(self) -> Task | None:
-        """What a card that is free begins now; None where nothing can be."""
+        """The next task of a free card; None if there is none."""
         for task in self._left:
             if task.name not in self._table and task.seconds <= self._left_s() and self._is_ready(task):
                 self._left.remove(task)
@@ -112,7 +112,7 @@ class SideBySide:
         return all(name in self._table for name in task.needs)
 
     def not_begun(self) -> list[str]:
-        """Names of what is left."""
+        """Names of the remaining tasks."""
         return [task.name for task in self._left if task.name not in self._table]
 
 
@@ -124,7 +124,7 @@ def run_on_cards(
     opened: Callable[[Opened], None],
     done: Callable[[Done], None],
 ) -> None:
-    """Works the line off. `opened` is told of each card before its first task, and `done` of each task."""
+    """Works the line off. `opened` is called for each card before its first task, and `done` for each task."""
     cores = sorted(os.sched_getaffinity(0))
     shares = [cores[i :: len(uuids)] if len(cores) >= 2 * len(uuids) else cores for i in range(len(uuids))]
     with ExitStack() as stack:
@@ -140,7 +140,7 @@ def run_on_cards(
                 at_work.remove(process)
                 if _heard(process, opened, done):
                     idle.append(process)
-            for process in list(idle):  # a task may be ready now that another one has ended
+            for process in list(idle):  # a task may become ready when another one has ended
                 if task := line.next():
                     process.begin(task, table)
                     idle.remove(process)
@@ -148,7 +148,7 @@ def run_on_cards(
 
 
 def _heard(process: CardProcess, opened: Callable[[Opened], None], done: Callable[[Done], None]) -> bool:
-    """Passes on what a process says; whether it lives."""
+    """Passes on a process's message; returns whether it lives."""
     try:
         word = process.pipe.recv()
     except EOFError:
@@ -163,7 +163,7 @@ def _heard(process: CardProcess, opened: Callable[[Opened], None], done: Callabl
 
 
 def _serve(pipe: Connection, gpu: str, uuid: str, cores: tuple[int, ...], parent: int) -> None:
-    """Opens the card, and runs what comes. Neighbouring tasks of one part share a service."""
+    """Opens the card, and runs the tasks. Neighbouring tasks of one part share a service."""
     die_with_parent(parent)
     os.sched_setaffinity(0, cores)
     if uuid:
@@ -193,6 +193,6 @@ def _run(task: Task, bench: Bench, table: Table) -> Done:
     begin_s = time.monotonic()
     try:
         entry, failure = task.run(bench, table), ""
-    except Exception as error:  # whatever it is, the other tasks may come through
+    except Exception as error:  # whatever the error is, the other tasks may succeed
         entry, failure = None, message_of(error)
     return Done(name=task.name, wall_s=round(time.monotonic() - begin_s, 1), entry=entry, failure=failure)

@@ -1,4 +1,4 @@
-"""What the table of jobs says: a row for each thing that a search must reach."""
+"""The table of jobs evaluated: a row for each target of a search."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tuner.core.trial.stats import median
 
 #: Seconds.
 BURST_BAR_S, WAIT_BAR_S, FINALS_BAR_S, LONG_BAR_S, SUSTAINED_BAR_S, LADDER_BAR_S = 20.0, 4.0, 5.0, 75.0, 75.0, 150.0
-#: Relative: by how much what was found is slower than the best that is known.
+#: Relative: how much slower the results are than the best known.
 MEDIAN_BAR, WORST_BAR, SEEDS_BAR, LADDER_BAR = 0.010, 0.030, 0.015, 0.015
 
 
 def judge(table: Table) -> list[dict[str, Any]]:
-    """All checks; one of which something is missing does not hold, and says what."""
+    """All checks; one with missing entries fails, and names them."""
     burst = [f"burst/{name}" for name in BURST]
     quality = [*burst, *(f"sustained/{name}" for name in SUSTAINED), *(f"more/{name}" for name in MORE)]
     priors = [f"priors/{name}" for name in (*BURST, *SUSTAINED, *MORE)]
@@ -37,7 +37,7 @@ def judge(table: Table) -> list[dict[str, Any]]:
 
 
 def _values(names: Sequence[str], table: Table, figure: str) -> dict[str, float]:
-    """By entry. A loss that was compared with nothing known is none."""
+    """By entry. A loss that was not compared with a known result is left out."""
     found = {name: table[name].get(figure) for name in names if name in table}
     if figure == "loss":
         found = {name: loss for name, loss in found.items() if table[name].get("num_kept") != 0}

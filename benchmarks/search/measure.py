@@ -1,15 +1,15 @@
-"""Whether a search is as fast and as good as it must be: jobs of the service on this machine's GPU.
+"""Whether a search is as fast and as good as required: jobs of the service on this machine's GPU.
 
 python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540]
 
-Tasks that are named come first, those of the named parts behind them. Parts, in the order of their worth: burst, long,
-sustained, more, priors, seeds, ladder, own. Where there are several cards of one model, each takes tasks of its
-own, with its share of the cores. A part has a service of its own on each card, with an empty folder, so no job knows of
-another part's. A job of burst, sustained, long, more or ladder begins with no cubin. What a contest compares was timed
-in the rounds of one finals.
+Named tasks come first, then those of the named parts. Parts, in order of importance: burst, long, sustained, more,
+priors, seeds, ladder, own. If there are several cards of one model, each runs its own tasks, with its share of the
+cores. A part has a separate service on each card, with an empty folder, so jobs of different parts are independent. A
+job of burst, sustained, long, more or ladder starts without cubins. A contest compares times from the rounds of one
+finals.
 
-The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and continue:
-after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there again.
+The file is written after every task. Its entries of the same card and kernel stay, so an interrupted run continues:
+after `--seconds` no task starts that is not expected to fit. `--again` repeats existing entries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.search.judge import judge
 from benchmarks.search.tasks import Entry, Task, all_tasks
 from tuner.errors import InvalidInput, WorkerError
 
-#: What of a machine must be the same, so that entries stay.
+#: Facts of a machine that must be equal for entries to stay.
 _SAME = ("gpu", "driver", "kernel_version")
 
 
@@ -47,10 +47,10 @@ class Table:
         self._machine: dict[str, Any] = {}
 
     def open(self, machine: dict[str, Any], *, simulated: bool) -> None:
-        """Takes over what the file has of this machine; called for each of its cards.
+        """Takes over the file's entries of this machine; called for each of its cards.
 
         Raises:
-            InvalidInput: the file is of a card and this machine simulates, or its cards are not alike.
+            InvalidInput: the file is from a card and this machine simulates, or its cards differ.
         """
         if self._machine and any(self._machine[name] != machine[name] for name in _SAME):
             raise InvalidInput("gpu", "the cards of this machine differ", "choose one by CUDA_VISIBLE_DEVICES")
@@ -65,7 +65,7 @@ class Table:
             self.entries |= {name: job for name, job in kept.items() if name not in self.entries}
 
     def names(self) -> set[str]:
-        """What the file has, whatever it is of."""
+        """The file's entries, from any machine."""
         return {job["job"] for job in self._kept["jobs"]}
 
     def put(self, name: str, entry: Entry) -> None:
@@ -78,7 +78,7 @@ class Table:
 
 
 def run_tasks(tasks: Sequence[Task], table: Table, gpu: str, limit_s: float) -> list[str]:
-    """Runs the tasks on the cards that are here; the names of those that failed, each with its reason."""
+    """Runs the tasks on this machine's cards; returns the names of those that failed, with their reasons."""
     watch, failures = Watch(), list[str]()
 
     def opened(card: Opened) -> None:
@@ -100,17 +100,17 @@ def run_tasks(tasks: Sequence[Task], table: Table, gpu: str, limit_s: float) -> 
 
 
 def _line(entry: Entry) -> str:
-    """The figures of an entry that one wants to see at once."""
+    """The most important figures of an entry."""
     names = ("job_s", "batch_s", "search_s", "finals_s", "card_waits_for_builds_s", "card_idle_s", "card_share", "loss")
     figures = [f"{name} {entry[name]:.3g}" for name in names if entry.get(name) is not None]
     return ", ".join([*figures, *([entry["verdict"]] if "verdict" in entry else []), *entry.get("reasons", [])])
 
 
 def chosen_tasks(tasks: Sequence[Task], parts: Collection[str], names: Sequence[str]) -> list[Task]:
-    """Those that are named, in that order, and those of the parts besides; all where neither is given.
+    """The named tasks, in that order, then those of the parts; all if neither is given.
 
     Raises:
-        SystemExit: no task is called so; the message says which there are.
+        SystemExit: a task is unknown; the message lists them.
     """
     by_name = {task.name: task for task in tasks}
     if unknown := [name for name in names if name not in by_name]:
@@ -120,10 +120,10 @@ def chosen_tasks(tasks: Sequence[Task], parts: Collection[str], names: Sequence[
 
 
 def _file_of(gpu: str, *, is_needed: bool) -> Path:
-    """Where entries are kept; nowhere without a card, where that is not needed.
+    """The file of entries; none without a card, if it is not needed.
 
     Raises:
-        SystemExit: `gpu` is no choice, or there is no card.
+        SystemExit: `gpu` is not a valid choice, or there is no card.
     """
     try:
         return results_file(target_here(gpu), "search")
@@ -136,7 +136,7 @@ def _file_of(gpu: str, *, is_needed: bool) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what the command line names."""
+    """Runs the tasks of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = all_tasks()
     parser.add_argument("--gpu", default="auto")

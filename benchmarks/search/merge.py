@@ -2,9 +2,9 @@
 
 python -m benchmarks.search.merge FILE [FILE ...] --out benchmarks/results/h200/search.json
 
-Of a job that several files have, that of the last file is kept. What a contest compared comes from one card and one run
-all the same: it is one job's. So an entry that compares what another one found goes where a later file has that one
-again without it. A run that continues from another's file has the same entry.
+Of a job that several files have, that of the last file is kept. A contest still compares times of one card and one run:
+they belong to one job. So an entry that compares another entry's result is dropped if a later file has the latter again
+without it. A run that continues from another's file has the same entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.common.report import without_folders, write_merged
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import all_tasks
 
-#: What a job tells of its run.
+#: Fields of a job that describe its run.
 _OF_RUN = ("gpu", "driver", "cuda", "kernel_version")
 #: What the file tells of each run.
 _RUN = ("commit", "date", "command")
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 def merged(reports: Sequence[Json]) -> Json:
-    """One report, its jobs in the order of the benchmark's."""
+    """One report, with its jobs in the benchmark's order."""
     found, runs = dict[str, Json](), list[Json]()
     for report in reports:
         meta = report["meta"]

@@ -1,4 +1,4 @@
-"""Where the jobs of a batch stand, a line at each change: a run that is cut tells by them where it was."""
+"""The steps of a batch's jobs, a line at each change: they show where an interrupted run was."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.core.trial.job import JobState
 from tuner.core.trial.ladders.batch import BatchStep, rows_of
 from tuner.core.trial.records import JobRecord
 
-#: What a job that searches does, by its step with its ladder.
+#: A searching job's activity, by its step with its ladder.
 _STEPS = {BatchStep.SEARCH: "searches", BatchStep.SHARE: "has searched", BatchStep.FINALS: "has shared"}
 
 
 class Steps:
-    """What was said of each job, and when the last change was."""
+    """The last reported step of each job, and the time of the last change."""
 
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
@@ -24,7 +24,7 @@ class Steps:
         self.changes: list[dict[str, Any]] = []
 
     def lines(self, at_s: float, jobs: Iterable[JobRecord], spans: Sequence[Span]) -> Iterator[str]:
-        """A line for each job whose step is another one than before; `spans` are the evaluator's calls so far."""
+        """A line for each job whose step has changed; `spans` are the evaluator's calls so far."""
         for job in jobs:
             step = step_of(job)
             if step == self._said.get(job.id, str(JobState.QUEUED)):
@@ -37,7 +37,7 @@ class Steps:
 
 
 def step_of(job: JobRecord) -> str:
-    """Where a job stands, as its state and its step with the ladder say."""
+    """A job's step, from its state and its step with the ladder."""
     if job.state is JobState.SEARCHING and job.batch_step is not None:
         return _STEPS[BatchStep(job.batch_step)]
     return str(job.state)

@@ -1,4 +1,4 @@
-"""What is run, one entry of the table a task: jobs, the contests behind them, and a ladder."""
+"""The tasks, one entry of the table each: jobs, the contests after them, and a ladder."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ BURST = (
     "middle/gpt3-tp8/m192",
     "middle/llama3-8b-swiglu/m128",
 )
-#: Under sustained load: 512 and 2048 rows.
+#: Rows under sustained load: 512 and 2048 rows.
 SUSTAINED = ("prefill-swiglu/llama3-70b-tp8/m512", "prefill-plain/llama3-8b/m2048")
-#: Judged by what they find alone.
+#: Judged only by their results.
 MORE = ("decode-plain/llama3-8b/m64", "middle/llama3-70b-tp8-swiglu/m96")
 #: The rows whose quality is judged.
 QUALITY = (*BURST, *SUSTAINED, *MORE)
@@ -40,13 +40,13 @@ QUALITY = (*BURST, *SUSTAINED, *MORE)
 LONG, SEEDS = "decode-swiglu/llama3-8b/m16", BURST[0]
 NUM_SEEDS = 10
 NUM_TRIALS, NUM_LONG, NUM_WITH_PRIORS = 60, 300, 20
-#: Of the winners that are kept for a row, how many come into its contest.
+#: Number of a row's kept winners in its contest.
 NUM_KEPT = 4
 
 #: The ladder: width and hidden width of a gated pair (Llama-2-13B) that no row of the benchmarks has, and its rows.
 LADDER_DIMS = (5120, 13824)
 LADDER_MS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512)
-#: The m at which the ladder's kernel meets that of a job of its own, the ends and the middle first.
+#: The m at which the ladder's kernel is compared with that of a separate job, the ends and the middle first.
 OWN_MS = (1, 512, 64, 16, 192, 4, 32, 256, 128, 8, 384, 48, 2, 96, 320, 24)
 
 
@@ -57,7 +57,7 @@ class Task:
     #: The entry's name.
     name: str
     part: str
-    #: What it is expected to take on an H200 with 16 cores: it is not begun where less is left.
+    #: Expected seconds on an H200 with 16 cores: it does not start if less is left.
     seconds: float
     run: Callable[[Bench, Table], Entry]
     #: Entries that it needs.
@@ -70,7 +70,7 @@ def _row(name: str) -> Row:
 
 
 def run_cold(name: str, num_trials: int, bench: Bench, table: Table) -> Entry:
-    """A job without priors and without cubins; then what it found beside what was known."""
+    """A job without priors and without cubins; then a contest with the known winners."""
     row = _row(name)
     bench.forget_builds()
     timed = bench.run(bench.spec(row.problem, num_trials))
@@ -79,7 +79,7 @@ def run_cold(name: str, num_trials: int, bench: Bench, table: Table) -> Entry:
 
 
 def run_with_priors(name: str, bench: Bench, table: Table) -> Entry:
-    """A job of few trials that begins with the nearest winners, but not with those of its own row."""
+    """A job of few trials that starts with the nearest winners, except those of its own row."""
     row = _row(name)
     timed = bench.run(bench.spec(row.problem, NUM_WITH_PRIORS, priors=PriorsChoice.NEAREST), without=name)
     entry = {"row": name, "m": row.m, "regime": str(row.regime), **timed.figures()}
@@ -87,7 +87,7 @@ def run_with_priors(name: str, bench: Bench, table: Table) -> Entry:
 
 
 def _beside_kept(bench: Bench, row: Row, entry: Entry) -> Entry:
-    """One finals of the library, the job's fastest and the winners that are kept."""
+    """One finals of the library, the job's fastest and the kept winners."""
     found, kept = candidate_of(entry["fastest"]), bench.kept_winners(row, NUM_KEPT)
     times_us, reasons = bench.contest(row.problem, [found, *kept])
     loss = loss_of(found, times_us, or_library=True)
@@ -95,7 +95,7 @@ def _beside_kept(bench: Bench, row: Row, entry: Entry) -> Entry:
 
 
 def _times(times_us: Mapping[Any, Sequence[float]]) -> Entry:
-    """What a contest took, by candidate, and its samples."""
+    """A contest's times, by candidate, and its samples."""
     return {"contest": [{**candidate_json(one), "times_us": [round(t, 3) for t in us]} for one, us in times_us.items()]}
 
 
@@ -123,7 +123,7 @@ def ladder_problem(m: int) -> Problem:
 
 
 def run_ladder(bench: Bench, table: Table) -> Entry:
-    """The batch, and the kernel that its answer names at each m."""
+    """The batch, and the kernel of its answer at each m."""
     bench.forget_builds()
     specs = [bench.spec(ladder_problem(m), NUM_TRIALS, priors=PriorsChoice.NEAREST) for m in LADDER_MS]
     batch, took_s, steps, spent_s = bench.run_batch(specs)
@@ -153,7 +153,7 @@ def run_ladder(bench: Bench, table: Table) -> Entry:
 
 
 def run_own(m: int, bench: Bench, table: Table) -> Entry:
-    """A job of its own at one m of the ladder; then the ladder's kernel, the job's and the library in one finals."""
+    """A separate job at one m of the ladder; then the ladder's kernel, the job's and the library in one finals."""
     ladder, problem = table["ladder"], ladder_problem(m)
     (rung,) = (rung for rung in ladder["rungs"] if rung["m"] == m)
     ladders = LIBRARY if rung["kernel"] is None else candidate_of(ladder["kernels"][rung["kernel"]])
@@ -166,7 +166,7 @@ def run_own(m: int, bench: Bench, table: Table) -> Entry:
 
 
 def all_tasks() -> tuple[Task, ...]:
-    """In the order of their worth."""
+    """In order of importance."""
     seeds = [f"seed/{seed}" for seed in range(1, NUM_SEEDS)]
     return (
         *(_job("burst", name, 20.0) for name in BURST),

@@ -1,4 +1,4 @@
-"""An evaluator whose calls are written down, and what they say of a job: when the card worked, what it waited for."""
+"""An evaluator that records its calls, and what they show about a job: when the card worked, what it waited for."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Span:
     end_s: float
     #: Whether it was of our candidate.
     is_ours: bool = True
-    #: Of finals, seconds by stage; by finalist its microseconds in each round; and in which process each round was.
+    #: Seconds by stage of finals; microseconds of each finalist in each round; and the process of each round.
     stage_s: dict[str, float] = field(default_factory=dict)
     times_us: tuple[tuple[float, ...] | None, ...] = ()
     process_of_round: tuple[int, ...] = ()
 
     def since(self, zero_s: float) -> Span:
-        """The same, by a clock that began then."""
+        """The same, by a clock that starts then."""
         return replace(self, begin_s=self.begin_s - zero_s, end_s=self.end_s - zero_s)
 
 
 class TimedEvaluator:
-    """An `Evaluator` that is another one. It takes no inspections, which would hold up the next job."""
+    """An `Evaluator` around another one. It makes no inspections, which would delay the next job."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         """Takes `evaluator` over."""
@@ -67,7 +67,7 @@ class TimedEvaluator:
 
     @contextmanager
     def _timed(self, what: str, *, is_ours: bool = True) -> Iterator[dict[str, Any]]:
-        """Writes the block down; further fields of its `Span` go into what it is given."""
+        """Records the block; further fields of its `Span` go into the yielded dict."""
         begin_s, more = time.monotonic(), dict[str, Any]()
         yield more
         self._spans.append(Span(what=what, begin_s=begin_s, end_s=time.monotonic(), is_ours=is_ours, **more))
@@ -87,7 +87,7 @@ class TimedEvaluator:
         return self._evaluator.environment()
 
     def probe(self) -> None:
-        """Looks whether the card is fit."""
+        """Probes whether the card can be used."""
         self._evaluator.probe()
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
@@ -141,15 +141,15 @@ class TimedEvaluator:
 
 
 class LentEvaluator(TimedEvaluator):
-    """One whose owner goes on to use what is behind it. Its processes end with the thread that started them, so that
-    thread is the owner's."""
+    """An evaluator whose owner continues to use the inner one. Its processes end with the thread that started them,
+    so that thread belongs to the owner."""
 
     def __init__(self, evaluator: Evaluator, thread: ThreadPoolExecutor) -> None:
         super().__init__(evaluator)
         self._thread = thread
 
     def probe(self) -> None:
-        """Looks whether the card is fit."""
+        """Probes whether the card can be used."""
         self._thread.submit(super().probe).result()
 
     def measure(
@@ -170,8 +170,8 @@ class LentEvaluator(TimedEvaluator):
 
 
 def card_figures(spans: Sequence[Span]) -> dict[str, Any]:
-    """Of one job: for how long the card was busy with its trials, for how long it had nothing to do after the first
-    cubin was there, and for how much of that something was being built."""
+    """For one job: how long the card was busy with its trials, how long it was idle after the first cubin existed,
+    and how much of that something was being built."""
     built = [span for span in spans if span.what == "prepare" and span.is_ours]
     measured = _intervals(spans, lambda span: span.what == "measure")
     if not built or not measured:
@@ -211,7 +211,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def gaps(intervals: Sequence[Interval], window: Interval) -> Iterator[Interval]:
-    """What of `window` lies in none of the intervals, which are in order."""
+    """The parts of `window` in none of the intervals, which are in order."""
     at = window[0]
     for begin, end in intervals:
         if begin > at:
@@ -223,6 +223,6 @@ def gaps(intervals: Sequence[Interval], window: Interval) -> Iterator[Interval]:
 
 
 def overlap(ones: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """What lies in both; each list does not touch itself."""
+    """The intersection; each list is disjoint."""
     pairs = [(max(a, c), min(b, d)) for a, b in ones for c, d in others]
     return [(begin, end) for begin, end in pairs if begin < end]

@@ -1,1 +1,1 @@
-"""The simulator, judged by measured schedules and fitted to them."""
+"""The simulator, evaluated with measured schedules and fitted to them."""

@@ -1,12 +1,12 @@
-"""Measures what the simulator is judged by: schedules of eight pairs, their times, and the bytes of some.
+"""Measurements for evaluating the simulator: schedules of eight pairs, their times, and the bytes of some.
 
 python3 -m benchmarks.simulator.data [--gpu auto] [--share 1] [--out build/simulator_data.jsonl] [--seconds 500]
 
-A line of JSON per finding. What is in the file already is not measured again, so a run can be cut and taken up. All
+A line of JSON per finding. Existing lines of the file are not measured again, so an interrupted run continues. All
 takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
 timed in groups, each in the same rounds as the library, so that a drift of the clocks is in both. Counters are read
-last, in a process of their own; then the stamps of a few traced builds. `--share` takes less of everything, evenly from
-all over a pair's draw: a fit is shown 30 schedules a pair.
+last, in a process of their own; then the stamps of a few traced builds. `--share` measures less of everything, evenly
+from each pair's draw: a fit uses 30 schedules per pair.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.tools import tools_source
 
-#: Schedules in the same rounds, beside the library, and rounds.
+#: Schedules in the same rounds, in addition to the library, and rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9
-#: Of each pair: schedules that are timed once more, in other company, and those that are counted and traced.
+#: For each pair: schedules that are timed again, in other groups, and those that are counted and traced.
 NUM_AGAIN, NUM_COUNTED, NUM_TRACED = 16, 48, 8
 L2_HIT_RATE_PCT, L2_BYTES = "lts__t_sector_hit_rate.pct", "lts__t_bytes.sum"
 METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES, L2_HIT_RATE_PCT, L2_BYTES)
-#: Works that are counted before their findings are written.
+#: Works that are counted before their results are written.
 NUM_COUNTED_TOGETHER = 24
 COUNT_DEADLINE_S = 100.0
 
@@ -58,7 +58,7 @@ LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
 
 
 class Findings:
-    """The file: what was found, and what is to be found yet."""
+    """The file: results, and what is still missing."""
 
     def __init__(self, path: Path) -> None:
         """Reads what is there."""
@@ -68,7 +68,7 @@ class Findings:
         self._done = {_key(json.loads(line)) for line in lines if line.strip()}
 
     def has(self, kind: str, pair: str, schedule: Schedule) -> bool:
-        """Whether that was found in an earlier run, or in this one."""
+        """Whether that is in the file."""
         return (kind, pair, schedule.digest) in self._done
 
     def add(self, kind: str, pair: str, drawn: Drawn, **figures: Any) -> None:
@@ -88,7 +88,7 @@ def _key(line: dict[str, Any]) -> tuple[str, str, str]:
 
 
 class Pair:
-    """A pair's schedules, made ready on all cores while others are measured."""
+    """A pair's schedules, prepared on all cores while others are measured."""
 
     def __init__(self, row: JudgedPair, drawn: Sequence[Drawn], bench: Workbench) -> None:
         """Begins nothing."""
@@ -103,13 +103,13 @@ class Pair:
                 self._begun[one.schedule] = self._bench.begin(self.problem, fused(one.schedule))
 
     def ready(self, one: Drawn) -> Ready:
-        """What `begin` has come to."""
+        """The result of `begin`."""
         self.begin([one])
         return self._begun[one.schedule].result()
 
 
 def fused(schedule: Schedule) -> Candidate:
-    """The one launch of a schedule."""
+    """The candidate of a schedule in one launch."""
     return Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)
 
 
@@ -137,11 +137,11 @@ class Collector:
         self._pairs = [Pair(row, of if each is None else evenly(of, each), bench) for row, of in drawn.items()]
 
     def _shared(self, drawn: Sequence[Drawn], count: int | None = None) -> list[Drawn]:
-        """Of `count` of them, or of all, the share."""
+        """The share of `count` of them, or of all."""
         return evenly(drawn, math.ceil(self._share * (len(drawn) if count is None else count)))
 
     def time(self) -> bool:
-        """Times each schedule that is missing, once; whether none is."""
+        """Times each missing schedule once; returns whether none is missing."""
         self._begin()
         for pair in self._pairs:
             self._time("time", pair, pair.drawn)
@@ -152,7 +152,7 @@ class Collector:
             pair.begin(one for one in pair.drawn if not self._findings.has("time", pair.row.name, one.schedule))
 
     def run(self) -> bool:
-        """Measures what is missing; whether nothing is."""
+        """Measures what is missing; returns whether nothing is."""
         self._begin()
         for pair in self._pairs:
             self._time("time", pair, pair.drawn)
@@ -165,7 +165,7 @@ class Collector:
         return time.monotonic() < self._end_s
 
     def _missing(self, kind: str, pair: Pair, wanted: Sequence[Drawn], size: int) -> Iterator[list[Drawn]]:
-        """What is not found yet, in groups, while there is time; reported as it goes."""
+        """What is still missing, in groups, while there is time; reports progress."""
         left = [one for one in wanted if not self._findings.has(kind, pair.row.name, one.schedule)]
         for first in range(0, len(left), size):
             if time.monotonic() > self._end_s:
@@ -186,7 +186,7 @@ class Collector:
                 rows, reasons = self._rounds(pair, good)
             except WorkerError as error:
                 print(f"          lost: {error}", flush=True)
-                for one, work in good:  # each alone: the guilty one is the one with a reason
+                for one, work in good:  # each alone: the faulty one has a reason
                     self._time_alone(kind, pair, one, work)
                 continue
             self._tell(kind, pair, [one for one, _ in good], rows, reasons)
@@ -205,7 +205,7 @@ class Collector:
         """[library, schedules], [round] microseconds, and what was wrong with each.
 
         Raises:
-            WorkerError: one of them took the process along.
+            WorkerError: one of them ended the process.
         """
         if isinstance(self._bench.evaluator, GpuSupervisor):
             works = tuple(ready.work for _, ready in good if isinstance(ready, PreparedKernel))
@@ -241,7 +241,7 @@ class Collector:
 
     @contextmanager
     def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
-        """How to count: in one process for all, which ends with this; or by the simulated GPU."""
+        """The counting function: in one process for all, which ends afterwards; or the simulated GPU's."""
         evaluator = self._bench.evaluator
         if not isinstance(evaluator, GpuSupervisor):
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
@@ -268,7 +268,7 @@ class Collector:
         for group in self._missing("count", pair, usable, NUM_COUNTED_TOGETHER):
             try:
                 reports = count(pair, group)
-            except Exception as error:  # of the process, its deadline among them: the others are counted all the same
+            except Exception as error:  # an error of the process, e.g. its deadline: the others are still counted
                 print(f"          not counted: {type(error).__name__}: {error}", flush=True)
                 continue
             for one, report in zip(group, reports, strict=True):
@@ -304,17 +304,17 @@ _LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)
 
 
 def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float, share: float = 1.0) -> bool:
-    """Measures what the file lacks of a share, for so long; whether nothing is missing any more."""
+    """Measures what the file lacks of a share, for this long; returns whether nothing is missing any more."""
     return Collector(bench, _begun(bench, path), rows, time.monotonic() + seconds, share).run()
 
 
 def collect_times(bench: Workbench, path: Path, rows: Sequence[JudgedPair], seconds: float, each: int) -> bool:
-    """The same of times alone, of so many schedules of each pair."""
+    """The same for times only, with this many schedules of each pair."""
     return Collector(bench, _begun(bench, path), rows, time.monotonic() + seconds, each=each).time()
 
 
 def _begun(bench: Workbench, path: Path) -> Findings:
-    """The file, which says by whom what follows was measured."""
+    """The file, with the origin of later lines."""
     findings = Findings(path)
     machine = machine_of(bench.evaluator.environment())
     findings.write({"kind": "meta", **machine, "commit": commit(), "seed": SEED, "rounds": NUM_ROUNDS})
@@ -322,7 +322,7 @@ def _begun(bench: Workbench, path: Path) -> Findings:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Collects, and says whether all is there."""
+    """Collects, and reports whether everything is there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
     parser.add_argument("--out", type=Path, default=Path("build/simulator_data.jsonl"))

@@ -1,7 +1,7 @@
-"""Which schedules the simulator is judged by: eight pairs, and of each a draw by strata, always the same one.
+"""The schedules for evaluating the simulator: eight pairs, and for each a stratified draw, always the same one.
 
-Strata: a few tilings in many orders, so that what order does can be told from what the tiling does; many tilings in
-two orders each; and what a search begins with, with neighbours.
+Strata: a few tilings in many orders, which separates the effect of order from that of the tiling; many tilings in two
+orders each; and a search's first candidates, with neighbours.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ROW_NAMES = (
 NUM_ORDERED, NUM_ORDERS = 3, 12
 #: Per engine: tilings drawn at random, and orders of each.
 NUM_DRAWN, NUM_ORDERS_OF_DRAWN = 24, 2
-#: Neighbours of each first guess, beside its plainest orders.
+#: Neighbours of each first guess, in addition to its simplest orders.
 NUM_NEIGHBOURS = 5
-#: Larger plans are not drawn: their kernels are the slowest, and to simulate them takes longest.
+#: Larger plans are not drawn: their kernels are the slowest, and their simulation takes longest.
 MAX_TASKS = 4096
 
 
@@ -61,7 +61,7 @@ def judged_rows() -> tuple[Row, ...]:
 
 
 class Pair(Protocol):
-    """What schedules are drawn of."""
+    """A pair from which schedules are drawn."""
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ def problem_of_row(row: Pair) -> Problem:
 
 
 def draw(workload: Workload, gpu: Gpu, name: str) -> list[Drawn]:
-    """The schedules of the pair called `name`, without repetition; a stratum's order is the draw's."""
+    """The schedules of the pair called `name`, without duplicates; a stratum has the draw's order."""
     space, rng = Space(workload, gpu), random.Random(f"{SEED}/{name}")
     found: dict[Schedule, str] = {}
     for schedule in _guesses(space, rng):
@@ -113,7 +113,7 @@ def _orders(space: Space, tiling: Tiling, count: int, rng: random.Random) -> lis
 
 
 def _guesses(space: Space, rng: random.Random) -> Iterator[Schedule]:
-    """What a search begins with, by queue and by ticket, and neighbours of it."""
+    """A search's first candidates, by queue and by ticket, and their neighbours."""
     for tiling in space.guesses:
         rasters, split_tiles = (Raster(),) * len(tiling.tiles), space.split_tiles(tiling)[0]
         by_ticket = Schedule.of(tiling=tiling, ordering=Ordering(rasters=rasters, split_tiles=split_tiles))

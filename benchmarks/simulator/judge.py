@@ -1,11 +1,11 @@
-"""Fits the simulator to the measured schedules, and says how well it forecasts those of a pair that it was not shown.
+"""Fits the simulator to the measured schedules, and evaluates its forecasts for a pair that was left out.
 
 python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
 
-Needs no GPU. `--data` packs what `benchmarks.simulator.data` measured into benchmarks/results/<gpu>/; `--fit` fits to
-all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes of all cores, by
-far the most of the time. Without it the fits that are in the results are judged again. Each fit sees this many
-schedules of each pair, drawn by a seed.
+Needs no GPU. `--data` packs the lines of `benchmarks.simulator.data` into benchmarks/results/<gpu>/; `--fit` fits to
+all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes on all cores,
+most of the time. Without it the fits in the results are evaluated again. Each fit uses this many schedules of each
+pair, drawn by a seed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tuner.core.trial.stats import rank_correlation, selection_regret
 FITS = Path("tuner/core/model/fits")
 SEED = 1
 NUM_TRUSTED = 10
-#: Schedules of a tiling from which what order does can be told, and by how many times the noise they must differ.
+#: Minimum schedules of a tiling to measure the effect of order, and the minimum difference in multiples of the noise.
 MIN_ORDERS, MIN_SPREAD = 8, 3.0
 #: Targets.
 SPEARMAN_BAR, REGRET_BAR, DRAM_BAR = 0.85, 0.05, 0.15
@@ -44,18 +44,18 @@ Row = dict[str, Any]
 
 
 def data_file(gpu_id: str) -> Path:
-    """Where the measured schedules lie."""
+    """The file of the measured schedules."""
     return results_file(gpu_id, "simulator_trials").with_suffix(".jsonl.gz")
 
 
 def chosen(data: DataSet, per_pair: int) -> list[Row]:
-    """What a fit is shown of each pair."""
+    """The schedules of each pair that a fit uses."""
     of_pairs = [shown(data.of(pair), per_pair, f"{SEED}/{pair}", itemgetter("time_us")) for pair in data.pairs]
     return [row for of_pair in of_pairs for row in of_pair]
 
 
 def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | None = None) -> Row:
-    """How the simulator does on a pair, by rates that were fitted without it."""
+    """The simulator's accuracy for a pair, with rates that were fitted without it."""
     rows = data.of(pair)
     found = Judged.of([trial_of(row, gpu) for row in rows], rates, pool)
     within = spearman_in_tilings(rows, found.forecasts, data.noise(pair))
@@ -82,8 +82,7 @@ def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | Non
 
 
 def spearman_in_tilings(rows: Sequence[Row], found: Sequence[Forecast], noise: float) -> list[float]:
-    """Spearman's correlation within each tiling that was measured in many orders, where these differ by more than the
-    noise."""
+    """Spearman's correlation within each tiling measured in many orders, if these differ by more than the noise."""
     by_tiling: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row, one in zip(rows, found, strict=True):
         by_tiling[json.dumps(row["schedule"]["tiling"])].append((one.time_us, row["time_us"]))
@@ -101,7 +100,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """The figures that are requested, beside their targets."""
+    """The requested figures, with their targets."""
     within, errors = (
         [row[figure] for row in rows if row[figure] is not None]
         for figure in ("spearman_in_tiling", "dram_error_median")
@@ -119,7 +118,7 @@ def summary(rows: Sequence[Row]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows of the pairs as docs/simulator.md shows them."""
+    """The rows of the pairs in the form of docs/simulator.md."""
     head = "| pair | schedules | Spearman | within a tiling | regret | DRAM bytes | forecast over measured |"
     lines = [head, "| " + " | ".join(["---"] * 7) + " |"]
     for row in rows:
@@ -135,7 +134,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def earlier_fits(results: Path) -> tuple[dict[str, Rates], int]:
-    """The fit that each pair was judged by, and how many schedules of each pair it was shown."""
+    """The fit that each pair was evaluated with, and its number of schedules per pair."""
     report = json.loads(results.read_text())
     rates = {row["pair"]: Rates.from_json(row["rates"]) for row in report["rows"] if "rates" in row}
     return rates, report["meta"]["fitted_per_pair"]
@@ -174,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _keep(rates: Rates, gpu: Gpu, data: DataSet) -> None:
-    """Writes the fit that the simulator takes."""
+    """Writes the simulator's fit."""
     fit = Fit(
         rates=rates,
         gpu=gpu.id,

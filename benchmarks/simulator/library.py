@@ -1,9 +1,9 @@
-"""How near the simulated GPU's library is to what cards measured: draws the table of docs/simulator.md.
+"""How close the simulated GPU's library is to measurements on cards: draws the table of docs/simulator.md.
 
 python -m benchmarks.simulator.library [--results benchmarks/results] [--docs docs]
 
 Needs no GPU. It reads the library's times in the results of pairs, chains and layers. A chain whose library was
-torch.compile is left out, since of that there is no model.
+torch.compile is left out, since there is no model of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Compared:
     """A row's library, measured and modelled, microseconds."""
 
     card: str
-    #: What the row is among.
+    #: The group of the row.
     group: str
     row: str
     measured_us: float
@@ -51,7 +51,7 @@ class Compared:
 
 
 def compared(results: Path = RESULTS) -> list[Compared]:
-    """Every row that a card measured and that the library's model is for."""
+    """Every row that a card measured and that the library's model supports."""
     return [one for card in CARDS for one in (*_pairs(results, card), *_chains(results, card), *_layers(results, card))]
 
 
@@ -97,12 +97,12 @@ def groups(found: Sequence[Compared]) -> dict[tuple[str, str], list[Compared]]:
 
 
 def mean_ratio(found: Sequence[Compared]) -> float:
-    """Geometric mean of modelled over measured."""
+    """Geometric mean of modelled time over measured time."""
     return math.exp(fmean(math.log(one.ratio) for one in found))
 
 
 def mean_error(found: Sequence[Compared]) -> float:
-    """How far off a row is: the mean of its ratio's logarithm, whichever way."""
+    """The error of a row: the mean absolute logarithm of its ratio."""
     return fmean(abs(math.log(one.ratio)) for one in found)
 
 

@@ -1,7 +1,7 @@
-"""The measured schedules that the simulator is fitted to and judged by: the file, and what a trial of it is.
+"""The measured schedules for fitting and evaluating the simulator: the file, and its trials.
 
-`benchmarks.simulator.data` leaves lines; here they become one row per schedule. Every time is the median ratio to the
-library of the same rounds, times the library's median over all rounds of the pair: drifts of the clock are in neither.
+`benchmarks.simulator.data` writes lines; here they become one row per schedule. Every time is the median ratio to the
+library in the same rounds, times the library's median over all rounds of the pair: so drifts of the clock cancel.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Row = dict[str, Any]
 class DataSet:
     """All pairs' measured schedules."""
 
-    #: What is known of the machine and the run.
+    #: The machine and the run.
     meta: Row
-    #: Pair, stratum, schedule, time_us, spread; and of some: again_us, counters by name, phases of a trace.
+    #: Pair, stratum, schedule, time_us, spread; and for some: again_us, counters by name, phases of a trace.
     rows: list[Row]
 
     def of(self, pair: str) -> list[Row]:
@@ -43,17 +43,17 @@ class DataSet:
 
     @property
     def pairs(self) -> list[str]:
-        """Their names, in the order of the file."""
+        """The pairs' names, in the file's order."""
         return list(dict.fromkeys(row["pair"] for row in self.rows))
 
     def noise(self, pair: str) -> float:
-        """Median relative difference of two measurements of one schedule in different company."""
+        """Median relative difference of two measurements of one schedule in different groups."""
         twice = [row for row in self.of(pair) if "again_us" in row]
         return float(median(abs(row["again_us"] / row["time_us"] - 1) for row in twice))
 
 
 def pack(lines: list[Row]) -> DataSet:
-    """Pack of the lines that `benchmarks.simulator.data` wrote; schedules without a time are left out."""
+    """Packs the lines of `benchmarks.simulator.data`; schedules without a time are left out."""
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for line in lines:
         by_kind[line["kind"]].append(line)
@@ -98,20 +98,20 @@ def read(path: Path) -> DataSet:
 
 
 def counted_bytes(row: Row) -> float | None:
-    """Read from and written to DRAM in one run."""
+    """Bytes read from and written to DRAM in one run."""
     counters = row.get("counters")
     return counters[DRAM_READ_BYTES] + counters[DRAM_WRITE_BYTES] if counters else None
 
 
 def trial_of(row: Row, gpu: Gpu) -> Trial:
-    """A row with its plan, proven; for the kernel that was measured, whose CTAs fitted the card, even where those of a
-    later one take more registers."""
+    """A row with its plan, proven; for the kernel that was measured, whose CTAs fitted the card, even if those of a
+    later one need more registers."""
     (pair,) = choose_rows((), (row["pair"],))
     return trial_of_workload(row, pair.workload, gpu)
 
 
 def trial_of_workload(row: Row, workload: Workload, gpu: Gpu) -> Trial:
-    """The same where the row's pair is none of `benchmarks.common.rows`."""
+    """The same if the row's pair is not in `benchmarks.common.rows`."""
     schedule = Schedule.from_json(row["schedule"])
     graph = tile_graph(workload, schedule.tiling)
     resources = estimated_resources(workload, schedule.tiling)

@@ -1,1 +1,1 @@
-"""Whether the figures can be believed: faults, noise, repeats, sanitizers."""
+"""Whether the figures can be trusted: faults, repeats, sanitizers."""

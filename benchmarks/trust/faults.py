@@ -1,10 +1,10 @@
-"""What planted faults cost on a card: every tenth trial hangs, crashes or dies, and the others must not notice.
+"""The cost of injected faults on a card: every tenth trial hangs, crashes or dies, and the others must not be affected.
 
 python -m benchmarks.trust.faults [--trials 200] [--seed 0] [--out benchmarks/results/<gpu>/faults.json]
 
-Each trial goes through the real supervisor. A hang's loss is counted from its deadline until the next trial begins in a
-fresh process. It is the kill, and the wait of the next trial for process, context, probe, inputs and references.
-Nothing is built in between, which would hide a part of it.
+Each trial goes through the real supervisor. The loss of a hang is the time from its deadline until the next trial
+begins in a fresh process. It contains the kill, and the next trial's wait for process, context, probe, inputs and
+references. Nothing is built in between, since that would hide a part of it.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ CANDIDATES = (
     fused(schedule(TILES, assignment=Assignment.STATIC)),
     fused(schedule(((32, 64, 64), (32, 64, 64)))),
 )
-#: Share of the trials that have a fault, and of these that hang for good.
+#: Share of the trials with a fault, and of these the share that hangs forever.
 FAULT_SHARE, HANG_SHARE = 0.1, 0.4
 #: A trial here takes a few tenths of a second.
 DEADLINE_S = 2.0
-#: A good trial whose speed-up is further off than this from what it was before any fault is counted.
+#: A good trial whose speed-up differs by more than this from its value before any fault is counted.
 TIME_TOLERANCE = 0.1
 
 
@@ -78,16 +78,16 @@ class Planted:
 class Tally:
     """What was seen."""
 
-    #: Fault -> how often it ended as its trial must, and how often in another way.
+    #: Fault -> how often its trial ended as required, and how often in another way.
     accounted: Counter[str] = field(default_factory=Counter)
     unaccounted: list[str] = field(default_factory=list)
     good: int = 0
     wrong: list[str] = field(default_factory=list)
-    #: Relative distances of speed-ups from what they were before any fault.
+    #: Relative differences of speed-ups from their values before any fault.
     deviations: list[float] = field(default_factory=list)
     #: Per hang: seconds from its deadline to the next trial's begin.
     hang_losses_s: list[float] = field(default_factory=list)
-    #: Per lost process, whatever took it: seconds that the next trial waited for another.
+    #: Seconds that the next trial waited for another process, for each lost process.
     starts_s: list[float] = field(default_factory=list)
     most_foreign: float = 0.0
 
@@ -113,7 +113,9 @@ def planted_faults(good: PreparedKernel, builder: Builder, arch: str) -> tuple[P
 
 
 def draw_trials(num_trials: int, num_good: int, others: list[Planted], hang: Planted, seed: int) -> list[Any]:
-    """Per trial, the index of a good candidate or a fault; the last is good, so that each loss is seen to its end."""
+    """For each trial, the index of a good candidate or a fault; the last is good, so that each loss is measured
+    completely.
+    """
     rng = random.Random(seed)
     trials: list[Any] = [rng.randrange(num_good) for _ in range(num_trials)]
     places = rng.sample(range(num_trials - 1), round(FAULT_SHARE * num_trials))
@@ -157,7 +159,7 @@ def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
 
 
 def judge_good(tally: Tally, usual: Measured, outcome: Outcome) -> None:
-    """Whether numbers and time are those of a machine on which nothing ever went wrong."""
+    """Whether numbers and time are as on a machine without faults."""
     tally.good += 1
     if not isinstance(outcome, Measured) or not math.isclose(outcome.rel_error, usual.rel_error):
         tally.wrong.append(str(outcome)[:300])
@@ -190,7 +192,7 @@ def rows_of(tally: Tally, memory_before_bytes: int, memory_after_bytes: int) -> 
 
 
 def used_bytes(card: Card) -> int:
-    """Memory in use on the card, by anyone."""
+    """Memory in use on the card, by any process."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -200,7 +202,7 @@ def used_bytes(card: Card) -> int:
 
 @contextmanager
 def supervised(card: Card, cache: Path) -> Iterator[tuple[GpuSupervisor, Builder]]:
-    """A supervisor of the card, and a builder beside it."""
+    """A supervisor of the card, and a separate builder."""
     builder = Builder(cache, num_processes=4)
     supervisor = GpuSupervisor(card, cache, Limits(evaluate_deadline_s=DEADLINE_S))
     try:
@@ -232,7 +234,7 @@ def measure_faults(num_trials: int = 200, seed: int = 0) -> tuple[list[dict[str,
 
 
 def undisturbed(measure: Callable[[PreparedKernel], Outcome], good: PreparedKernel) -> Measured:
-    """The one of median speed-up of three."""
+    """The one with the median speed-up of three."""
     outcomes = [measure(good) for _ in range(3)]
     measured = [outcome for outcome in outcomes if isinstance(outcome, Measured)]
     assert len(measured) == len(outcomes), outcomes

@@ -2,8 +2,8 @@
 
 python -m benchmarks.trust.measuring [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/measuring.json]
 
-Takes about four minutes on an H200; no check begins after LIMIT_S. What is found is written after every check, and a
-check that raises does not hold. A simulated GPU takes the checks that need nothing but an evaluator.
+Takes about four minutes on an H200; no check begins after LIMIT_S. The file is written after every check, and a check
+that raises counts as failed. A simulated GPU runs the checks that only need an evaluator.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from tuner.workers.protocol.messages import CountAnswer
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 from tuner.workers.source.tools import tools_source
 
-#: No check begins later, seconds: all must end within six minutes.
+#: Seconds after which no check begins: all must end within six minutes.
 LIMIT_S = 330.0
-#: A read is counted on a copy that no L2 holds; a write on one of which what stays in the L2 is under 1 %.
+#: Reads are counted on a copy larger than any L2; writes on one of which less than 1 % stays in the L2.
 READ_COPY_BYTES, WRITE_COPY_BYTES = 2**28, 2**33
 COPY_BAR = 0.01
 TENSOR_METRIC = "sm__inst_executed_pipe_tensor.sum"
 HANG_MEDIAN_BAR_S, HANG_MAX_BAR_S = 2.5, 4.0
-#: A context that was not given back is larger.
+#: A leaked context is larger.
 MEMORY_BAR_BYTES = 256 * 2**20
 NUM_FAULT_TRIALS, NUM_QUICK_FAULT_TRIALS = 200, 30
-#: Candidates of ours per pair in a quick run.
+#: Number of our candidates per pair in a quick run.
 NUM_QUICK_CANDIDATES = 2
 
 Row = dict[str, Any]
@@ -59,7 +59,7 @@ Row = dict[str, Any]
 
 @dataclass(kw_only=True)
 class Checks:
-    """The rows so far, in the file after every step."""
+    """The rows so far, written to the file after every step."""
 
     out: Path
     machine: dict[str, Any]
@@ -67,7 +67,7 @@ class Checks:
     begin_s: float = field(default_factory=time.monotonic)
 
     def attempt(self, names: Sequence[str], measure: Callable[[], list[Row]]) -> None:
-        """Takes the rows called `names`; one that does not come is a row that does not hold, with the reason."""
+        """Adds the rows called `names`; a missing one becomes a failed row, with the reason."""
         elapsed_s = time.monotonic() - self.begin_s
         print(f"{elapsed_s:6.1f} s  {', '.join(names)}", flush=True)
         found: list[Row] = []
@@ -99,12 +99,12 @@ class Repeats:
         self._again: list[Run] = []
 
     def first(self) -> list[Row]:
-        """The first pass, which also tells what a trial costs beside its build and its kernels."""
+        """The first pass, which also measures a trial's cost in addition to its build and its kernels."""
         self._first = measure_all(self._evaluator, draw_order(SHAPES, 0, self._count))
         return [overhead_row(self._first)]
 
     def again(self) -> list[Row]:
-        """The second pass, pairs and candidates in another order.
+        """The second pass, with pairs and candidates in another order.
 
         Raises:
             ValueError: there was no first one.
@@ -130,7 +130,7 @@ def counted(report: CounterReport, metric: str) -> float:
 
 
 def exactness_row(check: str, metric: str, value: float, expected: float, bar: float) -> Row:
-    """How far a counter is from what it must be, relative."""
+    """The relative distance of a counter from its right value."""
     return check_row(check, abs(value / expected - 1), bar, metric=metric, counted=value, expected=expected)
 
 
@@ -141,13 +141,13 @@ def contest_rows(tools_cubin: bytes, uuid: str, problems: list[Problem]) -> list
 
 
 def copy_rows(check: str, metric: str, num_bytes: int) -> list[Row]:
-    """DRAM traffic of a copy, which reads `num_bytes` and writes as many."""
+    """DRAM traffic of a copy, which reads and writes `num_bytes`."""
     report = apart(count_copy, num_bytes, (metric,))
     return [exactness_row(check, metric, counted(report, metric), num_bytes, COPY_BAR)]
 
 
 def tensor_rows(builder: Builder, gpu: Gpu) -> list[Row]:
-    """Tensor instructions of a fused pair, whose edges are padded, against those of its tiles."""
+    """Tensor instructions of a fused pair with padded edges, compared with those of its tiles."""
     workload = ffn_pair(m=200, d_in=4072, d_hidden=8200, d_out=4072, activation=Activation.RELU)
     chosen = schedule(((128, 128, 64), (128, 128, 64)), stages=3, warps=8, assignment=Assignment.STATIC)
     ready = prepare(workload, gpu, fused(chosen), builder, {})
@@ -163,7 +163,7 @@ def tensor_rows(builder: Builder, gpu: Gpu) -> list[Row]:
 
 
 def fault_rows(figures: list[Row]) -> list[Row]:
-    """The checks among what `benchmarks.trust.faults` found, whose rows have `figure`, `value` and raw figures."""
+    """The checks among the rows of `benchmarks.trust.faults`, which have `figure`, `value` and raw figures."""
     found = {row["figure"]: row for row in figures}
 
     def raw(name: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def check_card(out: Path | None, *, quick: bool, cache: Path) -> list[Row]:
         WorkerError: there is none.
     """
     card = usable_gpus()[0]
-    os.environ["CUDA_VISIBLE_DEVICES"] = card.uuid  # of the processes that check something apart
+    os.environ["CUDA_VISIBLE_DEVICES"] = card.uuid  # for the processes of separate checks
     with closing(Builder(cache)) as builder, closing(GpuSupervisor(card, cache)) as supervisor:
         gpu = supervisor.target.gpu
         tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
@@ -228,7 +228,7 @@ def check_twin(evaluator: SimulatedEvaluator, out: Path | None, *, quick: bool) 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the checks; exit code 1 where one does not hold."""
+    """Runs the checks; exit code 1 if one fails."""
     options = read_options(__doc__, arguments)
     begin_s = time.monotonic()
     if twin := twin_of(options.gpu):

@@ -1,7 +1,7 @@
-"""The same candidates measured twice, minutes apart and in another order: how well a trial repeats, what it costs.
+"""The same candidates measured twice, minutes apart and in another order: how well a trial repeats, and its cost.
 
-What must repeat is the speed-up against the library of the same rounds, since that is what a search compares; times
-stand beside. A library's own trial has no speed-up, so its times are reported and not judged.
+The speed-up over the library in the same rounds must repeat, since a search compares it; times are only reported. A
+library's own trial has no speed-up, so its times are reported and not judged.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from tuner.core.trial.evaluator import Evaluator, Problem, evaluate
 from tuner.core.trial.outcome import Measured, Outcome
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: |median of the ratios - 1|, and how far off 95 % of them may be.
+#: |median of the ratios - 1|, and the maximum distance of 95 % of them.
 MEDIAN_BAR, P95_BAR = 0.01, 0.02
-#: Smallest gap of a candidate's two measurements, seconds.
+#: Minimum gap between a candidate's two measurements, seconds.
 MIN_GAP_S = 60.0
 #: Seconds of a trial that are neither building nor kernels.
 OVERHEAD_BAR_S = 0.5
-#: Load before each sample in the sustained regime, seconds: what the timing of a worker gives it at least.
+#: Seconds of load before each sample in the sustained regime: the minimum of a worker's timing.
 LOAD_S = 0.08
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A pair, and tilings that suit it: (tiles, stages, warps)."""
+    """A pair, with suitable tilings: (tiles, stages, warps)."""
 
     m: int
     d_in: int
@@ -106,7 +106,7 @@ class Run:
     problem: Problem
     candidate: Candidate
     outcome: Outcome
-    #: When it began, on the monotonic clock, and how long it took, seconds.
+    #: When it began, on the monotonic clock, and its duration, seconds.
     began_s: float
     wall_s: float
 
@@ -118,8 +118,8 @@ class Run:
 
 
 def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tuple[Problem, Candidate]]:
-    """All candidates of the first pair, then all of the next; each pair's in an order drawn by `seed`, of the library
-    and the first `count` of ours, or of all."""
+    """All candidates of the first pair, then all of the next; each pair's in an order drawn by `seed`, of the
+    library and the first `count` of ours, or of all."""
     rng = random.Random(seed)
     order: list[tuple[Problem, Candidate]] = []
     for shape in shapes:
@@ -143,8 +143,8 @@ def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]
 
 
 def repeat_rows(first: Sequence[Run], again: Sequence[Run]) -> list[dict[str, Any]]:
-    """`repeat_median` and `repeat_p95`, over our candidates; the latter's value is the least distance from 1
-    that 95 % of the ratios keep.
+    """`repeat_median` and `repeat_p95`, over our candidates; the latter is the minimum distance from 1 that contains 95
+    % of the ratios.
 
     Raises:
         ValueError: a candidate was not measured, or there is none.
@@ -182,7 +182,7 @@ def _pair(first: Run, again: Run) -> dict[str, Any]:
 
 
 def _explains(tag: str) -> bool:
-    """Whether a metric may explain why two measurements differ: clocks, rounds, the library's algorithms."""
+    """Whether a metric may explain a difference between two measurements: clocks, rounds, the library's algorithms."""
     return tag.startswith(("sm_clock", "library_", "num_rounds", "dropped_", "foreign_"))
 
 
@@ -193,8 +193,8 @@ def _measured(run: Run) -> Measured:
 
 
 def kernel_s(outcome: Measured) -> float:
-    """Seconds in which the card ran the samples of a trial, at least: their chains, and in `sustained` the load in
-    front of each, but not more than its `time` stage. Checks, flushes, pauses and what warms up are left out."""
+    """Minimum seconds in which the card ran the samples of a trial: their chains, and in `sustained` the load before
+    each, but at most its `time` stage. Checks, flushes, pauses and warm-ups are left out."""
     assert outcome.procedure is not None
     samples_us = [us for one in outcome.rounds for us in (one.time_us, one.library_us) if us is not None]
     loads_s = LOAD_S * len(samples_us) if outcome.procedure.regime is Regime.SUSTAINED else 0.0
@@ -205,8 +205,8 @@ def kernel_s(outcome: Measured) -> float:
 def overhead_row(runs: Iterable[Run]) -> dict[str, Any]:
     """`overhead_s`: the median over trials of the wall time of `evaluate`, less its `build`, less `kernel_s`.
 
-    Since that is what the card ran at least, the overhead is one at most. A pair's first trial waits in `start` for
-    inputs and references too.
+    The card ran for at least that time, so this is an upper bound of the overhead. A pair's first trial waits in
+    `start` for inputs and references too.
 
     Raises:
         ValueError: nothing was measured.

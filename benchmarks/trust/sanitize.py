@@ -2,8 +2,8 @@
 
 python -m benchmarks.trust.sanitize [--tools memcheck racecheck synccheck] [--each 3]
 
-A first run without a tool builds the kernels and checks their numbers; then the same launches go under each tool. The
-tools slow a kernel down a hundredfold and more, so the bounded waits get a limit that no slow launch reaches.
+A first run without a tool builds the kernels and checks their numbers; then the same launches run under each tool. The
+tools slow a kernel down a hundredfold and more, so the bounded waits have a limit that no slow launch reaches.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import usable_gpus
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-#: Where the toolkit puts it, if PATH has none.
+#: The toolkit's default path, if PATH has none.
 USUAL_PLACE = Path("/usr/local/cuda/bin/compute-sanitizer")
 #: About an hour.
 SPIN_LIMIT_CYCLES = 8_000_000_000_000
 #: Seconds for all launches under one tool.
 LIMIT_S = 500.0
-#: Ragged in every extent, so that edges are copied and stored in part; rows are 16-byte aligned for the copy engine.
+#: Ragged in every extent, so that edges are copied and stored partly; rows are 16-byte aligned for the copy engine.
 WORKLOAD = ffn_pair(m=72, d_in=136, d_hidden=200, d_out=152, activation=Activation.RELU, bias=True)
 #: Six CTAs of an H100 or H200, so that each has several tasks.
 SIX_CTAS = {"reserved_sms": 126}
-#: What a few draws from its space leave out, each alone, of the wgmma engine: fields of a tiling, and of an ordering.
+#: Values of the wgmma engine that a few draws from its space omit, each alone: fields of a tiling, and of an ordering.
 RARE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"swap_ab": True}, {}),
     ({"cluster_k": 2}, {}),
@@ -56,7 +56,7 @@ RARE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({}, {"assignment": Assignment.FIRST_WAVE, **SIX_CTAS}),
     ({"split_k": (2, 2)}, {"split_tiles": SplitTiles.STREAM, **SIX_CTAS}),
 )
-#: Launches of one candidate: the second one meets counters that have counted.
+#: Launches of one candidate: the second one starts with nonzero counters.
 NUM_LAUNCHES = 2
 
 
@@ -64,7 +64,7 @@ def find_sanitizer() -> str:
     """Its path.
 
     Raises:
-        SystemExit: it is not installed; the message says where it comes from.
+        SystemExit: it is not installed; the message says how to install it.
     """
     found = shutil.which("compute-sanitizer") or (str(USUAL_PLACE) if USUAL_PLACE.exists() else None)
     if found is None:
@@ -76,10 +76,10 @@ def find_sanitizer() -> str:
 
 
 def num_reports(output: str) -> int:
-    """What a tool counted, from its last lines.
+    """The number of reports, from a tool's last lines.
 
     Raises:
-        ValueError: it printed no summary, so it did not come to its end.
+        ValueError: it printed no summary, so it did not finish.
     """
     counts = re.findall(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)", output)
     if not counts:
@@ -99,7 +99,7 @@ def schedules(space: Space, engine: Engine, count: int, seed: int = 0) -> Iterat
 
 
 def rare_schedules() -> Iterator[Schedule]:
-    """One for each of `RARE`; where it says nothing, in queues that are known before the launch."""
+    """A schedule for each of `RARE`; by default with queues that are known before the launch."""
     tile = Tile(m=64, n=64, k=64)
     plain = Tiling(engine=Engine.WGMMA, tiles=(tile, tile), num_stages=2, num_warps=4, input_stages=2)
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
@@ -108,7 +108,7 @@ def rare_schedules() -> Iterator[Schedule]:
 
 
 def candidates(space: Space, each: int) -> Iterator[Candidate]:
-    """Fused ones of every engine that the GPU runs, every other kind of ours once an engine, and `RARE`."""
+    """Fused ones for every engine of the GPU, every other kind of ours once per engine, and `RARE`."""
     others = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2) and kind is not PlanKind.FUSED]
     for engine in Engine:
         for i, schedule in enumerate(schedules(space, engine, each)):
@@ -139,7 +139,7 @@ def launch_all(cache: Path, each: int) -> None:
 
 
 def made_ready(gpu: Gpu, candidate: Candidate, builder: Builder) -> PreparedKernel | None:
-    """A candidate whose waits have all the time; None where the GPU, or the space, refuses it."""
+    """A candidate with unlimited waits; None if the GPU, or the space, refuses it."""
     try:
         prepared = prepare(WORKLOAD, gpu, candidate, builder, {})
     except (IllegalSchedule, PlanError, BuildError) as error:
@@ -152,7 +152,7 @@ def made_ready(gpu: Gpu, candidate: Candidate, builder: Builder) -> PreparedKern
 
 
 class Problem:
-    """The workload on the card by copies alone: a tool should see our kernels and few others."""
+    """The workload on the card, made only with copies: a tool should see our kernels and few others."""
 
     def __init__(self, workload: Workload) -> None:
         import cupy

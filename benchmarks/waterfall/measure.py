@@ -1,11 +1,11 @@
-"""Waterfalls of six middle pairs, of the library and of ours: benchmarks/results/<gpu>/waterfall.json.
+"""Waterfalls of six middle pairs, for the library and for ours: benchmarks/results/<gpu>/waterfall.json.
 
 python -m benchmarks.waterfall.measure [--row 12288-6144/m96] [--seconds 240] [--out FILE]
 
-Each pair is timed beside the library, and with one thing left out at a time: inputs, weights, products, epilogue, and
-all of these. Then a traced build stamps its tasks. When all pairs are timed, counters are read of the same graphs. The
-bars of a row are those of `tuner.core.insight.waterfall`; `holds` says whether they sum to the time within 5 %.
-About 20 seconds a row on 16 cores.
+Each pair is timed together with the library, and with one thing left out at a time: inputs, weights, products,
+epilogue, and all of these. Then a traced build stamps its tasks. When all pairs are timed, counters are read of the
+same graphs. The bars of a row are those of `tuner.core.insight.waterfall`; `holds` says whether they sum to the time
+within 5 %. About 20 seconds a row on 16 cores.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches wit
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What one row's first pass left for its counters."""
+    """The results of one row's first pass that its counters need."""
 
     row: WaterfallRow
     picked: Any
     times: dict[str, Timed]
-    #: Mean over the CTAs of the time that their tasks took from the last product to the store, microseconds.
+    #: Mean time of a CTA's tasks from the last product to the store, microseconds.
     stamped_epilogue_us: float
 
 
@@ -68,7 +68,7 @@ def timed(row: WaterfallRow, builds: Builds) -> Taken:
 
 
 def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
-    """Graphs of the library's launches without work, and of its products without the kernel behind a gated one."""
+    """Graphs of the library's launches without work, and of its products without the kernel after a gated one."""
     import cupy
 
     from tuner.ops.gemm.card.library import LibraryRunner
@@ -102,7 +102,7 @@ def counted(taken: Taken, builds: Builds) -> dict[str, dict[str, float]]:
 
 
 def figures_of(taken: Taken, side: str, counters: dict[str, float]) -> Figures:
-    """What the bars of one side are made of."""
+    """The figures for the bars of one side."""
     times = taken.times
     if side == OURS:
         launches_us, epilogue = times["nothing"].us, taken.stamped_epilogue_us
@@ -147,7 +147,7 @@ def report_row(taken: Taken, side: str, counters: dict[str, float], target_id: s
 
 
 def main() -> None:
-    """Measures what the command line names."""
+    """Measures the rows of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=240.0, help="after which no row is begun")

@@ -24,7 +24,7 @@ from tuner.workers.builder.prepare import PreparedKernel, prepare
 #: Of a set of graphs.
 NUM_ROUNDS = 15
 
-#: What is read of a graph: of its time, of who multiplied, and of what came from where.
+#: The counters of a graph: its time, who multiplied, and the sources of bytes.
 METRICS = (
     "gpu__time_duration.sum",
     "sm__cycles_elapsed.max",
@@ -120,7 +120,7 @@ class PairOnCard:
         self._runners: dict[int, Any] = {}
 
     def graph(self, prepared: PreparedKernel, *, checked: bool = True) -> Any:
-        """Graph of our kernel, once its numbers are right.
+        """Graph of our kernel, after a check of its numbers.
 
         Raises:
             WrongNumbers, Aborted: they are not.
@@ -144,7 +144,7 @@ class PairOnCard:
         """Times of all graphs in the same rounds.
 
         Raises:
-            WorkerError: a run gave up waiting, so no time of that graph is right.
+            WorkerError: a wait of a run expired, so no time of that graph is right.
         """
         tracks = self.on_card.timer.rounds(list(graphs.values()), lambda tracks, _: len(tracks[0]) >= num_rounds)
         self.on_card.timer.rest()
@@ -160,7 +160,7 @@ class PairOnCard:
         }
 
     def stamps(self, prepared: PreparedKernel) -> tuple[tuple[TaskSpan, ...], list[Any]]:
-        """Of the last run of a graph of a traced kernel: spans of its tasks, and of each launch its CTAs' rows."""
+        """From the last run of a traced kernel's graph: spans of its tasks, and each launch's rows of CTAs."""
         from tuner.workers.gpu.session import load_runner
 
         runner: Any = load_runner(self.on_card, prepared.work, self._kernels, traced=True)
@@ -175,7 +175,7 @@ class PairOnCard:
         return spans_from_stamps(launches), [stamped.ctas for stamped in launches]
 
     def counters(self, graph: Any) -> dict[str, float]:
-        """Counters of a graph, by metric and run of it. No time that this process measures afterwards is right."""
+        """Counters of a graph, by metric and run of it. Later times of this process are wrong."""
         from tuner.workers.gpu.measuring.counters import count_around
 
         stream = self.on_card.timer.stream

@@ -1,6 +1,6 @@
-"""Kernels that are not the product's: its rendered source with lines changed, built and launched like the product's.
+"""Kernels that are not the product's: its rendered source with changed lines, built and launched like the product's.
 
-What leaves work out computes wrong numbers and is timed alone.
+Kernels that omit work compute wrong numbers, and are only timed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class PatchError(TunerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """Text of a source, and what stands there instead."""
+    """A text of a source, and its replacement."""
 
     #: As the renderer writes it; at least once in each source.
     before: str
@@ -36,7 +36,7 @@ class Patch:
 
 
 class PatchingBuilder:
-    """Builds sources with patches under the names of those without, so that plans are tied to them."""
+    """Builds sources with patches under the names of the unpatched ones, so that plans are tied to them."""
 
     def __init__(self, builder: Builder, patches: Sequence[Patch]) -> None:
         self._builder = builder
@@ -69,7 +69,8 @@ def _without(requested: str) -> Patch:
     )
 
 
-#: What each way to leave work out changes. Barriers, signals and posts stay. A store that never comes keeps the sums.
+#: The changes for each way to omit work. Barriers, signals and posts stay. A store that never happens keeps the sums
+#: alive.
 NO_INPUTS = (_without(_INPUT_STAGE),)
 NO_WEIGHTS = (_without(_WEIGHT_STAGE),)
 NO_PRODUCTS = (Patch(before=_PRODUCT, after="            if (left < 0) Wgmma<kColumns>::multiply("),)

@@ -1,4 +1,4 @@
-"""Six pairs from the middle, and our schedule of each: the fastest that ships for an H200, or what stands here."""
+"""Six middle pairs, and our schedule of each: the fastest shipped one for an H200, or the one given here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 @dataclass(frozen=True, kw_only=True)
 class WaterfallRow:
-    """A pair, and our schedule that is looked at."""
+    """A pair, and the schedule that is examined."""
 
     name: str
     workload: Workload
@@ -33,7 +33,7 @@ class WaterfallRow:
 
     @property
     def candidate(self) -> Candidate:
-        """What is proven and built."""
+        """The candidate to be proven and built."""
         return Candidate(plan_kind=self.plan_kind, schedule=self.schedule)
 
     def launched(self, plan_kind: PlanKind) -> WaterfallRow:
@@ -111,7 +111,7 @@ ROWS = (
     ),
 )
 
-#: Other schedules of the first row of that name, of which the fastest is looked at.
+#: Other schedules of the first row of that name, the fastest of which is examined.
 OTHERS = {
     "7168-5120-swiglu/m300": (
         _schedule((112, 120, 64), (112, 168, 64), 5, 8, reserved=3),

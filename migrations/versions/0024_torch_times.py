@@ -1,4 +1,4 @@
-"""PyTorch's time beside the finals"""
+"""PyTorch's time in addition to the finals"""
 
 import sqlalchemy as sa
 from alembic import op

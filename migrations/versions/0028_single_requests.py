@@ -1,4 +1,4 @@
-"""Who asked for a job alone, beside batches"""
+"""Who requested a job individually, in addition to batches"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Of which kinds the ops of a job are: a worker that lacks one is never given it"""
+"""The kinds of a job's ops: a worker that lacks one never gets the job"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-/* What the records of attentions and layers must be, so that nothing that reads them needs to look again. */
+/* Requirements on the records of attentions and layers, so that readers need not check again. */
 #include <string.h>
 
 #include "fail.h"
@@ -31,7 +31,7 @@ static int is_tensor(uint32_t tensor, const pack_program *program) {
   return tensor >= PACK_FIRST_OPERAND && tensor - PACK_FIRST_OPERAND < program->num_operands;
 }
 
-/* Whether the dimension of a map that is told at the launch may be: rows of pages, or rows. */
+/* Whether the dimension of a map that is given at the launch may be: rows of pages, or rows. */
 static int has_rows_of(const tuner_pack *pack, const pack_map *map, const pack_program *program) {
   const int is_paged = map->rows_per_page > 0;
   if (!is_paged && (program->most_rows == 0 || map->rows_dim == 0 || map->dims[map->rows_dim] != program->most_rows)) return 0;
@@ -62,7 +62,7 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
   return TUNER_OK;
 }
 
-/* Of the memory, and of a layer's operands: of the seven tensors of an attention nobody says here how large they are. */
+/* Of the memory, and of a layer's operands: of the seven tensors of an attention no one says here how large they are. */
 static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, const pack_map *map, const pack_program *program) {
   uint64_t num_bytes = rows_map_bytes(map->data_type);
   if (num_bytes == 0)
@@ -115,7 +115,7 @@ static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pa
   return TUNER_OK;
 }
 
-/* What the memory holds where a patch of the parameter points to; nothing where there is no such patch or fill. */
+/* The content of the memory that a patch of the parameter points to; nothing where there is no such patch or fill. */
 static pack_fill pointed_to(const tuner_pack *pack, uint32_t offset, const pack_part *part, const pack_program *program) {
   const pack_fill none = {PACK_NOWHERE, 0, {NULL, 0}};
   for (uint32_t p = 0; p < part->num_patches; ++p) {

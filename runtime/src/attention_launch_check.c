@@ -4,12 +4,12 @@
 
 #include "plan_check.h"
 
-/* Of a parameter behind its caches, which are two encoded maps or two addresses; as args_attention.cuh lays it out. */
+/* Of a parameter after its caches, which are two encoded maps or two addresses; as args_attention.cuh lays it out. */
 enum { MAPS_BYTES = 256, ADDRESSES_BYTES = 16, TASKS = 24, QUEUES = 32, ARRIVALS = 48, REFUSED = 72, ABORT = 80, SPIN_LIMIT = 88 };
 enum { KV_HEADS = 120, NUM_BLOCKS = 132, NUM_SPANS = 144, ARRIVALS_PER_LAUNCH = 148, NUM_QUEUES = 200, SEQUENCES = 204, FIRST = 208 };
 enum { MOST_QUEUES = 160, TASK_BYTES = 8, ABORT_BYTES = 24, REFUSED_BYTES = 16 };
 
-/* Where in the memory an address of the parameter points to; nowhere where it is none of the memory. */
+/* The place in the memory that an address of the parameter points to; none if it is outside of it. */
 static uint64_t pointed_to(const tuner_pack *pack, const pack_part *part, uint32_t offset) {
   for (uint32_t p = 0; p < part->num_patches; ++p) {
     const pack_patch patch = pack_get_patch(pack, part->first_patch + p);
@@ -56,7 +56,7 @@ static const char *check_tables(const uint8_t *at, const pack_part *part, pack_b
   return (uint64_t)begin * TASK_BYTES == tasks.num_bytes ? NULL : "its queues do not hold all tasks";
 }
 
-/* Of so many sequences, KV heads, blocks and spans: none is another's by its number. */
+/* Of this many sequences, KV heads, blocks and spans: none is another's by its number. */
 static const char *check_tasks(const uint8_t *at, pack_blob tasks) {
   const uint32_t most[4] = {pack_u32(at + SEQUENCES), pack_u32(at + KV_HEADS), pack_u32(at + NUM_BLOCKS), pack_u32(at + NUM_SPANS)};
   uint64_t count = 1;

@@ -14,7 +14,7 @@ tuner_status cache_make(cache *made, size_t key_bytes, size_t parameter_bytes, u
   made->key_bytes = key_bytes;
   made->head_bytes = rounded(key_bytes);
   made->entry_bytes = made->head_bytes + rounded(parameter_bytes);
-  made->entries = aligned_alloc(64, made->entry_bytes * made->num_entries); /* tensor maps lie at multiples of 64 */
+  made->entries = aligned_alloc(64, made->entry_bytes * made->num_entries); /* tensor maps are at multiples of 64 */
   if (made->entries == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for %u sets of parameters", made->num_entries);
   memset(made->entries, 0, made->entry_bytes * made->num_entries);
   return TUNER_OK;

@@ -94,7 +94,7 @@ enum {
   CALL(cuEventDestroy_v2, event_destroy, (CUevent))                                                                \
   CALL(cuEventRecord, event_record, (CUevent, CUstream))
 
-/* What only newer drivers have: null elsewhere. The first one came with CUDA 12.4, as green contexts did. */
+/* Functions of newer drivers: null elsewhere. The first one came with CUDA 12.4, as green contexts did. */
 #define TUNER_NEWER_CALLS(CALL) CALL(cuCtxGetDevResource, context_resource, (CUcontext, CUdevResource *, int))
 
 typedef struct tuner_driver {

@@ -8,7 +8,7 @@
 __attribute__((format(printf, 2, 3)))
 #endif
 tuner_status tuner_fail(tuner_status status, const char *format, ...);
-/* The same status; what the format says comes behind the sentence that is there. */
+/* The same status; what the format says comes after the sentence that is there. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif

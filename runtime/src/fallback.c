@@ -1,4 +1,4 @@
-/* Rows for cards that hold fewer clusters than the one that the kernels were measured on: each stands behind its first, and is of
+/* Rows for cards that hold fewer clusters than the one that the kernels were measured on: each follows its first, and is of
  * the same artifact. */
 #include <string.h>
 

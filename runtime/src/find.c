@@ -1,11 +1,11 @@
-/* What a pack says of a shape and its sizes: one table, whose shapes have ladders. */
+/* A pack's choice for a shape and its sizes: one table, whose shapes have ladders. */
 #include <string.h>
 
 #include "fail.h"
 #include "pack.h"
 #include "rows_of.h"
 
-/* The first rung for so many rows and contexts up to `length`, else NONE. `next` is the fewest rows, more than these, that
+/* The first rung for this many rows and contexts up to `length`, else NONE. `next` is the fewest rows, more than these, that
  * have another answer. */
 static tuner_status find(const tuner_pack *pack, const pack_ladder *ladder, int32_t rows, int32_t length, pack_rung *found,
                          int32_t *next) {
@@ -27,7 +27,7 @@ static int is_same_ffn(const tuner_shape *a, const tuner_shape *b) {
          a->d_out == b->d_out && a->flags == b->flags;
 }
 
-/* That a caller asks for what there can be; what the pack has of it is another matter. */
+/* Checks that a request is possible; whether the pack has it is checked elsewhere. */
 static tuner_status check_ffn(const tuner_shape *shape) {
   if (!rows_is_operand(shape->dtype))
     return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give %s", (int)shape->dtype, rows_operand_names);
@@ -91,7 +91,7 @@ static int is_same_attention(const tuner_attention_shape *a, const tuner_attenti
          is_near(a->soft_cap, b->soft_cap);
 }
 
-/* That a caller asks for what there can be. */
+/* Checks that a request is possible. */
 static tuner_status check_attention(const tuner_attention_shape *shape) {
   if (!rows_is_operand(shape->dtype))
     return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give %s", (int)shape->dtype, rows_operand_names);

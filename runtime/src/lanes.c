@@ -9,12 +9,12 @@
 typedef struct lanes {
   const char *name, *layout;
   uint32_t bits, chunk, group; /* of a code; columns of 16 bytes; weights of a row that share a factor, 0 for none */
-  uint32_t bundle;             /* columns whose factors of a row lie side by side */
+  uint32_t bundle;             /* columns whose factors of a row are adjacent */
   uint32_t has_zeros;
   uint32_t factor_bytes;       /* of a group: 2, an element, or 1, a power of two (e8m0) */
   uint16_t raised[2];          /* by element type, fp16 and bf16: what a zero point of 0 is stored as */
   const uint32_t *base;        /* the four words of a chunk whose codes are 0 */
-  const uint8_t *word;         /* [column of a chunk] in which word its code lies */
+  const uint8_t *word;         /* [column of a chunk] the word of its code */
   const uint8_t *table;        /* [column of a chunk] which table says what its code changes there */
   const uint32_t *change;      /* [table][code] */
 } lanes;
@@ -38,7 +38,7 @@ static uint32_t nibble(const void *words, uint64_t word, uint32_t place) {
   return found >> (4 * place) & 15;
 }
 
-/* Where AWQ has a row: its word's column, and the place there. */
+/* AWQ's place of a row: its word's column, and the position in it. */
 static uint32_t awq_place(uint32_t row) {
   for (uint32_t i = 0; i < CODES_A_WORD; ++i)
     if (kAwqOrder[i] == row % CODES_A_WORD) return i;

@@ -29,7 +29,7 @@ tuner_status launch_list_add(launch_list *list, const tuner_driver *driver, CUfu
 /* In front of a call's launches: TUNER_NEEDS_RESET where an earlier one was enqueued in part, TUNER_MISMATCH where another
  * stream than the last one does not hold them. */
 tuner_status launch_list_begin(launch_list *list, const tuner_driver *driver, CUstream stream, uint32_t num_launches);
-/* Behind them: the status, whose sentence then says what was enqueued if that is not all. */
+/* After them: the status, whose sentence then says what was enqueued if that is not all. */
 tuner_status launch_list_end(launch_list *list, tuner_status status);
 
 #endif

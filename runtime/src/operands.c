@@ -1,4 +1,4 @@
-/* What is checked of addresses before a launch: what a caller of C can be asked for. */
+/* Checks of addresses before a launch: requirements on a caller in C. */
 #include "fail.h"
 #include "ffn.h"
 #include "operands.h"
@@ -12,7 +12,7 @@ tuner_status operand_check_address(const char *name, uint64_t address, int is_ne
 
 tuner_status operand_check_apart(const operand_span *written, const operand_span *other) {
   if (written == other || written->num_bytes == 0 || other->num_bytes == 0) return TUNER_OK;
-  /* By their distance: an end may lie behind the last address. */
+  /* By their distance: an end may be after the last address. */
   const int is_behind = written->address >= other->address;
   const uint64_t distance = is_behind ? written->address - other->address : other->address - written->address;
   if (distance >= (is_behind ? other->num_bytes : written->num_bytes)) return TUNER_OK;

@@ -1,4 +1,4 @@
-/* What is checked of an address before it is used. */
+/* Checks of an address before it is used. */
 #ifndef TUNER_OPERANDS_H
 #define TUNER_OPERANDS_H
 
@@ -8,7 +8,7 @@
 
 enum { OPERAND_ALIGNMENT = 16 };
 
-/* Where an operand lies; of one that is not there no bytes. */
+/* The place of an operand; a missing one has no bytes. */
 typedef struct operand_span {
   const char *name;
   uint64_t address, num_bytes;
@@ -17,9 +17,9 @@ typedef struct operand_span {
 } operand_span;
 
 tuner_status operand_check_address(const char *name, uint64_t address, int is_needed);
-/* That what is written has no byte of the other one. */
+/* Checks that a written operand does not overlap the other one. */
 tuner_status operand_check_apart(const operand_span *written, const operand_span *other);
-/* That flags of a launch are none but those that there are. */
+/* Checks that a launch has only known flags. */
 tuner_status operand_check_flags(uint32_t flags);
 
 #endif

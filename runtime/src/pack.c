@@ -26,7 +26,7 @@ static const char *text_at(const tuner_pack *pack, const uint8_t *p) { return (c
 pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *p) {
   const size_t num_bytes = (size_t)pack_u64(p + 8);
   pack_blob blob = {NULL, num_bytes};
-  if (num_bytes > 0) blob.data = pack->bytes + pack_u64(p); /* an empty one may lie anywhere */
+  if (num_bytes > 0) blob.data = pack->bytes + pack_u64(p); /* an empty one may be anywhere */
   return blob;
 }
 
@@ -157,7 +157,7 @@ pack_weights pack_get_weights(const tuner_pack *pack, uint32_t index) {
   return found;
 }
 
-/* The first operand of that program, or of one behind it; they lie in the order of programs. */
+/* The first operand of that program, or of one after it; they are in the order of programs. */
 static uint32_t operands_before(const tuner_pack *pack, uint32_t program) {
   uint32_t first = 0, end = pack->num_operands;
   while (first < end) {
@@ -239,7 +239,7 @@ pack_layout pack_get_layout(const tuner_pack *pack, const pack_kernel *kernel) {
 static int has_digest(const uint8_t *index, uint64_t num_bytes) {
 #ifdef TUNER_FUZZING
   (void)index, (void)num_bytes;
-  return 1; /* so that the fuzzer comes to what lies behind */
+  return 1; /* so that the fuzzer reaches the data after it */
 #else
   static const uint8_t kZeros[32] = {0};
   uint8_t found[32];

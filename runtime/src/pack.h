@@ -1,5 +1,5 @@
-/* A pack in memory: what tuner/packs/index.py wrote, read where it lies. Whatever an accessor returns has been checked
- * when the pack was opened, so nobody checks it again. */
+/* A pack in memory: what tuner/packs/index.py wrote, read where it is. Whatever an accessor returns has been checked
+ * when the pack was opened, so no one checks it again. */
 #ifndef TUNER_PACK_H
 #define TUNER_PACK_H
 
@@ -19,7 +19,7 @@ enum { PACK_MAX_LAUNCHES = 2, PACK_MAX_OPS = 2, PACK_MAX_MAPS = 6, PACK_MAX_WORK
 enum { PACK_MAX_PARTS = 10, PACK_MAX_PART_MAPS = 24, PACK_MAX_FILLS = 32, PACK_MAX_OPERANDS = 64 };
 enum { PACK_MEASURED, PACK_GUARDED, PACK_SAFE, PACK_NUM_VARIANTS };
 enum { PACK_CHOICE_KERNEL = 1, PACK_CHOICE_LIBRARY = 2 };
-/* Of a kernel; of a program the first, and that it has a fallback: the row behind it is the same with the launches for cards
+/* Of a kernel; of a program the first, and that it has a fallback: the row after it is the same with the launches for cards
  * that do not hold its own. */
 enum { PACK_SIMULATED = 1, PACK_PROGRAMMATIC = 2, PACK_PAIRED = 4, PACK_KERNEL_HAS_FALLBACK = 8, PACK_PROGRAM_HAS_FALLBACK = 2 };
 enum {
@@ -31,7 +31,7 @@ enum {
   PACK_IS_PROGRAMMATIC = 32,
   PACK_COOPERATIVE_WHEN_PLAIN = 64,
 };
-/* Of a part beside those that launches have: the second, that words of what it refused lie behind its abort's. */
+/* Of a part beside those that launches have: the second, that words of what it refused lie after its abort's. */
 enum { PACK_NON_PORTABLE_CLUSTER = 2, PACK_TELLS_REFUSED = 128, PACK_REFUSED_BEHIND_ABORT = 32 };
 /* What a part's patches and maps name: an attention's seven tensors, the memory, the number of pages, a program's operands;
  * patches alone the number of rows. */
@@ -41,20 +41,20 @@ enum { PACK_FIRST_OPERAND = 9, PACK_TENSOR_ROWS = PACK_FIRST_OPERAND + PACK_MAX_
 enum { PACK_IS_PAGED = 1, PACK_HAS_ROWS = 2 };
 #define PACK_NOWHERE UINT64_MAX
 
-/* A part of the file; null where there is none. */
+/* A part of the file; null if there is none. */
 typedef struct pack_blob {
   const uint8_t *data;
   size_t num_bytes;
 } pack_blob;
 
-/* A shape's rungs: by rows alone, or by sequences and the longest context. */
+/* A shape's rungs: only by rows, or by sequences and the longest context. */
 typedef struct pack_ladder {
   uint32_t first, count;
   int is_ffn, by_rows; /* whether they are in the table of FFNs' rungs, and name kernels; else they name programs */
 } pack_ladder;
 
 typedef struct pack_rung {
-  int32_t m_lo, m_hi, max_length; /* sequences are rows, and the last is 0 where a ladder is by rows alone */
+  int32_t m_lo, m_hi, max_length; /* sequences are rows, and the last is 0 where a ladder is only by rows */
   uint32_t choice, number, speedup_ppm;
   const char *library;
 } pack_rung;
@@ -107,7 +107,7 @@ typedef struct pack_attention {
   const char *text;
 } pack_attention;
 
-/* Products around an attention, or alone. */
+/* Products around an attention, or only products. */
 typedef struct pack_layer {
   tuner_layer_shape shape;
   pack_ladder ladder;
@@ -148,7 +148,7 @@ typedef struct pack_part {
   uint32_t first_patch, num_patches, first_map, num_maps;
   uint64_t abort_offset;
   pack_blob cubin, parameter;
-  uint32_t gate_ctas; /* of an FFN's alone: the start gate in front of it waits for so many; 0 where there is none */
+  uint32_t gate_ctas; /* of an FFN's alone: the start gate before it waits for this many; 0 if there is none */
   const char *gate_symbol;
 } pack_part;
 
@@ -178,7 +178,7 @@ struct tuner_pack {
   uint32_t num_layers, num_operands, num_weights;
   const uint8_t *layers, *operands, *weights;
   pthread_mutex_t lock; /* of what follows */
-  uint32_t num_holders; /* who opened it, until it is closed, and all that is prepared of it */
+  uint32_t num_holders; /* its owner, until it is closed, and all that is prepared of it */
   pack_module *modules;
 };
 
@@ -223,10 +223,10 @@ pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
 tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
                            uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);
 
-/* One more, and one fewer, who needs it to be there; the last one frees it. */
+/* Adds and removes a user; the last one frees it. */
 void pack_hold(tuner_pack *pack);
 void pack_let_go(tuner_pack *pack);
-/* The module of a cubin in the current context, loaded once for all who use it; and no longer used. */
+/* The module of a cubin in the current context, loaded once for all users; and released. */
 tuner_status module_get(tuner_pack *pack, const tuner_driver *driver, const pack_blob *cubin, pack_module **module);
 void module_release(tuner_pack *pack, const tuner_driver *driver, pack_module *module);
 
@@ -237,10 +237,10 @@ tuner_status pack_check_weights(const tuner_pack *pack); /* weights.c */
 int pack_is_range(uint32_t first, uint32_t count, uint32_t total);
 int pack_is_text(const tuner_pack *pack, const char *text);
 tuner_status pack_check_fallbacks(const tuner_pack *pack); /* fallback.c */
-/* That a ladder lies in its table, and says one thing of each size. */
+/* Checks that a ladder is in its table, and has one entry for each size. */
 tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder);
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);
-/* Whether all that a map of right dimensions covers lies within the first bytes of its tensor; whether it is of a type. */
+/* Whether all that a map of right dimensions covers is within the first bytes of its tensor; whether it is of a type. */
 int pack_map_is_within(const pack_map *map, uint64_t num_bytes);
 tuner_status pack_check_blobs(const tuner_pack *pack);
 /* Whether a device holds at once what the launches need: fits.c. */

@@ -14,10 +14,10 @@ typedef struct plan_launch {
   uint64_t workspace_bytes, zero_bytes;
   uint64_t mailbox_bytes;    /* of what is handed over in band, where anything is; 0 where that is not known */
   uint64_t first_task_bytes; /* 0 where the parameter has none */
-  int is_paired;             /* one of two that run side by side, of which the second begins behind a gate */
+  int is_paired;             /* one of two that run side by side, of which the second begins after a gate */
 } plan_launch;
 
-/* The header of a plan's words, of which there are so many bytes. */
+/* The header of a plan's words, of which there are this many bytes. */
 const char *plan_read(const uint8_t *words, size_t num_bytes, plan_header *header);
 const char *plan_check_launch(const plan_header *plan, const plan_launch *launch);
 const char *plan_check_spin_limit(int64_t cycles);

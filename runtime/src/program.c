@@ -61,7 +61,7 @@ static tuner_status fill_memory(const program *on, CUstream stream) {
   return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
-/* A program's fills, patches and maps, which lie in the pack. */
+/* A program's fills, patches and maps, which are in the pack. */
 static tuner_status read_program(const tuner_pack *pack, program_rows *into) {
   uint32_t num_patches = 0, num_maps = 0;
   for (uint32_t i = 0; i < into->is.num_fills; ++i) into->fills[i] = pack_get_fill(pack, into->is.first_fill + i);
@@ -205,7 +205,7 @@ tuner_status program_launch(program *on, const program_call *call, CUstream stre
   return launch_list_end(&on->list, side_join(on, stream, enqueue_all(on, parameters, stream, flags)));
 }
 
-/* What lies at a place of the memory, as a kernel has written it. */
+/* The content of a place in the memory, as written by a kernel. */
 static tuner_status read_memory(const program *on, CUstream stream, uint64_t offset, size_t num_bytes, void *into) {
   const tuner_driver *driver = on->driver;
   const CUdeviceptr at = on->memory + offset;

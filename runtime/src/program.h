@@ -20,7 +20,7 @@ typedef struct program_rows {
 
 /* A second stream, and what orders it against the caller's: of two launches that run side by side. */
 typedef struct program_side {
-  CUstream stream; /* null where there is none */
+  CUstream stream; /* null if there is none */
   CUevent fork, join;
   CUfunction gate;
 } program_side;
@@ -43,7 +43,7 @@ typedef struct program {
 /* All that parameters depend on: they are kept by its first bytes. Addresses are by the numbers of tensors; that of the memory
  * need not be there. */
 typedef struct program_call {
-  int64_t num_pages, rows; /* 0 where there is none, or it is fixed */
+  int64_t num_pages, rows; /* 0 if there is none, or it is fixed */
   uint64_t addresses[PACK_NUM_TENSORS];
 } program_call;
 
@@ -66,7 +66,7 @@ tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t 
 tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal);
 tuner_status program_reset(program *on, CUstream stream);
 
-/* side.c: makes the second stream where a launch is on one; orders it behind the caller's, and that behind it; and the start gate
+/* side.c: makes the second stream where a launch is on one; orders it after the caller's, and that after it; and the start gate
  * before a launch, by its parameter. */
 tuner_status side_make(program *on);
 void side_end(program *on);

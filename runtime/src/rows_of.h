@@ -8,7 +8,7 @@
 /* CUtensorMapDataType of what no tensor map has. */
 #define ROWS_NO_MAP 0xFFFFFFFFu
 
-/* In words, for who gave another. */
+/* Words for an error message about another value. */
 extern const char *const rows_operand_names, *const rows_activation_names;
 
 /* Whether kernels multiply elements of that type. */

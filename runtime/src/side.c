@@ -1,4 +1,4 @@
-/* Two launches side by side: the second one on a stream of its own, behind a gate that waits until the first has started. */
+/* Two launches side by side: the second one on a stream of its own, after a gate that waits until the first has started. */
 #include "fail.h"
 #include "ffn.h"
 
@@ -43,7 +43,7 @@ tuner_status side_join(const program *on, CUstream stream, tuner_status status) 
   return status != TUNER_OK ? status : tuner_check(driver, result, "joining the side stream");
 }
 
-/* One thread in front of the second of two launches: until all CTAs of the first have started. */
+/* One thread before the second of two launches: until all CTAs of the first have started. */
 tuner_status side_gate(const program *on, uint32_t index, const uint8_t *parameter) {
   CUlaunchConfig config = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .stream = on->side.stream};
   CUdeviceptr workspace;

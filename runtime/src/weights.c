@@ -1,4 +1,4 @@
-/* What a pack says of weights in fewer bits. */
+/* A pack's entries for weights in fewer bits. */
 #include "fail.h"
 #include "pack.h"
 

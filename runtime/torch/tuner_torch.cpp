@@ -4,8 +4,8 @@
 // it where it is there. It needs PyTorch's headers and no CUDA toolkit. The schema, the fake kernel, PyTorch's own
 // products and every refusal of an operand stay in Python: what is not exactly what was prepared goes there.
 //
-// What is known of a prepared FFN comes from Python once, by tuner_torch_register: addresses of functions of the C
-// runtime among them, so that there is one runtime in a process. A call then looks into a table, asks for memory for Y and
+// Facts about a prepared FFN come from Python once, by tuner_torch_register: addresses of functions of the C
+// runtime among them, so that there is one runtime in a process. A call then looks into a table, requests memory for Y and
 // launches. It may be captured in a graph. The runtime keeps the parameters of each set of addresses packed.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -26,7 +26,7 @@
 #include <vector>
 
 extern "C" {
-// A prepared FFN as Python tells of it; `_Known` in torch_compiled.py has the same fields.
+// A prepared FFN as Python describes it; `_Known` in torch_compiled.py has the same fields.
 struct tuner_torch_ffn {
   tuner_ffn* const* by_rows;  // what computes each number of rows; null where PyTorch's own products do
   int64_t num_rows;
@@ -63,7 +63,7 @@ const void* address_of(const OptionalTensor& tensor) { return tensor ? tensor->c
 
 bool asks_gradient(const OptionalTensor& tensor) { return tensor && tensor->requires_grad(); }
 
-// Whether a tensor may lie where the kernel reads; strides are asked of whoever cannot copy.
+// Whether the kernel can read a tensor in place; strides matter if it cannot be copied.
 bool is(const OptionalTensor& tensor, at::IntArrayRef shape, at::ScalarType dtype, c10::Device device) {
   return tensor->sizes() == shape && tensor->scalar_type() == dtype && tensor->device() == device;
 }

@@ -173,7 +173,7 @@ def test_a_line_is_explained_and_proven_with_the_options_of_its_pair() -> None:
         ((line,), "describe a pair with --m, --d-in, --d-hidden, --d-out"),
         ((line, *PAIR, "--target", "z80"), "there is no GPU called 'z80'"),
         ((line.replace("row+row", "row+rwo"), *PAIR), "'rwo' is not a valid RasterKind"),
-        (("none.json", *PAIR), "--m, --d-in, --d-hidden, --d-out: of a LINE alone"),
+        (("none.json", *PAIR), "--m, --d-in, --d-hidden, --d-out: only allowed with a LINE"),
         (("job-000000000000",), "choose one trial of the job"),
     ):
         result = CliRunner().invoke(main, ["prove", *arguments])

@@ -57,8 +57,8 @@ FAULTS = {
     ),
     "another group's power of two": ("mxfp4", "kFactorBytes * group &", "kFactorBytes * (group ^ 1) &"),
     "a power of two of another row": ("mxfp4", "[block][word % 2]", "[block][1 - word % 2]"),
-    "a sign left out": ("mxfp4", "word << 1 & 0x80008000u", "0u"),
-    "half an exponent": ("mxfp4, many rows", "word >> 5 & 0x01000100u", "0u"),
+    "a sign left out": ("mxfp4", "word << 2 & 0x80C080C0u", "word << 2 & 0x00C000C0u"),
+    "half an exponent": ("mxfp4, many rows", "word >> 6 & 0x01000100u", "0u"),
     "rows exchanged": ("e4m3", "pairs[word + i % 2]", "pairs[word + 1 - i % 2]"),
     "rows of inputs exchanged": (
         "int4",

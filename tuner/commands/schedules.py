@@ -28,7 +28,7 @@ class _Subject:
     workload: Workload
     gpu: Gpu
     schedule: Schedule
-    #: That of a trial; None for the fewest possible launches.
+    #: The plan kind of a trial; None for the fewest possible launches.
     plan_kind: PlanKind | None = None
     #: The measurements, in sentences.
     measured: tuple[str, ...] = ()

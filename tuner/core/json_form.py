@@ -19,7 +19,7 @@ class JsonForm:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
-        """For whoever builds messages by Pydantic, whose schemas are plain dicts."""
+        """For code that builds messages with Pydantic, whose schemas are plain dicts."""
         return {
             "type": "function-plain",
             "function": {"type": "no-info", "function": cls._from_message},

@@ -99,7 +99,9 @@ def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | 
 
 
 def _rung(begin: int, result: Found, server: Found | None) -> Rung:
-    """The rows up to those of a result. The gain of another result's kernel there is a bound, without an interval."""
+    """The rows up to the result's own number. The gain of another result's kernel there is a bound, without an
+    interval.
+    """
     if server is None or server is result:
         kernel = None if server is None else server.kernel
         speedup, interval, provenance = result.speedup, result.interval, result.provenance

@@ -25,7 +25,8 @@ def baselines_of(workload: Workload, programs: Mapping[str, Program]) -> tuple[B
     Raises:
         InvalidInput: one of them, or the workload, cannot be run; the message says which, why, and what is expected.
     """
-    # Behind a launch op the references of a check are made of what our launches left, which is none of a program's.
+    # After a launch op, the references of a check start from the output of our launches, which a user's program does
+    # not have.
     is_alone = len(workload.ops) == 1 or not workload.launch_ops
     if programs and (not is_alone or any(op.written_cache for op in workload.ops)):
         problem = f"cannot be checked for {workload.describe()}"

@@ -88,7 +88,8 @@ class Form:
         for op in self.ops:
             own = formula_of(op)
             fixed[op["name"]] = own.made(op)[0] if own else fixed.get(op["source"])
-        #: Rows of what leaves, where its op or what that reads says how many; else None: those of the first tensor.
+        #: Rows of the output, if its op or the op that reads it determines the number; else None: those of the first
+        #: tensor.
         self.rows = tuple(fixed[name] for name in self.outputs)
 
     @property

@@ -18,8 +18,8 @@ def read_json(path: Path, remedy: str) -> Any:
         remedy: what would be right, e.g. ``give the config.json of a model``.
 
     Raises:
-        InvalidInput: it cannot be read, or is no JSON; the message says where. Or a key stands twice in an object: who
-            reads it may mean either.
+        InvalidInput: it cannot be read, or is no JSON; the message says where. Also if a key occurs twice in an object,
+            since readers disagree about its meaning.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_each_once)
@@ -37,7 +37,7 @@ def read_json(path: Path, remedy: str) -> Any:
 
 
 class _Twice(Exception):
-    """A key that stands twice."""
+    """A key that occurs twice."""
 
 
 def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

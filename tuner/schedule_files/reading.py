@@ -58,13 +58,12 @@ def _workload(value: Any) -> Workload:
 
 
 def _schedule(value: Any) -> Schedule:
-    """As JSON, or the one line that is printed of it."""
+    """A schedule from JSON, or from its printed line."""
     return read_line(value) if isinstance(value, str) else Schedule.from_json(value)
 
 
 def _check(asked: dict[str, Any], path: Path) -> None:
-    """Checks that every key is one that is known, in its place; of a manifest, which has many others, those of its
-    parts.
+    """Checks that every key is known at its place; for a manifest, which has many others, only those of its parts.
 
     Raises:
         InvalidInput: names the first that is not.

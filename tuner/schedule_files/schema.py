@@ -29,14 +29,14 @@ _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def schedule_schema() -> Json:
-    """Of a `Schedule` as its JSON form has it: in the parts that were released, or by level."""
+    """The JSON schema of a `Schedule`: in the released parts, or by level."""
     levels = {"launch": _of(LaunchConfig), "order": _of(TaskOrder)}
     ops = {"type": "array", "items": {"anyOf": [_of_choice(kind) for kind in ("", *op_kinds())]}}
     return _object({name: _of(kind) for name, kind in parts().items()} | {"ops": ops} | levels, [])  # some of them
 
 
 def _of_choice(kind: str) -> Json:
-    """Of what is chosen of an op of that kind; without one, of any op of tiles."""
+    """The schema of the choices for an op of that kind; without one, for any op of tiles."""
     whole = _of(schedule_class(kind) if kind else TileOpSchedule)
     return _object({**_named(kind), **whole["properties"]}, [*_named(kind), *whole["required"]])
 
@@ -83,7 +83,7 @@ def faults(document: Any, schema: Mapping[str, Any], where: str = "") -> Iterato
     Args:
         document: JSON.
         schema: of those that this module makes.
-        where: in front of each place, e.g. ``schedule``.
+        where: prefix of each place, e.g. ``schedule``.
     """
     place = where or "the file"
     if (choices := schema.get("anyOf")) is not None:
@@ -132,7 +132,7 @@ def _object(properties: Mapping[str, Any], required: list[str]) -> Json:
 
 
 def _of(kind: Any) -> Json:
-    """Of a type of the domain."""
+    """The schema of a domain type."""
     if kind in _PLAIN:
         return {"type": _PLAIN[kind]}
     if is_dataclass(kind):

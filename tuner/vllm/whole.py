@@ -37,7 +37,7 @@ class WholeLayers(Batch):
             "gate_up.w": own.w_up,
             "down.w": own.w_down,
             "down": self._streams[(place + 1) % 2],
-            # Behind the last layer nobody reads a qkv: lengths of 0 write to no cache.
+            # After the last layer no op reads a qkv: lengths of 0 write to no cache.
             "qkv": self._unread if is_last else self._queries,
             **self.of_qkv(place if is_last else place + 1),
             "qkv.keys": next_keys,

@@ -29,15 +29,15 @@ FINALS = FOLDER / "finals"
 
 
 class ShippedWinners:
-    """The winners of all GPUs that were measured; those of a file are read when they are requested."""
+    """The winners of all measured GPUs; a file is read when it is first needed."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         """`folder` has a file ``<target>.json`` per target."""
         self._folder = folder
 
     def of(self, target_id: str) -> Sequence[Found]:
-        """Those of a target, and of problems that were not searched on it those of cards like it; none for one that is
-        like no card with a file, as every simulated one is."""
+        """The winners of a target, and for problems that were not searched on it, those of similar cards; none for
+        one that is similar to no card with a file, like every simulated one."""
         own = self._rows(target_id)
         found = [one for name, row in own.items() for one in found_in(name, row)]
         for other in _like(target_id):
@@ -70,7 +70,7 @@ class ShippedWinners:
 
 
 def _like(target_id: str) -> list[str]:
-    """The other cards with as many SMs of the same kind: they differ in memory and clocks alone."""
+    """The other cards with as many SMs of the same kind: they differ only in memory and clocks."""
     gpu = CATALOGUE.get(target_id)
     if gpu is None:
         return []

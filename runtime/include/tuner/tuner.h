@@ -30,22 +30,22 @@ typedef enum tuner_status {
   TUNER_CUDA_ERROR = -4,
   TUNER_MISMATCH = -5, /* the kernel does not run on this device */
   TUNER_NO_MEMORY = -6,
-  TUNER_NO_VARIANT = -7, /* the pack has not the build of the kernel that was asked for */
+  TUNER_NO_VARIANT = -7, /* the pack does not have the requested build of the kernel */
   TUNER_NEEDS_RESET = -8, /* an earlier call enqueued some of its launches and not the others */
 } tuner_status;
 
 enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP8_E4M3 = 4, /* of operands */
-       TUNER_FP32 = 2, TUNER_INT32 = 3, TUNER_UINT8 = 5 };  /* of a layer's tensors alone */
+       TUNER_FP32 = 2, TUNER_INT32 = 3, TUNER_UINT8 = 5 };  /* only for a layer's tensors */
 enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
-/* Of a shape. */
+/* Properties of a shape. */
 enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };
-/* Of tuner_ffn_prepare. By default the guarded build is prepared. */
+/* Flags of tuner_ffn_prepare. By default the guarded build is prepared. */
 enum {
   TUNER_AS_MEASURED = 1, /* the build that was timed: two launches at once go unseen, no abort reaches the host, and a
-                            programmatic launch behind it begins before the launch in front of it has ended */
+                            programmatic launch after it begins before the launch before it has ended */
   TUNER_SAFE_WEIGHTS = 2 /* what runs just before in the stream may write the weights */
 };
-/* Of tuner_ffn_launch. */
+/* Flags of tuner_ffn_launch. */
 enum { TUNER_NO_PDL = 1 }; /* a plain launch: it begins when all before it in the stream has ended */
 
 typedef struct tuner_pack tuner_pack;
@@ -59,7 +59,7 @@ typedef struct tuner_shape {
   uint32_t flags;
 } tuner_shape;
 
-/* What the pack says of a shape and its rows. */
+/* The pack's choice for a shape and its rows. */
 typedef struct tuner_choice {
   uint32_t kernel;       /* its number in the pack */
   int32_t m_lo, m_hi;    /* the rows that it was chosen for */
@@ -73,7 +73,7 @@ typedef struct tuner_choice {
  * the intermediate [m, d_hidden]; launches that follow each other in one stream may share it. `residual` may be `y`; no
  * other two may overlap where one is written.
  * A launch checks what an address tells: null where the shape has the tensor, its alignment, and by the shape's sizes and
- * m that `hidden` and `y` overlap nothing but that residual. What lies there cannot be checked: that it has as many bytes
+ * m that `hidden` and `y` overlap nothing but that residual. The memory there cannot be checked: that it has as many bytes
  * and this element type, on this device, is the caller's promise. Tensors that the shape has not are not looked at. */
 typedef struct tuner_tensors {
   const void *x, *w1, *w2, *b1, *b2, *residual;
@@ -81,7 +81,7 @@ typedef struct tuner_tensors {
   void *hidden, *y;
 } tuner_tensors;
 
-/* Who gave up, and why. */
+/* Whose wait expired, and why. */
 typedef struct tuner_abort_record {
   int32_t task;   /* of the plan; -1: the start gate; -2: two launches ran at once on one workspace */
   int32_t signal; /* that was waited for; -1 for none: the start gate, or a task that reads in band */
@@ -115,13 +115,13 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
  * 0 for 64. */
 tuner_status tuner_ffn_prepare(tuner_pack *pack, const tuner_choice *choice, void *memory, void *stream, uint32_t flags,
                                uint32_t num_cached, tuner_ffn **ffn);
-/* No launch may be under way. */
+/* No launch may be running. */
 void tuner_ffn_release(tuner_ffn *ffn);
 /* Enqueues it for `m` rows, which the kernel must serve. Where the driver refuses, nothing was enqueued, or the sentence says
  * that some launches were: then every call is NEEDS_RESET until the reset. MISMATCH where the stream, e.g. one of a green
  * context, runs on too few SMs; not told while it is captured. */
 tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, uint32_t flags);
-/* The same; its arguments lie in memory, for languages in which each argument of a call costs time. */
+/* The same; its arguments are in memory, for languages in which each argument of a call costs time. */
 typedef struct tuner_launch {
   tuner_ffn *ffn;
   void *stream;
@@ -131,7 +131,7 @@ typedef struct tuner_launch {
 } tuner_launch;
 tuner_status tuner_ffn_launch_from(const tuner_launch *launch);
 
-/* ABORTED and the record where a launch has given up since the last reset, else OK. Asks no driver: it may be called at
+/* ABORTED and the record if a launch was aborted since the last reset, else OK. Calls no driver: it may be called at
  * any time, also while launches run. */
 tuner_status tuner_abort_poll(const tuner_ffn *ffn, tuner_abort_record *record);
 /* After an abort, or a call that was enqueued in part: waits for `stream`, and makes the workspaces as new. No launch may be
@@ -152,7 +152,7 @@ typedef struct tuner_attention_shape {
 /* A page is [kv_heads, page_tokens, head_dim], and without it [page_tokens, kv_heads, head_dim]. */
 enum { TUNER_HEADS_FIRST = 1 };
 
-/* What the pack says of a shape, sequences and a context. */
+/* The pack's choice for a shape, sequences and a context. */
 typedef struct tuner_attention_choice {
   uint32_t program;      /* its number in the pack */
   int32_t sequences;
@@ -164,7 +164,7 @@ typedef struct tuner_attention_choice {
 } tuner_attention_choice;
 
 /* Device addresses, each a multiple of 16; row-major and contiguous. Null where the shape has none. Nothing may overlap
- * `y`. A launch checks null and alignment; sizes, element types and overlaps are the caller's promise. The new tokens' keys and values are in the cache before the launch. What lies behind a length is not used. */
+ * `y`. A launch checks null and alignment; sizes, element types and overlaps are the caller's promise. The new tokens' keys and values are in the cache before the launch. Memory after a length is not used. */
 typedef struct tuner_attention_tensors {
   const void *q;           /* [sequences * new_tokens, heads * head_dim] */
   const void *keys, *values; /* [sequences, kv_heads, max_length, head_dim], or [num_pages, a page] */
@@ -175,9 +175,9 @@ typedef struct tuner_attention_tensors {
   int64_t num_pages;       /* of the cache; 0 where it has none */
 } tuner_attention_tensors;
 
-/* What a launch found wrong first, since the last reset. */
+/* The first invalid input of a launch, since the last reset. */
 typedef struct tuner_attention_refusal {
-  int32_t kind;     /* 1: a length, 2: a page's number; -1: a launch of products has given up, and its rows are NaN */
+  int32_t kind;     /* 1: a length, 2: a page's number; -1: a launch of products was aborted, and its rows are NaN */
   int32_t sequence;
   int32_t value;    /* it, which was read as the nearest that is right; of a page as zeros */
   int32_t end;      /* what is right is 0 to end - 1 */
@@ -186,7 +186,7 @@ typedef struct tuner_attention_refusal {
 /* Shape number `index`, and how many there are; its table ends at TUNER_NONE. */
 tuner_status tuner_pack_attention(const tuner_pack *pack, uint32_t index, tuner_attention_shape *shape,
                                   uint32_t *num_shapes);
-/* OK, LIBRARY or NONE: of so many sequences, what serves contexts up to `length` with the least room beyond it.
+/* OK, LIBRARY or NONE: of this many sequences, what serves contexts up to `length` with the least room beyond it.
  * BAD_ARGUMENT for a shape that no pack can have, no sequence, or a negative length. */
 tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_shape *shape, int32_t sequences,
                                   int32_t length, tuner_attention_choice *choice);
@@ -195,7 +195,7 @@ tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_
 typedef struct tuner_attention tuner_attention;
 tuner_status tuner_attention_prepare(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,
                                      uint32_t num_cached, tuner_attention **attention);
-/* No launch may be under way. */
+/* No launch may be running. */
 void tuner_attention_release(tuner_attention *attention);
 /* Enqueues it, as tuner_ffn_launch. `flags`: TUNER_NO_PDL. */
 tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_attention_tensors *tensors, void *stream,
@@ -206,11 +206,11 @@ tuner_status tuner_attention_refused(const tuner_attention *attention, void *str
 tuner_status tuner_attention_reset(tuner_attention *attention, void *stream);
 
 /* A decode step of a layer, or of a run of it: products around an attention, e.g. norm, qkv, attention and o_proj; or a chain
- * of products alone, e.g. norm, gate_up and down: `heads` is 0 then, and all products are in front. */
+ * of only products, e.g. norm, gate_up and down: `heads` is 0 then, and all products are in front. */
 typedef struct tuner_layer_shape {
-  tuner_attention_shape attention; /* d_out: columns of the last op; of a product that is turned those of its queries */
+  tuner_attention_shape attention; /* d_out: columns of the last op; for rotated heads, those of the queries */
   int32_t d_in;                    /* columns of what the first op reads */
-  int32_t num_in_front;            /* products in front of the attention */
+  int32_t num_in_front;            /* products before the attention */
   int32_t num_products;
   const char *ops;                 /* the names of all ops, in order, with blanks between; of the pack */
 } tuner_layer_shape;
@@ -226,7 +226,7 @@ typedef struct tuner_layer_tensor {
 
 /* Device addresses, each a multiple of 16, in the order of tuner_layer_tensor_at; row-major and contiguous. A launch checks
  * their number, null and alignment; sizes, element types and overlaps are the caller's promise. What only the
- * launches hand to each other lies in the layer's own memory. Where a product in front of the attention turns queries and
+ * launches pass to each other is in the layer's own memory. Where a product before the attention rotates queries and
  * keys, it writes keys and values of the new tokens to the cache; else they are there before the launch. */
 typedef struct tuner_layer_tensors {
   const void *const *addresses;
@@ -236,7 +236,7 @@ typedef struct tuner_layer_tensors {
 
 /* Layer number `index`, and how many there are; its table ends at TUNER_NONE. */
 tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_layer_shape *shape, uint32_t *num_layers);
-/* As tuner_attention_find, of layer number `index`; of a chain for so many rows, and `length` says nothing. */
+/* As tuner_attention_find, of layer number `index`; of a chain for this many rows, and `length` says nothing. */
 tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
                               tuner_attention_choice *choice);
 /* Tensor number `index` of a choice that is a kernel; after the last one NONE. */
@@ -245,14 +245,14 @@ tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention
 /* How weights are stored in fewer bits: as one tensor of bytes [rows, bytes of a row]. */
 typedef struct tuner_weights {
   const char *format;  /* e.g. "int4_g128_zp"; these texts are of the pack */
-  const char *layout;  /* by name, how codes and factors lie; tuner_weights_lay knows those of this version's kernels */
+  const char *layout;  /* name of the layout of codes and factors; tuner_weights_lay knows those of this version's kernels */
   const char *factors; /* element type of a group's factor, e.g. "bf16"; empty where groups have none */
   int32_t bits, group; /* of a code; weights of a row that share a factor, 0 where none do */
   int32_t has_zeros;   /* whether each group of a row has a zero point */
   int32_t rows, k;     /* weights of a row */
 } tuner_weights;
 /* Of tensor number `index` of a choice that is a kernel; NONE where it holds elements, or where the pack was written before
- * packs said it (an index of version 5 or less). */
+ * packs recorded it (an index of version 5 or less). */
 tuner_status tuner_layer_weights_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
                                     tuner_weights *weights);
 /* One product of a checkpoint on the host, as the checkpoint has it: row-major, nothing between. */
@@ -260,7 +260,7 @@ typedef struct tuner_stored_product {
   const void *codes;    /* qweight, weight_packed, weight, or gpt-oss's blocks */
   const void *scales;   /* of groups, of the type `factors`; null where there are none */
   const void *zeros;    /* qzeros, weight_zero_point; null where there are none */
-  const int32_t *order; /* [k], the group of each column (g_idx); null where they lie in order */
+  const int32_t *order; /* [k], the group of each column (g_idx); null where they are in order */
   int32_t rows;
 } tuner_stored_product;
 /* Whose tensors: of GPTQ, whose stored zero points are one less, and of gptq_v2, of AWQ's gemm, of compressed-tensors'
@@ -275,14 +275,14 @@ enum {
 };
 /* Lays products out above each other (of a gated op the gate's first) as a kernel reads `weights`, into as many bytes as
  * its tensor has, on the host. BAD_ARGUMENT, and nothing is written, where a scale is no finite number above 0 (a power
- * of two above 2), groups lie in an order of their own, or products are not what the kernel reads. */
+ * of two above 2), groups are in activation order, or products are not what the kernel reads. */
 tuner_status tuner_weights_lay(const tuner_weights *weights, int32_t source, const tuner_stored_product *products,
                                uint32_t num_products, void *into, size_t num_bytes);
 /* As tuner_attention_prepare: all layers of a model may share one. */
 typedef struct tuner_layer tuner_layer;
 tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,
                                  uint32_t num_cached, tuner_layer **layer);
-/* No launch may be under way. */
+/* No launch may be running. */
 void tuner_layer_release(tuner_layer *layer);
 /* Enqueues it, as tuner_ffn_launch; a chain for all rows that its kernel serves. `flags`: TUNER_NO_PDL. */
 tuner_status tuner_layer_launch(tuner_layer *layer, const tuner_layer_tensors *tensors, void *stream, uint32_t flags);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chains import search, torch_compile
+from benchmarks.chains import search
 from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.results import summary_of
 from benchmarks.chains.rows import BARS, ROWS, choose_rows
@@ -60,21 +60,6 @@ def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
     monkeypatch.setattr(sys, "argv", [*asked, "--missing"])
     search.main()
     assert row_name not in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["torch", "--gpu", "simulated:h200", "--row", row_name, "--out", str(out)])
-    torch_compile.main()
-    (row,) = json.loads(out.read_text())["rows"]
-    assert (row["torch_compile_us"], row["torch_reason"]) == (None, "a simulated GPU has no PyTorch")
-    of_before = row | {"commit": "before", "date": "2026-11-24T08:00:00+00:00", "kernel_version": "older"}
-    before = tmp_path / "before.json"
-    before.write_text(json.dumps({"meta": written["meta"], "rows": [of_before]}))
-    out.unlink()
-    monkeypatch.setattr(sys, "argv", ["torch", *asked[1:5], "--of", str(before), "--out", str(out)])
-    torch_compile.main()
-    (again,) = json.loads(out.read_text())["rows"]
-    assert (again | of_before, again["jobs"][0]["commit"]) == (again, "before")
-    before.write_text(json.dumps({"meta": written["meta"] | {"gpu": "another"}, "rows": [of_before]}))
-    with pytest.raises(InvalidInput, match=r"before\.json has rows of another"):
-        torch_compile.main()
 
 
 def span(op: int, cta: int, *times_us: int) -> TaskSpan:

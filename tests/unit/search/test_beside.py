@@ -65,3 +65,12 @@ def test_many_pixels_of_few_channels_have_tiles_of_several_heights() -> None:
     assert {(128, 8, False), (256, 8, True), (256, 8, False)} <= {
         (one.m, one.num_warps, one.swap_ab) for one in tilings.heights
     }
+
+
+def test_pixels_of_a_batch_are_one_whole_wave_of_tiles() -> None:
+    image = {"images": 16, "height": 28, "width": 28, "channels": 512, "filters": 512}
+    tilings = WgmmaTilings(workload(conv("a", **image), conv("b", "a", **image)), H200)
+    first = tilings.guesses()[0]
+    (tile, _) = first.tiles
+    assert first.swap_ab
+    assert -(-16 * 28 * 28 // tile.m) * -(-512 // tile.n) == H200.num_sms

@@ -123,9 +123,11 @@ def test_rows_that_no_kernel_serves_are_vllms_own(quantised: Any, monkeypatch: p
     quantised.install(model, found)
     few, many = torch.ones(4, K, dtype=torch.float16), torch.ones(5, K, dtype=torch.float16)
     compiled = torch.compile(model.model.mlp, backend="eager", fullgraph=True)
+    before = quantised.calls.copy()
     assert (compiled(few).sum(), len(calls)) == (0, 1)
     assert set(calls[0]) == {"x", "up.w", "down.w"}
     assert ((compiled(many) == 2).all(), len(calls)) == (True, 1)
+    assert quantised.calls - before == {"kernel": 1, "library": 1}
     plain = SimpleNamespace(hf_config=SimpleNamespace(), dtype=torch.float16)
     assert quantised.read(model, plain, None) == []
 

@@ -24,7 +24,7 @@ _OWN_SITES = (None, "same-origin", "none")
 
 
 def host_of(netloc: str) -> str | None:
-    """The host of `host`, `host:port` or `[address]:port`, in lower case; None if it is none of these."""
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; None if it has none of these forms."""
     try:
         parts = urlsplit(f"//{netloc}")
         _ = parts.port

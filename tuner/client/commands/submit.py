@@ -141,7 +141,7 @@ def _of_chain() -> click.Command:
 
 
 def _submit(options: dict[str, Any]) -> None:
-    """From the options of a kind, and those of the job before it."""
+    """The options of a kind, and those of the job before it."""
     context = click.get_current_context()
     assert context.parent is not None
     in_front = context.parent.params

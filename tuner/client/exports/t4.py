@@ -1,7 +1,7 @@
 """T4: results of an autotuning run in other autotuners' format, and where they were measured.
 
-Source: the schemas T4/1.0.0 `results-schema.json` and `metadata-schema.json` of Kernel Tuner. As there, times are in
-milliseconds.
+Source: the schemas T4/1.0.0 `results-schema.json` and `metadata-schema.json` of Kernel Tuner. As in that format, times
+are in milliseconds.
 """
 
 from __future__ import annotations

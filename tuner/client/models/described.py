@@ -17,7 +17,7 @@ class Describes(Protocol):
     def chains_of(
         self, description: Mapping[str, Any], images: int, dtype: str | None = None
     ) -> list[tuple[str, Json]]:
-        """The name of each block, and its ops for so many images as `POST /jobs` takes them.
+        """The name of each block, and its ops for this many images as `POST /jobs` takes them.
 
         Raises:
             InvalidInput: names the place of what is wrong.

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class KindInModels(Protocol):
-    """Where models have one kind of op. Its ops are in the form of `POST /jobs`."""
+    """A kind of op in models. Its ops are in the form of `POST /jobs`."""
 
     #: Fields of a config that it reads without which a config describes no model; and others, besides those for which
     #: families have defaults.
@@ -24,7 +24,7 @@ class KindInModels(Protocol):
     OBJECTS: Mapping[str, Sequence[str]]
 
     def counted_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
-        """Those of a decode step, alone or with the ops that a job tunes together, and how many layers have each.
+        """The pairs of a decode step, alone or with the ops that a job tunes together, and how many layers have each.
 
         Raises:
             InvalidInput: the model has none that is supported.

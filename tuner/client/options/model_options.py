@@ -14,7 +14,7 @@ from tuner.client.options.vllm_rows import VLLM_VERSION, captured_rows
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
-#: Those of vLLM's flags that its rows depend on.
+#: vLLM's flags that its rows depend on.
 _OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
 #: Characters of a label.
 _LONGEST_LABEL = 64

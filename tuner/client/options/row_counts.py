@@ -13,7 +13,7 @@ def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     including 256.
 
     Raises:
-        click.BadParameter: it is none of these.
+        click.BadParameter: it has none of these forms.
     """
     if value is None:
         return None

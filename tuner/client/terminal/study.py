@@ -16,14 +16,14 @@ Json = Mapping[str, Any]
 
 #: Columns of a terminal that the plot takes.
 _COLUMNS = 25
-#: Those from which there is room for it.
+#: Columns that are shown if there is room.
 _WIDE = 110
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 24, 240, 90, 34, 30
 _OURS, _LIBRARY = "#2a7de1", "#c2571a"
 
 
 def _ends(one: Json) -> tuple[float, float]:
-    """The interval, or the time alone."""
+    """The interval, or only the time."""
     low, high = one["interval_us"] or (one["time_us"], one["time_us"])
     return low, high
 
@@ -119,7 +119,7 @@ def study_csv(found: Json) -> bytes:
 
 
 def study_svg(found: Json) -> bytes:
-    """Times with their intervals, a row per member, as a picture that stands by itself on a page of any colour."""
+    """Times with their intervals, a row per member, as a standalone picture for a page of any colour."""
     members = [one for one in found["members"] if one["time_us"]]
     low, high = _axis(members)
     bottom = _TOP + _ROW * len(members)

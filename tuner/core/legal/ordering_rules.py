@@ -123,7 +123,7 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
 
 
 def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:
-    """Whether it is a tile of these tile rows and tile columns of each op."""
+    """Whether it is a tile within these grids of each op."""
     if len(tile) != len(("op", "row", "column")) or not all(type(number) is int for number in tile):
         return False
     op, row, col = tile
@@ -323,7 +323,7 @@ def _waits_within(graph: TileGraph, edge: Edge, granularity: Granularity, width:
 def _reads_later(
     stream: Streamed, num_steps: int, num_parts: int, strided: bool, granularity: Granularity, width: int
 ) -> bool:
-    """As `_waits_within`, of the parts of a tile that take its k-steps so."""
+    """As `_waits_within`, for the parts of a tile that take its k-steps in this way."""
     num_cols = len(stream.lowest)
     groups = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
     parts = (part_steps(num_steps, part, num_parts, strided=strided) for part in range(num_parts))
@@ -338,7 +338,7 @@ def _reads_later(
 
 @lru_cache(maxsize=256)
 def _first_reads(stream: Streamed, steps: tuple[tuple[int, int, int], ...]) -> Ints:
-    """Of the parts of a tile with these k-steps: asked for once a signal that is offered."""
+    """For the parts of a tile with these k-steps: computed once per offered signal."""
     return stream.first_reads(np.array(steps, dtype=np.int64))
 
 

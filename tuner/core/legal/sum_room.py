@@ -34,7 +34,7 @@ def with_most_room(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
 
 
 def sum_room_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why it is not to be so much; None where it is legal."""
+    """Why it must not be this value; None if it is legal."""
     least = with_least_room(workload, tiling).sum_kib
     if least == tiling.sum_kib:
         return None

@@ -295,8 +295,8 @@ def _part_costs(
 
 
 def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float:
-    """Time in which so many CTAs that share a tile's k bring its sums together, `tile_bytes` of each: each sends what
-    the others add up, half of the room at a time."""
+    """Time in which the CTAs that share a tile's k add up its sums, `tile_bytes` of each: each sends what the others
+    add up, half of the room at a time."""
     if sharers == 1:
         return 0.0
     sent_bytes = tile_bytes * (sharers - 1) / sharers

@@ -131,7 +131,7 @@ class OpLaunch:
     kernel: str
     #: CTAs along x; a multiple of the cluster.
     num_ctas: int
-    #: Of a CTA, along x; a multiple of 32.
+    #: Threads of a CTA, along x; a multiple of 32.
     num_threads: int
     #: Fields of the one struct that the kernel takes by value, in order.
     fields: tuple[Field, ...]

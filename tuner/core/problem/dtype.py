@@ -177,7 +177,7 @@ class Dtype(StrEnum):
         return Dtype(self.row.sums) if self.row.sums else self
 
     def elements(self, num_bytes: int) -> int:
-        """Number of elements in so many bytes."""
+        """Number of elements in this many bytes."""
         return num_bytes // self.size_bytes
 
 

@@ -171,7 +171,7 @@ def parse_target(target_id: str) -> Target:
 class LiveFacts:
     """Properties of one card that a driver reports."""
 
-    #: As the driver reports it, e.g. ``NVIDIA H200``.
+    #: The name that the driver reports, e.g. ``NVIDIA H200``.
     name: str
     #: ``GPU-…``.
     uuid: str

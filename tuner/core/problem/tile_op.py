@@ -24,12 +24,12 @@ class Im2col:
     Source: PTX ISA, "Tensors", im2col mode.
     """
 
-    #: Of the tensor [images, height, width, channels].
+    #: The tensor's sizes [images, height, width, channels].
     images: int
     height: int
     width: int
     channels: int
-    #: From the first row and column of an image to those of the first pixel that is taken, and from the last ones on.
+    #: Offsets from the first row and column of an image to those of the first pixel, and from the last ones.
     lower: int
     upper: int
     #: Pixels from one that is taken to the next, along rows and columns.
@@ -81,8 +81,8 @@ class TileOp(Op):
         return {**super().to_json(), "source": self.source}
 
     def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """Of an op that is no product, its tensors beside source, W and output: more inputs, weights and outputs, and
-        what it changes in place."""
+        """For an op that is not a product, its tensors other than source, W and output: more inputs, weights and
+        outputs, and tensors that it changes in place."""
         if self.IS_PRODUCT:
             return ()
         plain = (self.source, f"{self.name}.weight", self.name)
@@ -90,7 +90,7 @@ class TileOp(Op):
 
     @property
     def made(self) -> tuple[Tensor, ...]:
-        """What later ops may read of these."""
+        """Those of them that later ops may read."""
         return tuple(one for one in self.others(Dtype.FP16) if one.role is Role.OUTPUT)
 
     @property
@@ -100,7 +100,7 @@ class TileOp(Op):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of tensors of its own that nobody else may name."""
+        """The names of its own tensors, which no other op may use."""
         made = {one.name for one in self.made}
         return tuple(name for name in super().operands if name not in made)
 
@@ -178,7 +178,7 @@ class TileOp(Op):
 
     @property
     def im2col(self) -> Im2col | None:
-        """Of one that gathers its rows, how a copy engine takes them; None where it cannot."""
+        """For an op that gathers its rows, how a copy engine loads them; None if it cannot."""
         return None
 
     def row_extents(self, tile_m: int) -> list[int]:

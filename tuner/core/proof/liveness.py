@@ -3,9 +3,9 @@
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
 alone. Then the lowest unfinished ticket never waits for an unfinished one, however few CTAs are resident.
 
-A first wave. Only CTA c begins with task c, so every CTA must be resident. The tasks of the wave must be satisfied by
-posts of the wave alone, in any order: a CTA may draw all the tickets ahead of time, and hold them behind its own task
-of the wave. The tasks after the wave must be a linear extension, as for tickets.
+A first wave. Only CTA c begins with task c, so every CTA must be resident. The tasks of the wave must be satisfied only
+by posts of the wave, in any order: a CTA may draw all the tickets ahead of time, and hold them until its own task of
+the wave is done. The tasks after the wave must be a linear extension, as for tickets.
 
 A task holds its CTA from its first wait to its last one, and posts after all of them. So their position within the task
 does not matter here: they count as if all came before it.

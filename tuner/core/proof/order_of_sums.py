@@ -28,7 +28,7 @@ class OrderOfSums:
 
     #: Equal texts mean equal bits of a row.
     text: str
-    #: Whether a row's bits depend on its own values alone.
+    #: Whether a row's bits depend only on its own values.
     is_of_rows: bool
 
 

@@ -31,7 +31,7 @@ _TOKEN = object()
 class VerifiedPlan:
     """A plan that covers its tile graph, cannot race, cannot deadlock, and fits the GPU. Made by `verify` alone."""
 
-    #: As read back from its words.
+    #: The plan as read back from its words.
     plan: Plan
     graph: TileGraph
     #: Resources of one CTA: first estimated, then as reported by the compiler.

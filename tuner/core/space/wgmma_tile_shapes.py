@@ -19,6 +19,7 @@ from tuner.core.legal.converted import depth_problem, most_converted
 from tuner.core.legal.wgmma import (
     BLOCK_ROWS,
     COLUMNS,
+    MAX_ACCUMULATORS,
     MAX_ACCUMULATORS_BUSY,
     MAX_PRODUCT_COLUMNS,
     MAX_SHARED_ROWS,
@@ -115,18 +116,34 @@ class Height:
         return replace(tile, m=tile.m // self.cluster_m)
 
 
-#: Where an op's output is small, as of convolutions of few images.
+#: Rows of an op with few columns, relative to these, and how many heights fill waves of them.
+MANY_ROWS, NUM_FILLING = 4, 2
+#: Ops with a small output, such as convolutions of few images.
 SMALL_OUTPUT_TILES = (Height(64, 4), Height(64, 4, swap_ab=True), Height(32, 4, swap_ab=True))
 
 
 def small_output_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
-    """Low tiles for more than few rows, where an op has one an SM at most that is narrow: so nobody need add up."""
+    """Low tiles for more than few rows, if an op has at most one narrow tile per SM: so no sums have to be added up."""
 
     def num_tiles(op: TileOp, height: Height) -> int:
         return ceil(op.m / height.m) * ceil(op.n / (BLOCK_ROWS if height.swap_ab else FEW_COLUMNS))
 
     ops = [op for op in workload.tile_ops if op.IS_PRODUCT and op.m > FEW_ROWS]
     return [one for one in SMALL_OUTPUT_TILES if any(num_tiles(op, one) <= gpu.num_sms for op in ops)]
+
+
+def filling_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
+    """Heights for few columns: for few rows low ones, for many the swapped ones whose tiles just fill whole waves."""
+    op, found = max(workload.tile_ops, key=lambda one: one.num_flops), dict[Height, int]()
+    for groups, blocks in product((1, 2), (1, 2)) if op.IS_PRODUCT and op.m >= MANY_ROWS * op.n else ():
+        tiles_n, most = ceil(op.n / (BLOCK_ROWS * groups * blocks)), min(256, 2 * MAX_ACCUMULATORS[groups] // blocks)
+        num_waves = ceil(op.m * tiles_n / (most * gpu.num_sms))
+        rows = COLUMNS * ceil(op.m * tiles_n / (num_waves * gpu.num_sms * COLUMNS))
+        if FEW_ROWS < rows <= most and BLOCK_ROWS * groups * blocks < 2 * op.n:
+            height = Height(rows, WARPS_PER_GROUP * groups, swap_ab=True)
+            found[height] = max(found.get(height, 0), rows * groups * blocks)
+    largest = sorted(found, key=found.__getitem__, reverse=True)[:NUM_FILLING]
+    return [*small_output_tiles(workload, gpu), *largest]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +203,8 @@ class WgmmaTileShapes:
         return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile, self._workload.dtype), shape.rate
 
     def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """For ops that follow each other: each as if it had all SMs. With more than two ops, those come first for
-        which every SM has the same total work over all ops, since weights of the next op run ahead."""
+        """For ops that follow each other: each as if it had all SMs. Of more than two, those come first of which every
+        SM has the same work in all, since weights of the next op run ahead."""
         num_ops, lanes = len(self._workload.tile_ops), self._gpu.num_clusters(height.cluster_size)
         most = max(2, int(_most_combinations(height) ** (1 / num_ops) + 1e-9))
         combined = filter(
@@ -207,8 +224,7 @@ class WgmmaTileShapes:
         return [shapes for time_us, shapes in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
 
     def _batched(self, height: Height) -> Iterator[tuple[TileShape, ...]]:
-        """A tile shape for each op, in all combinations. With more than two ops, ops of equal shape get the same
-        tile."""
+        """A tile shape for each op, in all combinations. Of more than two, ops of equal shape get the same tile."""
         ops = self._workload.tile_ops
         keys = [(op.m, op.weight_rows, op.k) if len(ops) > 2 else index for index, op in enumerate(ops)]
         batches = dict(zip(keys, ops, strict=True))
@@ -235,16 +251,9 @@ class WgmmaTileShapes:
         )
         counted = ((tile, num_tiles(op, tile)) for tile in tiles)
         shapes = (
-            TileShape(
-                tile=tile,
-                parts=1,
-                has_tail=False,
-                rate=count / (lanes * ceil(count / lanes)),
-                num_tasks=count,
-                task_us=TASK_US,
-                num_sums=0,
-            )
+            TileShape(tile=tile, parts=1, has_tail=False, rate=rate, num_tasks=count, task_us=TASK_US, num_sums=0)
             for tile, count in counted
+            for rate in (count / (lanes * ceil(count / lanes)),)
         )
         return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), -shape.tile.n))
 
@@ -369,8 +378,7 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
 
 
 def covering(rows: int, most: Height) -> Height:
-    """The lowest height that covers the rows in as many tiles as the highest does: the copy engine takes its time over
-    rows that are not there, and so do the tensor cores."""
+    """The lowest height that covers the rows in as many tiles: rows that are not there take time, too."""
     block_rows = BLOCK_ROWS * most.groups * most.cluster_m
     step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
     if most.swap_ab:

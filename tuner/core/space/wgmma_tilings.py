@@ -39,6 +39,7 @@ from tuner.core.space.wgmma_tile_shapes import (
     WgmmaTileShapes,
     by_rate,
     covering,
+    filling_tiles,
     small_output_tiles,
     tiles_of,
 )
@@ -130,7 +131,7 @@ class WgmmaTilings:
         useful = [most for most in useful if self._has_few_tiles(most)]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
-        useful = [*small_output_tiles(self._workload, self._gpu), *useful]
+        useful = [*filling_tiles(self._workload, self._gpu), *useful]
         covers = dict.fromkeys(covering(self._rows, most) for most in useful)
         fitting = tuple(
             one for one in covers if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
@@ -138,7 +139,7 @@ class WgmmaTilings:
         return fitting or HIGH_TILES[:1]
 
     def _has_few_tiles(self, most: Height) -> bool:
-        """Whether a plan of these tiles is small. Few channels of many pixels have many tile rows."""
+        """Whether a plan of these tiles is small: few columns of many rows have many tile rows."""
         num_tiles = sum(-(-op.m // most.m) * -(-op.n // MAX_PRODUCT_COLUMNS) for op in self._workload.tile_ops)
         return -(-self._rows // most.m) <= MAX_TILE_ROWS or num_tiles <= MAX_TILES
 
@@ -217,8 +218,7 @@ class WgmmaTilings:
         yield from shallow
 
     def _in_two_waves(self) -> Iterator[Tiling]:
-        """At few rows: two tasks of each op per SM, so that the first half of the intermediate is ready when the
-        second op begins; wide tiles in deep stages, and a window."""
+        """At few rows: two tasks of each op per SM, so half of the intermediate is ready when the second op begins."""
         if self._rows <= FEW_ROWS and self.is_there:
             for height in self._heights_alone[:2]:
                 windowed = (one for one in self._with_rings(self._shapes.in_two_waves(height), height) if one.window)

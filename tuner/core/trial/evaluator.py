@@ -64,7 +64,7 @@ class FinalsTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Where figures come from; part of every result, since a difference makes the result a weaker match."""
+    """The origin of figures; part of every result, since a difference makes the result a weaker match."""
 
     #: e.g. ``NVIDIA H200``; ``simulated NVIDIA H200`` for the simulated GPU.
     gpu_name: str
@@ -122,7 +122,7 @@ class Evaluator(Protocol):
         ...
 
     def environment(self) -> Environment:
-        """Where its figures come from."""
+        """The origin of its figures."""
         ...
 
     def probe(self) -> None:

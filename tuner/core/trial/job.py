@@ -86,7 +86,7 @@ class JobSpec:
     target_id: str
     objective: Objective
     budget: Budget
-    #: Of the sampler, the inputs, and the simulated card's noise.
+    #: Seed of the sampler, the inputs, and the simulated card's noise.
     seed: int = 0
     #: What the search starts from.
     priors: PriorsChoice = PriorsChoice.NEAREST

@@ -78,7 +78,7 @@ class KnownFinals:
     #: Medians, microseconds; PyTorch's is None if it was not timed.
     library_us: float
     torch_us: float | None
-    #: Of the winner, or of our fastest if the library won; and its kind.
+    #: Time of the winner, or of our fastest if the library won; and its kind.
     ours_us: float
     ours: PlanKind
     winner: PlanKind
@@ -91,7 +91,7 @@ class KnownWinners(Protocol):
     """Winners of earlier searches that are stored outside of the database, such as the built-in ones."""
 
     def of(self, target_id: str) -> Sequence[Found]:
-        """Those of a target, in any order; empty if nobody measured it."""
+        """The finals of a target, in any order; empty if it was not measured."""
         ...
 
     def finals(self, target_id: str) -> Mapping[str, KnownFinals]:

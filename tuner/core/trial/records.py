@@ -169,7 +169,7 @@ class JobRecord:
     num_measured: int
     num_rejected: int
     num_failed: int
-    #: Of our fastest, by its speed-up, and of the library so far, microseconds.
+    #: Time of our fastest, by its speed-up, and of the library so far, microseconds.
     best_us: float | None
     library_us: float | None
     #: Seconds of search so far, including before restarts.

@@ -26,7 +26,7 @@ class _Build:
     call: messages.PrepareCall
     payload: bytes
     future: Future[Preparation]
-    #: Whose card it is for.
+    #: The lane whose card it is for.
     lane: ClusterLane
     #: Workers that were lost while building it.
     tried: list[Member] = field(default_factory=list)

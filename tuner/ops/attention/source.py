@@ -281,7 +281,7 @@ def source_of(
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
     """What the launch of attention `index` prefetches of the weights at this address; all zeros for nothing."""
     reader = workload.reader_of(workload.launch_ops[index])
-    row_bytes = reader.k * workload.dtype.size_bytes if reader else 0
+    row_bytes = reader.k * reader.weight_bits(workload.dtype) // 8 if reader else 0
     taken_bytes = schedule.taken_bytes(row_bytes)
     if reader is None or not taken_bytes:
         return NO_WEIGHTS

@@ -23,7 +23,7 @@ LIBRARY_TENSOR_EFFICIENCY = 0.75
 #: library reaches 0.88. But forecasts of our best kernels are too long by as much at few rows, and the speed-up is what
 #: counts.
 LIBRARY_STREAM_SHARE = 0.93
-#: The overhead of a kernel beside bytes and products: for a product, a norm, an elementwise pass.
+#: The overhead of a kernel in addition to bytes and products: for a product, a norm, an elementwise pass.
 LIBRARY_PRODUCT_US = 3.1
 LIBRARY_NORM_US = 5.0
 LIBRARY_ELEMENTWISE_US = 2.0

@@ -25,5 +25,5 @@ class Formula(Protocol):
 
 
 def formula_of(op: Json) -> Formula | None:
-    """That of an op's kind; None where it has none."""
+    """The formula of an op's kind; None if it has none."""
     return None if is_product(op) else cast(Formula | None, part_of(op["op"], "formula"))

@@ -19,7 +19,7 @@ _INFINITE = float("inf")
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """As in tables of operands."""
+    """The dtype's name in tables of operands."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -47,7 +47,7 @@ def of_parts(op: Json) -> Iterator[tuple[AddedPart, Own, str]]:
 
 
 def weights_of(op: Json) -> tuple[str, ...]:
-    """Those that are the same for every launch."""
+    """The weights, which are the same for every launch."""
     return tuple(name for _, own, name in of_parts(op) if own.role is Role.WEIGHT)
 
 
@@ -75,10 +75,10 @@ def is_plain(op: Json) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Column:
-    """Where a code of 16 bytes lies, and what it stands for."""
+    """The position of a code in 16 bytes, and its value."""
 
     word: int
-    #: Of the word's bits, lowest first.
+    #: The bits of the word, lowest first.
     bits: tuple[int, ...]
     #: By these bits, as a number.
     values: tuple[float, ...]
@@ -131,7 +131,7 @@ def known(codes: torch.Tensor, stored: str, k: int, dtype: torch.dtype) -> torch
 
 
 def _powers(exponents: torch.Tensor) -> torch.Tensor:
-    """Of e8m0: 2^(bits - 127)."""
+    """The values of e8m0: 2^(bits - 127)."""
     return torch.exp2(exponents.float() - 127)
 
 

@@ -70,7 +70,7 @@ class View:
 
     @property
     def end(self) -> int:
-        """The address behind its last byte."""
+        """The address after its last byte."""
         if self.steps and all(self.shape):
             last = sum((size - 1) * step for size, step in zip(self.shape, self.steps, strict=True))
             return self.address + (last + 1) * _BYTES[self.dtype]

@@ -19,7 +19,7 @@ from tuner.core.space.space import Space
 
 #: Up to this reference time, microseconds, the start of a launch matters: about 3 are between it and its first product.
 SHORT_US = 20.0
-#: Shorter rings have at least so many stages.
+#: Shorter rings have at least this many stages.
 ENOUGH_STAGES = 4
 #: The best schedules whose rings are shortened.
 NUM_SHORTENED = 2
@@ -51,8 +51,8 @@ def shares_an_sm(space: JointSpace, schedule: Schedule) -> bool:
 
 
 def _beside_the_next(space: Space, best: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Those with rings of half an SM: if the next launch begins early, its CTAs get their barriers, descriptors and
-    first weights while this one runs. Several warpgroups take all registers of an SM."""
+    """Schedules with rings of half an SM: if the next launch begins early, its CTAs get their barriers, descriptors
+    and first weights while this one runs. Several warpgroups take all registers of an SM."""
     if reference_us(space.workload, space.gpu) > SHORT_US:
         return
     alone = (one for one in best if one.tiling.engine is Engine.WGMMA and one.tiling.num_warps == WARPS_PER_GROUP)

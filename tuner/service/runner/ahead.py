@@ -48,6 +48,6 @@ class Ahead:
             return self._most
         # A cached build takes no time, and tells nothing about the next build.
         slower_half = sorted(self._made_s)[len(self._made_s) // 2 :]
-        # One that hangs takes a hundred times longer to measure: the median passes over it.
+        # One that hangs takes a hundred times longer to measure: the median ignores it.
         at_a_time = mean(slower_half) / max(median_low(self._measured_s), 1e-6)
         return min(self._most, 2 * self.num_lanes + math.floor(self.num_lanes * at_a_time))

@@ -32,7 +32,7 @@ from tuner.service.runner.progress import Progress
 
 _log = logging.getLogger(__name__)
 
-#: Candidates that are queued in a lane: one being measured, and one behind it, so that the card does not wait for this
+#: Candidates that are queued in a lane: one being measured, and the next one, so that the card does not wait for this
 #: thread.
 IN_LANE = 2
 #: Number of times that the library's trial is measured if the card's process dies during it: without it nothing can be
@@ -99,7 +99,7 @@ class _Traveller:
     #: When it entered the lane, and when it left it, by the monotonic clock; 0 before.
     sent_at: float = 0.0
     done_at: float = 0.0
-    #: Seconds in between on the job's own card, without those behind another candidate.
+    #: Seconds in between on the job's own card, without the time of other candidates.
     card_s: float = 0.0
     #: Number of times that the card's process died during it.
     num_crashes: int = 0

@@ -32,8 +32,8 @@ PAUSES_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0)
 ATTEMPT_S = 10.0
 #: Polling interval for webhooks that are due, seconds.
 PERIOD_S = 1.0
-#: After a failure, a receiver is left alone for this long, seconds; twice as long after each further failure, up to the
-#: maximum.
+#: After a failure, a receiver is not contacted for this long, seconds; twice as long after each further failure, up to
+#: the maximum.
 _REST_S, _MOST_REST_S = 5.0, 300.0
 #: Simultaneous attempts, each at another receiver; and those at one host, so that none delays the others.
 _NUM_THREADS, _NUM_AT_HOST = 16, 4

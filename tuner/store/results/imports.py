@@ -34,7 +34,7 @@ def add(session: Session, target_id: str, winners: Sequence[Found], owner: str, 
 
 
 def known(session: Session, target_id: str) -> list[Found]:
-    """Those of exactly that target whose kinds of ops are known here, newest first."""
+    """Results for exactly that target whose kinds of ops are known here, newest first."""
     query = (
         select(ImportedWinnerRow.found)
         .where(ImportedWinnerRow.target_id == target_id)

@@ -33,7 +33,7 @@ class QuotaRow(Base):
 
     #: ``owner`` or ``project``.
     scope: Mapped[str] = mapped_column(String(16), primary_key=True)
-    #: Of the owner or project; ``*`` for each without its own quota.
+    #: The owner's or project's name; ``*`` for each without its own quota.
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     open_jobs: Mapped[int | None]
     card_hours_per_day: Mapped[float | None]

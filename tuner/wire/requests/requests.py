@@ -135,7 +135,7 @@ class TuneRequest(JobRequest):
         return found
 
     def _budget(self, num_tried: int) -> Budget:
-        """That of a search; for given schedules, as many trials as there are."""
+        """A search's budget; for given schedules, as many trials as there are."""
         budget = self.budget.to_budget()
         return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
 

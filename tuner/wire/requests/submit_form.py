@@ -47,7 +47,7 @@ class Input:
     usual: str
     #: The entries of `WHAT` that it belongs to.
     whats: tuple[str, ...]
-    #: Those for which a model determines it.
+    #: The fields that a model determines.
     given_by_model: tuple[str, ...]
     is_check: bool = False
 
@@ -137,7 +137,8 @@ class _Form(View):
         return cls(**{name: value for name, value in fields.items() if name in cls.model_fields})
 
     def body(self) -> dict[str, Any]:
-        """Of `POST /jobs` for one number of rows, and of `POST /batches` for several: these learn from each other.
+        """The body of `POST /jobs` for one number of rows, and of `POST /batches` for several, which learn from each
+        other.
 
         Raises:
             InvalidInput: names the field that is not a number, or out of range; the API checks the rest.

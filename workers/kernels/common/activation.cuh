@@ -8,7 +8,7 @@ template <Activation kActivation>
 __device__ __forceinline__ float activate(float x) {
 #ifndef TUNER_ACTIVATE
 #define TUNER_ACTIVATE
-  // Here stands a line for each activation that the kernel has.
+  // A line for each activation of the kernel replaces this one.
 #endif
   return x;
 }

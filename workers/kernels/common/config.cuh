@@ -7,7 +7,7 @@
 enum Activation : int { kIdentity = 0 };  // and those that the kernel has: rows of the host
 #endif
 
-// How soon the L2 may give up a line that is read or written.
+// How soon the L2 may evict a line that is read or written.
 enum CacheHint : int { kNoHint = 0, kEvictFirst = 1, kEvictLast = 2 };
 
 // One op of the chain: C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n].
@@ -25,10 +25,10 @@ struct OpConfig {
   __device__ constexpr int weight_rows() const { return gated ? 2 * tile_n : tile_n; }
 };
 
-// What an op of a chain has beside: norm.cuh.
+// The additional constants of a chain's op: norm.cuh.
 struct ChainOp {
-  bool norm;     // its rows are scaled by what sums of squares say
-  bool squares;  // it leaves sums of squares of its rows
+  bool norm;     // its rows are scaled by a factor from sums of squares
+  bool squares;  // it writes sums of squares of its rows
   bool waits;    // its epilogue reads what an earlier op may have written in the same launch: it may have to wait for that
   bool early_residual;  // its residual is there when its first inputs are: of another launch, or what these are made of
 
@@ -72,7 +72,7 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 #endif
 
 #ifndef TUNER_ROTARY
-// The op whose epilogue turns queries and keys, and writes keys and values to the cache: rotary.cuh; -1 for none.
+// The op whose epilogue rotates queries and keys, and writes keys and values to the cache: rotary.cuh; -1 for none.
 [[maybe_unused]] constexpr int kRotaryOp = -1, kRotaryHeadDim = 128, kRotaryPageTokens = 0;
 [[maybe_unused]] constexpr bool kRotaryHeadsFirst = true;
 #endif
@@ -87,7 +87,7 @@ __device__ constexpr int parts_of(int) { return 0; }
 __device__ constexpr bool scatters_sums() { return false; }
 #endif
 
-// Where parts store shares of their tiles, a tile counts as so many posts on the device, whatever its parts: each part makes
+// Where parts store shares of their tiles, a tile counts as this many posts on the device, whatever its parts: each part makes
 // as many of them as the others.
 __device__ constexpr int posts_of_tile() {
   int posts = 1;

@@ -1,14 +1,14 @@
 // The list that CTAs draw their tasks from: one atomic add per task, and none waits for another.
 //
 // Layout. A plan of tickets is one list, the tasks in table order. Where the first wave is dealt, the list is what comes
-// behind that wave. It is drawn from the second counter then, as the first one counts the CTAs that start.
+// after that wave. It is drawn from the second counter then, as the first one counts the CTAs that start.
 //
 // Epochs. Counters only grow. A CTA draws until it meets the list's end. So one launch draws exactly tasks + num_ctas
 // times, whoever ran what. In front of a first wave the first counter gets one from each CTA besides. The counter divided
 // by that is the number of the launch. Of two launches that share a workspace each has one list and a counter of its own;
 // they are launched equally often, so their epochs agree.
 //
-// Liveness of tickets: in scheduler.cuh and feed.cuh, since it hangs on how far ahead a CTA draws.
+// Liveness of tickets: in scheduler.cuh and feed.cuh, since it depends on how far ahead a CTA draws.
 #pragma once
 #include "launch_args.cuh"
 
@@ -17,7 +17,7 @@ __device__ __forceinline__ u64* start_counter(const LaunchArgs& args) {
   return args.is_second != 0 ? &args.workspace->drawn_second : &args.workspace->drawn;
 }
 
-// What a CTA knows of its draws; of one thread, or in shared memory for one thread.
+// A CTA's state of its draws; of one thread, or in shared memory for one thread.
 struct Draws {
   u64 launch;  // number of this launch
 
@@ -25,7 +25,7 @@ struct Draws {
     return args.plan.assignment == kFirstWave ? &args.workspace->drawn_second : start_counter(args);
   }
 
-  // Tasks of the list: those behind the first wave, of which tickets have none.
+  // Tasks of the list: those after the first wave, of which tickets have none.
   static __device__ __forceinline__ int size(const LaunchArgs& args) {
     return args.plan.num_tasks - args.plan.num_first_tasks;
   }

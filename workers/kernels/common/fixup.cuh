@@ -1,15 +1,15 @@
 // Split-K: the parts of a tile meet in the workspace, and the last one to arrive adds them up.
 //
 // Layout. A plan numbers the tiles that it splits; that number is the tile's slot. Behind the signals, on cache lines
-// of their own, lies a counter of arrivals for every slot, and behind these the sums, slot by slot and part by part
+// of their own, there is a counter of arrivals for every slot, and after these the sums, slot by slot and part by part
 // within one. All slots are as large as the largest op needs for the most parts of a tile. So a slot's place follows
 // from its number alone. Tiles with fewer parts leave the rest of their slot unused. In a cluster a tile has one slot
 // for each CTA. A part's fp32 sums are those of the threads that computed it, in vectors of four: vector v of thread t
 // is at v * kThreads + t. The threads that add a tile up read what the same threads of other CTAs wrote. So only the
 // engine knows which element of the tile a sum belongs to, and loads and stores are coalesced.
 //
-// Who waits for whom: nobody. A part stores its sums and counts itself in. One that is not the last has done its task;
-// the last goes on to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
+// Waits: none. A part stores its sums and counts itself in. One that is not the last has done its task;
+// the last continues to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
 // once all parts have run the post is sure to come.
 //
 // Order of the sum: part 0, 1, 2, ... read from the slot, the last your own too: the same bits whoever is last.
@@ -63,7 +63,7 @@ __device__ __forceinline__ long long mailbox_bytes(const LaunchArgs& args, int e
   return bytes;
 }
 
-// Where the mailboxes begin, and behind them the slots.
+// Where the mailboxes begin, and after them the slots.
 __device__ __forceinline__ char* mailboxes_of(const LaunchArgs& args) {
   return reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) +
          fixup_aligned(4LL * args.plan.num_split_tiles * kClusterSize);

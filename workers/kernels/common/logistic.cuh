@@ -1,4 +1,4 @@
-// What activations are made of.
+// Functions that activations are made of.
 #pragma once
 #include "ptx.cuh"
 

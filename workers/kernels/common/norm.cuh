@@ -1,11 +1,11 @@
 // RMSNorm between ops without a kernel of its own. It commutes with the next product but for one factor a row, and a row's
-// factor needs the sum of its squares alone. Who stores a tile leaves these sums; who reads the rows adds them up.
+// factor needs the sum only of its squares. The store of a tile writes these sums; readers of the rows add them up.
 //
 // Layout. An op whose output is normed has a table [slots, stride] of fp32, stride being m rounded up to a multiple of 4. A
 // slot is what one CTA stores of a row: of each column tile one, or where CTAs share a tile's k one of each share of its
 // columns. With swapped operands such a share is of rows, so a column tile has one slot. The host counts the slots.
 //
-// What is summed are the values as they are stored, rounded. Rows outside of the matrix leave nothing, columns outside are
+// What is summed are the values as they are stored, rounded. Rows outside of the matrix write nothing, columns outside are
 // zeros. A tile beyond the last column, as the last cluster may have some, has a slot of zeros.
 //
 // Order of the sums. A thread adds in the order of its columns, lanes by a butterfly, warps by their number; the reader
@@ -13,20 +13,20 @@
 // launch.
 //
 // Memory order. Slots are stored like the tile and before its post, by threads that pass the same barrier. They are
-// read past L1, behind waits for all that stored them.
+// read past L1, after waits for all that stored them.
 #pragma once
 #include "launch_args.cuh"
 
 constexpr int kRowsOfLoad = 4;  // the stride is a multiple of it
 
-// What the epilogue of a task has beside the operands of its op.
+// The epilogue's inputs other than the operands of its op.
 struct RowNorm {
   u32 factors;     // of the tile's rows, in shared memory
-  float* squares;  // the slot of the tile, as own_slot says
+  float* squares;  // the slot of the tile, from own_slot
   u32 scratch;     // shared memory in which warps of the same rows meet
   u16* mailbox;    // of what is handed over in band: of this launch, null for none, and of the next one (mailbox.cuh)
   u16* next_mailbox;
-  const LaunchArgs* launch;  // of what is turned and written to the cache; null for none (rotary.cuh)
+  const LaunchArgs* launch;  // for rotated heads and the cache; null for none (rotary.cuh)
 };
 
 // Whether rows are scaled, by a vector or by a norm.
@@ -36,7 +36,7 @@ __device__ __forceinline__ int squares_stride(const OpArgs& op) {
   return (op.m + kRowsOfLoad - 1) / kRowsOfLoad * kRowsOfLoad;
 }
 
-// Where a CTA leaves the squares of the tile's rows, row 0 of the matrix. A column tile has kShares slots, and the CTA the
+// Where a CTA writes the squares of the tile's rows, row 0 of the matrix. A column tile has kShares slots, and the CTA the
 // one of that number.
 template <int kOp, int kShares = 1>
 __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& task, int share = 0) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ float factor_of(float squares, int k, float eps) {
 }
 
 // All lanes of one warp: the factors of kRows rows from `row0` on, a multiple of 4, to shared memory. Groups of four rows
-// lie side by side in a slot: as many lanes as there are groups take a slot each of four rows, the other lanes the next
+// are adjacent in a slot: as many lanes as there are groups take a slot each of four rows, the other lanes the next
 // slots. kLoadsInFlight of them are under way at a time: the more, the fewer round trips, as long as there are registers. A
 // load that a branch could skip would wait for the one before it. So beyond the last slot a lane reads that one again, and
 // counts it as zero.

@@ -1,4 +1,4 @@
-// Which task comes next: the CTA's own queue, or what it draws from a list (draws.cuh). Also tells the launch's epoch.
+// Which task comes next: the CTA's own queue, or what it draws from a list (draws.cuh). Also computes the launch's epoch.
 //
 // Tasks are drawn one ahead, under the last steps of the present tile. (If they were drawn earlier, a CTA of these
 // engines would hoard: at the start it would hold two tickets before its neighbour has one.) mma draws when all waits of
@@ -56,7 +56,7 @@ struct Scheduler {
     return task;
   }
 
-  // Draws the task of the next round, once per tile; its latency hides behind the tile's last steps.
+  // Draws the task of the next round, once per tile; its latency hides after the tile's last steps.
   __device__ void draw_ahead() {
     if (threadIdx.x == 0 && args.plan.assignment != kStaticQueues) drawn_ahead = shared.draws.draw(args);
   }

@@ -3,19 +3,19 @@
 // Memory order. A producer task stores its tile (generic proxy), a barrier orders these stores before the one thread that
 // posts, whose red.release.gpu publishes them (release is cumulative over the barrier). It is the CTA's barrier, and thread
 // 0; in the warp-specialised engine a warp of its own posts (post_wgmma.cuh). A consumer's warp polls with relaxed
-// loads; a lane that sees what it waits for loads it once more, ld.acquire.gpu, and the barrier behind the waits orders the
-// other threads' reads after it. A fence in its place would stand behind all that the CTA has requested: microseconds
+// loads; a lane that sees what it waits for loads it once more, ld.acquire.gpu, and the barrier after the waits orders the
+// other threads' reads after it. A fence in its place would wait for everything that the CTA has requested: microseconds
 // while weights are on their way. A consumer that reads by cp.async, which belongs to the generic proxy, needs no proxy
 // fence; one that reads by TMA fences after the acquire (mainloop_wgmma.cuh).
 //
-// Steps. A wait stands before a k-step of its task, mostly the first. It is over before that step's inputs are
-// requested; waits are in the order of their steps, so who walks both needs to know the next one only. A task has its
+// Steps. A wait comes before a k-step of its task, mostly the first. It is over before that step's inputs are
+// requested; waits are in the order of their steps, so a walk over both only needs the next one. A task has its
 // CTA from its first wait to its last and posts after all of them, so for liveness they count as if all stood before
-// it. Where CTAs of a cluster share a tile's k, each walks its own steps. A wait stands before the first of them that
+// it. Where CTAs of a cluster share a tile's k, each walks its own steps. A wait comes before the first of them that
 // may read what it is for. So it comes in time for what this CTA reads, and no later than the end of its steps. The
 // tile is posted once the sums of all of them have met, hence after all of the task's waits.
 //
-// Waits of kEpilogueStep stand behind all of these. In mma and simt they are waited for after the main loop, before the
+// Waits of kEpilogueStep come after all of these. In mma and simt they are waited for after the main loop, before the
 // barrier before the epilogue; in wgmma by a warp of its own (beside_wgmma.cuh).
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
@@ -30,8 +30,8 @@
 //
 // Limits. A wait for a signal has the limit, and the start gate has. No other wait has one: barriers of the CTA and of
 // the cluster, mbarriers, groups of copies, the wait for the launch before. They are for what other roles of the CTA or
-// of its cluster do, and these go on when a wait has expired. In mma and simt all threads leave the task loop together.
-// In wgmma every role goes on to the end of its tasks, with NaN for what it lacks. So these waits end, unless a copy never
+// of its cluster do, and these continue when a wait has expired. In mma and simt all threads leave the task loop together.
+// In wgmma every role continues to the end of its tasks, with NaN for what it lacks. So these waits end, unless a copy never
 // arrives or the kernel is wrong. Then the host ends the process at its deadline.
 #pragma once
 #include "launch_args.cuh"
@@ -78,7 +78,7 @@ __device__ inline bool spin_until(Workspace* workspace, int signal, u32 target, 
 
 constexpr int kNoStep = 1 << 29;  // later than any k-step
 
-// How far a task is with its waits: the first record that is not known to be over, and the k-step before which it stands.
+// How far a task is with its waits: the first record that is not known to be over, and the k-step before which it comes.
 struct PendingWaits {
   int next, step;
 };
@@ -88,7 +88,7 @@ __device__ __forceinline__ PendingWaits all_waits(const Task& task) {
   return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : 0};
 }
 
-// What a signal shows when a launch begins, and when the wait is over: each CTA of a cluster makes a post of the plan's, and
+// The value of a signal when a launch begins, and when the wait is over: each CTA of a cluster makes a post of the plan's, and
 // where parts store shares of a tile several stand for one.
 __device__ constexpr int posts_of_one() { return kClusterSize * posts_of_tile(); }
 __device__ __forceinline__ u32 posts_before(const Wait& wait, u32 epoch) {
@@ -135,7 +135,7 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   }
 }
 
-// All lanes of one warp: until the waits that stand before k-step `step` or an earlier one are over. It also passes
+// All lanes of one warp: until the waits that come before k-step `step` or an earlier one are over. It also passes
 // those of later steps that are over by then. False, for all alike, if the launch is aborted.
 __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step,
                                    PendingWaits& pending) {
@@ -179,7 +179,7 @@ __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
   if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, count);
 }
 
-// Of an op's output. Where queries, keys and values are made it has the queries alone: caches keep what they have.
+// Of an op's output. Where queries, keys and values are made it has only the queries: caches are left unchanged.
 __device__ __forceinline__ int num_columns(const LaunchArgs& args, int op) {
   if constexpr (kRotaryOp >= 0) {
     if (op == kRotaryOp) return args.rotary_args()->heads * kRotaryHeadDim;

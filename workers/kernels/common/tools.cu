@@ -1,5 +1,5 @@
 // Helpers of the measuring protocol; never part of a candidate. source/tools.py puts ptx.cuh and `activate`, by an
-// activation's number, in front of them, and behind them tools_of_elements.cu for each element type.
+// activation's number, before them, and after them tools_of_elements.cu for each element type.
 
 // Keeps the stream busy for `cycles` of the SM clock, so that the host's launch latency stays out of what follows.
 extern "C" __global__ void tuner_delay(long long cycles) {
@@ -8,7 +8,7 @@ extern "C" __global__ void tuner_delay(long long cycles) {
   }
 }
 
-// Each SM's cycle counter beside the global timer: out[smid] = {sample, cycles, ns}. One CTA per SM on an idle card;
+// Each SM's cycle counter with the global timer: out[smid] = {sample, cycles, ns}. One CTA per SM on an idle card;
 // an SM that got none keeps an older sample's number, by which the host leaves it out. Two readings of one SM give its
 // mean clock between them: the counter runs on from kernel to kernel.
 extern "C" __global__ void tuner_read_clocks(u64* out, u32 num_slots, u64 sample) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ u64 mix(u64 value, u64 place) {
 }
 
 // One fingerprint per region of memory: sums[blockIdx.y] += the mix of each of its 8-byte words with the word's place.
-// The table has address and size in bytes of each region; bytes in front of the first aligned word and behind the last
+// The table has address and size in bytes of each region; bytes before the first aligned word and after the last
 // one count by themselves. `sums` begins as zeros.
 extern "C" __global__ void tuner_fingerprint(const u64* table, u64* sums) {
   const u64 address = table[2 * blockIdx.y], size = table[2 * blockIdx.y + 1];

@@ -6,7 +6,7 @@ using Bits = Element::Bits;
 __device__ __forceinline__ Bits narrow(float value) { return static_cast<Bits>(Element::narrow(value)); }
 
 // sums [m, n], or [m, 2n] with the gate's half first where gated; out, residual [m, n]; bias as wide as the sums;
-// row_scale [m]. Null where there is none.
+// row_scale [m]. Null if there is none.
 struct Epilogue {
   const Bits* sums;
   Bits* out;
@@ -53,7 +53,7 @@ __device__ void apply_epilogue(const Epilogue& e) {
   }
 }
 
-// What the library's own epilogue cannot do, in one pass: C = activation(s sums + bias), times the other half where
+// The operations that the library's own epilogue lacks, in one pass: C = activation(s sums + bias), times the other half where
 // gated, plus the residual. In place where it is not gated.
 extern "C" __global__ void TUNER_KERNEL(tuner_epilogue)(const Bits* sums, Bits* out, const Bits* bias,
                                                         const Bits* residual, const float* row_scale, u32 m, u32 n,
@@ -77,7 +77,7 @@ extern "C" __global__ void TUNER_KERNEL(tuner_narrow)(const float* from, Bits* t
   for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) to[i] = narrow(from[i]);
 }
 
-// What a library's user has behind the product that makes queries, keys and values: sums [m, 2n], the first halves of all heads
+// A library user's kernel after the product that makes queries, keys and values: sums [m, 2n], the first halves of all heads
 // and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to the cache or its pages.
 struct Rotary {
   const Bits* sums;

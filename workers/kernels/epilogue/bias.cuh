@@ -1,4 +1,4 @@
-// A bias [n] that is added to each scaled sum; [2n] where two rows of W are behind a column, the first half's first.
+// A bias [n] that is added to each scaled sum; [2n] where two rows of W are after a column, the first half's first.
 #pragma once
 #include "activation.cuh"
 
@@ -20,7 +20,7 @@ struct Bias {
     load_two(values, op.bias + half * op.n, column, op.n);
   }
 
-  // Into the L2: columns from `column` on, `count` at most. A tile that asks for them at its end waits for the memory.
+  // Into the L2: columns from `column` on, `count` at most. A tile that requests them at its end waits for the memory.
   static __device__ __forceinline__ void prefetch(const OpArgs& op, int column, int count) {
     if constexpr (is_there()) {
       constexpr int kPerLine = 128 / sizeof(*op.bias), kHalves = kOps[kOp].gated ? 2 : 1;
@@ -33,7 +33,7 @@ struct Bias {
     }
   }
 
-  // Adding a zero would be an instruction, since it turns -0 to 0.
+  // Adding a zero would be an instruction, since it changes -0 to 0.
   static __device__ __forceinline__ float apply(float sum, float bias) {
     if constexpr (is_there()) sum += bias;
     return sum;

@@ -1,5 +1,5 @@
-// Row scale, bias, activation, gate, residual, rounding and the store of a tile whose sums lie in shared memory: at most
-// an element a thread, along the columns, so that a warp writes whole sectors. A residual is read by who writes the same
+// Row scale, bias, activation, gate, residual, rounding and the store of a tile whose sums are in shared memory: at most
+// an element a thread, along the columns, so that a warp writes whole sectors. A residual is read by the thread that writes the same
 // element.
 #pragma once
 #include "finish.cuh"
@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_factors_of_rows(const LaunchArgs& args, con
   __syncthreads();
 }
 
-// Adds up the squares of what each row's threads have stored; a thread's own lies where its sum was.
+// Adds up the squares of what each row's threads have stored; a thread's own is where its sum was.
 template <int kOp>
 __device__ __forceinline__ void leave_squares_of_rows(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
   using Tile = SimtTile<kOp>;
@@ -50,7 +50,7 @@ __device__ __forceinline__ void leave_squares_of_rows(const SimtTile<kOp>& tile,
   }
 }
 
-// An element of the tile, finished and stored. Of an op that leaves sums of squares, its square takes the place of its sum;
+// An element of the tile, finished and stored. Of an op that writes sums of squares, its square takes the place of its sum;
 // outside of the matrix a zero does.
 template <int kOp>
 __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task,

@@ -2,29 +2,29 @@
 //
 // A warp brings its 16 rows of a block to C in chunks of 64 columns, one line of the copy engine each. It finishes and
 // rounds a chunk's sums (epilogue_wgmma.cuh). It lays them down by stmatrix as the 128-byte swizzle has them: rows of
-// 128 bytes whose eight 16-byte pieces are permuted by the row's number modulo 8. Then lane 0 asks for the store. Two
-// buffers of its own take turns: one is filled while the other is read. The copy engine leaves out rows and columns
+// 128 bytes whose eight 16-byte pieces are permuted by the row's number modulo 8. Then lane 0 requests the store. Two
+// buffers of its own alternate: one is filled while the other is read. The copy engine leaves out rows and columns
 // outside of the matrix. A warp whose rows belong to another tile stores nothing, as 16 rows are all inside a tile or
-// all outside. Columns behind the last whole chunk are stored by the threads: a box is 64 columns wide, and would reach
+// all outside. Columns after the last whole chunk are stored by the threads: a box is 64 columns wide, and would reach
 // into the tile beside.
 //
-// Who waits for whom: a warp waits for nobody but the copy engine, which waits for nobody. Each chunk is a group of
+// Waits: a warp waits for no one but the copy engine, which waits for no one. Each chunk is a group of
 // lane 0's bulk stores; a chunk that is left out is an empty group. So all but the last group are through with the
 // buffer of the chunk before the last. Chunks are left out at the end of a row of tiles or at its bottom only, in all
 // later blocks too.
 //
 // Memory order, of the buffers. stmatrix belongs to the generic proxy, the copy engine to the async proxy: every lane's
-// fence.proxy.async after its stmatrix, then __syncwarp, orders what all have written before the read that lane 0 asks for.
-// A buffer is written again when its group has been read, which lane 0 sees by wait_group.read and tells the others by
+// fence.proxy.async after its stmatrix, then __syncwarp, orders what all have written before the read that lane 0 requests.
+// A buffer is written again when its group has been read, which lane 0 sees by wait_group.read and passes to the others by
 // __syncwarp. The last groups are read before the warp ends the task, hence before the CTA ends and its memory is given away.
 //
 // Memory order, of the tile. The release of a post covers what is visible to the threads that passed their warpgroup's
-// barrier before it (post_wgmma.cuh). A bulk store is visible to the thread that asked for it when it is complete and
+// barrier before it (post_wgmma.cuh). A bulk store is visible to the thread that requested it when it is complete and
 // not only read: wait_group without .read. At the end of that the PTX ISA (asynchronous operations, async proxy) places
 // a fence between the two proxies. So lane 0 of each warp waits so before that barrier. From there on the store is
 // as good as a plain one: barrier, arrival, red.release by the posting thread, acquire by the reader, whatever it reads
 // with. A reader that copies by TMA fences its proxy after the acquire, as it must for plain stores; the writer needs
-// no fence beyond the implicit one. A tile that nobody in the launch waits for need only be read: launches that come
+// no fence beyond the implicit one. A tile that no one in the launch waits for need only be read: launches that come
 // later wait for the end of this one, and with it for all its stores, or for a post. Parts of a split tile meet by
 // plain stores; only the last one comes here.
 #pragma once
@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
     const int thread = team_thread(), lane = thread % 32;
     const int column0 = task.tile_n * kConfig.tile_n;
     TileSquares<kOp> squares;
-    // Where this lane's row of a matrix goes, of 16 rows and two groups of columns; lane 0's is where the buffers begin.
+    // The destination of this lane's row of a matrix, of 16 rows and two groups of columns; lane 0's is where the buffers begin.
     const u32 place = staging + thread_number() / 32 * (kChunkBuffers * kChunkBytes) + lane % 16 * kLineBytes +
                       (lane / 16 ^ lane % 8) * 16;
 #pragma unroll

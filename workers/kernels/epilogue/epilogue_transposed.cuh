@@ -1,4 +1,4 @@
-// The epilogue of swapped operands: accumulators hold the tile transposed, C^T, and are turned on their way out.
+// The epilogue of swapped operands: accumulators hold the tile transposed, C^T, and are transposed when they are stored.
 //
 // Layout of a block, 64 rows of W by all rows of the tile: warp w of the warpgroup holds rows 16 w to 16 w + 15 of W,
 // each a column of the tile. Of each group of 8 tile rows, lane l holds rows 2 (l % 4) and the next of columns l / 4
@@ -112,12 +112,12 @@ struct WarpColumns {
   }
 };
 
-// Barriers of the teams at which warps leave their sums of squares, behind all others: chain_wgmma.cuh.
+// Barriers of the teams at which warps leave their sums of squares, after all others: chain_wgmma.cuh.
 __device__ __forceinline__ int squares_barrier() { return 12 + team_number(); }
 
 // Sums of squares of a tile's rows. A warp holds some columns of all rows, so warps meet in shared memory, each at a row of
-// its own: [warps][tile_m]. A lane adds to one row of each group of 8, and the next block comes behind the one before, so
-// nobody else touches what a lane adds to.
+// its own: [warps][tile_m]. A lane adds to one row of each group of 8, and the next block comes after the one before, so
+// no one else touches what a lane adds to.
 template <int kOp>
 struct TransposedSquares {
   static constexpr OpConfig kConfig = kOps[kOp];

@@ -54,11 +54,11 @@ constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
 template <int kOp>
 constexpr int kMostGroups = ((kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8 + kClusterK - 1) / kClusterK + (kClusterK > 1);
 
-// A thread's words of the residual of a tile. Where it is there early and they are few, they are loaded in front of the
-// products. Else each load is a round trip behind these, before anything can be stored.
+// A thread's words of the residual of a tile. Where it is there early and they are few, they are loaded before the
+// products. Else each load is a round trip after these, before anything can be stored.
 //
 // Memory order. The inputs' warp has acquired a post of what the task reads as A, or waited for the launches before. It
-// arrives at the stage's barrier behind that, and the math warps wait for that barrier before they load. What A was made of
+// arrives at the stage's barrier after that, and the math warps wait for that barrier before they load. What A was made of
 // was acquired before that post was released, and release and acquire are cumulative.
 template <int kOp>
 struct EarlyResidual {

@@ -1,4 +1,4 @@
-// What an epilogue does to an element, part by part; each part of the program has a file. Engines differ in where sums and
+// The operations of an epilogue on an element, part by part; each part of the program has a file. Engines differ in where sums and
 // factors come from, and when loads begin. Queries, keys and values come in pairs (rotary.cuh).
 //
 // Parts that packages bring have structs here, and have their turn in one of three stages: of each sum, of the output in front
@@ -14,22 +14,16 @@ enum Stage : int { kOfSums, kOfOutput, kOfResult };
 
 #ifndef TUNER_PART_STRUCTS
 #define TUNER_PART_STRUCTS
-// Here stands the struct of each part of a package that the kernel has.
+// The struct of each part of a package replaces this line.
 #endif
 
 template <int kOp, Stage kStage>
 __device__ __forceinline__ float apply_parts(float x, const OpArgs& op, int row, int column, int half = 0) {
 #ifndef TUNER_PART_LINES
 #define TUNER_PART_LINES
-  // Here stands a line for each of them.
+  // A line for each of them replaces this one.
 #endif
   return x;
-}
-
-// Into the L2, with a tile's first weights: what parts read of columns from `column` on, `count` at most.
-template <int kOp>
-__device__ __forceinline__ void prefetch_parts(const OpArgs& op, int column, int count) {
-  Bias<kOp>::prefetch(op, column, count);
 }
 
 // A sum, scaled and with its bias.
@@ -44,7 +38,7 @@ __device__ __forceinline__ float finish_sum(float sum, float scale, float bias, 
   return apply_parts<kOp, kOfSums>(affine<kOp>(sum, scale, bias), op, row, column, half);
 }
 
-// An element of C in front of its residual, of its sum and bias and those of an up projection; `up` gives its sum.
+// An element of C before its residual, of its sum and bias and those of an up projection; `up` gives its sum.
 template <int kOp, class Up>
 __device__ __forceinline__ float finish_output(float sum, const Up& up, float scale, float bias, float up_bias, const OpArgs& op,
                                                int row, int column) {
@@ -57,4 +51,10 @@ __device__ __forceinline__ float finish_output(float sum, const Up& up, float sc
 template <int kOp>
 __device__ __forceinline__ float finish_result(float out, const OpArgs& op, int row, int column) {
   return apply_parts<kOp, kOfResult>(out, op, row, column);
+}
+
+// What the columns of a tile add, into the L2: `count` from `column` on.
+template <int kOp>
+__device__ __forceinline__ void prefetch_of_columns(const OpArgs& op, int column, int count) {
+  Bias<kOp>::prefetch(op, column, count);
 }

@@ -1,4 +1,4 @@
-// A gate: C is the activated gate times an up projection, whose rows of W stand below the gate's.
+// A gate: C is the activated gate times an up projection, whose rows of W come after the gate's.
 #pragma once
 #include "config.cuh"
 

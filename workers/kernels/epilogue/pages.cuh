@@ -1,10 +1,10 @@
-// The pages of a cache that an epilogue writes to (rotary.cuh): what a launch is told of them, and where a token lies.
+// The pages of a cache that an epilogue writes to (rotary.cuh): a launch's arguments for them, and the place of a token.
 //
 // Lines. A line is the elements of a head and a token. From one line to the next are `line` elements: the head's own, or more
 // where lines have gaps, as in a cache that packs keys and values of a token side by side. A page has lines of all its heads and
 // tokens, and there may be more from one page to the next.
 //
-// This text is in the version of kernels with pages alone: render.py.
+// This text is in the version of kernels with pages only: render.py.
 #pragma once
 #include "config.cuh"
 
@@ -16,7 +16,7 @@ struct PageArgs {
   int max_pages, num_pages;  // of a row of the table; of the cache
   int line, page_lines;      // elements of a line, lines of a page: from one to the next
 
-  // Where the line of a KV head begins, of a token that lies in a page.
+  // Where the line of a KV head begins, of a token that is in a page.
   __device__ __forceinline__ long long element_of(long long page, int in_page, int kv_head, int kv_heads) const {
     const int inside = kRotaryHeadsFirst ? kv_head * kPageTokens + in_page : in_page * kv_heads + kv_head;
     return (page * page_lines + inside) * line;

@@ -2,7 +2,7 @@
 #pragma once
 #include "activation.cuh"
 
-// Bit i: op i adds it to each sum, in front of its activation.
+// Bit i: op i adds it to each sum, before its activation.
 #ifndef TUNER_ADDED_TO_SUMS
 #define TUNER_ADDED_TO_SUMS 0
 #endif
@@ -26,7 +26,7 @@ struct Residual {
     load_two(values, op.residual + row, column, op.n);
   }
 
-  // Where it begins, for who loads two neighbours as a word.
+  // Where it begins, for loads of two neighbours as a word.
   static __device__ __forceinline__ const Element::Bits* begin(const OpArgs& op) { return op.residual; }
   static __device__ __forceinline__ u32 word(const Element::Bits* two) { return *reinterpret_cast<const u32*>(two); }
 

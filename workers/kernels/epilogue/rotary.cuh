@@ -6,19 +6,19 @@
 // neighbours are pairs of one head. Queries go to C [m, heads, kRotaryHeadDim], keys and values to the caches.
 //
 // Pages. A cache with kRotaryPageTokens has pages, [KV heads, tokens, elements] or [tokens, KV heads, elements], and a table
-// of each sequence's. A token goes to the page that the table gives to its position. So nobody writes to the page of another
-// sequence, but where the table says so.
+// of each sequence's. A token goes to the page that the table gives to its position. So no one writes to the page of another
+// sequence, unless the table says so.
 //
-// What cannot be used. A slot without a sequence has the length 0, and writes to no cache. A token behind max_length has no
-// place, and none has one whose page is not in the cache: it is not written. Such a length and such a page are told in the
-// workspace. Nothing waits for what is missing, so the launch goes on.
+// What cannot be used. A slot without a sequence has the length 0, and writes to no cache. A token after max_length has no
+// place, and none has one whose page is not in the cache: it is not written. Such a length and such a page are given in the
+// workspace. Nothing waits for what is missing, so the launch continues.
 //
-// Rotation. A pair is turned by the angle position * frequencies[i], computed in fp32; position is the token's place in its
-// sequence. Values are turned by nothing. All is rounded once.
+// Rotation. A pair is rotated by the angle position * frequencies[i], computed in fp32; position is the token's place in its
+// sequence. Values are not rotated. All is rounded once.
 //
-// Launches. Lengths may be what the launch before has just written, as a residual may: whoever is here has inputs that were
-// requested behind the wait for it. Launches before may read the caches to their end: each launch waits for that of the one
-// before it, and this is behind the wait. Page numbers are read there too. Nobody else in this launch reads what is written
+// Launches. Lengths may be what the launch before has just written, as a residual may: an epilogue has inputs that were
+// requested after the wait for it. Launches before may read the caches to their end: each launch waits for that of the one
+// before it, and this is after the wait. Page numbers are read there too. Nobody else in this launch reads what is written
 // here.
 #pragma once
 #include "activation.cuh"
@@ -59,7 +59,7 @@ __device__ __forceinline__ NewToken new_token(const LaunchArgs& launch, const Op
   return token;
 }
 
-// Whether what a launch was told of a new token can be used, which is said where it cannot.
+// Whether a launch's length and page of a new token are valid; invalid ones are reported.
 __device__ __forceinline__ bool is_kept(const LaunchArgs& launch, const NewToken& token) {
   const RotaryArgs& args = *launch.rotary_args();
   if (token.length < 0 || token.length > args.max_length)
@@ -75,7 +75,7 @@ __device__ __forceinline__ bool is_kept(const LaunchArgs& launch, const NewToken
   return true;
 }
 
-// Where the line of a KV head begins in both caches, of a token that is kept.
+// Where the line of a KV head begins in both caches, of a token that is stored.
 __device__ __forceinline__ long long element_of(const LaunchArgs& launch, const NewToken& token, int kv_head) {
   const RotaryArgs& args = *launch.rotary_args();
   const long long page = token.page;
@@ -83,7 +83,7 @@ __device__ __forceinline__ long long element_of(const LaunchArgs& launch, const 
   return ((page * args.kv_heads + kv_head) * args.max_length + token.position) * kRotaryHeadDim;
 }
 
-// Where the first element of a pair goes; null where it has no place. The second one's lies kHalfHead behind.
+// Where the first element of a pair goes; null where it has no place. The second one is kHalfHead later.
 __device__ __forceinline__ Element::Bits* place_of(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column) {
   const RotaryArgs& args = *launch.rotary_args();
   const int head = column / kHalfHead, pair = column % kHalfHead, kept = head - args.heads;

@@ -1,7 +1,7 @@
-// Copies of an operand tile whose rows lie elsewhere than one behind the other: a kind of op says where.
+// Copies of an operand tile whose rows are elsewhere than one after the other: a kind of op says where.
 //
 // A kind gives Gather<kOp>: `Row` and `Column` with `row_of(row, num_rows)` and `column_of(column)`, `element_of` both, and
-// `is_there`. What is not there is zero in shared memory. A copy's elements lie side by side, since their number divides
+// `is_there`. What is not there is zero in shared memory. A copy's elements are side by side, since their number divides
 // that of the channels.
 #pragma once
 #include "copy.cuh"

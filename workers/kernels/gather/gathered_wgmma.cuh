@@ -1,11 +1,11 @@
 // Inputs of a product that gathers its rows, by the copy engine in im2col mode: it walks the pixels that a tile is made of.
 //
-// A kind gives Gather<kOp>, of which this engine asks `start_of(row)`: where the first place of a filter is in the images, and
+// A kind gives Gather<kOp>, from which this engine uses `start_of(row)`: where the first place of a filter is in the images, and
 // `column_of(column)`: the place of a filter and the channel. A line of a stage is 64 channels at one place of a filter, of as
-// many pixels as the tile has rows. The map knows the stride and at which pixel of a row, or of an image, the walk goes on in
-// the next one. What lies around an image arrives as zero, and so do images behind the last one. The host asks for channels
+// many pixels as the tile has rows. The map knows the stride and at which pixel of a row, or of an image, the walk continues in
+// the next one. The border of an image arrives as zero, and so do images after the last one. The host asks for channels
 // in whole lines, so no line is of two places. A line of a last
-// stage that is behind all places is none of the channels that there are, hence zero.
+// stage that is after all places has no channels, hence zero.
 #pragma once
 #include "mainloop_wgmma.cuh"
 

@@ -2,7 +2,7 @@
 // `begin_launch` before all else, but the warp-specialised ones, whose roles wait each for itself (producers_wgmma.cuh); in
 // a plain launch it does nothing.
 //
-// Who waits for whom. Each thread executes griddepcontrol.wait, or waits for one that has, before it touches anything
+// Waits. Each thread executes griddepcontrol.wait, or waits for one that has, before it touches anything
 // that an earlier launch writes or still reads. That is: draw counter and signals, inputs and intermediates, its own
 // outputs. (A draw among the draws of the launch before would give a wrong epoch.) The wait ends when the launch before
 // has ended. That launch ended after its own wait. So by induction all earlier launches of the stream have ended. No
@@ -19,11 +19,11 @@
 // of them have passed their wait or ended. So no CTA of the successor takes an SM from one that has still to start. The
 // launches before wait for no later one. As soon as they have left, a grid that fits the GPU is as co-resident as in a
 // cooperative launch. A successor's CTA that is resident meanwhile sleeps in griddepcontrol.wait, holds no ticket and no
-// lock, and is waited for by nobody.
+// lock, and is waited for by no one.
 //
-// Kernels of others. One behind ours may read, before its own wait, what the launch before ours wrote: PyTorch's compiler
+// Kernels of others. One after ours may read, before its own wait, what the launch before ours wrote: PyTorch's compiler
 // makes such kernels. Once a guarded build lets it in, that launch has ended, and its stores are visible. The measured
-// build is for our launches alone, which read nothing before their wait but the plan and weights.
+// build is only for our launches, which read nothing before their wait but the plan and weights.
 #pragma once
 #include "launch_args.cuh"
 

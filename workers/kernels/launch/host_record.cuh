@@ -1,6 +1,6 @@
-// Where a guarded build leaves the record of an abort besides the workspace: in memory of the host that the device writes.
+// Where a guarded build writes the record of an abort besides the workspace: in memory of the host that the device writes.
 //
-// Layout. What only a guarded build knows of lies in the workspace behind the abort record, on a sector of its own, and
+// Layout. The data of only a guarded build is in the workspace after the abort record, on a sector of its own, and
 // is zeroed with it. The host puts the record's address there, or null.
 // Memory order. The record's fields are written before `raised`, with a fence of the system's scope between, so that a
 // host that sees `raised` sees them.
@@ -8,7 +8,7 @@
 #include "launch_args.cuh"
 
 struct Guard {
-  AbortRecord* host_record;  // in mapped memory of the host; null where nobody asked for it
+  AbortRecord* host_record;  // in mapped memory of the host; null if it was not requested
   u64 ctas[2];               // counts of launch_guard.cuh; of the second of two launches that share the workspace: its own
 };
 constexpr int kGuardOffset = 192;
@@ -19,7 +19,7 @@ __device__ __forceinline__ Guard* guard_of(Workspace* workspace) {
   return reinterpret_cast<Guard*>(reinterpret_cast<char*>(workspace) + kGuardOffset);
 }
 
-// Who has raised the flag, once it has written its record.
+// The thread that raised the flag, once it has written its record.
 __device__ inline void tell_host(Workspace* workspace) {
   volatile AbortRecord* record = guard_of(workspace)->host_record;
   if (record == nullptr) return;

@@ -47,7 +47,7 @@ __device__ __forceinline__ Task load_task(const int* words) {
 
 // Clusters. What a plan calls a CTA is a cluster: all of its CTAs walk the same tasks, each computes its own tile of a
 // task's, and each posts for it. So the device counts kClusterSize posts where a plan counts one. Ranks run along n, then
-// along m, then along k: CTAs that differ in their rank along k alone have the same tile, of which each takes every
+// along m, then along k: CTAs that differ in their rank only along k have the same tile, of which each takes every
 // kClusterK-th k-step; cluster_sum.cuh adds their sums up.
 __device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }
 __device__ __forceinline__ int rank_in_cluster() { return static_cast<int>(blockIdx.x) % kClusterSize; }
@@ -69,7 +69,7 @@ struct alignas(16) Wait {
 };
 static_assert(sizeof(Wait) == 32, "a wait is 8 words");
 
-// Of waits that are over before the epilogue reads: behind all others of the task, and beyond every k-step.
+// Of waits that are over before the epilogue reads: after all others of the task, and beyond every k-step.
 constexpr int kEpilogueStep = 1 << 26;
 
 // Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. Where
@@ -91,7 +91,7 @@ struct OpArgs {
 static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
 #endif
 
-// Who gave up waiting, for what: written once per abort, by the first.
+// Whose wait expired, and what it was for: written once per abort, by the first.
 struct AbortRecord {
   u32 raised;
   int task, signal;
@@ -99,7 +99,7 @@ struct AbortRecord {
   int cta;
 };
 
-// What a launch was told that it cannot use: a length, or a page (rotary.cuh). The first one is kept until the host clears it.
+// An invalid argument of a launch: a length, or a page (rotary.cuh). The first one is kept until the host clears it.
 struct RefusedRecord {
   u32 kind;      // Refusal; 0 for nothing
   int sequence;  // whose it is
@@ -109,8 +109,8 @@ struct RefusedRecord {
 
 // The workspace of one stream and one plan: zeroed once when it is allocated and again after an abort, never between
 // launches. Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals
-// lie in cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so
-// do all CTAs behind a dealt first wave.
+// are in cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so
+// do all CTAs after a dealt first wave.
 constexpr int kAbortOffset = 128, kRefusedOffset = 160, kSignalsOffset = 256;
 struct Workspace {
   u64 drawn;  // tickets drawn, or, where the plan says what a CTA begins with, CTAs started, over all launches
@@ -126,7 +126,7 @@ struct Workspace {
 };
 static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");
 
-// What an op of a kernel with norms has beside: where it leaves sums of squares, null where it leaves none; and what its
+// An op's additional arguments in a kernel with norms: where it writes sums of squares, null if it writes none; and what its
 // norm adds to a mean of squares.
 struct ChainArgs {
   float* squares;
@@ -145,7 +145,7 @@ struct AllChainArgs<false> {
   __device__ __forceinline__ ChainArgs chain_of(int) const { return {}; }
 };
 
-// What the epilogue of queries, keys and values has beside: rotary.cuh.
+// The additional arguments of the epilogue of queries, keys and values: rotary.cuh.
 struct RotaryArgs {
   Element::Bits* keys;       // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as rotary.cuh has them
   Element::Bits* values;     // the same
@@ -169,14 +169,14 @@ struct PlainArgs {
   const int* words;            // the plan
   Workspace* workspace;
   long long spin_limit_cycles;  // of the SM clock, for one wait
-  int is_dependent;             // 1: launched programmatically, so it may run beside the launch before it
+  int is_dependent;             // 1: launched programmatically, so it may overlap with the launch before it
   int is_second;                // 1: the second of two launches that share the workspace
   void* trace;  // the table of trace.cuh; null unless the build is traced
   PlanHeader plan;
   OpArgs ops[kNumOps];
 };
 
-// What every engine takes; what only chains have takes no room elsewhere.
+// The arguments of every engine; those of only chains take no space elsewhere.
 struct LaunchArgs : PlainArgs,
                     AllChainArgs<kHasSquares>,
                     AllRotaryArgs<(kRotaryOp >= 0)>,

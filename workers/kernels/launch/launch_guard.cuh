@@ -1,22 +1,22 @@
-// Two launches at once on one workspace, found by counting CTAs: in guarded builds alone.
+// Two launches at once on one workspace, found by counting CTAs: only in guarded builds.
 //
 // One word counts the CTAs that have started, over all launches, and those that are at work. A CTA that starts adds to
 // both and sees what was there before. Launches that follow each other start gridDim.x CTAs each, so the count says the
-// CTA's place in its launch. Only the CTAs in front of it there may be at work. If more are, an earlier launch has not
-// ended. A programmatic launch counts its CTAs behind griddepcontrol.wait.
+// CTA's place in its launch. Only the CTAs before it there may be at work. If more are, an earlier launch has not
+// ended. A programmatic launch counts its CTAs after griddepcontrol.wait.
 //
 // What is reported. Such a CTA raises the abort flag as a wait does that has expired, and the record's task is kNotAlone.
 // The results of both launches are then not to be trusted, though they need not be NaN. The first CTA of a launch finds
 // every CTA that is still at work; so a CTA of a later place need not.
 //
-// Cost. One atomic add, whose result the posting thread knows before its first tile. One add at the end, which nobody
-// waits for. A load there would be in the way of every launch behind.
+// Cost. One atomic add, whose result the posting thread knows before its first tile. One add at the end, which no one
+// waits for. A load there would be in the way of every launch after.
 #pragma once
 #include "host_record.cuh"
 #include "sync.cuh"
 
 constexpr int kNotAlone = -2;
-constexpr int kStartedShift = 16;  // below: CTAs at work, of which no card holds so many
+constexpr int kStartedShift = 16;  // below: CTAs at work, of which no card holds this many
 constexpr u64 kOneStarted = u64{1} << kStartedShift, kOneAtWork = 1;
 
 // Nobody waits for it: an atomic whose result is dropped still comes back.

@@ -1,6 +1,6 @@
 // The persistent kernel: runs any verified plan of a chain of ops. One op's plan alone makes the unfused launch.
 //
-// A main loop in front of it gives EngineTile<kOp>: `compute` makes the sums of a task's tile, `add_up` adds the parts of a
+// A main loop before it gives EngineTile<kOp>: `compute` makes the sums of a task's tile, `add_up` adds the parts of a
 // tile, and `store_tile` finishes and stores it. All threads of the CTA do all of it together.
 #pragma once
 #include "dependent_launch.cuh"

@@ -1,11 +1,11 @@
 // Global -> shared copies of an operand tile, rows of kTileK elements, one pipeline stage at a time.
 //
-// Layout. Rows are cut into 16-byte chunks. Chunk c of row r lies at position c ^ swizzle(r), so that the eight rows
+// Layout. Rows are cut into 16-byte chunks. Chunk c of row r is at position c ^ swizzle(r), so that the eight rows
 // which one ldmatrix reads fall into eight different bank groups.
 //
 // Ragged edges. Rows beyond the matrix and columns beyond k are copied with zero valid bytes, i.e. they are zero in
 // shared memory. A copy is never wider than the alignment of a row, so no copy straddles the end of k. A pointer may
-// lie outside the matrix where zero bytes are read through it.
+// are outside the matrix where zero bytes are read through it.
 #pragma once
 #include "config.cuh"
 #include "element.cuh"

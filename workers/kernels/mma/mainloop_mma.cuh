@@ -10,7 +10,7 @@
 // which every warp has left: they all passed the barrier in step t - 1 after their last read of it. Before its last
 // slice, step t waits for stage t + 1, passes the CTA barrier, and reads that stage's first fragments, so that the
 // tensor cores are busy across the boundary. The weights of the first stages are requested before the wait for the
-// producers, but for as many stages as the plan holds back: they depend on nobody.
+// producers, but for as many stages as the plan holds back: they depend on no one.
 //
 // Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that
 // step t will request are made at the end of step t - 1, after its barrier. In front of that barrier a thread reads

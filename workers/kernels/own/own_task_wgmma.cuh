@@ -1,19 +1,19 @@
 // A task of a kind's own in the warp-specialised kernel.
 //
-// It takes one stage of either ring, in which nothing lies: so all roles walk its task as any other, and no phase is special.
+// It takes one stage of either ring, which stays empty: so all roles walk its task as any other, and no phase is special.
 // The weights' thread arrives at its stage when it comes to it. The inputs' warp arrives at its own when the task's waits are
 // over. So when both are filled, all that the task reads is there. The math warpgroups of a team run it, in shared memory
 // of the team's own, since the rings hold stages of the tasks that follow. They release both stages before.
 // Memory order. The inputs' warp has acquired what it waited for; its arrival and the math warps' wait hand that on at CTA
 // scope. They read by plain loads, which need no proxy fence. What they store is posted as any tile is (post_wgmma.cuh).
 // Abort. Where a wait has expired, the task's inputs may not be there: the team fills all of the op's outputs with NaN, since
-// a tile's place is the kind's to know. Who stores there has waited for all that it reads, so that every element of an
+// a tile's place is known only to the kind. The thread that stores there has waited for all that it reads, so that every element of an
 // aborted launch is right or NaN.
 #pragma once
 #include "own_task.cuh"
 #include "shared_wgmma.cuh"
 
-// The math warpgroups that share a task. Their barrier is the one behind those of the warpgroups, which else CTAs use that
+// The math warpgroups that share a task. Their barrier is the one after those of the warpgroups, which else CTAs use that
 // share k: such an op is not in a kernel of these.
 struct MathTeam {
   enum : int { kCount = kTeamThreads };  // no symbol of a kernel

@@ -1,5 +1,5 @@
 // The element type of the tensors: its row's functions. A generated source puts them in the place of these declarations,
-// which say what a row gives, and let each file compile alone.
+// which document a row's members, and let each file compile alone.
 #pragma once
 #include "ptx.cuh"
 
@@ -11,7 +11,7 @@ struct Element {
   // Whether two neighbours fill a word, and whether sums of its products are added to separate ones as they arrive.
   enum : bool { kHasPairs = true, kPromotesSums = false };
   __device__ static float widen(Bits bits);
-  // To nearest even: the bits in a word, behind zeros.
+  // To nearest even: the bits in a word, after zeros.
   __device__ static u32 narrow(float value);
   // For the engines of tensor cores. Two into one word, `low` in the low half, each in 16 bits.
   __device__ static u32 narrow_two(float low, float high);
@@ -22,7 +22,7 @@ struct Element {
 
 #ifndef TUNER_WEIGHTS
 // How weights are stored: as elements. Where that is a code of fewer bits, `convert` makes pairs of elements of a word of
-// codes, and with groups so many share a factor.
+// codes, and with groups this many share a factor.
 struct Weights {
   enum : int { kBits = 8 * sizeof(Element::Bits), kGroup = 0, kBundle = 0, kFactorBytes = 0, kHasZeros = 0, kHasPowers = 0 };
 };

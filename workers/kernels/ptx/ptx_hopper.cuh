@@ -3,7 +3,7 @@
 #pragma once
 #include "element.cuh"
 
-// What cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col fills in: 128 opaque bytes, 64-byte aligned.
+// The result of cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col: 128 opaque bytes, 64-byte aligned.
 struct alignas(64) TensorMap {
   u64 opaque[16];
 };
@@ -48,7 +48,7 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// A box of a tensor to shared memory; what lies outside arrives as zero. Of a map [rows, k]: 64 columns from `column` on.
+// A box of a tensor to shared memory; elements outside arrive as zero. Of a map [rows, k]: 64 columns from `column` on.
 __device__ __forceinline__ void copy_line(u32 shared, const TensorMap* map, int column, int row, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], "
@@ -141,7 +141,7 @@ __device__ __forceinline__ void copy_bytes(u32 shared, const void* from, u32 cou
       : "memory");
 }
 
-// The same boxes to the L2 alone.
+// The same boxes only into the L2.
 __device__ __forceinline__ void prefetch_line(const TensorMap* map, int column, int row, u64 policy) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.L2::cache_hint [%0, {%1, %2}], %3;" ::"l"(map), "r"(column),
                "r"(row), "l"(policy)
@@ -168,7 +168,7 @@ __device__ __forceinline__ void stmatrix_x4(u32 shared, const u32 (&words)[4]) {
                : "memory");
 }
 
-// A box of a map [rows, columns] from shared memory; what lies outside of the matrix is left out. Of the thread's open group.
+// A box of a map [rows, columns] from shared memory; elements outside of the matrix are left out. Of the thread's open group.
 template <CacheHint kHint>
 __device__ __forceinline__ void store_box(const TensorMap* map, int column, int row, u32 shared) {
   if constexpr (kHint == kNoHint) {
@@ -198,7 +198,7 @@ __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Where `address` lies in the shared memory of the CTA of that rank, for instructions on the cluster's shared memory.
+// The place of `address` in the shared memory of the CTA of that rank, for instructions on the cluster's shared memory.
 __device__ __forceinline__ u32 address_in_cta(u32 address, int rank) {
   u32 there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
@@ -230,7 +230,7 @@ __device__ __forceinline__ void mbarrier_arrive_in_cluster(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Hands what this thread has read and written on to whoever waits with the next.
+// Releases this thread's reads and writes to threads that wait with the next function.
 __device__ __forceinline__ void mbarrier_arrive_release_cluster(u32 barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -276,7 +276,7 @@ __device__ __forceinline__ u64 operand_descriptor(u32 units) {
   return static_cast<u64>(kHigh) << 32 | units;
 }
 
-// A number that all lanes of a warp have, told to the compiler as such.
+// A number that all lanes of a warp have, marked as such for the compiler.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
 // The thread's number, read again at each call: a register that would live across the main loop is one too many.

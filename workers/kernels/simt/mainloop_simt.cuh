@@ -1,26 +1,26 @@
 // The main loop of the CUDA cores, for one to four rows. C tile = A tile W tile^T over all of k, or over the k-steps of
 // one part, as dot products of rows of A and rows of W.
 //
-// Who computes what. A warp owns tile_n / kNumWarps columns of the tile, that is as many rows of W, and where the op is
-// gated the up projection's rows of the same columns too. Its lanes take turns along k in chunks of 16 bytes, keep a sum
+// Work. A warp owns tile_n / kNumWarps columns of the tile, that is as many rows of W, and where the op is
+// gated the up projection's rows of the same columns too. Its lanes alternate along k in chunks of 16 bytes, keep a sum
 // for each row of A and row of W, and add these up among themselves when k is done.
 //
 // Layout. A stage holds a chunk of each thread, side by side, for each of its rows of W and then for each row of A.
 // Chunk c of row i of thread t is number (i * kChunks + c) * kNumThreads + t. Every thread copies what it reads itself,
-// so the ring is a queue of its own for each thread. No barrier stands between copy and product, only the wait for the
-// thread's own groups. Warps drift apart as the memory serves them. Behind the ring lie the tile's sums [tile_m][rows
-// of W], written after the last product and read behind a CTA barrier.
+// so the ring is a queue of its own for each thread. There is no barrier between copy and product, only the wait for the
+// thread's own groups. Warps drift apart as the memory serves them. After the ring come the tile's sums [tile_m][rows
+// of W], written after the last product and read after a CTA barrier.
 //
-// Who waits for whom. Each warp waits for the producers by itself, with all lanes, before it copies what they wrote. A
-// warp whose wait expires goes on, since the others wait for it at that barrier. There the CTA leaves as a whole.
+// Waits. Each warp waits for the producers by itself, with all lanes, before it copies what they wrote. A
+// warp whose wait expires continues, since the others wait for it at that barrier. There the CTA leaves as a whole.
 //
 // Order. Step t waits for stage t and requests stage t + kNumStages - 1 into the slot of stage t - 1, which this thread
 // alone has read, and whose values its products have used. The weights of the first stages are requested before the wait
-// for the producers: they depend on nobody. While the last steps of a task of a static queue run, the first weights of
+// for the producers: they depend on no one. While the last steps of a task of a static queue run, the first weights of
 // the next one are brought into the L2.
 //
 // Inputs. All warps read the same rows of A, so they are copied through L1. That is in order: the last load of a warp's
-// wait acquires what the producers released, and stands before the warp's copies.
+// wait acquires what the producers released, and comes before the warp's copies.
 #pragma once
 #include "dependent_launch.cuh"
 #include "fixup.cuh"

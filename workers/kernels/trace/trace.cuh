@@ -3,7 +3,7 @@
 // without them. A traced build is never timed.
 //
 // Layout. args.trace is a table of 48-byte rows, one per task of the plan and then one per CTA: TaskStamps, CtaStamps.
-// Who. Each function is for one thread, the one that knows the event; the caller picks it. Where warps have roles,
+// Threads. Each function is for one thread, the one that knows the event; the caller picks it. Where warps have roles,
 // different threads may stamp the events of one task. Of a cluster the first CTA stamps. A stamp is a read of the SM's cycle
 // counter and one 8-byte store to global memory: some tens of cycles, and a release waits for the stores of its own
 // thread before it.
@@ -27,7 +27,7 @@ struct CtaStamps {
 
 static_assert(sizeof(TaskStamps) == 48 && sizeof(CtaStamps) == 48, "the host reads rows of six 64-bit words");
 
-// Polls of the global timer for one edge: some tens of microseconds, so that a timer that stands still hangs nobody.
+// Polls of the global timer for one edge: some tens of microseconds, so that a timer that has stopped causes no hang.
 constexpr int kMaxTimerPolls = 1000;
 
 __device__ __forceinline__ void trace_stamp(const LaunchArgs& args, int task_index, TraceEvent event) {

@@ -1,9 +1,9 @@
 // Weights of fewer bits than the inputs, which the math warps convert in registers: operand A of swapped operands comes from
 // there. So converted weights are in no memory at all.
 //
-// Layout. A stage holds codes as they lie in global memory, in lines of 128 bytes under the swizzle, all rows of a line one
+// Layout. A stage holds codes as they are in global memory, in lines of 128 bytes under the swizzle, all rows of a line one
 // after the other. Codes are ordered so that ldmatrix leaves each lane the words that it converts to its fragment: four 8 x 8
-// matrices of two bytes bring a warp its 16 rows of 32 bytes, a *span*. Behind the codes lie a stage's factors, group by
+// matrices of two bytes bring a warp its 16 rows of 32 bytes, a *span*. Behind the codes are a stage's factors, group by
 // group, as many as it has rows of weights, in the order of W.
 //
 // Few rows. Up to kMostSync rows of inputs each warp multiplies for itself, by mma.sync: an instruction has the tensor
@@ -39,6 +39,8 @@ struct Converted {
   static constexpr int kGroupUnits = kScalesSums ? kGroup / 16 / kUnitSlices : kUnits;
   // Sets of groups' sums: with one, the next group begins when this one is added.
   static constexpr int kSets = kNumSums <= 32 ? 2 : 1;
+  // By mma.sync, sums of each that take turns with the products, so that few wait for the one before: groups' are such already.
+  static constexpr int kInTurn = kScalesSums || kNumSums > 8 ? 1 : 16 / kNumSums;
   static_assert(kSwapAb, "weights are operand A");
   static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % kBundle == 0), "fragments take turns, a stage has bundles");
 
@@ -191,6 +193,12 @@ struct Converted {
     const ListPlaces list_places;
     Sums sums;
     Bundle bundle;
+    float others[kInTurn][kNumSums];  // the first ones are acc
+#pragma unroll
+    for (int turn = 1; turn < kInTurn; ++turn) {
+#pragma unroll
+      for (int i = 0; i < kNumSums; ++i) others[turn][i] = 0.0f;
+    }
 #pragma unroll 1
     for (int left = num_steps; left > 0; --left) {
       stages.wait_filled(places);
@@ -212,7 +220,8 @@ struct Converted {
 #pragma unroll
           for (int slice = 0; slice < kSlices; ++slice) {
             const int k = span * kSpan + slice * 16;
-            float* const own = (kScalesSums ? sums : acc) + block * Tile::kBlockSums;
+            const int turn = k / 16 % kInTurn;
+            float* const own = (kScalesSums ? sums : turn > 0 ? others[turn] : acc) + block * Tile::kBlockSums;
             if (kScalesSums && k % kGroup == 0) clear(own);
 #pragma unroll
             for (int eight = 0; eight < kColumns / 8; ++eight)
@@ -223,6 +232,11 @@ struct Converted {
       }
       places.advance();
       stages.release_before(places, lane);
+    }
+#pragma unroll
+    for (int turn = 1; turn < kInTurn; ++turn) {
+#pragma unroll
+      for (int i = 0; i < kNumSums; ++i) acc[i] += others[turn][i];
     }
   }
 

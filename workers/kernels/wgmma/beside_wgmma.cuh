@@ -1,21 +1,21 @@
-// The warp that makes ready what an epilogue reads, while the math warps multiply: waits that stand before the epilogue, and
+// The warp that prepares what an epilogue reads, while the math warps multiply: waits that come before the epilogue, and
 // the row factors of a norm. Kernels of a chain have it; in others its warp only prefetches at the start.
 //
-// Who waits for whom. The inputs' warp arrives at `waited` when it has no wait before a k-step left, and says which wait is
+// Waits. The inputs' warp arrives at `waited` when it has no wait before a k-step left, and says which wait is
 // the next. This warp waits for
-// that, then for the task's waits that stand before the epilogue. It adds up the squares of the tile's rows, which takes
-// round trips to the L2 that nobody waits for, and arrives at `ready`. The math warps wait for `ready` behind their last
+// that, then for the task's waits that come before the epilogue. It adds up the squares of the tile's rows, which takes
+// round trips to the L2 that no one waits for, and arrives at `ready`. The math warps wait for `ready` after their last
 // product. So an epilogue's wait holds up no inputs of the tasks that follow, and no weights.
 //
 // Phases. Both are counted by the slot: one phase for each task, whatever its op. The slot is free for another task only when
-// this warp has released it, behind its arrival at `ready`. So a team that leaves a `ready` out, since its part is not the
-// last of its tile, is never two phases behind; nor is this warp, which waits for each `waited`.
+// this warp has released it, after its arrival at `ready`. So a team that leaves a `ready` out, since its part is not the
+// last of its tile, is never two phases after; nor is this warp, which waits for each `waited`.
 // Liveness. A task's waits are waited for in its turn: first those of its k-steps, then these. This warp walks the tasks in
-// the order in which the CTA took them, and no earlier task waits for a later one. The post of a task comes behind its
-// epilogue, hence behind all of its waits.
+// the order in which the CTA took them, and no earlier task waits for a later one. The post of a task comes after its
+// epilogue, hence after all of its waits.
 // Memory order. The inputs' warp has acquired what it waited for; its arrival and this warp's wait hand that on at CTA
 // scope, and so do this warp's arrival and the math warps' wait. The factors in shared memory are written before that
-// arrival. Those of a slot's next task are written behind the release of the slot by the thread that posts.
+// arrival. Those of a slot's next task are written after the release of the slot by the thread that posts.
 #pragma once
 #include "norm.cuh"
 #include "shared_wgmma.cuh"
@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_task_factors(const LaunchArgs& args, const 
   }
 }
 
-// A residual that no op of the launch writes comes from DRAM, a round trip behind all weights that the SM has requested. It is
+// A residual that no op of the launch writes comes from DRAM, a round trip after all weights that the SM has requested. It is
 // brought into the L2 while the tile is multiplied. The L2 is where writes become visible, so the loads that follow read what
 // is there when they come.
 template <int kOp = 0>

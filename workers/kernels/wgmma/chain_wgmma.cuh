@@ -10,8 +10,8 @@
 #include "scattered_sum.cuh"
 #include "startup_prefetch.cuh"
 
-// Barriers of the teams' own, behind those of the warpgroups: where CTAs share k one of a task's end, and one to add parts
-// up. squares_barrier() comes behind these.
+// Barriers of the teams' own, after those of the warpgroups: where CTAs share k one of a task's end, and one to add parts
+// up. squares_barrier() comes after these.
 __device__ __forceinline__ int team_barrier() { return kTeamBarriers + team_number(); }
 
 // What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that share a tile's k finish

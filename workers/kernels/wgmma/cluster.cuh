@@ -1,4 +1,4 @@
-// Who shares what in a cluster: one copy from the L2 fills the shared memory of several CTAs.
+// Sharing in a cluster: one copy from the L2 fills the shared memory of several CTAs.
 //
 // Layout. A cluster is a grid of kClusterM x kClusterN CTAs, rank by rank along n, over the tile of one task; or
 // kClusterK such grids, one after the other, each with k-steps of its own. CTAs of the same row of a grid multiply the
@@ -6,7 +6,7 @@
 // CTA holds whole stages of both operands, at the same addresses. Of a stage that c CTAs share, each requests one c-th,
 // a slice. The copy engine writes it into all c of them.
 //
-// A slice is so many whole lines of the stage. Where there are fewer lines than sharers, it is so many rows of one
+// A slice is this many whole lines of the stage. Where there are fewer lines than sharers, it is this many rows of one
 // line. It is always one box, with rows in groups of eight as the swizzle has them.
 #pragma once
 #include "config_wgmma.cuh"

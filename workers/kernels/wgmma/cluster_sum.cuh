@@ -1,11 +1,11 @@
 // The sums of CTAs that share a tile's k: each finishes a share of the tile, with what the others send it.
 //
-// Layout. CTAs of a cluster that differ in their rank along k alone have the same tile, each the sums of its own
+// Layout. CTAs of a cluster that differ in their rank only along k have the same tile, each the sums of its own
 // k-steps, and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped
 // operands: of what is operand B) are cut into kClusterK shares, one per rank.
 // A thread sends its sums of another CTA's share to the same thread there, in vectors of four. Of what came from that
 // CTA in an exchange, vector v of thread t is at v * kHolders + t, so stores and loads of a warp are whole lines. Then
-// it adds what it has got to its own share, and the epilogue scales, rounds and stores that share alone. So every CTA
+// it adds what it has got to its own share, and the epilogue scales, rounds and stores only that share. So every CTA
 // sends and gets (kClusterK - 1) / kClusterK of a tile's sums, and nothing travels through the L2.
 //
 // Exchanges. Room for all of that, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings for the
@@ -15,20 +15,20 @@
 // two CTAs meet in 1.2 us on an H200 then, and in 2.2 in four exchanges. A share that has no vector for an exchange gets its next one early, and does not
 // add it: in every exchange each CTA sends to each.
 //
-// Order of the sum: the CTA's own, then rank by rank from the next one on, round the end. A share is one CTA's alone,
+// Order of the sum: the CTA's own, then rank by rank from the next one on, round the end. A share belongs to one CTA,
 // so its sum has the same order, hence the same bits, in every launch.
 //
 // Barriers, of each slot a phase per exchange that takes it; exchanges are counted through all tasks, by every warp,
 // whether it holds some of a task's tile or not. `full`: one arrival, with the bytes that the others send. `empty`: an
-// arrival of each warp of the others, when it has read what this CTA has sent; it tells this CTA that it may send the
+// arrival of each warp of the others, when it has read what this CTA has sent; it signals that it may send the
 // next but one.
-// A CTA sends exchange 0, then sends exchange r + 1 and adds exchange r in turns.
+// A CTA sends exchange 0, then sends exchange r + 1 and adds exchange r alternately.
 // Phases. Bytes of an exchange may come before the receiver has armed `full`: they are owed, as in ring.cuh. They
-// cannot come a phase too early. Who sends exchange r has seen that all warps of the receiver have read exchange r - 2,
+// cannot come a phase too early. The sender of exchange r has seen that all warps of the receiver have read exchange r - 2,
 // hence that its `full` was over. Thread 0 has waited for that before it arms exchange r. No warp arrives at an `empty`
-// a phase too early: it does so behind its own `full`, also where it holds none of the tile. This phase ended by bytes
+// a phase too early: it does so after its own `full`, also where it holds none of the tile. This phase ended by bytes
 // that each other CTA sent, some in every exchange. Each sent them when the phase before of its own `empty` was over.
-// Nobody who waits by parity is two phases behind. Every warp waits for each `full`. Every warp that sends waits for
+// No waiter by parity is two phases after. Every warp waits for each `full`. Every warp that sends waits for
 // each `empty`, and those that hold nothing of a task's tile meet these at the task's end. With ping-pong the tasks of
 // the two teams overlap, and they do not meet: it is refused.
 // Liveness. All CTAs of a cluster walk the same tasks in the same order, and of a task the same exchanges. To send
@@ -38,17 +38,17 @@
 // task are released by then. The sharers of a ring have the same rank along k and are at most a ring apart. So of the
 // first task whose sums are not done in some CTA, each CTA comes to its products by the argument of the rings, and then
 // to the sums. No order among tasks is added that tickets or queues do not have. A CTA waits for a task's signals
-// itself, and one that gives up sends NaN as every role of it goes on: the sum carries that into all shares.
+// itself, and one that gives up sends NaN as every role of it continues: the sum carries that into all shares.
 // Memory order. st.async belongs to the generic proxy, as do the loads that read what it has stored: no proxy fence is
 // needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. What a
 // reader has loaded it has added before it arrives at `empty`, and the next bytes are sent after the wait for that: no
 // load can see them, as it has its value. So arrivals and waits at `empty` need no cluster scope, whose fence would
-// stand behind all that the CTA has requested. No CTA ends before all have arrived at their last barrier
+// wait for everything that the CTA has requested. No CTA ends before all have arrived at their last barrier
 // (chain_wgmma.cuh): all that is sent to it has come then, as it has waited for each `full`.
 #pragma once
 #include "epilogue_transposed.cuh"
 
-// Who finish shares of an op's tile: CTAs that share its k, or the parts of it (scattered_sum.cuh).
+// The CTAs or parts that finish shares of an op's tile: CTAs that share its k, or the parts of it (scattered_sum.cuh).
 template <int kOp>
 __device__ constexpr int sharers() {
   return scatters_sums() ? kOps[kOp].num_parts : kClusterK;
@@ -72,7 +72,7 @@ __device__ constexpr int share_unit(int num_groups, int sharers) {
   return largest_share(num_groups, 4, sharers) <= (num_groups + sharers - 1) / sharers + 1 ? 4 : 1;
 }
 
-// Exchanges in which shares of up to so many vectors travel: the fewest that fit their slots. Bytes are those of a
+// Exchanges in which shares of up to this many vectors travel: the fewest that fit their slots. Bytes are those of a
 // vector from all others.
 #ifdef TUNER_SUM_BYTES
 constexpr int kMostSumBytes = TUNER_SUM_BYTES;
@@ -103,7 +103,7 @@ struct SumLayout {
   using Tile = WgmmaTile<kOp>;
   // Gate and up projection of each block, where they are apart.
   static constexpr int kHalves = kOps[kOp].gated && !kSwapAb ? 2 : 1, kPerGroup = Tile::kBlocks * kHalves;
-  // Where the last block is lower than 64 rows, the last warps hold none; of several, they send what nobody stores.
+  // Where the last block is lower than 64 rows, the last warps hold none; of several, they send what no one stores.
   static constexpr int kHolders = Tile::kBlocks == 1 ? 2 * Tile::kSharedRows : kTeamThreads;
   static constexpr int kVectorBytes = 16 * kHolders;
   static constexpr int kGroups = Share<kOp, 0>::kGroups, kUnit = Share<kOp, 0>::kUnit;
@@ -232,7 +232,7 @@ __device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumul
 }
 
 // A thread's words of the residual of what its CTA finishes of a tile: of the one whose rank along k is kRank, or of those
-// behind it.
+// after it.
 template <int kOp, int kRank = 0>
 __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, const Task& task) {
   if constexpr (kRank < kClusterK - 1) {
@@ -250,7 +250,7 @@ __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, c
   return early;
 }
 
-// Of the CTA whose rank along k is kRank, or of those behind it.
+// Of the CTA whose rank along k is kRank, or of those after it.
 template <int kOp, int kRank>
 __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                                     SumRing::Place& place, const OpArgs& op, const Task& task,

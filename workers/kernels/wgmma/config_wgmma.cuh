@@ -1,4 +1,4 @@
-// What the warp-specialised kernel has beside config.cuh: its two rings, and who multiplies.
+// The additional constants of the warp-specialised kernel: its two rings, and the warps that multiply.
 #pragma once
 #include "config.cuh"
 #include "element.cuh"
@@ -6,7 +6,7 @@
 #ifdef TUNER_CONFIG_DEFAULT
 constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
 constexpr int kWindow = 0;          // most stages of weights under way at a time; 0: as many as the ring has
-constexpr bool kPingPong = false;   // whether the math warpgroups take turns with the tasks, or share each of them
+constexpr bool kPingPong = false;   // whether the math warpgroups alternate between tasks, or share each of them
 constexpr bool kSwapAb = false;     // whether an instruction takes 64 rows of the weights, or of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines
 constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles, or the threads do
@@ -14,7 +14,7 @@ constexpr int kAheadWindow = 1;      // the same while the ring fills for a task
 constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are brought into the L2 at the start
 #endif
 
-// The producers' warpgroup comes behind the math warpgroups, and one that reads in band behind that. A team of math
+// The producers' warpgroup comes after the math warpgroups, and one that reads in band after that. A team of math
 // warpgroups multiplies a task: all of them, or with ping-pong one.
 constexpr int kNumMathGroups = (kNumWarps - kReaderWarps) / 4 - 1;
 constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
@@ -36,7 +36,7 @@ __device__ constexpr int map_of(int op) {
 }
 enum : int { kNumMaps = map_of(kNumOps) };
 
-// The first of the warpgroups' own barriers, and behind those the first of the teams'.
+// The first of the warpgroups' own barriers, and after those the first of the teams'.
 constexpr int kWarpgroupBarriers = 1;
 enum : int { kTeamBarriers = kWarpgroupBarriers + kNumMathGroups };
 
@@ -44,7 +44,7 @@ enum : int { kTeamBarriers = kWarpgroupBarriers + kNumMathGroups };
 // of a kernel.
 enum : int { kElementBytes = sizeof(Element::Bits) };
 constexpr int kLineBytes = 128, kLineColumns = kLineBytes / kElementBytes, kBlockRows = 64;
-constexpr int kPairRows = 16;  // 8 of a gate and 8 of an up projection, where they take turns
+constexpr int kPairRows = 16;  // 8 of a gate and 8 of an up projection, if they alternate
 
 // Rows of a tile that the warpgroups share: of the inputs, or with swapped operands of the weights.
 __device__ constexpr int shared_rows(const OpConfig& op) { return kSwapAb ? op.weight_rows() : op.tile_m; }
@@ -54,7 +54,7 @@ __device__ constexpr int shared_rows(const OpConfig& op) { return kSwapAb ? op.w
 constexpr int kChunkRows = 16, kChunkBytes = kChunkRows * kLineBytes, kChunkBuffers = 2;
 constexpr int kStagingBytes = kTmaEpilogue ? 4 * kNumMathGroups * kChunkBuffers * kChunkBytes : 0;
 
-// Blocks of 64 of the shared rows that one warpgroup multiplies; of the last ones some rows may be nobody's.
+// Blocks of 64 of the shared rows that one warpgroup multiplies; of the last ones some rows may be no one's.
 __device__ constexpr int blocks_of(const OpConfig& op) {
   return (shared_rows(op) + kBlockRows * kTeamGroups - 1) / (kBlockRows * kTeamGroups);
 }
@@ -74,8 +74,8 @@ __device__ constexpr int max_input_stage_bytes() {
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
-// Columns of a stage of weights as they are stored, in elements' sizes. Behind these lie lists of what groups have beside, of
-// each kBundle columns: factors, then zero points; so many bytes of a row in a list, and lists in a stage. Without groups a bundle is a unit of the loop alone.
+// Columns of a stage of weights as they are stored, in elements' sizes. After these come lists of what groups have beside, of
+// each kBundle columns: factors, then zero points; this many bytes of a row in a list, and lists in a stage. Without groups a bundle is a unit of the loop alone.
 template <int kOp>
 constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
 enum : int {

@@ -1,21 +1,21 @@
 // The next tasks of a warp-specialised CTA: drawn by one thread, read by all roles.
 //
 // The feeder is the thread that loads the weights. It draws a task when no more than a ring of weights is left to
-// request of the one before. (With ping-pong alone in its CTA it draws when none is left.) It hands the task on behind
+// request of the one before. (With ping-pong alone in its CTA it draws when none is left.) It hands the task on after
 // these weights. So a CTA holds at most one task beyond those that its ring reaches into. Where the first wave is
-// dealt, the first task is known as a queue's is, and the draws begin behind it. What comes next in a static queue is
-// known. It is read as soon as the first weights of the present task are under way, since a read stands behind all that
+// dealt, the first task is known as a queue's is, and the draws begin after it. What comes next in a static queue is
+// known. It is read as soon as the first weights of the present task are under way, since a read waits for everything that
 // the CTA has requested. The others get what they need of a task from a slot in shared memory. Every role works its
 // tasks off in the order in which they were taken. That keeps liveness for tickets. The lowest unfinished ticket is
 // held by a CTA that has nothing lower left to do. Its weights come before those of higher tickets in the ring. Its
 // inputs depend on lower tickets only. Nobody in the CTA waits for anything of a higher one. For static queues the
 // order is the queue's, as the proof assumes.
 //
-// With ping-pong two teams of the math warpgroups take turns: a slot of an even number is the first team's task, the
+// With ping-pong two teams of the math warpgroups alternate: a slot of an even number is the first team's task, the
 // next one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass.
 // All roles but the teams walk as before. A team comes to its task when it has stored its last one, two tasks before.
 // It begins when the other team has issued the products of the task between. That team waits for nothing of what comes
-// behind. Take the lowest unfinished task in the CTA. All stages before it are released, and both teams are past what
+// after. Take the lowest unfinished task in the CTA. All stages before it are released, and both teams are past what
 // came before. So it ends when its waits do, which stood in the way of no lower one. A slot is free when its task is
 // posted, as all before it are, and the other team has passed it.
 //
@@ -46,7 +46,7 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
   return reinterpret_cast<FeedSlot*>(memory) + place.slot();
 }
 
-// Who releases a slot: in the leader's CTA the inputs' warp, the thread that posts, and the warps of a team that passes it
+// The threads that release a slot: in the leader's CTA the inputs' warp, the thread that posts, and the warps of a team that passes it
 // over; in the others their feeder too. Where there is a warp beside the math warps, or are warps that read in band, they do so
 // in each.
 constexpr int kReadersOfFeeder = (kHasLateWaits ? 3 : 2) + kReaderWarps + (kNumTeams - 1) * kTeamWarps;
@@ -137,7 +137,7 @@ struct TaskSource {
     return load_task(args.words + args.plan.task_offset + kTaskWords * next);
   }
 
-  // Asks for the next task that is drawn; nobody waits for the answer before `take`.
+  // Asks for the next task that is drawn; no one waits for the answer before `take`.
   __device__ u64 draw() const { return draws.draw(args); }
 
   // Takes the task that was drawn; its words are soon to be read.

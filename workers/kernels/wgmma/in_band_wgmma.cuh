@@ -1,15 +1,15 @@
 // The warps that read in band: they poll a mailbox (mailbox.cuh), and fill the stages of inputs that the copy engine would fill.
 //
-// Each of kReaderWarps warps fills every so many-th stage of a task: it loads the stage's elements until all of them are there,
+// Each of kReaderWarps warps fills every this many-th stage of a task: it loads the stage's elements until all of them are there,
 // then lays them down as the copy engine would, swizzled. Rows outside of the matrix are left as they are: they reach only
-// sums that nobody stores. A stage is filled by one of these warps, or by the inputs' warp.
+// sums that no one stores. A stage is filled by one of these warps, or by the inputs' warp.
 //
 // Phases. Each of these warps, and the inputs' warp, walks every slot of the ring in turn, also where another one fills it: it
 // waits until the slot is free, and arrives at `full`. A stage is not there before all of them have arrived. So a slot's
-// barriers never go on without a warp that is late, which would then take a parity for that of another phase.
+// barriers never continue without a warp that is late, which would then take a parity for that of another phase.
 //
-// Who waits for whom. A reader waits for a slot of the ring, then for elements, and walks the tasks in the order in which the CTA
-// took them. It waits for no signal: that does the warp beside the math warps, in front of the epilogue. A poll that outlasts
+// Waits. A reader waits for a slot of the ring, then for elements, and walks the tasks in the order in which the CTA
+// took them. It waits for no signal: the warp next to the math warps does that, before the epilogue. A poll that outlasts
 // the limit, or sees that the launch is aborted, sets the CTA's flag before it releases the stage, as it is. So the math warps,
 // which have all stages then, see the flag.
 //
@@ -25,7 +25,7 @@ constexpr int kFirstReaderWarp = kPrefetchWarp + 1;
 constexpr int kLoadsOfReader = 8;  // under way at a time, of a lane
 constexpr int kNoSignal = -1;      // in an abort's record: it was elements that did not come
 
-// Eight elements of a stage of an op: where they lie in the mailbox, and in the stage.
+// Eight elements of a stage of an op: where they are in the mailbox, and in the stage.
 template <int kOp>
 struct StageLoads {
   static constexpr OpConfig kConfig = kOps[kOp];

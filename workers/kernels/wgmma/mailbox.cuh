@@ -1,19 +1,19 @@
-// What an op hands over in band: readers poll the elements themselves, and no post stands between.
+// Intermediates that are passed in band: readers poll the elements themselves, without a post.
 //
 // Layout. In front of the slots of the workspace each op whose output another one reads as A has a mailbox: two halves [rows,
 // n] of 16-bit elements, each from a multiple of 256 bytes on. It has the rows that the kernel was made for, also where a
 // launch has fewer. A launch writes and reads the half of its epoch's parity. The plan says which ops read in band: those
 // whose input another launch wrote do not. Where none does, there are no mailboxes.
 //
-// What says that an element is there. Elements are stored with all bits inverted, two of them at least at a time. So 32 bits
+// How a reader detects an element. Elements are stored with all bits inverted, two of them at least at a time. So 32 bits
 // are zero where their two elements are not there yet, and never else: rounding makes 0x7FFF of every NaN, so no element is
-// 0xFFFF. Who stores some elements stores zeros at the same place of the other half, which the launch behind writes. Of rows
-// that a launch has not it stores zeros there alone, since the launch before may have had them. The workspace begins with
+// 0xFFFF. A store of some elements also stores zeros at the same place of the other half, which the launch after writes. Of rows
+// that a launch has not it stores zeros only there, since the launch before may have had them. The workspace begins with
 // zeros, and is zeroed again after an abort.
 //
-// Who waits for whom. Each element is stored once in a launch, by the task whose tile it belongs to. A task that reads in band
-// also has a wait for all these tiles, before its epilogue. So what the proof says of waits holds of polls. A poll ends
-// when posts have come or are about to. Who waits for a task's post has waited for all that it read in band.
+// Waits. Each element is stored once in a launch, by the task whose tile it belongs to. A task that reads in band
+// also has a wait for all these tiles, before its epilogue. So the proof of waits also covers polls. A poll ends
+// when posts have come or are about to. A waiter for a task's post has waited for all that it read in band.
 //
 // Memory order. Elements are stored and loaded relaxed at GPU scope, 32 bits at a time at least, and each says itself that it
 // is there. Nothing is read that was not looked at, so nothing else needs an order. Zeros for the next launch are
@@ -48,7 +48,7 @@ __device__ __forceinline__ void clear_rows_beyond(const OpArgs& op, int tile_n, 
   }
 }
 
-// Both halves for who stores a tile of the op; null where no op of this launch reads it in band.
+// Both halves, for the store of a tile of the op; null where no op of this launch reads it in band.
 template <int kOp>
 __device__ __forceinline__ void open_mailbox(const LaunchArgs& args, const Task& task, u32 epoch, RowNorm& norm) {
   if constexpr (readers_of(kOp) != 0) {

@@ -9,14 +9,14 @@
 // reads both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B.
 // That is the weights, unless a tile has more rows than columns. Then the weights are A, and each warpgroup owns blocks
 // of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the gate and
-// the same 8 of the up projection take turns in a stage, so that a thread gets both sums of an output.
+// the same 8 of the up projection alternate in a stage, so that a thread gets both sums of an output.
 //
-// Operands. Both lie K-major under the 128-byte swizzle, in lines of 128 bytes of k; a stage holds its lines one after
+// Operands. Both are K-major under the 128-byte swizzle, in lines of 128 bytes of k; a stage holds its lines one after
 // the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
 // projection's. A thread gets both sums of an output. They come from one wgmma where a stage is one line, so that the
 // rows of both follow each other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows
-// of A may be fewer: the tensor cores then read on into what lies behind them, which reaches only sums that nobody
-// stores. (The ring of what is A lies before the other one, so the read stays inside shared memory.) So a tile
+// of A may be fewer: the tensor cores then read on into what lies after them, which reaches only sums that no one
+// stores. (The ring of what is A is before the other one, so the read stays inside shared memory.) So a tile
 // need be hardly higher than the matrix. (The copy engine takes longer over rows outside of it than over rows that are
 // there.)
 //
@@ -28,20 +28,20 @@
 // k, is a sum of its own, which the threads add to theirs in fp32. Where there are few, the next line is multiplied meanwhile.
 //
 // Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. It is a team's turn when all
-// products of the task before are issued: the tensor cores go on with its own, while the other team stores, or adds up
-// parts. Each warp arrives for its own products, so no warp of the team that hands over may still be before its turn, and
-// a phase behind.
+// products of the task before are issued: the tensor cores continue with its own, while the other team stores, or adds up
+// parts. Each warp arrives for its own products, so no warp of the team that passes on its turn may still be before its turn, and
+// a phase after.
 //
 // Proxies. The copy engine reads inputs that other CTAs wrote by plain stores. The reader's fence.proxy.async, after
 // its acquire and before it requests the copies, orders the two proxies. The memory model asks for one proxy fence on
-// the path from write to read, so a writer has none. It names the global memory, where all of them lie: for every kind
-// of memory the compiler also puts a fence of the whole GPU there, behind all that the CTA has requested. A slot is
+// the path from write to read, so a writer has none. It names the global memory, which contains all of them: for every kind
+// of memory the compiler also puts a fence of the whole GPU there, after all that the CTA has requested. A slot is
 // written again by the copy engine after wgmma has read it, both through the async proxy, ordered by the slot's `empty`
 // barrier.
 //
 // Clusters. Each CTA waits for a task's signals by itself before it requests its slices of the inputs. So whatever
-// another CTA's copies bring was requested behind that CTA's own acquire and proxy fence. A CTA reads inputs in its
-// shared memory alone, and needs no order with writers that another CTA has waited for.
+// another CTA's copies bring was requested after that CTA's own acquire and proxy fence. A CTA reads inputs in its
+// only shared memory, and needs no order with writers that another CTA has waited for.
 #pragma once
 #include "config_wgmma.cuh"
 #include "feed.cuh"
@@ -54,12 +54,12 @@ using InputRing = Ring<kNumInputStages, kInputStageBytes, InputSharers>;
 
 // Rings of as many stages that no other CTA shares are joint. A slot has one pair of barriers, for its inputs and its
 // weights together. So a math warp waits and releases once a step instead of twice. Each producer waits for the slot
-// and arms `full` by itself, so weights run ahead as before. A window waits for weights alone, so with one the rings
+// and arms `full` by itself, so weights run ahead as before. A window waits only for weights, so with one the rings
 // stay apart.
 constexpr bool kHasWindow = kWindow > 0 || kAheadWindow > 0;
 constexpr bool kAreJoint = kNumStages == kNumInputStages && !kHasWindow && kClusterM * kClusterN == 1;
 
-// Where a math warp is in both rings; of joint ones it walks the weights' alone.
+// Where a math warp is in both rings; of joint ones it walks only the weights'.
 struct StagePlaces {
   WeightRing::Place weight;
   InputRing::Place input;
@@ -91,7 +91,7 @@ struct Stages {
 };
 
 // All threads of one warp, before it requests the inputs of k-step `step`: until the task's waits are over that stand there
-// or earlier; false, for all alike, if the launch is aborted. The caller goes on in any case, since a role that left would
+// or earlier; false, for all alike, if the launch is aborted. The caller continues in any case, since a role that left would
 // leave the others waiting; the task's tile becomes NaN, and so does all that depends on it. Every element of an aborted
 // launch is right or NaN.
 __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task, int index, u32 epoch, int step,
@@ -140,7 +140,7 @@ struct ToRing {
   }
 };
 
-// Into the L2 alone.
+// Only into the L2.
 struct ToL2 {
   u64 policy;
 
@@ -157,7 +157,7 @@ struct ToL2 {
 
 // One thread: the CTA's slice, for all sharers, of step `step` of kRows rows from `row` on, which begin `offset` bytes into
 // the stage. Where rows are whole lines a map has a row's lines as its last dimension, and one request brings the slice;
-// else each line is a request. kIsPaired where 8 rows of a gate and 8 of an up projection take turns; the host asks for
+// else each line is a request. kIsPaired where 8 rows of a gate and 8 of an up projection alternate; the host requests
 // whole lines there.
 template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false, class Target>
 __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const TensorMap* map, int step, int row) {
@@ -198,7 +198,7 @@ __device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const T
   }
 }
 
-// The boxes of a step of weights, of which a gate and an up projection lie n rows apart.
+// The boxes of a step of weights, of which a gate and an up projection are n rows apart.
 template <int kOp, class Target>
 __device__ __forceinline__ void request_weight_boxes(const Target& to, const TensorMap* map, int step, int tile_n, int n) {
   constexpr OpConfig kConfig = kOps[kOp];
@@ -249,7 +249,7 @@ struct WgmmaTile {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kTileK = kConfig.tile_k, kStageLines = kTileK / kLineColumns;
   static constexpr int kSharedRows = shared_rows(kConfig), kBlocks = blocks_of(kConfig);
-  // As B, a gate and an up projection of several lines lie apart.
+  // As B, a gate and an up projection of several lines are apart.
   static constexpr int kHalves = kConfig.gated && !kSwapAb && kStageLines > 1 ? 2 : 1;
   static constexpr int kBlockSums = block_sums(kConfig);
   static constexpr int kColumns = 2 * kBlockSums / kHalves;  // of one wgmma

@@ -1,15 +1,15 @@
 // The warp that posts, while the math warps are at their next task.
 //
 // A post waits until all of its tile's stores are there, a round trip to the L2. So one thread of a warp of its own posts.
-// Each math warpgroup, when it has stored its rows, arrives at the mbarrier of its task's feed slot and goes on; those of
+// Each math warpgroup, when it has stored its rows, arrives at the mbarrier of its task's feed slot and continues; those of
 // a team need not be at a task's end together.
 //
 // Phases. A slot has a task for each of its phases, so its mbarrier's parity is the slot's. The thread that posts frees the
-// slot after its post, so nobody can arrive there for a later task before it has seen this one's phase.
+// slot after its post, so no one can arrive there for a later task before it has seen this one's phase.
 // Memory order. An arrival releases what its warpgroup has stored at CTA scope. (The warpgroup's barrier orders these
 // stores before it.) The wait of the posting thread acquires that, and its red.release.gpu is cumulative over both, as
 // in sync.cuh. Liveness. Tiles are posted in the order in which the CTA took their tasks, though with ping-pong a later
-// one may be stored earlier. No task waits in a CTA for a later one, so no post of a task that can end stands behind
+// one may be stored earlier. No task waits in a CTA for a later one, so no post of a task that can end comes after
 // one that cannot. Inside a CTA only the feeder waits for posts, when it needs a slot: for that of the task a round of
 // slots before.
 #pragma once

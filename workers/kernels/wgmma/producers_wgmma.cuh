@@ -1,6 +1,6 @@
 // The producers: one thread feeds the CTA with tasks and streams their weights, one warp waits for signals and streams inputs.
 //
-// Programmatic dependent launch. Weights depend on nobody. Where the plan says the first task, its weights are
+// Programmatic dependent launch. Weights depend on no one. Where the plan says the first task, its weights are
 // requested before the launches before this one have ended. More of them are prefetched into the L2
 // (startup_prefetch.cuh). Tickets are drawn afterwards, since the launches before may still be drawing. The inputs'
 // warp waits for these launches before it draws the epoch or reads anything that they may have written, and every store
@@ -10,7 +10,7 @@
 #include "mailbox.cuh"
 #include "shared_wgmma.cuh"
 
-// Registers of a thread of the producers and of two or three math warpgroups. A team that takes turns with another one needs
+// Registers of a thread of the producers and of two or three math warpgroups. A team that alternates with another one needs
 // a few more; so do producers that copy for a cluster.
 constexpr bool kSparesProducers = kNumTeams == 1 || kClusterSize > 1;
 constexpr int kProducerRegisters = kSparesProducers ? 56 : 40;
@@ -21,7 +21,7 @@ static_assert(kNumMathGroups == 1 || 128 * kProducerRegisters + 128 * kNumMathGr
                                          65536 / kNumThreads / 8 * 8 * kNumThreads);
 
 // That a wait has expired, to all CTAs whose sums the inputs reach that this one requests from now on. The fence ends when
-// the flags lie in their shared memory, before any of these inputs are requested, so who multiplies them sees its flag.
+// the flags are in their shared memory, before any of these inputs are requested, so the warps that multiply them see its flag.
 __device__ __forceinline__ void set_aborted(const Shared& shared) {
   shared.flags->aborted = 1;
   if constexpr (InputSharers::kCount > 1) {
@@ -51,7 +51,7 @@ struct Window {
 };
 
 // Of a task that waits, the stages that fill the ring come with no more than kAheadWindow of them under way. What they wait
-// behind, other SMs' stores and posts, is what the task waits for.
+// after, other SMs' stores and posts, is what the task waits for.
 __device__ __forceinline__ void wait_for_window(const Task& task, int step, const WeightRing& ring,
                                                 const WeightRing::Place& place, Window& window) {
   window.wait_for_oldest(ring);
@@ -67,14 +67,14 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
                                                 u64 policy) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return request_weights<kOp + 1>(args, task, skip, most, ring, place, window, policy);
-    if (skip == 0) prefetch_parts<kOp>(args.base.ops[kOp], task.tile_n * kOps[kOp].tile_n, kOps[kOp].tile_n);
+    if (skip == 0) prefetch_of_columns<kOp>(args.base.ops[kOp], task.tile_n * kOps[kOp].tile_n, kOps[kOp].tile_n);
     const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
       wait_for_window(task, step, ring, place, window);
       if constexpr (is_own_task(kOp)) {
-        mbarrier_arrive(ring.full(place));  // nothing lies there: own_task_wgmma.cuh
+        mbarrier_arrive(ring.full(place));  // it is empty: own_task_wgmma.cuh
       } else {
         request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[map_of(kOp)], steps[step],
                                   task.tile_n, args.base.ops[kOp], policy);
@@ -239,13 +239,13 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   }
 }
 
-// Whether the task has no wait left that stands before a k-step.
+// Whether the task has no wait left that comes before a k-step.
 __device__ __forceinline__ bool has_no_more(const PendingWaits& pending) {
   if constexpr (kHasLateWaits) return pending.step >= kEpilogueStep;
   return pending.step == kNoStep;
 }
 
-// One thread, to the warp beside: of the task in that slot all waits before k-steps are over. It says so before it requests
+// One thread, to the helper warp: of the task in that slot all waits before k-steps are over. It says so before it requests
 // the last inputs, since they come as slots of the ring become free.
 __device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing::Place& feed, const PendingWaits& pending) {
   *shared.beside.next_wait(feed) = pending.next;
@@ -259,7 +259,7 @@ __device__ __forceinline__ void tell_epoch(const Shared& shared, u32 epoch) {
 }
 
 // One warp: waits for each task's producers, and streams its inputs, unless they are read in band; of a task that waits
-// within, those of the k-steps up to its next wait. A wait that expires there is told before the inputs of later steps are
+// within, those of the k-steps up to its next wait. A wait that expires there is given before the inputs of later steps are
 // requested, hence before the math warpgroups have all of them and look.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();

@@ -5,7 +5,7 @@
 // across tasks. So a producer may be stages of the next task ahead. A slot is only ever waited for by its number. With
 // ping-pong a team walks past the other team's stages without waiting for them. So when it waits for a stage of its
 // own, all stages before must be filled, as they are once it is its turn (mainloop_wgmma.cuh). Else the barrier might
-// be two phases behind, where a parity means the wrong phase.
+// be two phases after, where a parity means the wrong phase.
 //
 // In a cluster. A stage that several CTAs share arrives in slices, one requested by each of them (cluster.cuh). Every
 // producer arms its own `full` with the bytes of the whole stage, then requests its slice for all sharers. The slice
@@ -17,7 +17,7 @@
 // Liveness. All CTAs of a cluster walk the same stages in the same order. Take the first stage that some CTA has not
 // consumed. All stages a ring's depth before it are consumed by everyone, so every producer can request its slice of
 // it. So the CTAs of a cluster are never more than a ring apart, and wait for nothing of each other that comes later.
-// Memory order. The async proxy alone reads and writes what passes between CTAs in a slot. wgmma has read it when its
+// Memory order. Only the async proxy reads and writes what passes between CTAs in a slot. wgmma has read it when its
 // wait is over, in program order before the arrival. The bytes have landed when `full` says so. So arrivals and waits
 // need no cluster scope, which would cost a consumer at every stage.
 #pragma once

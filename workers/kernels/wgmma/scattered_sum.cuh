@@ -1,24 +1,24 @@
 // The sums of the parts of a tile, each of which adds up and stores a share of it (reduce-scatter).
 //
 // Layout. Slots are those of fixup.cuh, and so is a sum's place in its part. The tile is cut into shares as cluster_sum.cuh
-// cuts it, part p having the p-th. A part leaves what the others finish, counts itself in, waits until all have, and adds
+// cuts it, part p having the p-th. A part writes the sums that the others finish, counts itself in, waits until all have, and adds
 // what they left of its own share to what it has in registers. So it writes and reads (P - 1) / P of a tile's sums, where
 // the last one of fixup.cuh reads P times as many by itself, and the others have long gone.
 //
 // Order of the sum: part 0, 1, 2, ..., the own one in its place: the bits of fixup.cuh.
 //
-// Who waits for whom: each part for the products of all others of its tile. So parts must run at once: the host's proof says
+// Waits: each part for the products of all others of its tile. So parts must run at once: the host's proof says
 // that queues have the tiles in one order, and no two parts of a tile (tuner/core/proof/liveness.py). All CTAs are resident,
-// as queues need it anyway. A part counts itself in after its waits for signals, and in front of those of its epilogue.
+// as queues need it anyway. A part counts itself in after its waits for signals, and before those of its epilogue.
 //
 // Posts. Each part stores a share of the tile and posts for it: of those that stand for the tile (posts_of_tile) as many as the others.
 //
 // Memory order. As in fixup.cuh: stores, a barrier, thread 0's red.release.gpu. Its ld.acquire.gpu that sees all arrivals
-// reads from the chain of all of them, and the barrier behind it orders the other threads' loads. Slots are read past L1.
+// reads from the chain of all of them, and the barrier after it orders the other threads' loads. Slots are read past L1.
 // Epochs. As there: a counter grows by the tile's parts in each launch.
 //
-// Abort. The wait is bounded as those for signals are. A part that gives up stores NaN, and so does one whose wait for a
-// signal expired: it leaves NaN for the others.
+// Abort. The wait is bounded as those for signals are. A part whose wait expires stores NaN, and so does one whose wait for a
+// signal expired: it writes NaN for the others.
 #pragma once
 #include "cluster_sum.cuh"
 #include "fixup.cuh"

@@ -1,6 +1,6 @@
 // The warp-specialised kernel's parameter, and its shared memory.
 //
-// What a CTA needs of its first task travels in the parameter: its words would come from DRAM, one dependent load after the
+// The words of its first task that a CTA needs travels in the parameter: its words would come from DRAM, one dependent load after the
 // other, before the first byte could be requested.
 #pragma once
 #include "cluster_sum.cuh"
@@ -14,7 +14,7 @@ struct FirstTask {
 };
 constexpr int kMaxCtas = 160;  // or clusters: the host refuses a larger grid, whatever its assignment
 
-// What every engine takes, the CTAs' first tasks (of queues and dealt waves), and the tensor maps of each op's inputs [m,
+// The common arguments of all engines, the CTAs' first tasks (of queues and dealt waves), and the tensor maps of each op's inputs [m,
 // k] and weights [n, k].
 struct OperandArgs {
   LaunchArgs base;
@@ -53,7 +53,7 @@ struct Flags {
 };
 static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
 
-// What the warp beside the math warps leaves them, of each feed slot: two mbarriers, a word, and the factors of a tile's rows
+// The results of the helper warp for the math warps, of each feed slot: two mbarriers, a word, and the factors of a tile's rows
 // (beside_wgmma.cuh). Behind that what the math warps of swapped operands need to add up squares.
 __device__ constexpr int normed_rows(const OpConfig& op) { return kChainOps[&op - kOps].norm ? op.tile_m : 0; }
 __device__ constexpr int squared_rows(const OpConfig& op) { return kChainOps[&op - kOps].squares ? op.tile_m : 0; }
@@ -84,7 +84,7 @@ struct Beside {
 };
 
 // Shared memory: inputs and weights, operand A's ring first, what the copy engine stores, feed slots, other CTAs' sums, the
-// barriers of all of these, flags, what chains have beside.
+// barriers of all of these, flags, the additional data of chains.
 struct SharedLayout {
   static constexpr int kInputs = kSwapAb ? WeightRing::kDataBytes : 0;
   static constexpr int kWeights = kSwapAb ? 0 : InputRing::kDataBytes;
@@ -126,7 +126,7 @@ struct Shared {
     own = memory + SharedLayout::kOwn;
   }
 
-  // The mbarrier that tells that a slot's task is stored.
+  // The mbarrier that signals that a slot's task is stored.
   __device__ __forceinline__ u32 stored(const FeedRing::Place& place) const {
     return shared_address(&flags->stored[place.slot()]);
   }

@@ -1,19 +1,19 @@
 // Weights beyond the ring, brought into the L2 while a launch begins.
 //
-// The ring holds what one thread has requested before it has read a word of the plan. Then that thread stands still
+// The ring holds what one thread has requested before it has read a word of the plan. Then that thread waits
 // until stages are consumed: a round trip for the inputs, and in a dependent launch the rest of the launch before. When
 // the ring is full meanwhile, the memory has nothing to do. So a warp of the producers' warpgroup which is idle
-// otherwise asks for the next kStartupPrefetch k-steps of the first task's weights, as many as it has. It names the
-// same boxes as the loads will, with the same cache hint, but for the L2 alone. Each CTA of a cluster asks for its own
+// otherwise prefetches the next kStartupPrefetch k-steps of the first task's weights, as many as it has. It names the
+// same boxes as the loads will, with the same cache hint, but only for the L2. Each CTA of a cluster prefetches its own
 // slices.
 //
 // Layout. None: a prefetch names no shared memory and no barrier.
-// Who waits for whom. This warp waits for `requested`. The weights' thread arrives there once in a launch, when all
-// that it knows of the first task is requested. So the boxes stand behind the ring's in the copy engine, and that
+// Waits. This warp waits for `requested`. The weights' thread arrives there once in a launch, when all
+// that it knows of the first task is requested. So the boxes come after the ring's in the copy engine, and that
 // thread does no more than an arrival for them. Its one phase is over for good, so a parity cannot mean another one.
 // Nobody waits for this warp, and a CTA may end before its prefetches have.
-// Memory order. Weights depend on nobody, and the L2 is where writes become visible. The loads that follow read what is
-// there when they come. A line that was evicted or not yet there costs time alone.
+// Memory order. Weights depend on no one, and the L2 is where writes become visible. The loads that follow read what is
+// there when they come. A line that was evicted or not yet there only costs time.
 //
 // Weights that the plan holds back until a task's first waits are over (a run-ahead below 100) are not prefetched: they
 // would take the memory from those for whom they are held back.

@@ -81,7 +81,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         pair(Scheme.INT4, d=320)
     with pytest.raises(InvalidInput, match=r"up\.weights: are stored in e4m3, which is converted to 16 bits"):
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.W8A16, dtype=Dtype.FP8_E4M3).to_workload()
-    with pytest.raises(InvalidInput, match=r"up\.weights: are stored in mxfp4, whose factors fp16 does not hold"):
+    with pytest.raises(InvalidInput, match=r"up\.weights: are stored in mxfp4, whose factors fp16 cannot represent"):
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.MXFP4, dtype=Dtype.FP16).to_workload()
     up, down = pair(Scheme.INT4).tile_ops
     with pytest.raises(InvalidInput, match="use one format for all products"):

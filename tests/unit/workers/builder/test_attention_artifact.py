@@ -13,6 +13,7 @@ from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -130,6 +131,21 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
     packed = pack_attention_args(kernel.plan, buffers, speculative=kernel.schedule.speculative, next_weights=weights)
     assert from_recipe(recipe, maps) == packed
     assert bool(weights.taken_bytes) == (asked > 0)
+
+
+@pytest.mark.parametrize("stored", [None, *WeightFormat])
+def test_what_is_prefetched_of_the_next_weights_lies_in_them(stored: WeightFormat | None) -> None:
+    whole = attention(d_out=256, query_heads=8, kv_heads=2)
+    (product,) = whole.tile_ops
+    workload = replace(whole, ops=tuple(replace(op, weights=stored) if op is product else op for op in whole.ops))
+    (schedule,) = alone(next_percent=100).launch_ops
+    weights = next_weights_of(workload, 0, schedule, WEIGHTS)
+    rows, bits = product.weight_rows, stored.row.bits if stored else 16
+    assert (weights.num_rows, weights.row_bytes, weights.taken_bytes) == (
+        rows,
+        product.k * bits // 8,
+        weights.row_bytes,
+    )
 
 
 def test_a_manifest_says_how_pages_are_given_and_how_many_there_may_be() -> None:

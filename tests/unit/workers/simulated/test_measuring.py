@@ -12,19 +12,16 @@ import pytest
 from benchmarks.common.library import Contest, best_row, torch_row
 from benchmarks.common.report import check_row
 from benchmarks.common.setting import twin_of
-from benchmarks.trust import measuring, noise
+from benchmarks.trust import measuring
 from benchmarks.trust.faults import Tally, rows_of
 from benchmarks.trust.measuring import MEMORY_BAR_BYTES, Checks, counted, fault_rows
-from benchmarks.trust.noise import Win, trial_row, winner_rows
 from benchmarks.trust.repeats import LOAD_S, SHAPES, Run, draw_order, kernel_s, measure_all, overhead_row, repeat_rows
 from tests.support.counting import apart
-from tests.support.on_card import fused, schedule
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.problem.workload import Activation
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Stage
-from tuner.core.trial.records import FinalRow
 from tuner.core.trial.reports.inspection import no_counters
 from tuner.core.trial.samples import Round
 from tuner.ops.gemm.pairs import ffn_pair
@@ -163,41 +160,3 @@ def test_what_runs_apart_answers_or_raises_as_if_it_ran_here() -> None:
     assert apart(max, 2, 3) == 3
     with pytest.raises(ValueError, match="invalid literal"):
         apart(int, "three")
-
-
-@pytest.mark.slow
-def test_noise_is_reported_of_trials_and_jobs_on_the_twin(tmp_path: Path) -> None:
-    noise.main(["--gpu", SIMULATED, "--quick", "--out", str(tmp_path / "noise.json")])
-    rows = rows_in(tmp_path / "noise.json")
-    figures = ["trial_spread", "winner_flip_rate", "flip_regret", "kernel_flip_rate", "kernel_regret", "jobs"]
-    assert list(rows) == figures
-    assert rows["trial_spread"]["of"] == 5
-    assert rows["jobs"]["value"] == 2
-    assert [win["kernel"]["plan_kind"] != "library" for win in rows["jobs"]["each"]] == [True, True]
-
-
-def test_the_spread_of_a_trial_is_that_of_its_speed_ups() -> None:
-    outcome = runs()[0].outcome
-    assert isinstance(outcome, Measured)
-    row = trial_row([replace(outcome, speedup=speedup) for speedup in (0.9, 1.0, 1.0, 1.0, 1.2)])
-    assert (row["value"], row["worst"]) == (0.0, pytest.approx(0.2))
-
-
-def test_flips_are_counted_and_cost_what_the_last_contest_says() -> None:
-    queues, tiles = (fused(schedule(((m, 64, 64),) * 2)) for m in (16, 32))
-
-    def win(seed: int, winner: Candidate, kernel: Candidate) -> Win:
-        rows = [
-            FinalRow(candidate=one, trial_number=0, time_us=1.0, spread=0.0, speedup=1.0, speedup_ci95=(1.0, 1.0))
-            for one in (winner, kernel)
-        ]
-        return Win(seed=seed, verdict="tie", winner=rows[0], kernel=rows[1], job_s=1.0)
-
-    wins = [win(0, LIBRARY, queues), win(1, LIBRARY, queues), win(2, tiles, tiles), win(3, LIBRARY, tiles)]
-    times_us = {LIBRARY: [10.0, 11.0], queues: [12.0, 13.2], tiles: [10.5, 11.55]}
-    rows = {row["figure"]: row["value"] for row in winner_rows(wins, times_us)}
-    assert (rows["winner_flip_rate"], rows["flip_regret"]) == (0.25, pytest.approx(0.05))
-    assert (rows["kernel_flip_rate"], rows["kernel_regret"]) == (0.5, 0.0)
-    faster = {**times_us, tiles: [15.0, 16.5]}
-    rows = {row["figure"]: row["value"] for row in winner_rows(wins, faster)}
-    assert rows["kernel_regret"] == pytest.approx(0.25)

@@ -45,7 +45,7 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
 
 
 def tensors_problem(op: TileOp, space: TileSpace) -> str:
-    """Why its boxes are not those of its tensors: a read, or a write, that no box is of would be in no proof."""
+    """Why its boxes do not match its tensors: a read or a write without a box would be in no proof."""
     tensors = op.tensors(Dtype.FP16)
     reads, writes = ({box.tensor for box in boxes} for boxes in ((one.box for one in space.reads), space.writes))
     for tensor in tensors:

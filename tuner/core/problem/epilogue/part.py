@@ -263,7 +263,7 @@ class Part(ABC):
 
 
 #: What an op does not do that does not ask for it: who reads an op's options need not know its kind. A process may know
-#: one kind alone, since whoever unpickles an op imports no other.
+#: only one kind, since unpickling an op imports no other.
 PLAIN: Mapping[str, Any] = MappingProxyType(
     {
         "activation": Activation.IDENTITY,

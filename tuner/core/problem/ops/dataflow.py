@@ -34,7 +34,7 @@ class Flow(NamedTuple):
     reads: tuple[Read, ...]
     #: Names of tensors that are its own.
     operands: tuple[str, ...] = ()
-    #: What it writes beside its output.
+    #: Its outputs other than the main one.
     made: tuple[tuple[str, Shape], ...] = ()
     #: Names of tensors that it changes in place.
     changed: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ class Tensor:
 
     @property
     def rows_and_columns(self) -> tuple[int, int]:
-        """As a matrix: its last dimension is columns."""
+        """The shape as a matrix: its last dimension is columns."""
         return self.num_elements // self.shape[-1], self.shape[-1]
 
     @property
@@ -131,7 +131,7 @@ class Op(ABC):
     KIND: ClassVar[str]
     #: JSON fields that may differ between workloads whose results are compared, by the distance of `sizes`.
     FREE: ClassVar[tuple[str, ...]] = ("m",)
-    #: Those of them that may differ between chains.
+    #: Those fields that may differ between chains.
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = ("m",)
 
     #: Whether a kernel for this many rows also runs for fewer, as a ladder of kernels requires.
@@ -164,7 +164,7 @@ class Op(ABC):
 
     @property
     def made(self) -> tuple[Tensor, ...]:
-        """Tensors beside its output that later ops may read."""
+        """Tensors other than its output that later ops may read."""
         return ()
 
     @property

@@ -9,7 +9,7 @@ from tuner.core.problem.quantisation.said import FIELD, Activations, Config, Sto
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
-#: The only elements of these checkpoints that kernels have.
+#: The only element type of these checkpoints that kernels support.
 _FORMAT = WeightFormat.E4M3
 _SCHEMES = {"static": Activations.TENSOR, "dynamic": Activations.TOKEN}
 #: ModelOpt's, by name.

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 class ActivationRow:
     """One elementwise function, applied in fp32. Every form of it propagates NaN."""
 
-    #: As JSON has it: lower-case letters, digits and underscores.
+    #: Its name in JSON: lower-case letters, digits and underscores.
     name: str
     #: In packs and in the C API, as TUNER_ and the name; never reused. Packages take numbers from 128 on.
     number: int
@@ -30,7 +30,7 @@ class ActivationRow:
     host: Callable[[ArrayModule, Array], Array]
     #: A CUDA expression for the value at `float x`. It may call functions from ptx.cuh and logistic.cuh.
     device: str
-    #: Of `torch.nn.functional` and a tensor: the function as models call it.
+    #: A function of `torch.nn.functional` and a tensor: the function as models call it.
     torch: Callable[[Any, Any], Any]
     #: Maximum error of the function's value, of the array module, arguments and their maximum errors.
     spread: Callable[[ArrayModule, Array, Array], Array]

@@ -1,4 +1,4 @@
-  // In steps, of which a factor's ones are so many.
+  // In steps, of which a factor's ones are this many.
   static constexpr float kSteps = $steps;
 
   // What is added to a raised code and to a subnormal one, so that its zero point becomes 0.

@@ -1,4 +1,4 @@
-"""Integers of 4 bits: code q stands for q - 8 times the factor of its group, or q less the group's zero point.
+"""Integers of 4 bits: code q represents q - 8 times the factor of its group, or q minus the group's zero point.
 
 A word has four codes in each half. Two of them take one instruction each, a mask, and two more the same behind a turn
 of the word by 8 bits. One of either two is the lowest bits of a number that counts in steps. Of the other one the sign
@@ -17,12 +17,12 @@ from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 ZERO = 8
 #: Deviation of the codes of a trial: few are clipped, and all occur.
 SPREAD = 3.0
-#: The lowest of three bits of a code that is a subnormal number, and by how much a word is turned.
+#: The lowest of the three bits of a code that is a subnormal number, and the number of bits by which a word is rotated.
 _LOWEST, _TURN = 4, 8
 
 
 def _placed() -> tuple[tuple[int, ...], ...]:
-    """Of the pairs in their order: as a subnormal number, as the lowest bits, and both turned."""
+    """The pairs in order: as a subnormal number, as the lowest bits, and both rotated."""
     small = [code - ZERO << _LOWEST if code >= ZERO else ZERO - 1 - code << _LOWEST | 1 << 15 for code in range(16)]
     plain = list(range(16))
     # Turned to the right a half's bits come from _TURN further, the upper ones from the other half.

@@ -1,7 +1,7 @@
 """fp4 e2m1 in groups of 32 that share a power of two (e8m0): OCP Microscaling Formats 1.0, as gpt-oss has them.
 
-A code has a sign, two bits of an exponent and one of a mantissa. In a word three of a half's four lie so that a turn, a
-shift or nothing at all brings them to where bf16 has them; the fourth has the bits that are left.
+A code has a sign, two bits of an exponent and one of a mantissa. In a word, three of a half's four codes are placed
+such that a rotation, a shift or nothing moves them to bf16's positions; the fourth has the remaining bits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tuner.core.problem.weights.row import POWER_EXCESS, Sixteen, WeightRow
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 #: Deviation of the codes of a trial.
 SPREAD = 2.0
-#: Of each pair, where a code's bits lie: mantissa, exponent, sign. Of the second one the sign is in the other half.
-_BITS = ((6, 7, 8, 15), (9, 10, 11, 18), (3, 4, 5, 12), (0, 1, 13, 14))
+#: The position of each pair's bits: mantissa, exponent, sign. The second one's sign is in the other half.
+_BITS = ((6, 7, 8, 15), (10, 11, 12, 19), (0, 1, 2, 9), (4, 5, 14, 13))
 #: The largest factor of a group, as it is stored: 2. With larger ones the product that converts would have no exponent.
 LARGEST_POWER = POWER_EXCESS + 1
 
@@ -48,7 +48,7 @@ MXFP4 = WeightRow(
     placed=tuple(
         tuple(sum((code >> i & 1) << bit for i, bit in enumerate(places)) for code in range(16)) for places in _BITS
     ),
-    layout="turned_by_256",
+    layout="shifted_by_256",
     values=_values,
     codes=_codes,
     spread=SPREAD,

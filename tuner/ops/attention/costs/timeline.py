@@ -20,8 +20,10 @@ _COPY_US = 0.058
 #: Time between two `cp.async` of a warp, 16 bytes a lane; and the additional time of a tile of keys or values: its
 #: stage, its addresses, an arrival of each lane (docs/findings/README.md).
 _WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 18, 250
-#: Time from a CTA's last item sent to the last one received. A guess: an item takes as long as one to the L2.
-_CLUSTER_US = 0.5
+#: Time until a CTA has its first task; of each task beside its bytes (queries, sums over the last tile, the exchange in
+#: a cluster), and its addition where the warps that multiply also end it. Fitted to attentions alone and to layers of
+#: 32 sequences on an H200 (docs/simulator.md).
+_BEGIN_US, _TASK_US, _ENDED_ALONE_US = 2.25, 0.92, 0.26
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +40,9 @@ class AttentionTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class _Times:
-    #: Time until the first bytes arrive, and for each cluster the time from then until it has multiplied its last
-    #: bytes.
+    #: Time until the first bytes arrive.
     first: float
+    #: For each cluster, the time from then until it has multiplied its last bytes.
     ends: np.ndarray[tuple[int], np.dtype[np.float64]]
     #: Time after the last bytes.
     merged: float
@@ -53,8 +55,7 @@ def attention_us(
 
     All CTAs that still read share the DRAM evenly. Each is limited by its SM's port, by the bytes in flight in its ring
     (Little's law), and by what a thread requests by pages, or a warp without the copy engine. To this are added the
-    begin, the latency of the first bytes, the end of each task, the exchange between a cluster's CTAs, and that between
-    spans if there are several.
+    begin, the latency of the first bytes, a time for each task, and the exchange between spans if there are several.
     """
     times = _times(plan, lengths, tiling, rates or rates_of(gpu), gpu)
     return float(times.first + times.ends.max() + times.merged)
@@ -65,8 +66,7 @@ def attention_timeline(
 ) -> list[AttentionTimes]:
     """The tasks that are not empty, queue by queue, with the times of `attention_us`: a queue's time is distributed
     over its tasks in proportion to their bytes."""
-    rates = rates_of(gpu)
-    times = _times(plan, lengths, tiling, rates, gpu)
+    times = _times(plan, lengths, tiling, rates_of(gpu), gpu)
     tasks, queues = plan.run_at(lengths)
     tokens, is_live = _tokens_of(plan, lengths, tiling.tile_tokens)
     found = []
@@ -75,7 +75,7 @@ def attention_timeline(
         own = own[is_live[own]]
         weights = 1 + tokens[own]  # a task without tokens takes time too
         ends = times.first + times.ends[queue] * np.cumsum(weights) / max(1, weights.sum())
-        begin = rates.launch_us
+        begin = _BEGIN_US
         for place, end in zip(own.tolist(), ends.tolist(), strict=True):
             head, span = tasks[place].tolist()
             loaded = min(end, max(begin, times.first))
@@ -97,14 +97,13 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
         box_bytes = min(tiling.tile_tokens, paged.page_tokens) * tiling.head_dim * plan.op.dtype.size_bytes
         port_per_us = min(port_per_us, box_bytes / _COPY_US)
     num_bytes, num_tasks = loads_of(plan, lengths, tiling.tile_tokens)
-    ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * chosen.mma.task_us
+    task_us = _TASK_US if tiling.finish_warps else _TASK_US + _ENDED_ALONE_US
+    ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * task_us
     merged = 0.0
-    if plan.cluster > 1:
-        merged += _CLUSTER_US
     if (most_live := max(len(plan.live_spans(length)) for length in lengths)) > 1:
         rows = most_live * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES / plan.cluster
-        merged += chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
-    return _Times(first=chosen.launch_us + chosen.dram_latency_us, ends=ends, merged=merged)
+        merged = chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
+    return _Times(first=_BEGIN_US + chosen.dram_latency_us, ends=ends, merged=merged)
 
 
 def _warp_bytes_per_us(tiling: AttentionTiling, gpu: Gpu) -> float:

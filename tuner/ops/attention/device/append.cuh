@@ -1,8 +1,8 @@
 // Between the product that makes queries, keys and values of new tokens and the attention over them: rotates queries and keys,
 // and appends keys and values to the cache. Where that has pages, a token goes to the one that the table gives to its position.
-// What cannot be used is not written; the attention behind tells it.
+// What cannot be used is not written; the attention after it reports it.
 //
-// Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, turned by the angle position * frequencies[i]. The
+// Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, rotated by the angle position * frequencies[i]. The
 // position is the token's place in its sequence. It is computed in fp32 and rounded once.
 //
 // Threads. One takes 8 pairs of one head of one new token, by vectors of 16 bytes: its loads are all under way together.
@@ -32,7 +32,7 @@ __device__ __forceinline__ u32 word_of(const uint4& vector, int index) {
   return index == 0 ? vector.x : index == 1 ? vector.y : index == 2 ? vector.z : vector.w;
 }
 
-// The pairs of two vectors, turned: x' = x cos - y sin, y' = y cos + x sin.
+// The pairs of two vectors, rotated: x' = x cos - y sin, y' = y cos + x sin.
 __device__ __forceinline__ void rotate(uint4& x, uint4& y, const float (&frequencies)[kVector], float position) {
   u32 turned_x[kVector / 2], turned_y[kVector / 2];
 #pragma unroll

@@ -8,9 +8,9 @@
 // The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, of one head or of all;
 // then a head's lines come one after another in a row. A contiguous cache has one page a sequence.
 //
-// The launch behind. A projection of the results reads weights, which depend on nobody. While a launch ends, the memory has
+// The launch after. A projection of the results reads weights, which depend on no one. While a launch ends, the memory has
 // nothing to do. So it may ask the L2 for the beginning of each row of them, when the last of a CTA's tiles is there: sooner,
-// they would stand in front of its keys. Or it asks early: before the launch before it has ended, while that one's last tiles are multiplied and stored.
+// they would delay its keys. Or it asks early: before the launch before it has ended, while that one's last tiles are multiplied and stored.
 #pragma once
 #include "config_attention.cuh"
 #include "ptx_attention.cuh"
@@ -28,14 +28,14 @@ struct AttentionTask {
   __device__ __forceinline__ int span() const { return block_span & 0xFFFFFF; }
 };
 
-// Weights [num_rows, row_bytes] of the launch behind, of which the first taken_bytes of each row are brought into the L2.
+// Weights [num_rows, row_bytes] of the launch after, of which the first taken_bytes of each row are brought into the L2.
 struct NextWeights {
   const unsigned char* rows;
   int num_rows, row_bytes, taken_bytes;
   int is_early;  // 1: before griddepcontrol.wait
 };
 
-// Where a cache lies: a tensor map [lines of a row, rows of all pages, kLineDims], or the address of its first row.
+// The place of a cache: a tensor map [lines of a row, rows of all pages, kLineDims], or the address of its first row.
 struct CacheRows {
   const unsigned char* first;
 };
@@ -48,12 +48,12 @@ struct CacheOf<false> {
   using Type = CacheRows;
 };
 
-// Which wait has expired: what a CTA was waiting for. The last two are no waits: arrivals that do not fit, and lengths.
+// Which wait has expired: what a CTA was waiting for. The last two are not waits: arrivals that do not fit, and lengths.
 enum Waited : int {
   kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals, kForLengths
 };
 
-// Who gave up, and what it waited for: written once by the first, kept until the host clears it. Laid out as a product's record.
+// Whose wait expired, and what it was for: written once by the first, kept until the host clears it. Laid out as a product's record.
 struct AttentionAbort {
   u32 raised;
   int task, waited;  // number of the CTA's task, and Waited
@@ -66,7 +66,7 @@ struct AttentionArgs {
   const u16* q;                // [sequences * new tokens, query heads, kHeadDim]
   u16* out;                    // the same
   const int* lengths;          // of each sequence, its new tokens included
-  const AttentionTask* tasks;  // queue behind queue
+  const AttentionTask* tasks;  // queue after queue
   const int* queues;           // where the queue of each cluster begins, and where the last one ends
   float* partials;             // of each slot and span kPartialFloats, as merge_attention.cuh has them
   u32* arrivals;               // of each slot, and in it of each CTA of a cluster
@@ -86,11 +86,11 @@ struct AttentionArgs {
   int window;                  // tokens that a query sees, itself included
   float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
   int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
-  int num_queues;              // clusters that have tasks; those behind them ask for weights alone
+  int num_queues;              // clusters that have tasks; those after them ask for weights alone
   int sequences;
   AttentionTask first[kMostQueues];
 
-  // Behind the words of what was refused: who has read which lengths, 0 between launches.
+  // After the words of what was refused: the lengths that were read, summed, 0 between launches.
   __device__ __forceinline__ u64* readings() const { return reinterpret_cast<u64*>(refused + 4); }
   __device__ __forceinline__ int num_readers() const { return num_queues * kCluster * kReaderWarps; }
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }
@@ -102,7 +102,7 @@ struct AttentionArgs {
 __device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kCluster; }
 __device__ __forceinline__ int cluster_rank() { return static_cast<int>(blockIdx.x) % kCluster; }
 
-// What a launch cannot use is not used, and told in four words: the kind, the sequence, the value, the first one too large.
+// What a launch cannot use is not used, and reported in four words: the kind, the sequence, the value, the first one too large.
 enum Refusal : u32 { kNothingRefused, kLengthRefused, kPageRefused };
 
 __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int sequence, int value, int end) {
@@ -112,7 +112,7 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
   args.refused[3] = static_cast<u32>(end);
 }
 
-// Time stamps of a traced build: what it leaves of each CTA, a row for itself and one for each of its first tasks. Who stamps
+// Time stamps of a traced build: its record of each CTA, a row for itself and one for each of its first tasks. Who stamps
 // is one thread, which knows the event. Cycle counters are private to an SM. The global timer is common, but moves in ticks:
 // a CTA's begin and end catch an edge of it and stamp both (trace.cuh argues it). 0: it did not happen in the last launch.
 enum AttentionEvent : int { kTaken, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTask, kTraceWords };
@@ -148,7 +148,7 @@ __device__ inline void stamp_edge(const AttentionArgs& args, CtaEvent cycles, Ct
   }
 }
 
-// All threads, when nobody of a launch before can stamp any more.
+// All threads, when no one of a launch before can stamp any more.
 __device__ __forceinline__ void forget_stamps(const AttentionArgs& args) {
   if constexpr (kTracedTasks > 0) {
     for (int word = 0; threadIdx.x == 0 && word < kTracedTasks * kTraceWords; ++word) traced_row(args, 1)[word] = 0;

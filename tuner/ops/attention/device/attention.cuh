@@ -1,13 +1,13 @@
 // Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
-// A window lets a query see the last tokens alone; a soft cap bends large scores.
+// A window lets a query see only the last tokens; a soft cap bends large scores.
 //
 // Roles. The last warp, or the last two, bring tasks, queries and cache (request_attention.cuh). The first warps multiply: teams of
-// them take a task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between,
+// them take a task's tiles in turns, each warp its own 16 tokens (products.cuh). They pass their sums to the warps between,
 // which end the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
 // Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read before
-// griddepcontrol.wait. The plan is read before it. Weights of the launch behind depend on nobody. They may be asked for
-// before it, for the L2 alone, which is where writes become visible (dependent_launch.cuh argues it).
+// griddepcontrol.wait. The plan is read before it. Weights of the launch after depend on no one. They may be asked for
+// before it, only into the L2, which is where writes become visible (dependent_launch.cuh argues it).
 //
 // Where few clusters have tasks, others may be there that do nothing but ask for weights early, so that the requests of those
 // that have keys to request are few.
@@ -142,7 +142,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   Requested asked{};
   if (thread >= kRequester) {
     if constexpr (kBoundsWaits) {
-      if (thread == kRequester) raised = load_relaxed_gpu(&args.abort->raised);  // looked at in the end: nobody waits for it
+      if (thread == kRequester) raised = load_relaxed_gpu(&args.abort->raised);  // looked at in the end: no one waits for it
     }
     request_all(args, ring, own, asked);
   } else if (thread < kMathThreads) {

@@ -24,8 +24,8 @@ constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where page
 constexpr bool kIsPaged = false;
 constexpr bool kHasWindow = false;
 constexpr bool kHasSoftCap = false;
-constexpr bool kBoundsWaits = true;  // else a wait whose end never comes is never over: for timing alone
-constexpr bool kLengthsOnce = false;  // whether one warp of a CTA reads the lengths and tells them to the one that brings values
+constexpr bool kBoundsWaits = true;  // otherwise a wait may last for ever: for timing alone
+constexpr bool kLengthsOnce = false;  // whether one warp of a CTA reads the lengths and passes them to the one that loads values
 constexpr int kTracedTasks = 0;  // of a CTA, that a traced build stamps
 constexpr int kBoundThreads = 512;  // that would have an SM's registers: the fewer the more threads
 #define TUNER_ATTENTION_CLUSTER
@@ -54,7 +54,7 @@ static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "queries that there
 static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16, "a cluster's sizes");
 static_assert(kByCopyEngine || kCluster == 1, "clusters come with the copy engine");
 static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
-// Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
+// Else teams share a stage: one may be a phase after the other, and a parity does not tell phases apart that are two apart.
 static_assert(kStages % kTeams == 0, "a stage is always the same team's");
 static_assert(kTileTokens % kBoxTokens == 0 && kBoxTokens % kSliceTokens == 0, "a slice lies in one box");
 static_assert(kIsPaged || kBoxes == 1, "a tile of a contiguous cache is one box");

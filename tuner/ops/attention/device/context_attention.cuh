@@ -1,12 +1,12 @@
-// What of a context a launch reads: lengths, the window, spans that are not empty, tiles of a CTA, and the way through a queue.
+// The part of a context that a launch reads: lengths, the window, spans that are not empty, tiles of a CTA, and the way through a queue.
 //
-// Spans. A span is empty that lies behind the end of its sequence, or before all that its queries see. Nobody runs it, but
+// Spans. A span is empty that is after the end of its sequence, or before all that its queries see. Nobody runs it, but
 // where it is the first of a queue. A sequence has one span at least that is not: of length 0 its first one, which stores
 // the zeros.
 //
 // By length. Where tasks are assigned by the lengths, those that are not empty have numbers. A warp knows the lengths of 32
 // sequences at a time. Of these, whole spans come first: sequence by sequence, in a sequence span by span. Then come the rests
-// behind them, the longest first. In a span, blocks of each KV head follow each other, so that heads of one page are read
+// after them, the longest first. In a span, blocks of each KV head follow each other, so that heads of one page are read
 // together. The C clusters take C numbers at a time, there and back: cluster c the c-th of them, next time the c-th from the
 // end. So who had the longest of one turn has the shortest of the next, and all read about as much, whatever the lengths.
 //
@@ -14,11 +14,11 @@
 // The CTAs of a cluster take the tiles from there on.
 //
 // Readings. Each warp that requests reads lengths by itself. If one changes meanwhile, two of them may disagree on which tasks there
-// are: rows stay unwritten, and counters of arrivals no longer fit, while nobody waits for anything. So a warp adds up a number for
+// are: rows stay unwritten, and counters of arrivals no longer fit, while no one waits for anything. So a warp adds up a number for
 // each length that it has read. Those that read the same one have weights whose sum is 0. So the sum of all warps is 0 where they
 // have read the same, and else, but for one case in some 2^32, it is not. request_attention.cuh has who looks at it.
 //
-// Memory order. Lengths may be written by the launch before. They are read behind griddepcontrol.wait, past L1.
+// Memory order. Lengths may be written by the launch before. They are read after griddepcontrol.wait, past L1.
 #pragma once
 #include "args_attention.cuh"
 
@@ -29,7 +29,7 @@ struct TaskInHand {
   int num_tiles;  // that this CTA requests; below 0: the queue is at its end
 };
 
-// A number for a length that a warp has read, which is that reader of so many. `of`: what it is the length of.
+// A number for a length that a warp has read, which is that reader of this many. `of`: what it is the length of.
 __device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_readers) {
   u32 mixed = static_cast<u32>(length + 1) * 0x9E3779B1u ^ static_cast<u32>(of) * 0x85EBCA77u;
   mixed = (mixed ^ mixed >> 15) * 0x2C1B3C6Du;
@@ -39,10 +39,10 @@ __device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_r
 
 __device__ __forceinline__ bool is_first_warp() { return threadIdx.x < kRequester + 32; }
 
-// The number of the calling warp among those of so many CTAs that read.
+// The number of the calling warp among those of this many CTAs that read.
 __device__ __forceinline__ u32 reader_warp(int cta) { return cta * kReaderWarps + (is_first_warp() ? 0 : 1); }
 
-// A cluster's way through its queue: each CTA walks it by itself, and all come to the same tasks. The lanes of a warp know 32
+// A cluster's way through its queue: each CTA walks it by itself, and all get the same tasks. The lanes of a warp know 32
 // of them at a time: while the memory is busy a read takes as long as many tiles.
 struct QueuePlace {
   int first, end;      // of the tasks that the lanes know, and of the queue
@@ -85,7 +85,7 @@ __device__ __forceinline__ int tokens_of(const AttentionArgs& args, int span, in
   return min(max(length - span * args.span_tokens, 0), args.span_tokens);
 }
 
-// The tiles of a span that lie before all that is seen.
+// The tiles of a span that are before all that is seen.
 __device__ __forceinline__ int skipped_tiles(const AttentionArgs& args, int span, int length) {
   return kHasWindow ? max(first_seen(args, length) - span * args.span_tokens, 0) / kTileTokens : 0;
 }
@@ -102,7 +102,7 @@ __device__ __forceinline__ int first_token_of(const AttentionArgs& args, const A
   return task.span() * args.span_tokens + place * kTileTokens;
 }
 
-// What is requested of a CTA's first task before the length is there. Pages and windows hang on the length.
+// The part of a CTA's first task that is requested before the length is known. Pages and windows depend on the length.
 __device__ __forceinline__ int first_tiles(const AttentionArgs& args, const AttentionTask& task) {
   if (kIsPaged || kHasWindow || args.is_speculative == 0) return 0;
   return min(kStages, own_tiles(args, task.span(), args.max_length));
@@ -152,11 +152,11 @@ __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskIn
 
 // A cluster's way through what is assigned. Numbers only grow, so that the warp never goes back to sequences before.
 struct AssignedPlace {
-  int next, step;      // the cluster's next number, and how many lie up to the one behind it
+  int next, step;      // the cluster's next number, and how many there are up to the one after it
   int first_sequence;  // of the 32 that the lanes know
-  int before, known;   // tasks of sequences before it, and the number behind the last task of these 32
+  int before, known;   // tasks of sequences before it, and the number after the last task of these 32
   int length;          // of the lane's sequence
-  int end, rank;       // the number behind its last whole span, and the place of its rest among those of all 32
+  int end, rank;       // the number after its last whole span, and the place of its rest among those of all 32
   u32 read;            // the sum of the lane's readings
 };
 

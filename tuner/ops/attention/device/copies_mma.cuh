@@ -1,16 +1,16 @@
 // How queries and cache come to shared memory without a copy engine, from sm_80 on. Lanes copy 16 bytes each by cp.async. Each
-// of them arrives at a barrier when all that it has asked for is there.
+// of them arrives at a barrier when everything that it requested has arrived.
 //
 // Roles. One warp brings tasks, queries and keys, and another one values. Both walk the queue, so that neither waits for the
-// other one: a warp copies about 49 GB/s, and an SM that reads alone has room for twice as much.
+// other one: a warp copies about 49 GB/s, and an SM that reads without others has room for twice as much.
 //
-// Layout. As the copy engine's swizzle has it: 16-byte chunk c of a token's line lies at c ^ (token % 8).
+// Layout. As the copy engine's swizzle has it: 16-byte chunk c of a token's line is at c ^ (token % 8).
 //
-// Ragged edges. Tokens behind a context's end, and pages that are not there, are copied with zero valid bytes: they are zero
-// in shared memory, and nothing of them is read. So no address has to lie in the cache.
+// Ragged edges. Tokens after a context's end, and pages that are not there, are copied with zero valid bytes: they are zero
+// in shared memory, and nothing of them is read. So no address has to be in the cache.
 //
-// Memory order. A lane's arrival comes behind its copies. A team reads them behind the barrier's phase. Its arrival when
-// it hands a stage back orders its reads before the lanes' next copies, which wait for all of them.
+// Memory order. A lane's arrival comes after its copies. A team reads them after the barrier's phase. Its arrival when
+// it returns a stage orders its reads before the lanes' next copies, which wait for all of them.
 #pragma once
 #include "wait_attention.cuh"
 
@@ -43,7 +43,7 @@ __device__ __forceinline__ void announce(const AttentionArgs&, const Ring& ring,
 }
 
 // All lanes: a box's tokens, from the lane's first chunk on, which is row_bytes from that of the next token. The swizzle is an
-// xor of address bits that the token's low bits alone set, so that all but eight copies differ by constants.
+// xor of address bits set only by the token's low bits, so that all but eight copies differ by constants.
 template <bool kIsWhole>
 __device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, int row_bytes, int num_tokens) {
   constexpr int kSteps = kBoxTokens / kRowsAtOnce, kTogether = kSteps < 8 ? kSteps : 8;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, i
   }
 }
 
-// All lanes: a box of one cache from that row on, of whose tokens so many are read; below 1 none.
+// All lanes: a box of one cache from that row on, of whose tokens this many are read; below 1 none.
 __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, const CacheRows& cache, int row, int line,
                                          int num_tokens) {
   constexpr int kRowBytes = 2 * kHeadDim;  // of one head
@@ -78,8 +78,8 @@ __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, con
   }
 }
 
-// All lanes of a warp: its part of a tile of a contiguous cache from that row on, of which so many tokens are read. False for who saw
-// the CTA give up.
+// All lanes of a warp: its part of a tile of a contiguous cache from that row on, of which this many tokens are read. False for lanes that saw
+// the CTA abort.
 __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row,
                                              int num_tokens) {
   const int stage = place % kStages;
@@ -90,9 +90,9 @@ __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ri
   return true;
 }
 
-// All lanes of a warp: its part of the boxes of a tile of a paged cache whose bits are set, of whose tokens so many are read.
-// The lanes from `first` on know where they begin; behind the last page where there is none. `goes_on` becomes false for who saw
-// the CTA give up; with it nothing is requested.
+// All lanes of a warp: its part of the boxes of a tile of a paged cache whose bits are set, of whose tokens this many are read.
+// The lanes from `first` on know where they begin; after the last page if there is none. `goes_on` becomes false for lanes that saw
+// the CTA abort; then nothing is requested.
 __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
                                               int first, int row, int line, int num_tokens, bool& goes_on) {
   const int stage = place % kStages;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const R
   if (goes_on) cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));
 }
 
-// All lanes of a warp, once the CTA has given up: until all that they have requested is there.
+// All lanes of a warp, once the CTA has aborted: until all that they have requested is there.
 __device__ inline void outlast_copies(const AttentionArgs&, const Ring&, int, int) {
   cp_async_commit();
   cp_async_wait<0>();

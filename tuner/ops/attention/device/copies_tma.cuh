@@ -1,7 +1,7 @@
-// How queries and cache come to shared memory by the copy engine: one thread asks for boxes of tensor maps, and a barrier expects
+// How the copy engine loads queries and cache into shared memory: one thread requests boxes of tensor maps, and a barrier expects
 // their bytes.
 //
-// Memory order. The copy engine writes what the team reads by ldmatrix behind the barrier's phase. An arrival orders these
+// Memory order. The copy engine writes what the team reads by ldmatrix after the barrier's phase. An arrival orders these
 // reads before the copy engine's next write.
 #pragma once
 #include "wait_attention.cuh"
@@ -30,8 +30,8 @@ __device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& 
   mbarrier_arrive_expect(ring.task_full(slot), bytes);
 }
 
-// One thread: the stage of the ring's `place`-th tile, when it is free, expects so many boxes of K and of V. False if the CTA has
-// given up: then nobody may expect or request any more.
+// One thread: the stage of the ring's `place`-th tile, when it is free, expects this many boxes of K and of V. False if the CTA has
+// aborted: then no one may expect or request any more.
 __device__ __forceinline__ bool expect_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int num_boxes) {
   const int stage = place % kStages;
   if (!wait_until_free(args, ring, place, number)) return false;
@@ -47,8 +47,8 @@ __device__ __forceinline__ void request_box(const AttentionArgs& args, const Rin
   copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
 }
 
-// All lanes of the last warp: a tile of a contiguous cache, from that row on. It lies in the cache, or behind its end, where
-// the copy engine finds zeros; so nobody has to know how many of its tokens there are. False for who saw the CTA give up.
+// All lanes of the last warp: a tile of a contiguous cache, from that row on. It is in the cache, or after its end, where
+// the copy engine finds zeros; so no one has to know how many of its tokens there are. False for lanes that saw the CTA abort.
 __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row, int) {
   if (threadIdx.x % 32 != 0) return true;
   if (!expect_tile(args, ring, place, number, 1)) return false;
@@ -57,7 +57,7 @@ __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ri
 }
 
 // All lanes of the last warp: of a tile of a paged cache the boxes whose bits are set. The lanes from `first` on know where
-// they begin. `goes_on` becomes false for who saw the CTA give up; with it nothing is requested.
+// they begin. `goes_on` becomes false for lanes that saw the CTA abort; then nothing is requested.
 __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
                                               int first, int row, int line, int, bool& goes_on) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const R
   }
 }
 
-// All lanes of the last warp, once the CTA has given up: until all that was requested is there, of so many tasks and tiles.
+// All lanes of the last warp, once the CTA has aborted: until all that was requested is there, of this many tasks and tiles.
 __device__ inline void outlast_copies(const AttentionArgs& args, const Ring& ring, int num_tasks, int num_tiles) {
   if (threadIdx.x % 32 != 0) return;
   const long long start = clock64(), limit = args.spin_limit_cycles;

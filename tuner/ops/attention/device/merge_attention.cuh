@@ -1,29 +1,29 @@
 // From the warps' sums to a row of the result. Warps of a CTA meet in shared memory. CTAs of a cluster meet in the shared
 // memory of the one that owns an item, which is four elements of a column. Spans of a context meet in the workspace.
 //
-// Layout. Behind the tasks in hand lie the sums of each warp, column by column, kSumStride floats each; then maximum and
+// Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats each; then maximum and
 // normaliser of each warp and column. Then, of clusters, two buffers for what other CTAs send: of each of them a share of
 // items, then maximum and normaliser of each column. A slot of the workspace is a block of columns of one KV head of one
 // sequence. Of each span it has kColumns * kHeadDim sums, then of each CTA of the cluster maximum and normaliser of each
 // column. It has room for all spans of the longest context.
 //
-// Who waits for whom. Nobody waits for another cluster. Who ends tasks waits until the warps have left their sums, and
-// hands these back. In a cluster each CTA sends each other one its share of the items, and waits for all shares of its
-// own. A buffer is written again two tasks later: who sends has by then what the receiver sent behind reading it. A span
+// Waits. No CTA waits for another cluster. Who ends tasks waits until the warps have left their sums, and
+// returns these. In a cluster each CTA sends each other one its share of the items, and waits for all shares of its
+// own. A buffer is written again two tasks later: the sender has by then what the receiver sent after reading it. A span
 // stores its sums and counts itself in. The last one to arrive adds up all that are not empty. A span that is alone
 // stores the result itself.
 //
 // Order of the sum. Slices of a CTA by the teams' order in the task, CTAs of a cluster by rank, spans by their number, from the
-// slot, the last one's own too. None depends on other sequences, on the grid or on who came last: a sequence's bits follow
+// slot, the last one's own too. None depends on other sequences, on the grid or on which came last: a sequence's bits follow
 // from its length.
 //
 // Arrivals. Empty spans do not arrive. The first one that is not empty arrives for them, and for what is missing to a power
 // of two. So a slot gets the same arrivals in every launch, whatever the lengths, and its counter is never reset. The last
-// arrival of a launch is the one that makes the counter a multiple of that power, also behind 2^32. Each CTA of a cluster
+// arrival of a launch is the one that makes the counter a multiple of that power, also after 2^32. Each CTA of a cluster
 // has a counter of its own: it adds up its own items of all spans.
 //
 // Memory order. As in fixup.cuh: a barrier orders the stores of all threads before thread 0's atom.acq_rel.gpu, a second
-// one orders their loads after it. Slots are read past L1. What is sent in a cluster is visible behind the receiver's
+// one orders their loads after it. Slots are read past L1. What is sent in a cluster is visible after the receiver's
 // barrier.
 #pragma once
 #include "products.cuh"

@@ -1,4 +1,4 @@
-// What one warp does with its slice of a tile: scores, their online softmax, and the sum of values.
+// A warp's work on its slice of a tile: scores, their online softmax, and the sum of values.
 //
 // Layout. Both products have the cache as operand A, so that the few queries fill the 8 columns of an instruction:
 // S^T[tokens, columns] = K Q^T and O^T[dims, columns] = V^T P^T. Lane l holds columns 2 (l % 4) and the next of both
@@ -8,7 +8,7 @@
 // Numbers. A warp has maximum, normaliser and sums of its own slices. The maximum is in units of log2, subtracted before
 // exp2. A column that has seen no token has the maximum -inf, and normaliser and sums of 0.
 //
-// Masks. What lies behind the end of a context, or before all that is seen of it, may hold anything, NaN too: scores are
+// Masks. The memory after the end of a context, or before all that is seen of it, may hold anything, NaN too: scores are
 // replaced, and values are cleared.
 #pragma once
 #include "wait_attention.cuh"
@@ -55,7 +55,7 @@ __device__ __forceinline__ void clear(Softmax& softmax) {
   }
 }
 
-// Where 8 elements of a token lie, from `dim` on, a multiple of 8.
+// The place of 8 elements of a token, from `dim` on, a multiple of 8.
 __device__ __forceinline__ u32 in_tile(u32 tile, int token, int dim) {
   const u32 box = tile + token / kBoxTokens * kBoxBytes, line = box + dim / kLineDims * (kBoxTokens * 128);
   return line + token % kBoxTokens * 128 + ((dim % kLineDims * 2) ^ ((token & 7) << 4));
@@ -161,8 +161,8 @@ __device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, 
   }
 }
 
-// A warp's slice of tile `tile`, which lies in the stage of the ring's `place`-th tile; `number`: of the CTA's task. If the CTA has
-// given up, of whatever lies there.
+// A warp's slice of tile `tile`, which is in the stage of the ring's `place`-th tile; `number`: of the CTA's task. If the CTA has
+// aborted, with any content.
 __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                              int tile, int place, int slice, const Queries& queries, Softmax& softmax) {
   const int stage = static_cast<u32>(place) % kStages, parity = static_cast<u32>(place) / kStages & 1;

@@ -1,4 +1,4 @@
-// One-instruction wrappers that attention alone uses.
+// One-instruction wrappers that only attention uses.
 #pragma once
 #include "ptx_hopper.cuh"
 
@@ -9,7 +9,7 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(u32 (&r)[4], u32 shared) 
                : "r"(shared));
 }
 
-// An 8 x 8 matrix that lies in the warp's registers, transposed there.
+// An 8 x 8 matrix that is in the warp's registers, transposed there.
 __device__ __forceinline__ u32 transpose_in_registers(u32 two) {
   u32 turned;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
@@ -81,7 +81,7 @@ __device__ __forceinline__ void copy_bytes(u32 shared, const void* global, u32 b
                : "memory");
 }
 
-// Plain bytes to the L2 alone; the address and the size are multiples of 16.
+// Plain bytes, only into the L2; the address and the size are multiples of 16.
 __device__ __forceinline__ void prefetch_bytes(const void* global, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }

@@ -1,4 +1,4 @@
-// Who brings a CTA's tasks, their queries and their tiles of K and V: one warp, or two of which one has the values alone.
+// The loaders of a CTA's tasks, their queries and their tiles of K and V: one warp, or two one of which loads only values.
 #pragma once
 #include "copies_tma.cuh"
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHa
   return load_relaxed_gpu(args.pages + first + (token_of(args, hand, box) >> args.page_shift));
 }
 
-// A page that is in the cache; else the one behind the map's end, where the copy engine finds zeros.
+// A page that is in the cache; else the one after the map's end, where the copy engine finds zeros.
 __device__ __forceinline__ int page_inside(const AttentionArgs& args, const TaskInHand& hand, int page) {
   if (page >= 0 && page < args.num_pages) return page;
   refuse(args, kPageRefused, hand.task.sequence(), page, args.num_pages);
@@ -36,7 +36,7 @@ __device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHan
 
 // All lanes of a warp that requests: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
 // first 32, then one 32 boxes on. It knows where that begins, and fetches the number of its next one's page. So what a tile
-// needs is at hand when its stage is free. As `request_tiles`.
+// needs is available when its stage is free. As `request_tiles`.
 __device__ inline int request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number, int place,
                                     int pages) {
   const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
@@ -66,7 +66,7 @@ __device__ __forceinline__ int first_pages(const AttentionArgs& args, const Task
 }
 
 // All lanes of a warp that requests: the tiles of the CTA's task of that number from `first` to `end`, of a paged cache all. `place`:
-// of the task's first one in the ring; `pages`: its first ones. Returns how far it came: to `end`, unless the CTA has given up.
+// of the task's first one in the ring; `pages`: its first ones. Returns how far it came: to `end`, unless the CTA has aborted.
 __device__ __forceinline__ int request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                              int first, int end, int place, int pages) {
   if constexpr (kIsPaged) {
@@ -131,9 +131,9 @@ struct OwnTasks {
   }
 };
 
-// All lanes of a warp behind its last task: what it has read goes to the sum of all. Each warp adds 1 to the
+// All lanes of a warp after its last task: what it has read goes to the sum of all. Each warp adds 1 to the
 // sum's lower half, but the first one of the launch: it takes as many as there are others. So whoever comes last finds 0 there. Then
-// the upper half is 0, too, or they have not read the same, and the CTA gives up. `number`: of the tasks that it has had.
+// the upper half is 0, too, or they have not read the same, and the CTA aborts. `number`: of the tasks that it has had.
 __device__ inline void compare_readings(const AttentionArgs& args, const Ring& ring, u32 read, int number) {
   const u32 of_warp = __reduce_add_sync(0xFFFFFFFFu, read);
   if (threadIdx.x % 32 != 0) return;
@@ -142,7 +142,7 @@ __device__ inline void compare_readings(const AttentionArgs& args, const Ring& r
   if (static_cast<u32>(sum) == 0 && sum != 0) give_up(ring.stopped(), word_of(kForLengths, number), threadIdx.x / 32, 0);
 }
 
-// All lanes of a warp that requests, before griddepcontrol.wait: what the plan says.
+// All lanes of a warp that requests, before griddepcontrol.wait: the plan's tasks.
 __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   OwnTasks own{};
   if (args.num_assigned > 0) return own;
@@ -152,7 +152,7 @@ __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   return own;
 }
 
-// What a warp that requests has asked for so far, in numbers of the CTA's tasks and of the ring's tiles.
+// The requests of a warp so far, in numbers of the CTA's tasks and of the ring's tiles.
 struct Requested {
   int tasks, tiles;
 };
@@ -177,7 +177,7 @@ __device__ inline void request_values(const AttentionArgs& args, const Ring& rin
   }
 }
 
-// A warp that requests: all of the CTA's tasks, until it gives up. What the next one needs to know is read before the tiles of the one
+// A warp that requests: all of the CTA's tasks, until it aborts. What the next one needs to know is read before the tiles of the one
 // before are requested, which takes as long as the ring is full.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own, Requested& asked) {
   if constexpr (kLengthsOnce && kRequestWarps > 1) {

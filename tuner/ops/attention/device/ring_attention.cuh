@@ -1,12 +1,12 @@
 // The ring of K and V, and the tasks in hand with their queries. request_attention.cuh has the warp that brings them all.
 //
 // Layout. A stage is a tile of K and the same tokens' tile of V. A tile has boxes one after another, each what one copy
-// brings. A box has a line of 128 bytes of each token, then the next line of each, all under the 128-byte swizzle. Behind the stages lie the mbarriers, then kTaskSlots tasks in hand,
-// then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows lie in different banks. Then
+// brings. A box has a line of 128 bytes of each token, then the next line of each, all under the 128-byte swizzle. After the stages come the mbarriers, then kTaskSlots current tasks,
+// then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows are in different banks. Then
 // comes what merge_attention.cuh has.
 //
-// Who waits for whom. A warp walks the queue. Of a task it brings the queries, then says what the task is, then
-// requests its tiles, task behind task, as far as there is room. So a task is at hand before the one before it ends. K and
+// Waits. A warp walks the queue. Of a task it brings the queries, then publishes the task, then
+// requests its tiles, task after task, as far as there is room. So a task is available before the one before it ends. K and
 // V of a stage have a barrier each, so that scores begin while V is on its way. Page numbers are in the lanes' registers, a
 // batch of them ahead. The warps of the team that multiplies a
 // tile hand its stage back. All that multiply or end tasks hand a task's slot back. One arrival a warp.
@@ -21,8 +21,8 @@ constexpr int kSumsBarriers = kTaskBarriers + 16 * kTaskSlots;   // full, empty
 constexpr int kReceivedBarriers = kSumsBarriers + 16;            // two
 static_assert(kReceivedBarriers + 16 <= kBarrierBytes, "room for all barriers");
 constexpr int kTasksOffset = kRingBytes + kBarrierBytes;
-// Who arrives when a tile of K or of V is there, or a task: a thread that expects bytes; or each lane, behind its copies, and
-// who says what the task is.
+// The threads that arrive when a tile of K or of V is there, or a task: a thread that expects bytes; or each lane, after its copies, and
+// the one that publishes the task.
 constexpr int kFullArrivals = kByCopyEngine ? 1 : 32, kTaskArrivals = kByCopyEngine ? 1 : 33;
 constexpr int kQueryRowBytes = 2 * kHeadDim + 16;
 constexpr int kQueriesOffset = kTasksOffset + 16 * kTaskSlots;
@@ -56,7 +56,7 @@ struct Ring {
   __device__ __forceinline__ u32 sums_full() const { return base + kRingBytes + kSumsBarriers; }
   __device__ __forceinline__ u32 sums_empty() const { return sums_full() + 8; }
   __device__ __forceinline__ u32 received(int buffer) const { return base + kRingBytes + kReceivedBarriers + 8 * buffer; }
-  // Three words: whether the CTA has given up, and why.
+  // Three words: whether the CTA has aborted, and why.
   __device__ __forceinline__ u32 stopped() const { return base + kStoppedOffset; }
   __device__ __forceinline__ u32 task(int slot) const { return base + kTasksOffset + 16 * slot; }
   __device__ __forceinline__ u32 queries(int slot) const { return base + kQueriesOffset + kQueriesBytes * slot; }
@@ -80,7 +80,7 @@ __device__ inline void init_ring(const Ring& ring) {
   if constexpr (kByCopyEngine) fence_mbarrier_init();
 }
 
-// Where queries and results of a column lie.
+// The place of a column's queries and results.
 __device__ __forceinline__ long long column_offset(const AttentionArgs& args, const AttentionTask& task, int column) {
   const int token = column / args.query_heads, head = column % args.query_heads;
   const long long row = static_cast<long long>(task.sequence()) * args.new_tokens + token;

@@ -6,16 +6,16 @@
 // What all have read is compared at the end (request_attention.cuh).
 //
 // Abort. A wait that outlasts the limit leaves three words in shared memory, if it is the first one. Other waits of the CTA see
-// them once they have to wait. Warps that multiply go on with what is there: a vote behind each tile would stand between it
-// and the next one. They hand back no stage whose tile they have not seen. Who ends a task looks at the words behind the sums
+// them once they have to wait. Warps that multiply continue with what is there: a vote after each tile would stand between it
+// and the next one. They hand back no stage whose tile they have not seen. Who ends a task looks at the words after the sums
 // that it waits for, and before it writes. Other warps leave their tasks when all of their lanes agree, warps that meet at a
 // named barrier when all of them do. Who requests stays until all that it has asked for is there. So nothing is written to
 // shared memory that belongs to another CTA by then. At its end the CTA writes the record to the workspace, if it is the
 // launch's first one: code for it at each wait would be fetched by every launch.
 //
-// NaN. A CTA that has given up ends by filling the whole result with NaN. It has not arrived for the task at which it gave up,
-// so nobody adds that slot up. So a row that the launch could not finish is NaN. A row that another CTA finishes may be right.
-// Counters of arrivals no longer fit. So each later launch finds the record and leaves nothing but NaN, until the host has cleared
+// NaN. A CTA that has aborted ends by filling the whole result with NaN. It has not arrived for the task at which it aborted,
+// so no one adds that slot up. So a row that the launch could not finish is NaN. A row that another CTA finishes may be right.
+// Counters of arrivals no longer fit. So each later launch finds the record and writes only NaN, until the host has cleared
 // counters and record.
 //
 // Clusters. A CTA that sees another length than its neighbour sends to it what it does not wait for. So no CTA of a cluster ends
@@ -26,20 +26,20 @@
 #pragma once
 #include "ring_attention.cuh"
 
-// The word by which a CTA has given up: 0 while it has not. A launch behind an abort has nothing to tell.
+// The word that says whether a CTA has aborted: 0 if not. A launch after an abort has nothing to report.
 constexpr u32 kBehindAbort = 1;
 __device__ __forceinline__ u32 word_of(Waited waited, int number) {
   return 1 | (static_cast<u32>(waited) + 1) << 1 | static_cast<u32>(number) << 5;
 }
 
-// One thread: the CTA's first one says what it waited for. `stopped`: the ring's.
+// One thread: the CTA's first one records what it waited for. `stopped`: the ring's.
 __device__ __forceinline__ void give_up(u32 stopped, u32 word, u32 seen, u32 expected) {
   if (compare_and_swap_shared(stopped, 0, word) != 0) return;
   store_shared_word(stopped + 4, seen);
   store_shared_word(stopped + 8, expected);
 }
 
-// One thread of a CTA that has given up: the launch's first one leaves the record.
+// One thread of a CTA that has aborted: the launch's first one writes the record.
 __device__ inline void record_abort(const AttentionArgs& args, const Ring& ring, u32 word) {
   if (word == kBehindAbort || compare_and_swap_relaxed_gpu(&args.abort->raised, 0, 1) != 0) return;
   args.abort->task = static_cast<int>(word >> 5);
@@ -57,7 +57,7 @@ __device__ __forceinline__ bool has_given_up(const Ring& ring) {
 // Looks at a barrier between two looks at the clock, which cost more.
 constexpr u32 kPolls = 16;
 
-// Until the phase of this parity is over; false if the CTA has given up. It is a call, since code in line would take registers
+// Until the phase of this parity is over; false if the CTA has aborted. It is a call, since code in line would take registers
 // from those that multiply.
 template <bool kInCluster>
 __device__ __noinline__ bool wait_longer(u32 stopped, u32 barrier, u32 parity, u32 word, long long spin_limit_cycles) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ bool wait_in_line(u32 stopped, u32 barrier, u32 parit
   return true;
 }
 
-// Either, with a look in front of it. `number`: of the CTA's task.
+// Either, with a look before it. `number`: of the CTA's task.
 template <bool kInCluster = false>
 __device__ __forceinline__ bool wait_phase(const AttentionArgs& args, const Ring& ring, u32 barrier, u32 parity, Waited waited,
                                            int number) {
@@ -105,13 +105,13 @@ __device__ __forceinline__ bool all_agree(bool flag) {
   return true;
 }
 
-// One thread: until the phase is over, or so many cycles behind `start`, whether the CTA has given up or not.
+// One thread: until the phase is over, or this many cycles after `start`, whether the CTA has aborted or not.
 __device__ __forceinline__ void outlast(u32 barrier, u32 parity, long long start, long long limit_cycles) {
   while (!is_over(barrier, parity) && clock64() - start <= limit_cycles) {
   }
 }
 
-// All lanes of a warp: the CTA's task of that number, when it is at hand; false, for all alike, if the CTA has given up.
+// All lanes of a warp: the CTA's task of that number, when it is available; false, for all alike, if the CTA has aborted.
 __device__ __forceinline__ bool at_hand(const AttentionArgs& args, const Ring& ring, int number, TaskInHand& hand) {
   const int slot = number % kTaskSlots;
   if (!all_agree(wait_phase(args, ring, ring.task_full(slot), number / kTaskSlots & 1, kForTask, number))) return false;
@@ -127,10 +127,10 @@ __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
 }
 
 // Of the threads that request, whether they bring tasks and queries too. Who does not, walks the same queue, and may be many
-// tasks without tiles behind.
+// tasks without tiles after.
 __device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || is_first_warp(); }
 
-// Who requests the ring's `place`-th tile, of the CTA's task of that number: until its stage is free; false if the CTA has given up.
+// For the thread that requests the ring's `place`-th tile, of the CTA's task of that number: until its stage is free; false if the CTA has aborted.
 __device__ __forceinline__ bool wait_until_free(const AttentionArgs& args, const Ring& ring, int place, int number) {
   return place < kStages ||
          wait_phase(args, ring, ring.empty(place % kStages), (place / kStages & 1) ^ 1, kForStage, number);

@@ -146,8 +146,9 @@ def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSche
 
 
 def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
-    """A forecast in microseconds for each offered cluster, span and kernel: for the schedule with the deeper ring.
-    Shorter ones come first; among equal ones, those that leave no CTA of a cluster without tokens."""
+    """A forecast in microseconds for each offered cluster, span and kernel: for the schedule with the deeper ring, and
+    among these for one with warps that end tasks. Shorter ones come first; among equal ones, those that leave no CTA of
+    a cluster without tokens."""
     early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
     plain = [
         one
@@ -159,7 +160,7 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
     ]
     random.Random(0).shuffle(plain)
     by_plan: dict[tuple[int, ...], AttentionSchedule] = {}
-    for one in sorted(plain, key=lambda one: -one.num_stages * one.tile_tokens):
+    for one in sorted(plain, key=lambda one: (-one.num_stages * one.tile_tokens, not one.finish_warps)):
         by_plan.setdefault((one.cluster, one.span_tokens, one.tile_tokens, one.math_warps, one.by_length), one)
     times_us, most = {one: _forecast_us(space, one) for one in by_plan.values()}, space.op.shape.max_length
 
@@ -170,10 +171,13 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
 
 
 def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
-    """For each cluster size, the shortest forecasts, each for another kernel; the shortest of all first."""
+    """For each cluster size, the shortest forecasts, each for another kernel; the shortest of all first. If lengths
+    differ, one of them lets the launch assign its tasks, and one does not."""
     ranked, found = list(times_us), list[AttentionSchedule]()
-    for cluster in dict.fromkeys(one.cluster for one in ranked):
-        found += [one for one in ranked if one.cluster == cluster][:_OF_CLUSTER]
+    orders = dict.fromkeys(one.by_length for one in ranked)
+    for place in [(cluster, by_length) for cluster in _clusters(ranked) for by_length in orders]:
+        alike = (one for one in ranked if (one.cluster, one.by_length) == place)
+        found += islice(alike, _OF_CLUSTER // len(orders))
     return sorted(found, key=ranked.index)
 
 

@@ -1,0 +1,35 @@
+"""The wheel that all arms have, and how long a test may wait for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import ROOT
+from tests.vllm.arms import WAIT_S
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Arms are ended by their CPU time: how long that takes is a matter of what else the machine does."""
+    for item in items:
+        if "wheel" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(4 * WAIT_S))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's own files, with its entry points, as an installation has them; and `layers_by_torch` as a plugin."""
+    built, folder = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(built), str(ROOT)]
+    subprocess.run(command, check=True)
+    (found,) = built.glob("*.whl")
+    zipfile.ZipFile(found).extractall(folder)
+    beside = folder / "by_torch-0.dist-info"
+    beside.mkdir()
+    (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: by_torch\nVersion: 0\n")
+    (beside / "entry_points.txt").write_text("[vllm.general_plugins]\nby_torch = layers_by_torch:register\n")
+    return folder
