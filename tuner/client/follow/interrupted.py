@@ -25,10 +25,10 @@ def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterato
         ids: of the jobs and batches that are watched.
         again: what the same command does when run again; empty if that does not help.
     """
-    verb, them = ("goes", "it") if len(ids) == 1 else ("go", "them")
+    verb, them = ("continues", "it") if len(ids) == 1 else ("continue", "them")
     ways = {"come back": [command_at(client.url, "watch", *ids), *([again] if again else [])]}
     ways[f"end {them}"] = [command_at(client.url, "cancel", *ids)]
-    with _saying(f"{' '.join(ids)} {verb} on at the service", ways):
+    with _saying(f"{' '.join(ids)} {verb} at the service", ways):
         yield
 
 

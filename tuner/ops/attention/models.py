@@ -176,7 +176,8 @@ def whether_known(config: Mapping[str, Any], why: str) -> str:
         return f"no attention: it is a latent one ({_LATENT}), which no kernel supports"
     layers = size_of(config, "num_hidden_layers")
     return (
-        f"the attention, {why}, in {layers} layers: tune-model does not support such a model, submit --sequences does"
+        f"the attention, {why}, in {layers} layers: tune-model does not support such a model, "
+        "but submit --sequences does"
     )
 
 
