@@ -98,13 +98,16 @@ def waterfall_row(row: Row, line: str) -> WaterfallRow:
     )
 
 
+def patches_of(row: Row) -> dict[str, tuple[Patch, ...]]:
+    """What its builds change; without groups there are no factors to leave out."""
+    has_groups = row.scheme.scale_bits > 0
+    return CHANGED | {name: patches for name, patches in LEFT_OUT.items() if has_groups or patches is not NO_FACTORS}
+
+
 def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
     """Microseconds of each build of the first schedule, of that launched plainly, and of the other schedules."""
     first, *others = (waterfall_row(row, line) for line in lines)
-    without = {
-        name: patches for name, patches in LEFT_OUT.items() if row.scheme.name == "int4" or patches is not NO_FACTORS
-    }
-    asked = {name: Build(row=first, patches=patches) for name, patches in (CHANGED | without).items()}
+    asked = {name: Build(row=first, patches=patches) for name, patches in patches_of(row).items()}
     asked["launched plainly"] = Build(row=replace(first, plan_kind=PlanKind.FUSED))
     asked |= {str(other.schedule): Build(row=other) for other in others}
     with pair_on_card(first, builds.gpu.arch) as pair:

@@ -9,8 +9,10 @@ import pytest
 
 from benchmarks.common.called import called
 from benchmarks.few_bits import ranks
+from benchmarks.few_bits.left_out import SCHEDULES, patches_of, waterfall_row
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
 from tuner.errors import InvalidInput
+from tuner.workers.source.render import render
 
 LLAMA, LLAMA_70B = PAIRS[:2]
 
@@ -28,6 +30,15 @@ LLAMA, LLAMA_70B = PAIRS[:2]
 )
 def test_a_floor_is_the_longer_of_bytes_and_operations(scheme: str, pair: object, m: int, floor_us: float) -> None:
     assert SCHEMES[scheme].floor_us(pair, m) == pytest.approx(floor_us, abs=0.06)  # type: ignore[arg-type]
+
+
+def test_what_is_left_out_is_in_the_kernels() -> None:
+    for row, (line, *_) in SCHEDULES.items():
+        of = waterfall_row(row, line)
+        source = render(of.workload, of.schedule.tiling)
+        for patches in patches_of(row).values():
+            for patch in patches:
+                assert patch.applied(source) != source
 
 
 def test_what_decides_comes_first_and_nothing_twice() -> None:
