@@ -1,5 +1,5 @@
-"""What packages import that bring kinds of ops, parts of epilogues, element types or activations: one place, whose
-names stay. How to write one: docs/extending.md.
+"""What packages import that bring kinds of ops, parts of epilogues, element types, activations or rasters: one place,
+whose names stay. How to write one: docs/extending.md.
 
 Names are loaded only when they are used: a client, which has only the standard library, reads the file `op` of a kind.
 """
@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from tuner.core.model.launch_ops import LaunchTimeline as LaunchTimeline
     from tuner.core.model.launch_ops import TimedTask as TimedTask
     from tuner.core.model.rates import rates_of as rates_of
+    from tuner.core.plan.graph.boxes import Bound as Bound
     from tuner.core.plan.graph.boxes import Box as Box
     from tuner.core.plan.graph.boxes import Extent as Extent
     from tuner.core.plan.graph.boxes import Read as BoxRead  # noqa: F401  # `__all__` has it
+    from tuner.core.plan.graph.boxes import RunTimeInput as RunTimeInput
     from tuner.core.plan.graph.boxes import TileSpace as TileSpace
     from tuner.core.plan.graph.boxes import along as along
     from tuner.core.plan.graph.boxes import whole as whole
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from tuner.core.problem.rows.activation import within as within
     from tuner.core.problem.rows.dtype import OperandRow as OperandRow
     from tuner.core.problem.rows.dtype import VendorType as VendorType
+    from tuner.core.problem.rows.raster import RasterRow as RasterRow
     from tuner.core.problem.tile_op import TileOp as TileOp
     from tuner.core.problem.workload import Workload as Workload
     from tuner.core.schedule.axis import axis as axis
@@ -70,7 +73,7 @@ if TYPE_CHECKING:
 PLACES = {
     "tuner.core.model.launch_ops": "LaunchTimeline TimedTask",
     "tuner.core.model.rates": "rates_of",
-    "tuner.core.plan.graph.boxes": "Box Extent BoxRead:Read TileSpace along whole",
+    "tuner.core.plan.graph.boxes": "Bound Box Extent BoxRead:Read RunTimeInput TileSpace along whole",
     "tuner.core.plan.op_launches": "OpLaunch OpLaunches number pointer room table",
     "tuner.core.problem.asked": "AskedOp AskedWorkload asked_field",
     "tuner.core.problem.dtype": "Dtype",
@@ -83,6 +86,7 @@ PLACES = {
     "tuner.core.problem.resources": "Resources",
     "tuner.core.problem.rows.activation": "ActivationRow within",
     "tuner.core.problem.rows.dtype": "OperandRow VendorType",
+    "tuner.core.problem.rows.raster": "RasterRow",
     "tuner.core.problem.tile_op": "TileOp",
     "tuner.core.problem.workload": "Workload",
     "tuner.core.schedule.axis": "axis log2 values_problem",

@@ -248,23 +248,14 @@ CHANGES = (
         lines=(
             Line(
                 file="tuner/core/schedule/ordering.py",
-                text="    #: Backwards.\n    PLANTED = 'planted'\n",
+                text="    #: Backwards.\n"
+                "    PLANTED = RasterRow(name='planted', number=9, sentence='from the last tile to the first')\n",
                 before="    #: The path with the least traffic",
-            ),
-            Line(
-                file="tuner/core/schedule/ordering.py",
-                text="    RasterKind.PLANTED: 'from the last tile to the first',\n",
-                before="    RasterKind.EXACT: ",
             ),
             Line(
                 file="tuner/core/plan/order/rasters.py",
                 text="        case RasterKind.PLANTED:\n            order = index[::-1]\n",
                 before="        case RasterKind.EXACT:",
-            ),
-            Line(
-                file="tuner/core/space/ordering_values.py",
-                text="    Raster(kind=RasterKind.PLANTED),\n",
-                before="    Raster(kind=RasterKind.HILBERT),",
             ),
             Line(file="docs/schedule-space.md", text="| `planted` | backwards |\n", before="| `hilbert` | a Hilbert"),
         ),

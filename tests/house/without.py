@@ -3,9 +3,10 @@
 ``python -m tests.house.without attention [pytest's arguments]`` copies what git has, leaves ``tuner/ops/attention``
 out, and runs there what is left. As a plugin of pytest this leaves out the tests of the kind in `KIND`.
 
-Where the kind is gone, a file of tests has something `Absent` by each name of it. A test is the kind's where it names
-it, or uses a name that is the kind's: one imported from its folder, or a helper's that names it or uses such a name.
-A case of a test is the kind's where one of its values is absent, says the kind's name, or holds what is or does.
+Where the kind is gone, a file of tests has something `Absent` by each name of it. A test is the kind's where its file
+does or it names the kind, or a request of it, or uses a name that is the kind's: one imported from its folder, or a
+helper's that names it or uses such a name. A case of a test is the kind's where one of its values is absent, names the
+kind, or holds what is or does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -30,10 +32,11 @@ from _pytest.compat import NOTSET
 from tests.house.kinds import kinds, names_of, texts
 from tests.support.repository import ROOT
 from tests.support.subtracted import without_kind
+from tuner.core.problem.asked import asked_workloads
 from tuner.core.problem.op_kinds import op_kinds
 
-#: Of the environment: the kind that is not there.
-KIND = "TUNER_WITHOUT_KIND"
+#: Of the environment: the kind that is not there, and a line for each name of its requests.
+KIND, REQUESTS = "TUNER_WITHOUT_KIND", "TUNER_WITHOUT_REQUESTS"
 #: Who may import the kind, and whose imports are followed.
 _OURS = ("tests.", "benchmarks.")
 _OUTCOMES = Counter[str]()
@@ -80,10 +83,12 @@ def holds(kind: str, value: Any, depth: int = 6) -> bool:
             return True
         case type():
             return issubclass(value, Absent)
+        case FunctionType():
+            return any(is_own(kind, value.__module__, one) for one in value.__code__.co_names)
         case str():
-            return bool(names_of(value, (kind,)))
+            return says(kind, value)
         case bytes():
-            return bool(names_of(value.decode("latin-1"), (kind,)))
+            return says(kind, value.decode("latin-1"))
         case Mapping():
             inner = [*value, *value.values()]
         case tuple() | list() | set() | frozenset():
@@ -91,6 +96,27 @@ def holds(kind: str, value: Any, depth: int = 6) -> bool:
         case _ if is_dataclass(value):
             inner = [getattr(value, one.name, None) for one in fields(value)]
     return depth > 0 and any(holds(kind, one, depth - 1) for one in inner)
+
+
+def says(kind: str, text: str) -> bool:
+    """Whether a text names the kind, or a request of it."""
+    return bool(names_of(text, (kind,))) or any(one in _plain(text) for one in _requests())
+
+
+def requests_of(kind: str) -> list[str]:
+    """What clients call the workloads that a kind brings: in JSON, and in the form."""
+    brought = (one for one in asked_workloads().values() if _is_of(kind, one.__module__))
+    return sorted({_plain(name) for one in brought for name in (one.KIND, *one.CHOICES)})
+
+
+@cache
+def _requests() -> list[str]:
+    return os.environ.get(REQUESTS, "").split()
+
+
+def _plain(text: str) -> str:
+    """``decoder layer`` and ``DECODER_LAYER`` as ``decoder-layer``."""
+    return text.lower().replace(" ", "-").replace("_", "-")
 
 
 def is_own(kind: str, module: str, name: str) -> bool:
@@ -116,7 +142,7 @@ def _is_itself(kind: str, module: str, name: str) -> bool:
             return holds(kind, getattr(sys.modules.get(module), name, None))
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as found:
             spelled = (text for part in _parts(found) for text in texts(part))
-            return any(names_of(text, (kind,)) for text in (found.name, *spelled))
+            return any(says(kind, text) for text in (found.name, *spelled))
     return False
 
 
@@ -213,6 +239,8 @@ def _without(kind: str) -> Any:
 def _imported(module: str) -> bool:
     try:
         importlib.import_module(module)
+    except pytest.skip.Exception:  # for another reason, which pytest reports
+        return True
     except Exception:
         return False
     return True
@@ -241,7 +269,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_of_kind(kind: str, item: pytest.Function) -> bool:
-    if names_of(item.name, (kind,)):
+    if says(kind, item.name) or says(kind, item.path.stem):
         return True
     case = getattr(item, "callspec", None)
     if case is not None and any(holds(kind, one) or one is NOTSET for one in case.params.values()):
@@ -284,7 +312,8 @@ def main(kind: str, *arguments: str) -> int:
         )
     with tempfile.TemporaryDirectory() as folder:
         tree = without_kind(kind, Path(folder), places=["."])
-        env, python = os.environ | {"PYTHONPATH": str(tree), KIND: kind}, (sys.executable, "-m")
+        own = {"PYTHONPATH": str(tree), KIND: kind, REQUESTS: "\n".join(requests_of(kind))}
+        env, python = os.environ | own, (sys.executable, "-m")
         # The client's documents are written from the kinds that are there.
         subprocess.run([*python, "tests.house.documents"], cwd=tree, env=env, check=True)
         call = [*python, "pytest", "-p", "tests.house.without", "-p", "no:cacheprovider", *arguments]

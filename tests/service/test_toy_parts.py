@@ -18,7 +18,7 @@ CHAIN: dict[str, Any] = {
     "m": 16,
     "ops": [
         {**UP, "epilogue": [{"part": "column_scale"}]},
-        {**DOWN, "epilogue": [{"part": "softcap", "cap": 30}]},
+        {**DOWN, "epilogue": [{"part": "outer"}, {"part": "softcap", "cap": 30}]},
     ],
 }
 
@@ -78,7 +78,9 @@ def fetched(toys: Toys, job: dict[str, Any], tmp_path_factory: pytest.TempPathFa
 def test_a_job_with_parts_of_a_package_is_searched_proven_and_ends(toys: Toys, job: dict[str, Any]) -> None:
     assert job["state"] == "succeeded"
     said = [part for op in job["pair"]["ops"] for part in op["epilogue"]]
-    assert said == [{"part": "column_scale", "cap": None}, {"part": "softcap", "cap": 30.0}]
+    first, *others = said
+    assert first == {"part": "column_scale", "cap": None}
+    assert others == [{"part": "outer", "cap": None}, {"part": "softcap", "cap": 30.0}]
     trials = [json.loads(line) for line in toys.client("trials", job["id"], "--json").splitlines()]
     ours = [trial for trial in trials if trial["candidate"]["schedule"] and trial["outcome"]["kind"] == "measured"]
     assert len(ours) >= 6
@@ -96,6 +98,9 @@ def test_a_fetched_kernel_has_the_parts_text_and_their_tensors_and_compiles(
         [1024],
         "fp32",
     )
+    both = [tensors[f"down.outer_{name}"] for name in ("columns", "rows")]
+    assert [(one["shape"], one["dtype"]) for one in both] == [([256], "fp32"), ([16, 1], "fp16")]
+    assert "Outer{static_cast<const float*>(op.parts[0]), static_cast<const Element::Bits*>(op.parts[1])}(x" in source
     (pointer,) = [one for one in manifest["parameter"]["fields"] if one["name"] == "up.column_scale_factors"]
     assert (pointer["type"], pointer["tensor"]) == ("pointer", "up.column_scale_factors")
     kernel = tmp_path / "kernel.cu"
@@ -132,7 +137,7 @@ def test_a_server_whose_package_was_removed_keeps_the_job_and_says_what_it_lacks
     (found,) = [json.loads(line) for line in toys.client("jobs", "--json").splitlines()]
     assert (found["id"], found["state"]) == (job["id"], "succeeded")
     assert found["pair"]["kind"] == "unknown"
-    assert found["pair"]["unknown_kinds"] == ["epilogue:column_scale", "epilogue:softcap"]
+    assert found["pair"]["unknown_kinds"] == ["epilogue:column_scale", "epilogue:outer"]
     assert found["pair"]["ops"][1]["epilogue"] == [{"part": "softcap", "cap": 30.0}]
 
 

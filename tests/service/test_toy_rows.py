@@ -83,6 +83,24 @@ def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Toys, jobs: dict[s
         )
 
 
+def test_a_schedule_with_rasters_of_a_package_is_proven_timed_and_fetched(toys: Toys, tmp_path: Path) -> None:
+    line = "mma 16x64x64+16x64x64 s3 w4 | spiral+comb2 producer_first row-sync static 1/SM"
+    sizes = ("--m", "64", "--d-in", "512", "--d-hidden", "1024", "--d-out", "512")
+    toys.client("submit", "ffn", *sizes, "--schedule", line, "--watch", "--json")
+    listed = [json.loads(one) for one in toys.client("jobs", "--json").splitlines()]
+    (job,) = [one["id"] for one in listed if one["pair"]["m"] == 64]
+    trials = [json.loads(one) for one in toys.client("trials", job, "--json").splitlines()]
+    (ours,) = [one for one in trials if one["candidate"]["schedule"]]
+    assert ours["outcome"]["kind"] == "measured"
+    assert "spiral+comb2" in ours["candidate"]["text"]
+    assert "from the outside to the middle" in " ".join(ours["candidate"]["words"])
+    whatever = ("--even-if-slower", "--accept-unfused", "--elsewhere")
+    toys.client("fetch", "best", "--job", job, *whatever, "-o", str(tmp_path / "best.zip"))
+    with zipfile.ZipFile(tmp_path / "best.zip") as found:
+        manifest = json.loads(found.read("manifest.json"))
+    assert [one["kind"] for one in manifest["schedule"]["ordering"]["rasters"]] == ["spiral", "comb"]
+
+
 @pytest.fixture(scope="module")
 def fetched(toys: Toys, jobs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The kernel of each job."""

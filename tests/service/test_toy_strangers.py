@@ -108,3 +108,20 @@ def test_tile_ops_with_other_tensors_are_searched_fetched_and_found_in_a_pack(se
     assert server.python(_OPEN, str(pack)).strip() == str([native.NONE, native.OK, native.NONE])
     page = httpx.get(f"{server.url}/ui/jobs/{job['id']}", headers={"accept": "text/html"})
     assert (page.status_code, "halves.rest" in page.text) == (200, True)
+
+
+def test_a_count_with_a_wrong_range_is_refused(server: Toys) -> None:
+    def posted(**counts: int) -> httpx.Response:
+        ops = [{"op": "tally", "name": "front", "k": 512, **counts}, UP]
+        pair = {"kind": "chain", "m": 16, "dtype": "fp16", "ops": ops}
+        return httpx.post(f"{server.url}/jobs", json={"pair": pair, "budget": {"trials": 3, "seconds": 60}})
+
+    for counts in ({"least": 5, "most": 2}, {"most": 2**31}):
+        refused = posted(**counts)
+        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "pair.front.count"), refused.text
+    beyond = posted(most=17).json()["id"]
+    server.client("watch", beyond)
+    trials = [json.loads(line)["outcome"] for line in server.client("trials", beyond, "--json").splitlines()]
+    reasons = [one["reason"] for one in trials if one["kind"] == "rejected"]
+    assert reasons, trials
+    assert all("front.count is 1 to 17" in one for one in reasons)

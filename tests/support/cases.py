@@ -15,7 +15,6 @@ from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
-    WIDTHLESS,
     Assignment,
     Granularity,
     Interleave,
@@ -156,7 +155,7 @@ INTERLEAVES_BY_NAME = (
 SYNCS_BY_NAME = ((Granularity.BATCH, 2), (Granularity.BATCH, 4))
 
 rasters = st.one_of(
-    st.sampled_from([Raster(kind=kind) for kind in WIDTHLESS]),
+    st.sampled_from([Raster(kind=kind) for kind in RasterKind if not kind.row.has_width]),
     st.builds(
         Raster,
         kind=st.sampled_from((RasterKind.GROUPED, RasterKind.PANEL, RasterKind.SNAKE)),

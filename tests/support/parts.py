@@ -16,6 +16,7 @@ from tuner.ops.gemm.op import GemmOp
 
 sys.path.insert(0, str(TOYS / "parts"))
 from toy_parts.column_scale import ColumnScale
+from toy_parts.outer import Outer
 from toy_parts.softcap import Softcap
 
 M = 5
@@ -31,8 +32,9 @@ SET: dict[str, dict[str, Any]] = {
     "residual": {"residual": True, "activation": Activation.SILU},
     "softcap": {"epilogue": (Softcap(cap=1.5),), "gated": True, "activation": Activation.SILU, "residual": True},
     "column_scale": {"epilogue": (ColumnScale(),), "gated": True, "bias": True},
+    "outer": {"epilogue": (Outer(), Softcap(cap=1.5)), "activation": Activation.SILU, "residual": True},
 }
-ALL: tuple[Part, ...] = (*PARTS, Softcap(cap=1.5), ColumnScale())
+ALL: tuple[Part, ...] = (*PARTS, Softcap(cap=1.5), ColumnScale(), Outer())
 MMA = Tiling(tiles=(Tile(m=16, n=32, k=64),) * 2, num_stages=3, num_warps=4)
 TILINGS = {
     "simt": simt((4, 16, 256), (4, 16, 256), num_warps=4),

@@ -12,6 +12,7 @@ from typing import Any
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry, Kernel, Rung, check
 from tuner.packs.index import blob_path, split_index
+from tuner.packs.recipes.own_launches import own_checks
 from tuner.packs.records import FIRST_VERSION, VERSION
 from tuner.packs.shapes import shape_kinds
 from tuner.packs.write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
@@ -73,6 +74,8 @@ def read_pack(data: bytes) -> Pack:
         raise InvalidInput("pack", problem, "install the version that reads it")
     try:
         kernels = _kernels(document, files)
+        for kernel in kernels.values():
+            own_checks(kernel.manifest)  # before its shape is asked for, which another kind knows
         entries = _entries(document, kernels)
         check(entries)
         _check_index(entries, kernels, files)

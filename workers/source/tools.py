@@ -27,13 +27,14 @@ def kernel_of(name: str, dtype: Dtype) -> str:
 
 def _of_part(part: type[AddedPart]) -> str:
     """The kernel of a package's part, which takes its struct's members."""
-    members = {**part.number_types(), **part.pointer_types()}
+    types = [*part.number_types().values(), *part.pointer_types().values()]
+    names = [f"given{i}" for i in range(len(types))]  # a package's own may be those of the kernel
     return Template(device_text("tools_of_part.in")).substitute(
         name=part.name,
         text=part.text(),
         struct=part.__name__,
-        parameters="".join(f", {of} {name}" for name, of in members.items()),
-        members=", ".join(members),
+        parameters="".join(f", {of} {name}" for of, name in zip(types, names, strict=True)),
+        members=", ".join(names),
     )
 
 

@@ -115,9 +115,13 @@ class EmulatedChain:
                 self._put(name, self._sized(self._random.standard_normal(shape)))
         drawn = ((part, tensor) for part in op.epilogue for tensor in part.tensors(op, self.workload.dtype))
         for part, tensor in drawn:
-            factors = aligned(tensor.num_bytes).view(np.float32).reshape(tensor.shape)
-            factors[...] = part.draw(op, tensor, self)
-            self._tensors[tensor.name] = factors
+            values = part.draw(op, tensor, self)
+            if tensor.dtype == self.workload.dtype:
+                self._put(tensor.name, values)
+                continue
+            held = aligned(tensor.num_bytes).view(ELEMENTS[tensor.dtype].array_name).reshape(tensor.shape)
+            held[...] = values
+            self._tensors[tensor.name] = held
         if op.row_scale:
             self._tensors[f"{op.name}.row_scale"] = aligned(4 * op.m).view(np.float32)
             self._tensors[f"{op.name}.row_scale"][:] = self._random.uniform(0.5, 2, op.m)
@@ -147,6 +151,14 @@ class EmulatedChain:
                 self._tensors[one.name] = held
             if one.role is Role.CACHE:
                 self._before[one.name] = self._tensors[one.name].copy()
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        """Elements of the workload's type, as a trial has them."""
+        return self._random.standard_normal(shape)
+
+    def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
+        """int32."""
+        return self._random.integers(least, most, shape, endpoint=True)
 
     def factors(self, shape: tuple[int, ...]) -> Array:
         """From 0.5 to 2, as a trial has them."""

@@ -28,7 +28,6 @@ from tuner.core.schedule.given_order import MAX_TILES
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
     ORDER_NAME,
-    WIDTHLESS,
     Assignment,
     Granularity,
     Interleave,
@@ -40,6 +39,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Tile
+from tuner.errors import InvalidInput
 
 #: Percentage of the stages that weights may fill ahead of a task's waits, the default first.
 RUN_AHEADS = (100, 0, 25, 50)
@@ -50,15 +50,18 @@ MAX_BANDS = 1024
 def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: str) -> str | None:
     """Why the raster is invalid, or not the simplest name of its path, over blocks of these (tile rows, tile
     columns)."""
-    fewest = 1 if raster.kind in WIDTHLESS or raster.kind is RasterKind.SNAKE else 2
-    if raster.width < fewest or (raster.kind in WIDTHLESS and raster.width != 1):
-        should = "1" if raster.kind in WIDTHLESS else f"at least {fewest}"
+    row = raster.kind.row
+    if raster.width < row.least_width or (not row.has_width and raster.width != 1):
+        should = f"at least {row.least_width}" if row.has_width else "1"
         return f"raster {raster.kind} of {op_name}: width {raster.width} must be {should}"
     rows, cols = max(rows for rows, _ in shapes), max(cols for _, cols in shapes)
     where = f"raster {raster} of {op_name} on blocks of {rows} x {cols} tiles"
     if raster.kind is RasterKind.EXACT and max(rows, cols) > MAX_SIDE:
         return f"{where}: exact paths are known only up to {MAX_SIDE} x {MAX_SIDE}: use hilbert"
-    plain = plain_name(raster, shapes)
+    try:
+        plain = plain_name(raster, shapes)
+    except InvalidInput as error:  # of a package's curve
+        return f"{error.field} of {op_name}: {error.problem}: {error.remedy}"
     return None if plain == raster else f"{where} is the same as the {plain} raster: use {plain}"
 
 

@@ -19,7 +19,7 @@ from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
 from tuner.core.problem.op_kinds import op_from_json
 from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.ops.kv_cache import OF_CACHE
-from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor
+from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, range_problem
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -59,6 +59,13 @@ def _written(op: Op) -> set[str]:
     return {op.name, *(one.name for one in op.made)}
 
 
+def _check_ranges(op: Op, workload: Workload) -> None:
+    for tensor in op.tensors(workload.dtype):
+        if problem := range_problem(tensor, is_written=tensor.name in workload.written):
+            remedy = f"the package with {op.KIND} has to give an int32 the least and the largest value"
+            raise InvalidInput(tensor.name, problem, remedy)
+
+
 def _is_left(tensor: Tensor) -> bool:
     return tensor.role in (Role.OUTPUT, Role.CACHE)
 
@@ -93,6 +100,7 @@ class Workload(JsonForm):
         check_dataflow(flows)
         for op in self.ops:
             op.check_place(self.ops, self.dtype)
+            _check_ranges(op, self)
 
     @cached_property
     def unknown_kinds(self) -> tuple[str, ...]:

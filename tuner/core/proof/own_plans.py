@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, whole
+from tuner.core.plan.graph.lowering import limits_problem
 from tuner.core.plan.op_launches import OpLaunches, check_op_launches
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.gpu import Gpu
@@ -21,6 +22,7 @@ from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.ops.op import LaunchOp, Role, Tensor
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.box_coverage import check_spaces
+from tuner.core.proof.run_time import check_reach
 from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import CoverageError, IllegalSchedule, WordError
@@ -94,7 +96,7 @@ def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule,
     try:
         spaces = tuple(plans.spaces_of(op, schedule, plan))
     except ValueError as error:  # raised by `TileSpace` and `Extent` for invalid values
-        raise CoverageError("a task has no boxes", str(error)) from error
+        raise CoverageError("boxes or run-time inputs are invalid", str(error)) from error
     _check_boxes(op.tensors(workload.dtype), spaces)
     launches_for(workload, op, schedule, plan)
 
@@ -172,6 +174,8 @@ def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> 
     """
     by_name = {tensor.name: tensor for tensor in tensors}
     for space in spaces:
+        if problem := limits_problem(space, tensors):
+            raise CoverageError("a run-time input has another range than its tensor", f"{space.name}: {problem}")
         for box in (*space.writes, *(read.box for read in space.reads)):
             if box.tensor in by_name:
                 _check_within(space, box, by_name[box.tensor])
@@ -181,6 +185,8 @@ def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> 
         raise CoverageError("an output is not written", f"{missing[0]}: no task writes a box of it")
     _check_order(spaces, {tensor.name for tensor in tensors if tensor.role is Role.CACHE})
     check_spaces((*spaces, _caller(outputs)))
+    for space in spaces:
+        check_reach(space)
 
 
 def _check_order(spaces: Sequence[TileSpace], in_place: Collection[str]) -> None:

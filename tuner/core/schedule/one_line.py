@@ -9,7 +9,6 @@ from typing import Any, get_type_hints
 
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.ordering import (
-    WIDTHLESS,
     Assignment,
     Granularity,
     Interleave,
@@ -111,8 +110,8 @@ def _raster(text: str) -> Raster:
     if match is None:
         raise ValueError(f"{text!r} is not a raster such as row or panel2")
     kind = RasterKind(match[1])
-    if (kind in WIDTHLESS) == bool(match[2]):
-        raise ValueError(f"{text!r}: {kind} has {'no' if match[2] else 'a'} width")
+    if kind.row.has_width != bool(match[2]):
+        raise ValueError(f"{text!r}: {kind} has {'a' if kind.row.has_width else 'no'} width")
     return Raster(kind=kind, width=int(match[2] or 1))
 
 

@@ -9,43 +9,76 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tuner.core.problem.rows.added import added_rows, check_broken
+from tuner.core.problem.rows.raster import RasterRow
 from tuner.core.schedule.axis import LATER, axis, whole_step, words_of
+
+#: Entry-point group in which packages declare rasters.
+RASTER_GROUP = "tuner.rasters"
+_WIDTHS = (2, 4, 8, 16)
 
 
 class RasterKind(StrEnum):
     """The order of the tiles of one op."""
 
+    row: RasterRow
+
+    def __new__(cls, row: RasterRow | str) -> RasterKind:
+        """The member for a row; a name only looks up its member."""
+        assert isinstance(row, RasterRow), row
+        member = str.__new__(cls, row.name)
+        member._value_, member.row = row.name, row
+        return member
+
     #: Along each tile row, row by row.
-    ROW = "row"
+    ROW = RasterRow(name="row", number=0, sentence="row by row")
     #: Along each tile column, column by column.
-    COLUMN = "column"
+    COLUMN = RasterRow(name="column", number=1, sentence="column by column")
     #: Groups of `width` tile rows; inside a group, column by column (GROUP_M).
-    GROUPED = "grouped"
+    GROUPED = RasterRow(
+        name="grouped",
+        number=2,
+        sentence="in groups of {width} tile rows, column by column inside a group",
+        least_width=2,
+        widths=_WIDTHS,
+    )
     #: Panels of `width` tile columns; inside a panel, row by row.
-    PANEL = "panel"
+    PANEL = RasterRow(
+        name="panel",
+        number=3,
+        sentence="in panels of {width} tile columns, row by row inside a panel",
+        least_width=2,
+        widths=_WIDTHS,
+    )
     #: Panels of `width` tile columns, alternating down and up (boustrophedon); inside a panel, row by row.
-    SNAKE = "snake"
+    SNAKE = RasterRow(
+        name="snake",
+        number=4,
+        sentence="in panels of {width} tile columns, alternating down and up",
+        widths=(1, 2, 4, 8),
+    )
     #: Z order: the bits of row and column interleaved.
-    MORTON = "morton"
+    MORTON = RasterRow(name="morton", number=5, sentence="in Z order")
     #: A Hilbert curve generalised to any rectangle; each step leads to an adjacent tile.
-    HILBERT = "hilbert"
+    HILBERT = RasterRow(name="hilbert", number=6, sentence="along a Hilbert curve")
     #: The path with the least traffic through a cache of `width` operand panels; up to 4 x 4 tiles.
-    EXACT = "exact"
+    EXACT = RasterRow(
+        name="exact",
+        number=7,
+        sentence="along the path with the least traffic through a cache of {width} panels",
+        least_width=2,
+        widths=(),
+    )
+    locals().update(
+        {
+            row.name.upper(): row
+            for row in added_rows(RASTER_GROUP, RasterRow, (ROW, COLUMN, GROUPED, PANEL, SNAKE, MORTON, HILBERT, EXACT))
+        }
+    )
 
-
-#: A sentence for people about each; those without a width have the width 1.
-RASTER_SENTENCES = {
-    RasterKind.ROW: "row by row",
-    RasterKind.COLUMN: "column by column",
-    RasterKind.GROUPED: "in groups of {width} tile rows, column by column inside a group",
-    RasterKind.PANEL: "in panels of {width} tile columns, row by row inside a panel",
-    RasterKind.SNAKE: "in panels of {width} tile columns, alternating down and up",
-    RasterKind.MORTON: "in Z order",
-    RasterKind.HILBERT: "along a Hilbert curve",
-    RasterKind.EXACT: "along the path with the least traffic through a cache of {width} panels",
-}
-#: Rasters whose width has no meaning, and is 1.
-WIDTHLESS = tuple(kind for kind, sentence in RASTER_SENTENCES.items() if "{width}" not in sentence)
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        check_broken(RASTER_GROUP, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +93,12 @@ class Raster:
     width: int = axis(1, param="raster_width", features=lambda value: (0.3 * math.log2(value),))
 
     def __str__(self) -> str:
-        return str(self.kind) if self.kind in WIDTHLESS else f"{self.kind}{self.width}"
+        return f"{self.kind}{self.width}" if self.kind.row.has_width else str(self.kind)
 
     @property
     def sentence(self) -> str:
         """For people, e.g. ``in panels of 2 tile columns, row by row inside a panel``."""
-        return RASTER_SENTENCES[self.kind].format(width=self.width)
+        return self.kind.row.sentence.format(width=self.width)
 
 
 class InterleaveKind(StrEnum):

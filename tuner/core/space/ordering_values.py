@@ -6,15 +6,7 @@ from itertools import product
 
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind
 
-RASTERS = (
-    Raster(kind=RasterKind.ROW),
-    Raster(kind=RasterKind.COLUMN),
-    *(Raster(kind=RasterKind.GROUPED, width=width) for width in (2, 4, 8, 16)),
-    *(Raster(kind=RasterKind.PANEL, width=width) for width in (2, 4, 8, 16)),
-    *(Raster(kind=RasterKind.SNAKE, width=width) for width in (1, 2, 4, 8)),
-    Raster(kind=RasterKind.MORTON),
-    Raster(kind=RasterKind.HILBERT),
-)
+RASTERS = tuple(Raster(kind=kind, width=width) for kind in RasterKind for width in kind.row.widths)
 INTERLEAVES = (
     Interleave(),
     *(Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2, 4, 8, 16)),

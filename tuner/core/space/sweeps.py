@@ -27,7 +27,6 @@ from tuner.core.schedule.given_order import grids_of
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
     MERGES,
-    WIDTHLESS,
     Assignment,
     Granularity,
     Interleave,
@@ -132,7 +131,7 @@ def _rasters(base: Candidate) -> Iterator[Candidate]:
     """All ops use the same raster."""
     before = _ordering(base)
     kinds = (kind for kind in RasterKind if kind is not RasterKind.EXACT)
-    rasters = (Raster(kind=kind, width=width) for kind in kinds for width in ((1,) if kind in WIDTHLESS else _WIDTHS))
+    rasters = (Raster(kind=kind, width=width) for kind in kinds for width in (_WIDTHS if kind.row.has_width else (1,)))
     return _ordered(base, (replace(before, rasters=(one,) * len(before.rasters)) for one in rasters))
 
 

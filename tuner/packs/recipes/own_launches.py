@@ -4,7 +4,7 @@ its check: ``check`` of its file ``pack.launches``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tuner.core.plan.op_launches import FIELD_BYTES, MAP_BYTES, MOST_CTAS, MOST_PARAMETER_BYTES, MOST_THREADS
@@ -31,12 +31,22 @@ def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:
     Raises:
         InvalidInput: the message names the launch's field, and what is expected; or a list belongs to an unknown kind.
     """
+    for check in own_checks(manifest):
+        check(manifest, files)
+
+
+def own_checks(manifest: Json) -> list[Callable[[Json, Mapping[str, bytes]], None]]:
+    """What checks each of its lists of such launches.
+
+    Raises:
+        InvalidInput: a list belongs to an unknown kind.
+    """
     parts = (part_of(kind, "pack.launches") for kind in op_kinds())
     checks = {_ANY_KIND: check_own_launches} | {part.SECTION: part.check for part in parts if part}
-    for section in (one for one in OWN_SECTIONS if manifest.get(one)):
-        if section not in checks:
-            raise InvalidInput(section, "are of an unknown kind of op", "install the package that provides it")
-        checks[section](manifest, files)
+    sections = [one for one in OWN_SECTIONS if manifest.get(one)]
+    if unknown := next((one for one in sections if one not in checks), None):
+        raise InvalidInput(unknown, "are of an unknown kind of op", "install the package that provides it")
+    return [checks[one] for one in sections]
 
 
 def check_own_launches(manifest: Json, files: Mapping[str, bytes]) -> None:

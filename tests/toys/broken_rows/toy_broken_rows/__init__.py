@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.extend import ActivationRow, OperandRow, within
+from tuner.extend import ActivationRow, OperandRow, RasterRow, within
 
 NOTHING = 7
 _ROW = OperandRow(
@@ -33,4 +33,9 @@ RELU = ActivationRow(
     device="x",
     torch=lambda functional, z: z,
     spread=within(1),
+)
+#: One that takes a name of the program, and one that runs the first tile again and again.
+RASTERS = (
+    RasterRow(name="snake", number=140, sentence="again", order=lambda xp, rows, columns, width: xp.arange(rows)),
+    RasterRow(name="stuck", number=141, sentence="on the spot", order=lambda xp, rows, columns, width: xp.zeros(rows)),
 )

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support import toys
+from tuner.core.plan.graph.boxes import Bound, Box, RunTimeInput, TileSpace, along, whole
+from tuner.core.plan.graph.lowering import limits_problem
 from tuner.core.plan.op_launches import (
     Field,
     OpLaunch,
@@ -22,7 +24,7 @@ from tuner.core.plan.op_launches import (
     table,
     tensor_map,
 )
-from tuner.core.problem.ops.op import Tensor, given, output
+from tuner.core.problem.ops.op import Tensor, cache, given, output, range_problem, weight
 from tuner.core.proof.own_plans import check_tensors
 from tuner.errors import PlanError, ResourceError, WordError
 
@@ -83,6 +85,52 @@ def test_launches_that_follow_each_other_and_what_is_changed_in_place_are_proven
     assert not [line for line in found if line.endswith("| nothing")], found
     assert "an element is written twice" in found[2]
     assert "a box lies outside its tensor" in found[4]
+
+
+IT = output("it", (4, 8), "fp16")
+COUNT = given("it.count", (1,), "int32", range=(0, 4))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "says"),
+    [
+        (given("it.count", (1,), "int32"), "has no range"),
+        (weight("it.table", (4,), "int32"), "has no range"),
+        (given("it.count", (1,), "int32", range=(5, 2)), "which no int32 is in"),
+        (given("it.count", (1,), "int32", range=(0, 2**31)), "beyond int32"),
+        (given("it.count", (1,), "int32", range=(-(2**31) - 1, 0)), "beyond int32"),
+        (given("it.count", (1,), "int32", range=(0, 2.5)), "not two integers"),  # type: ignore[arg-type]
+        (given("it.count", (1,), "int32", range=(False, True)), "not two integers"),
+        (given("it.count", (1,), "int32", range=(0, 1, 2)), "not two integers"),  # type: ignore[arg-type]
+        (given("x", (4, 8), "fp16", range=(0, 4)), "but elements of fp16"),
+        (cache("it.state", (4,), "int32"), ""),
+        (COUNT, ""),
+    ],
+)
+def test_a_range_that_no_trial_can_draw_from_is_refused(tensor: Tensor, says: str) -> None:
+    problem = range_problem(tensor, is_written=False)
+    assert says in problem
+    assert bool(says) == bool(problem)
+    assert not range_problem(given("tokens", (4,), "int32"), is_written=True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        (RunTimeInput(name="it.count", count=1, least=0, most=4), ""),
+        (RunTimeInput(name="it.count", count=1, least=1, most=4), "by 1 of 1 to 4, but it.count has 1 in the range"),
+        (RunTimeInput(name="it.count", count=1, least=0, most=3), "by 1 of 0 to 3"),
+        (RunTimeInput(name="it.count", count=2, least=0, most=4), "by 2 of 0 to 4"),
+        (RunTimeInput(name="count", count=1, least=0, most=4), "count, which is none of its tensors"),
+    ],
+)
+def test_what_a_plan_is_proven_for_is_what_a_launch_is_given(limit: RunTimeInput, says: str) -> None:
+    box = Box(tensor="it", extents=(along(0, 4, 1), whole(8)))
+    bound = Bound(tensor="it", dimension=0, limit=limit)
+    space = TileSpace(name="it", grid=(4, 1), num_steps=1, writes=(box,), reads=(), bounds=(bound,))
+    problem = limits_problem(space, (IT, COUNT))
+    assert says in problem
+    assert bool(says) == bool(problem)
 
 
 def launches(*fields: Field, **facts: object) -> OpLaunches:
@@ -162,9 +210,6 @@ class Shaped:
     """An op by its name and tensors."""
 
     name: str = "it"
-
-
-IT = output("it", (4, 8), "fp16")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
@@ -11,7 +12,7 @@ from tuner.core.plan.graph.boxes import TileSpace
 from tuner.core.plan.graph.needs import intervals_of
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import part_of
-from tuner.core.problem.ops.op import Op, Role
+from tuner.core.problem.ops.op import Op, Role, Tensor
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.schedule.tiling import Tile
 from tuner.errors import IllegalSchedule
@@ -60,6 +61,20 @@ def tensors_problem(op: TileOp, space: TileSpace) -> str:
         return f"its lowering has a box of {strange[0]}, which is not one of its tensors"
     if strange := sorted(name for name in writes if known[name] not in (Role.OUTPUT, Role.CACHE)):
         return f"its lowering writes {strange[0]}, which is an {known[strange[0]]}: make it an output, or a cache"
+    return limits_problem(space, tensors)
+
+
+def limits_problem(space: TileSpace, tensors: Sequence[Tensor]) -> str:
+    """Why its bounds are not by numbers that a launch is given: a proof for other numbers would be of no launch."""
+    known = {one.name: one for one in tensors}
+    for limit in (bound.limit for bound in space.bounds):
+        if (given := known.get(limit.name)) is None:
+            return f"its boxes are bounded by {limit.name}, which is none of its tensors"
+        if (given.num_elements, given.range) != (limit.count, (limit.least, limit.most)):
+            there = f"{given.num_elements} in the range {given.range}"
+            return (
+                f"its boxes are bounded by {limit.count} of {limit.least} to {limit.most}, but {limit.name} has {there}"
+            )
     return ""
 
 

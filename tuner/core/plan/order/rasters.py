@@ -12,9 +12,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.order.exact_rasters import best_path
+from tuner.core.plan.order.exact_rasters import MAX_SIDE, best_path
 from tuner.core.plan.order.panel_cache import CachePolicy, Tile, traffic
 from tuner.core.schedule.ordering import Raster, RasterKind
+from tuner.errors import InvalidInput
 
 Ints = npt.NDArray[np.int64]
 
@@ -30,7 +31,7 @@ def raster_order(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, In
     """Tile rows and tile columns of a grid in the raster's order, each [num_rows * num_cols], read-only.
 
     Raises:
-        InvalidInput: exact paths of so large a grid are not known.
+        InvalidInput: exact paths of so large a grid are not known; or a package's curve does not have each tile once.
     """
     index = np.arange(num_rows * num_cols, dtype=np.int64)
     row, col = index // num_cols, index % num_cols
@@ -52,10 +53,22 @@ def raster_order(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, In
             order = np.array([r * num_cols + c for r, c in hilbert(num_rows, num_cols)], dtype=np.int64)
         case RasterKind.EXACT:
             order = np.array([r * num_cols + c for r, c in best_path(num_rows, num_cols, raster.width)], dtype=np.int64)
+        case _:
+            order = _of_package(raster, num_rows, num_cols)
     rows, cols = row[order], col[order]
     rows.setflags(write=False)
     cols.setflags(write=False)
     return rows, cols
+
+
+def _of_package(raster: Raster, num_rows: int, num_cols: int) -> Ints:
+    order, number = raster.kind.row.order, num_rows * num_cols
+    assert order is not None, raster
+    found = np.asarray(order(np, num_rows, num_cols, raster.width))
+    if found.shape != (number,) or not np.array_equal(np.sort(found), np.arange(number)):
+        problem = f"its package does not have each of {num_rows} x {num_cols} tiles once"
+        raise InvalidInput(f"raster {raster}", problem, "use another raster")
+    return found.astype(np.int64)
 
 
 def _spread(values: Ints) -> Ints:
@@ -114,12 +127,11 @@ def _moved(at: Pair, step: Pair, count: int) -> Pair:
 def standard_rasters(num_rows: int, num_cols: int) -> list[Raster]:
     """The distinct rasters of a grid, the simplest names first; without the exact ones."""
     widths = range(1, max(num_rows, num_cols))
-    of_kind = {RasterKind.SNAKE: widths, RasterKind.GROUPED: widths[1:], RasterKind.PANEL: widths[1:]}
     offered = (
         Raster(kind=kind, width=width)
         for kind in RasterKind
         if kind is not RasterKind.EXACT
-        for width in of_kind.get(kind, (1,))
+        for width in (widths[kind.row.least_width - 1 :] if kind.row.has_width else (1,))
     )
     shape = frozenset({(num_rows, num_cols)})
     return [raster for raster in offered if plain_name(raster, shape) == raster]
@@ -171,7 +183,8 @@ def _name_on(raster: Raster, num_rows: int, num_cols: int) -> Raster:
     if kind is RasterKind.GROUPED and width >= num_rows:
         return COLUMN
     is_large = min(num_rows, num_cols) >= _UNLIKE_ANY_FROM
-    if kind not in (RasterKind.MORTON, RasterKind.HILBERT, RasterKind.EXACT) or is_large:
+    is_other = kind in (RasterKind.MORTON, RasterKind.HILBERT, RasterKind.EXACT) and not is_large
+    if not is_other and not kind.row.is_added:
         return raster
     mine = raster_order(raster, num_rows, num_cols)
     for name in _alike(*mine):
@@ -193,4 +206,5 @@ def _alike(rows: Ints, cols: Ints) -> Iterator[Raster]:
             yield Raster(kind=kind, width=width)
     yield from (Raster(kind=RasterKind.SNAKE, width=down), Raster(kind=RasterKind.MORTON))
     yield Raster(kind=RasterKind.HILBERT)
-    yield from (Raster(kind=RasterKind.EXACT, width=width) for width in range(2, 8))
+    if max(rows.max(), cols.max()) < MAX_SIDE:
+        yield from (Raster(kind=RasterKind.EXACT, width=width) for width in range(2, 8))

@@ -9,7 +9,7 @@ from enum import StrEnum
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tuner.core.problem.dtype import ELEMENTS, Dtype
+from tuner.core.problem.dtype import ELEMENTS, INT32, Dtype
 from tuner.core.problem.ops.codec import fields_from_json, fields_of, fields_to_json, hints_of, is_needed
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.kv_cache import WrittenCache
@@ -62,6 +62,26 @@ class Tensor:
     def num_bytes(self) -> int:
         """Of the whole tensor."""
         return self.num_elements * ELEMENTS[self.dtype].size_bytes
+
+
+def range_problem(tensor: Tensor, *, is_written: bool) -> str:
+    """Why the range of its elements is not one from which trials can draw; empty if it is. `is_written` means that an
+    op writes them."""
+    range_, is_of_integers = tensor.range, tensor.dtype == INT32.name
+    if range_ is None:
+        is_drawn = is_of_integers and not is_written and tensor.role in (Role.INPUT, Role.WEIGHT)
+        return "has no range, from which integers are drawn" if is_drawn else ""
+    if not is_of_integers:
+        return f"has the range {range_}, but elements of {tensor.dtype}"
+    if len(range_) != 2 or any(isinstance(one, bool) or not isinstance(one, int) for one in range_):
+        return f"has the range {range_}, which is not two integers"
+    if not -(2**31) <= range_[0] <= range_[1] < 2**31:
+        return (
+            f"has the range {range_}, which no int32 is in"
+            if range_[0] > range_[1]
+            else f"has the range {range_}, beyond int32"
+        )
+    return ""
 
 
 def weight(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:

@@ -21,7 +21,14 @@ class TallyOp(LaunchOp):
     #: Rows.
     m: int
     k: int = field(metadata={"doc": "columns", "ge": 8, "le": 2**15})
+    least: int = field(default=1, metadata={"doc": "the smallest count"})
+    most: int | None = field(default=None, metadata={"doc": "the largest count; null for all rows"})
     source: str = field(default="x", metadata={"doc": "what is added: an earlier op, or a name for an input"})
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The smallest and the largest count."""
+        return self.least, self.m if self.most is None else self.most
 
     @property
     def n(self) -> int:
@@ -43,7 +50,7 @@ class TallyOp(LaunchOp):
         return (
             given(self.source, (self.m, self.k), dtype),
             cache(f"{self.name}.state", (self.m, self.k), "fp32"),
-            given(f"{self.name}.count", (1,), "int32", range=(1, self.m)),
+            given(f"{self.name}.count", (1,), "int32", range=self.counts),
             output(self.name, (self.m, self.k), dtype),
         )
 

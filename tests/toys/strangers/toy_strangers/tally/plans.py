@@ -9,7 +9,7 @@ import numpy as np
 
 from toy_strangers.tally.op import TallyOp
 from toy_strangers.tally.schedule import TallySchedule
-from tuner.extend import Box, BoxRead, Extent, Gpu, TileSpace, whole
+from tuner.extend import Bound, Box, BoxRead, Extent, Gpu, RunTimeInput, TileSpace, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,4 +35,15 @@ def spaces_of(op: TallyOp, schedule: TallySchedule, plan: TallyPlan) -> Sequence
     row = Extent(axes=(0,), begin=rows, end=rows + 1)
     boxes = [Box(tensor=name, extents=(row, whole(op.k))) for name in (op.name, f"{op.name}.state", op.source)]
     reads = tuple(BoxRead(box=box) for box in boxes[1:])
-    return [TileSpace(name=op.name, grid=(plan.num_ctas, 1), num_steps=1, writes=tuple(boxes[:2]), reads=reads)]
+    least, most = op.counts
+    count = RunTimeInput(name=f"{op.name}.count", count=1, least=least, most=most)
+    return [
+        TileSpace(
+            name=op.name,
+            grid=(plan.num_ctas, 1),
+            num_steps=1,
+            writes=tuple(boxes[:2]),
+            reads=reads,
+            bounds=(Bound(tensor=op.source, dimension=0, limit=count),),
+        )
+    ]
