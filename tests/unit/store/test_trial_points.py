@@ -46,6 +46,7 @@ def test_of_many_trials_some_are_points_and_none_that_was_the_best_is_lost(
         found = points(session, job_id)
     assert [one.number for one in found.points] == [0, 1, 5, 7, 10, 15, 20, 22, 25]
     assert found.num_trials == 30
+    assert found.stage_s == {"build": pytest.approx(14.5, rel=0.2)}, "of all trials, in proportion"
 
 
 def test_candidates_are_measured_ones_of_ours_evenly_chosen(store: Store, job_id: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from tuner.client.delivery.files import write_atomically
 
 #: Width of tables that do not go to a terminal.
 _PIPE_WIDTH = 240
+#: Columns below which shapes are not repeated in each row.
+_NARROW = 110
 
 
 def plain_console(**options: Any) -> Console:
@@ -30,10 +34,30 @@ def plain_console(**options: Any) -> Console:
 
 def print_table(table: Table) -> None:
     """Prints a table, as wide as the terminal or COLUMNS; in full width otherwise. No word is cut: a long one
-    continues on the next line."""
-    for column in table.columns:
-        column.overflow = "fold"
-    plain_console(width=table_width()).print(table)
+    continues on the next line. In a narrow terminal, each shape has a table of its own below its name."""
+    width = table_width()
+    of_shapes = table.columns[0].header == "shape" and width < _NARROW
+    for one in _by_shape(table) if of_shapes else (table,):
+        for column in one.columns:
+            column.overflow = "fold"
+        plain_console(width=width).print(one)
+
+
+def _by_shape(table: Table) -> Iterator[Table]:
+    """A table for each run of equal cells in the first column, without that column. The first has the title, too, and
+    the last the caption."""
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    groups = [(str(shape), [row[1:] for row in members]) for shape, members in groupby(rows, key=itemgetter(0))]
+    for place, (shape, members) in enumerate(groups):
+        title = f"{table.title}\n{shape}" if table.title and place == 0 else shape
+        found = Table(title=title, title_justify="left", caption_justify="left")
+        if place == len(groups) - 1:
+            found.caption = table.caption
+        for column in table.columns[1:]:
+            found.add_column(column.header, justify=column.justify)
+        for row in members:
+            found.add_row(*row)
+        yield found
 
 
 def table_width() -> int:

@@ -182,6 +182,7 @@ def results_table(best: Json, width: int = _WIDE_COLUMNS) -> Table:
         caption=verdict_line(best),
         caption_justify="left",
         caption_style="bold",
+        show_lines=width < _WIDE_COLUMNS,
     )
     energy = ["energy"] if any(row["energy_mj"] is not None for row in best["finals"]) else []
     is_wide = width >= _WIDE_COLUMNS

@@ -15,7 +15,7 @@ from tuner.store.tables.encoding import candidate_from_json
 from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
 #: A job with more trials shows an even selection; those that were the best so far are always included.
-MAX_POINTS = 10_000
+MAX_POINTS = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class TrialPoints:
     #: Number of recorded trials; larger than the number of points if these are a sample.
     num_trials: int
     points: tuple[TrialPoint, ...]
-    #: Seconds by stage, summed over the points.
+    #: Seconds by stage, summed over all trials; from a sample, in proportion.
     stage_s: dict[str, float]
 
 
@@ -69,7 +69,9 @@ def points(session: Session, job_id: str) -> TrialPoints:
             speedup=speedup, finished_at=finished_at,
         )  # fmt: skip
         found.append(point)
-    return TrialPoints(num_trials=num_trials, points=tuple(found), stage_s=dict(stage_s))
+    of_all = num_trials / len(found) if step > 1 else 1.0
+    in_all = {stage: of_all * seconds for stage, seconds in stage_s.items()}
+    return TrialPoints(num_trials=num_trials, points=tuple(found), stage_s=in_all)
 
 
 def num_recorded(job: JobRow) -> int:
