@@ -65,7 +65,8 @@ def schedule_of(name: str) -> AttentionSchedule | None:
     if (found := _NAME.fullmatch(name)) is None or "plain" in (flags := found["flags"]):
         return None
     words: dict[str, Any] = {field: int(value) for field, value in found.groupdict().items() if field != "flags"}
-    return AttentionSchedule(**words, contiguous="contiguous" in flags, speculative="speculative" in flags)
+    words |= {flag: flag in flags for flag in ("contiguous", "speculative", "by_length")}
+    return AttentionSchedule(**words)
 
 
 def op_of(row: dict[str, Any]) -> AttentionOp:

@@ -44,7 +44,7 @@ from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
 #: One trial in this many is not a fused one: one launch per op, alternating with a variation.
 APART_EVERY = 5
-#: The same, if no launch computes all ops: how its launches overlap makes it good.
+#: The same, if no launch computes all ops: how its launches overlap is what makes such a schedule good.
 VARIED_EVERY = 3
 #: Of this many trials of a chain, this one is in runs.
 RUNS_TURN = 4
@@ -52,8 +52,6 @@ RUNS_TURN = 4
 FIRST_VARIATION = 4
 #: One trial in this many is additionally a variation, if these are ahead of what they vary.
 LEADING_EVERY = 5
-#: One trial in this many has shorter rings, so that CTAs of the next launch fit beside.
-SHARING_EVERY = 8
 #: Minimum distance from one trial with a launch per op to the next.
 REPEAT_EVERY = 6
 #: At most one in this many trials of a budget is among the last.
@@ -148,7 +146,8 @@ class Searcher:
         return candidate
 
     def foresee(self) -> Candidate | None:
-        """Before the first choice, one after the other, priors and guesses that will likely be chosen; choices stay."""
+        """Before the first choice: a prior or first guess that will most likely be chosen, one after the other; None
+        if there are no more. This does not change the choices."""
         if self._foreseen is None:
             # For a small budget nobody draws in advance, and whoever takes this search over would wait for it.
             seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
@@ -164,7 +163,8 @@ class Searcher:
 
     def think_ahead(self) -> bool:
         """Does part of the work that a later choice needs, while nobody waits for one; returns whether there was any.
-        It changes no choice. A small budget may never reach that choice, so nothing is done for it."""
+
+        This does not change the choices. A small budget may never reach that choice, so nothing is done for it."""
         if not self._is_worth_thinking_ahead:
             return False
         is_short = not self._has_begun and len(self._known_seeds) < NUM_SEEDS
@@ -184,7 +184,8 @@ class Searcher:
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether the next choice begins the last trials of the budget: better chosen when nothing is in progress."""
+        """Whether the next choice is the first of the last trials of the budget. They repeat the best schedule, so
+        it is better chosen when nothing is in progress."""
         return self._num_last > 0 and self._num_given == self._first_of_last
 
     @property
@@ -242,7 +243,8 @@ class Searcher:
         return self._vary(self._variations.pairs)
 
     def _launched(self, kind: PlanKind, schedule: Schedule) -> Candidate:
-        """A schedule that a kind tries, launched in the faster way if that is known, but for first guesses of fused."""
+        """A schedule that a kind tries, with the faster kind of launch if that is known. First guesses of fused use
+        normal launches, since forecasts are for these."""
         is_guess = kind is self._main and len(self._kinds[kind].given) < NUM_SEEDS
         is_plain = is_guess or bool(self._space.own)
         faster = None if is_plain else self._variations.faster_way(kind)
@@ -271,24 +273,17 @@ class Searcher:
         """A variation if it is the turn of one: early, one that was never tried; later, in turn and the most
         promising one alternately."""
         is_early = self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0
-        if is_early and (candidate := self._vary(self._variations.untried()) or self._sharing()):
+        if is_early and (candidate := self._vary(self._variations.untried())):
             return candidate
         if not apart or (self._main is not self._apart and self._num_given // APART_EVERY % 2 == 0):
             return None
         pairs = self._variations.by_turns()
         return self._vary([pair for pair in pairs if self._missing(*pair)] or pairs)
 
-    def _sharing(self) -> Candidate | None:
-        """If early launches are clearly faster: the best with rings that let the next launch's CTAs in."""
-        if self._num_given % SHARING_EVERY or not (faster := self._variations.faster_way(self._main)):
-            return None
-        shorter = sharing_sms(self._space, (), self._kinds[self._main].best())
-        ours = (Candidate(plan_kind=faster, schedule=canonical(faster, one)) for one in shorter)
-        return next((one for one in ours if not self._is_given(one)), None)
-
     def _leading(self) -> Candidate | None:
-        """After the first guesses, in its turn, if variations are faster than what they vary: another one of these, of
-        fused and of separate launches alternately, so that neither side of the verdict depends on few trials."""
+        """After the first guesses, if it is its turn and variations are faster than what they vary: another one of
+        these, of fused and of separate launches alternately, so that neither side of the verdict depends on few
+        trials."""
         if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
             return None
         ahead = self._variations.leading()
@@ -303,8 +298,9 @@ class Searcher:
 
     def _repeat(self) -> Candidate | None:
         """The best fused schedule with one launch per op, if untried and the last such trial is some time ago."""
-        is_due = self._main is not self._apart and self._is_apart_due
-        return self._missing(self._apart, self._main) if is_due else None
+        if self._main is self._apart or not self._is_apart_due:
+            return None
+        return self._missing(self._apart, self._main)
 
     def _late_repeat(self) -> Candidate | None:
         """Near the end of the budget: what a kind has not tried of the best."""
@@ -326,7 +322,8 @@ class Searcher:
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
         """The best schedule of `base` in the form of `kind`, unless that was issued already or there is none."""
-        if not (best := self._kinds[base].best()):
+        best = self._kinds[base].best()
+        if not best:
             return None
         schedule = self._in_best_runs(best[0]) if kind.is_in_runs else canonical(kind, best[0])
         if schedule is None:
@@ -351,19 +348,22 @@ class Searcher:
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
         """The best schedule that a variation has not tried, from the first of these that has one. Every other time
-        it is one whose launches share SMs, which only helps if they overlap."""
+        it is a first guess whose launches share SMs, which only helps if they overlap."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                ranked = [*sharing_sms(self._space, self._seeds(), ()), *ranked]
+                sharing = sharing_sms(self._space, self._seeds())
+                ranked = [*sharing, *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
-            if schedule := next((schedule for schedule in best if schedule not in varied), None):
+            schedule = next((schedule for schedule in best if schedule not in varied), None)
+            if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """Candidates that need no model: of fused by forecast, then the policies' orders for the best of these. Others
-        have every other time the best fused schedule, else first guesses; runs in the best cut by forecast."""
+        """Candidates that need no model: forecasts for fused, then the policies' orders for the best of these. For
+        the others, every other time the best fused schedule, otherwise first guesses; for runs in the best cut by
+        forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:

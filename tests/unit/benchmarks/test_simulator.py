@@ -153,9 +153,11 @@ def test_a_step_of_the_fit_solves_a_linear_problem_and_sees_only_what_is_used() 
 
 
 def test_schedules_of_attentions_are_ranked_as_they_were_measured() -> None:
-    """Where a task costs what a product's task does, these are 0.964, 0.614 and 0.595."""
+    """Where a task costs what a product's task does, and a tile of pages no time, these are 0.964, 0.614, 0.595 and
+    0.514."""
     gpu, rows = measured("h200")
     wanted = {"llama3-8b/16/512": 0.95, "llama3-70b-tp8/16/512": 0.8, "llama3-70b-tp8/16/2048": 0.85}
+    wanted["llama3-8b/16/1-4096/pages16"] = 0.8
     found = {one.row: one for one in ranked(gpu, [row for row in rows if row["row"] in wanted])}
     assert {row: one.spearman for row, one in found.items() if one.spearman < wanted[row]} == {}
-    assert [len(one.measured_us) for one in found.values()] == [22, 31, 33]
+    assert [len(one.measured_us) for one in found.values()] == [22, 16, 31, 33]

@@ -103,8 +103,6 @@ class Kernel:
         self.placed_ctas = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
         #: CTAs that form one CTA of a plan.
         self.cluster_size = launchable.tiling.cluster_size
-        if launchable.tiling.engine is Engine.WGMMA and self.ctas_per_sm() > 1:  # the next launch's find room beside
-            self.prefer_shared_memory()
 
     def prefer_shared_memory(self) -> None:
         """Requests SMs with the maximum shared memory, so that CTAs of another launch fit as well."""

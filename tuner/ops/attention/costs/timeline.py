@@ -17,6 +17,8 @@ _PORT_BYTES = 64
 _FLOAT_BYTES = 4
 #: Time between two copies that one thread requests: boxes of 4 KB arrive at 71 GB/s (docs/findings/README.md).
 _COPY_US = 0.058
+#: Time between two tiles, of keys or of values, that a warp requests of a paged cache. Fitted as `_TASK_US` is.
+_PAGED_TILE_US = 0.17
 #: Time between two `cp.async` of a warp, 16 bytes a lane; and the additional time of a tile of keys or values: its
 #: stage, its addresses, an arrival of each lane (docs/findings/README.md).
 _WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 18, 250
@@ -94,8 +96,9 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
     if tiling.engine is AttentionEngine.MMA:
         port_per_us = min(port_per_us, _warp_bytes_per_us(tiling, gpu))
     elif paged := plan.form.paged:
-        box_bytes = min(tiling.tile_tokens, paged.page_tokens) * tiling.head_dim * plan.op.dtype.size_bytes
-        port_per_us = min(port_per_us, box_bytes / _COPY_US)
+        line_bytes = tiling.head_dim * plan.op.dtype.size_bytes
+        box_bytes = min(tiling.tile_tokens, paged.page_tokens) * line_bytes
+        port_per_us = min(port_per_us, box_bytes / _COPY_US, tiling.tile_tokens * line_bytes / _PAGED_TILE_US)
     num_bytes, num_tasks = loads_of(plan, lengths, tiling.tile_tokens)
     task_us = _TASK_US if tiling.finish_warps else _TASK_US + _ENDED_ALONE_US
     ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * task_us

@@ -1,0 +1,24 @@
+"""Tiles of many rows and few columns, as convolutions of several images have them."""
+
+from __future__ import annotations
+
+from tests.support.cases import H200
+from tests.support.convs import conv, workload
+from tuner.core.space.wgmma_tilings import WgmmaTilings
+
+
+def tilings_of(**image: int) -> WgmmaTilings:
+    return WgmmaTilings(workload(conv("a", **image), conv("b", "a", **image)), H200)
+
+
+def test_many_pixels_of_few_channels_have_tiles_of_several_heights() -> None:
+    tilings = tilings_of(images=32, height=56, width=56, channels=64, filters=64)
+    heights = {(one.m, one.num_warps, one.swap_ab) for one in tilings.heights}
+    assert {(128, 8, False), (256, 8, True), (256, 8, False)} <= heights
+
+
+def test_pixels_of_a_batch_are_one_whole_wave_of_tiles() -> None:
+    first = tilings_of(images=16, height=28, width=28, channels=512, filters=512).guesses()[0]
+    (tile, _) = first.tiles
+    assert first.swap_ab
+    assert -(-16 * 28 * 28 // tile.m) * -(-512 // tile.n) == H200.num_sms
