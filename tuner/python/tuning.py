@@ -17,7 +17,6 @@ from tuner.client.documents.documents import BaselineTime, JobDetail
 from tuner.client.documents.orders import Orders, in_orders
 from tuner.client.errors import ClientError
 from tuner.core.problem.gpu import SIMULATED_PREFIX
-from tuner.core.units import counted
 from tuner.errors import InvalidInput
 from tuner.python.bars import shown
 from tuner.python.baselines import Program, baselines_of
@@ -150,7 +149,7 @@ def _cancel(client: Client, job_id: str) -> None:
         plain_console(stderr=True).print(f"{job_id} could not be cancelled: {error}", highlight=False)
         return
     plain_console(stderr=True).print(
-        f"{job_id} is {job['state']}; {counted(job['num_trials'], 'trial')} kept: {_where(client, job_id)}",
+        f"{job_id} is {job['state']}; its trials are kept ({job['num_trials']}): {_where(client, job_id)}",
         highlight=False,
         soft_wrap=True,
     )
