@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, tmp_path: Path) -> None:
     output, config = tmp_path / "model.tunerpack", tmp_path / "config.json"
     how = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
-    sizes = {"hidden_size": 2048, "intermediate_size": 4096}
+    sizes = {"hidden_size": 2048, "intermediate_size": 4096, "num_attention_heads": 16}
     config.write_text(json.dumps({**CONFIG, **sizes, "quantization_config": how}))
     command = ["tune-model", str(config), "--m", "1,2", "--trials", "6", "-o", str(output)]
     done = run(*command)

@@ -1,0 +1,1 @@
+"""What published analytical models say of a pair's traffic, beside the simulator and the counters."""
