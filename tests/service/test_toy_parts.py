@@ -138,7 +138,7 @@ def test_a_server_whose_package_was_removed_keeps_the_job_and_says_what_it_lacks
     assert (found["id"], found["state"]) == (job["id"], "succeeded")
     assert found["pair"]["kind"] == "unknown"
     assert found["pair"]["unknown_kinds"] == ["epilogue:column_scale", "epilogue:outer"]
-    assert found["pair"]["ops"][1]["epilogue"] == [{"part": "softcap", "cap": 30.0}]
+    assert found["pair"]["ops"][1]["epilogue"] == [{"part": "outer"}, {"part": "softcap", "cap": 30.0}]
 
 
 def test_a_server_without_the_package_refuses_its_parts() -> None:

@@ -173,11 +173,11 @@ def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> 
     refused = CliRunner().invoke(main, ["db", "delete", waiting, "--data", data])
     assert f"{waiting} is queued; cancel it before deleting it" in refused.output
     size = (tmp_path / "data" / "tuner.db").stat().st_size
-    assert "deleted 1 jobs and their 4 trials" in run("delete", done, "--data", data)
+    assert "deleted 1 job and 4 trials" in run("delete", done, "--data", data)
     assert (tmp_path / "data" / "tuner.db").stat().st_size <= size
-    assert "1 jobs, 0 trials" in run("check", "--data", data)
+    assert "1 job, 0 trials" in run("check", "--data", data)
     assert "deleted 0 jobs" in run("prune", "--keep", "1", "--data", again)
-    assert "deleted 1 jobs and their 4 trials" in run("prune", "--days", "1", "--data", again)
+    assert "deleted 1 job and 4 trials" in run("prune", "--days", "1", "--data", again)
 
 
 def test_deleting_jobs_makes_the_file_smaller(tmp_path: Path) -> None:
