@@ -207,7 +207,7 @@ def test_tune_refuses_a_job_of_another_objective(
 
 def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Server, key: str, tmp_path: Path) -> None:
     config, output = tmp_path / "config.json", tmp_path / "model.tunerpack"
-    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32}
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
     config.write_text(json.dumps({"model_type": "llama", "hidden_act": "silu", **sizes}))
     asked = [
         "--m",
