@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -122,11 +121,9 @@ def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment
     (stranger := Path(folder) / "workers").mkdir()
     (stranger / "__init__.py").write_text(f"WHOSE = {STRANGER!r}\n")
     refused = environment.run("tuner", "serve")
-    remedy = re.search(r"pip install .*", refused.stderr)
+    remedy = re.search(rf"pip install '\./{re.escape(wheel.name)}(\[\w+\])'", refused.stderr)
     assert remedy, refused.stderr
-    program, command, *what = shlex.split(remedy[0])
-    assert (program, command) == ("pip", "install")
-    pip_install(environment, *what)
+    pip_install(environment, f"{wheel}{remedy[1]}")
     return environment
 
 

@@ -91,7 +91,7 @@ def test_a_vllm_beside_it_finds_the_plugin_and_one_that_is_none_breaks_nothing(b
     finds = "from importlib.metadata import entry_points as of; (found,) = of(group='vllm.general_plugins')"
     done = base.run("python", "-c", f"{finds}; print(found.name); print(found.load()())")
     assert done.stdout.split() == ["tuner", "None"], done.stderr
-    assert "the load format `tuner` is not there" in done.stderr
+    assert "the load format `tuner` is not available" in done.stderr
 
 
 def test_a_kind_of_op_of_another_package_is_known_beside_it(base: Environment) -> None:
