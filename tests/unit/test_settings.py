@@ -51,3 +51,26 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     monkeypatch.setenv(variable, value)
     with pytest.raises(click.UsageError, match="^" + message.replace(".", r"\.")):
         settings_of({})
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("TUNER_KEEP_JOB", "KEEP_JOBS"),
+        ("TUNER_TIEBAND", "TIE_BAND"),
+        ("TUNER_LOGLEVEL", "LOG_LEVEL"),
+        ("TUNER_PORTS", "PORT"),
+    ],
+)
+def test_a_misspelt_setting_of_the_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
+) -> None:
+    monkeypatch.setenv(variable, "3")
+    with pytest.raises(click.UsageError, match=f"^{variable}: is not a setting; did you mean TUNER_{meant}"):
+        settings_of({})
+
+
+@pytest.mark.parametrize("variable", ["TUNER_URL", "TUNER_TOKEN", "TUNER_PACK", "TUNER_NO_PDL", "TUNER_SERVICE_HOST"])
+def test_variables_of_other_programs_are_left_alone(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "3")
+    settings_of({})

@@ -58,17 +58,18 @@ _MOST_LABELS = 16
 )
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
-@click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    help="Budget of each job: recorded outcomes. A third if it starts from results of its shape.",
+)
 @click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
 @click.option("--project", help="Free text: what the jobs belong to.")
 @click.option("--label", "labels", multiple=True, help="A label to find them by, in addition to the models' names.")
 @click.option(
     "--between/--no-between",
     default=True,
-    help=(
-        "Also measures some numbers of rows between those of --m, with a third of the "
-        "budget, where kernels would otherwise be used unmeasured."
-    ),
+    help=("Also measures some numbers of rows between those of --m, where kernels would otherwise be used unmeasured."),
 )
 @click.option("--anew", is_flag=True, help="Search again even if a job has finished already.")
 @pack_options
