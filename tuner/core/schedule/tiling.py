@@ -133,7 +133,7 @@ class KernelConfig:
         since=LATER,
         features=log2,
         values_in_words="24, 32, 48 or 64",
-        meaning="room for the sums that CTAs which split a tile's K send each other, KiB, see "
+        meaning="buffer for the partial sums that CTAs which split a tile's K exchange, KiB, see "
         "[below](#ctas-that-split-k)",
     )
     #: CTAs that a launch places side by side though each works alone, 1 or 2: requests of neighbours for the same
