@@ -32,7 +32,7 @@ PLANTED = {
     ),
     "attention": (
         "tuner/ops/attention/schedule.py",
-        "    #: How queries and cache come to shared memory. Proofs are named by",
+        "    #: How queries and cache are loaded into shared memory. Proofs are named by",
         "    #: As above.\n"
         "    planted: int = axis(1, values=(1, 2), near=(1, 2), word='planted{}', since='9.9',\n"
         "        sentence='{} CTAs are planted.')\n",
