@@ -128,7 +128,9 @@ def trace_of(jobs: Jobs, job_id: str, number: int) -> Inspection:
 def main() -> None:
     """Searches the rows named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", default=[], help="a row, a chain or m16")
+    parser.add_argument(
+        "--row", action="append", default=[], help="name of a row or a chain, or a row count such as m16; repeatable"
+    )
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--no-torch-compile", action="store_true", help="the vendor's library alone, in less time")
     parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")

@@ -31,7 +31,7 @@ from benchmarks.search.judge import judge
 from benchmarks.search.tasks import Entry, Task, all_tasks
 from tuner.errors import InvalidInput, WorkerError
 
-#: Facts of a machine that must be equal for entries to stay.
+#: Properties of the machine that must match for existing entries to be kept.
 _SAME = ("gpu", "driver", "kernel_version")
 
 

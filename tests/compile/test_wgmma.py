@@ -175,7 +175,7 @@ def asserted(workload: Workload, chosen: Tiling, asserts: list[str]) -> None:
 
 
 def shared(sharers: int, swapped_warps: int) -> Tiling:
-    """CTAs that share the k of their tiles, whose columns divide into no equal shares."""
+    """CTAs that split the K of their tiles, whose columns divide into no equal shares."""
     tiles = ((40, 88, 64), (48, 176 if swapped_warps else 200, 64))
     return tiling(tiles, 2, 2, cluster=(1, 1, sharers), swapped_warps=swapped_warps)
 

@@ -21,7 +21,7 @@ class LaunchedShape(BaseShape, ABC):
 
     #: A record of the index.
     RECORD: ClassVar[struct.Struct]
-    #: The fields of the op's JSON that differ from line to line of a ladder.
+    #: The fields of the op's JSON that differ from rung to rung of a ladder.
     SIZES: ClassVar[tuple[str, ...]]
 
     dtype: str

@@ -229,7 +229,7 @@ class _Builder:
         self._place_between()
 
     def _place_by_name(self) -> None:
-        """All tensors of the manifest; those that only the launches read and write are in the memory."""
+        """Assigns a place to each tensor of the manifest; intermediates get one in the program's own memory block."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
         paged = set(self._listed[0].paged_of(self._listed[1])) if self._listed else set()
         paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))

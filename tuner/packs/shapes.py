@@ -16,7 +16,7 @@ from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launche
 
 #: Their numbers in `pack.bin`.
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
-#: For a product, and for the cache that it writes to, what differs from line to line of a ladder.
+#: For a product, and for the cache that it writes to, what differs from rung to rung of a ladder.
 _SIZES = ("m", "sequences", "max_length", "lengths", "timed_length")
 #: For the input or output of another package's op: its tensors contain the number.
 UNKNOWN_COLUMNS = 1
@@ -249,12 +249,12 @@ def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def ops_without_sizes(workload: Mapping[str, Any]) -> str:
-    """The part of a manifest's workload that all lines of a ladder share: one line of JSON."""
+    """The part of a manifest's workload that all rungs of a ladder share: one line of JSON."""
     return json.dumps([_without_sizes(op) for op in workload["ops"]], sort_keys=True)
 
 
 def _without_sizes(op: Mapping[str, Any]) -> Json:
-    """The part of an op that all lines of a ladder share."""
+    """The part of an op that all rungs of a ladder share."""
     launched = launched_shape_of(op)
     sizes = launched.SIZES if launched else ("m",)
     found = {name: value for name, value in op.items() if name not in sizes}

@@ -372,6 +372,6 @@ def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
     prepared.check_intact(runner)
     if record := runner.abort_record():
         return no_energy(record)
-    if found is None:
-        return no_energy("the driver does not report energy, or a single run would not be cold")
+    if isinstance(found, str):
+        return no_energy(found)
     return EnergyReport(run_mj=found.run_mj, power_w=found.power_w, window_s=found.window_s)

@@ -1,4 +1,4 @@
-"""CTAs of a cluster that share a tile's k: every cut of a tile, edge, option and way of launching."""
+"""CTAs of a cluster that split a tile's K: every cut of a tile, edge, option and way of launching."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["STARTUP_PREFETCHES", "by_copies", "dots", "in_turns", "portable", "p
 Tiles = tuple[tuple[int, int, int], ...]
 
 TICKET = Assignment.TICKET
-#: Clusters of two and of four CTAs that share a tile's k.
+#: Clusters of two and of four CTAs that split a tile's K.
 TWO_SHARE_K, FOUR_SHARE_K = (1, 1, 2), (1, 1, 4)
 #: Few CTAs on an H100 or H200, so that each has several tasks.
 FEW_CTAS = {"reserved_sms": 120}

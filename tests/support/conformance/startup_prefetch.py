@@ -16,7 +16,8 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Epilogue
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Rings so short that 8 stages beyond them reach the end of some first tasks, and not of others.
+#: Rings so short that prefetching 8 stages past the ring reaches the end of the first task for some CTAs, but not for
+#: others.
 SHAPES = {
     "16 rows": wide(((16, 64, 64), (16, 32, 64)), stages=3),
     "16 rows, deep stages": wide(((16, 48, 128), (16, 16, 128)), stages=2),

@@ -53,7 +53,7 @@ class EmulatedAppend:
 
     op: DecodeAttention
     lengths: Sequence[int]
-    #: Radians a token of the first pair.
+    #: Rotation frequency of the first pair, radians per token.
     base: float = 1.0
     #: Of the cache; behind it lies memory of a page.
     paged: PagedCache | None = None

@@ -32,7 +32,7 @@ class Unit(NamedTuple):
     reads: tuple[int, ...]
     #: Its waits: number of the record, and the own k-step before which it stands, in the order of the plan.
     waits: tuple[tuple[int, int], ...]
-    #: The units that share its tile's k with it, itself included: none stores before all have loaded. Those of a
+    #: The units that split its tile's K with it, itself included: none stores before all have loaded. Those of a
     #: cluster, or of all parts of its tile, where these are in CTAs of their own.
     peers: int
 

@@ -83,11 +83,11 @@ def test_ranks_cut_rows_of_weights_between_groups() -> None:
 @pytest.mark.parametrize(
     ("quantised", "changes", "words"),
     [
-        (DEEPSEEK, {}, "no kernel supports factors per block"),
+        (DEEPSEEK, {}, "no kernel supports scales per block"),
         (GPTQ, {"mlp_bias": True}, "mlp_bias: is given, but kernels with quantised weights add none"),
         (GPTQ, {"num_local_experts": 8}, "a mixture of experts"),
         (GPTQ | {"dynamic": {r".*down_proj": {"group_size": 64}}}, {}, "has mixed formats in one layer"),
-        (compressed(INT4, ignore=["re:.*down_proj"]), {}, "down_proj left as it was; give a checkpoint"),
+        (compressed(INT4, ignore=["re:.*down_proj"]), {}, "down_proj not quantised; give a checkpoint"),
         ("gptq", {}, "is 'gptq', not an object"),
         (FP8, {"torch_dtype": "float32"}, "torch_dtype: is 'float32'"),
     ],

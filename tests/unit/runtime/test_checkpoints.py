@@ -214,7 +214,7 @@ def test_tensors_that_do_not_meet_are_refused(name: str, tensor: str, value: Arr
 
 def test_a_product_that_the_config_leaves_out_is_refused() -> None:
     tensors, config = read(FOLDER / "awq.safetensors")
-    with pytest.raises(InvalidInput, match="mlp: is left as it was by the quantization_config"):
+    with pytest.raises(InvalidInput, match="mlp: is not quantised by the quantization_config"):
         convert(tensors, "mlp", config | {"modules_to_not_convert": ["mlp"]})
 
 
@@ -223,7 +223,7 @@ def test_products_of_several_formats_do_not_lie_above_each_other() -> None:
     others = {name.replace("mlp.", "up."): array for name, array in tensors.items()}
     changes: list[tuple[dict[str, Any], str]] = [
         ({"dynamic": {"up": {"sym": False}}}, "int4_g128_zp in 256 columns.*but mlp has int4_g128 in 256 columns"),
-        ({"dynamic": {"-:up": {}}}, "up: is left as it was"),
+        ({"dynamic": {"-:up": {}}}, "up: is not quantised"),
         ({"dynamic": {"+:up": {"bits": 8}}}, "bits: is 8"),
     ]
     for change, problem in changes:

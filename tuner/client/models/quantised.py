@@ -71,7 +71,7 @@ def _stored_in_layer(quantised: Mapping[str, Any], modules: Sequence[str], layer
     names = [f"model.layers.{layer}.mlp.{module}" for module in modules]
     found = {name: stored_as(quantised, name) for name in names}
     if len(set(found.values())) > 1:
-        each = ", ".join(f"{name} {stored or 'left as it was'}" for name, stored in found.items())
+        each = ", ".join(f"{name} {stored or 'not quantised'}" for name, stored in found.items())
         problem = f"has mixed formats in one layer: {each}"
         raise InvalidInput(FIELD, problem, "give a checkpoint in which all products of an MLP have one format")
     return found[names[0]]

@@ -1,6 +1,6 @@
 """Rules of the simt engine: dot products on the CUDA cores for one to four rows, weights through a cp.async ring.
 
-A warp owns columns of the tile, i.e. rows of W; its lanes share k in chunks of 16 bytes and keep a sum for each row of
+A warp owns columns of the tile, i.e. rows of W; its lanes split K in chunks of 16 bytes and keep a sum for each row of
 A and row of W.
 """
 

@@ -1,4 +1,4 @@
-"""What room CTAs that share a tile's k may have for the sums that they send each other."""
+"""What room CTAs that split a tile's K may have for the sums that they send each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_least_room(workload: Workload, tiling: Tiling) -> Tiling:
 
 
 def with_most_room(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
-    """The tiling with as much room as its rings leave, where CTAs share k."""
+    """The tiling with as much room as its rings leave, where CTAs split K."""
     if tiling.cluster_k == 1:
         return tiling
     rooms = (replace(tiling, sum_kib=room) for room in reversed(_ROOM.values))
@@ -38,5 +38,5 @@ def sum_room_problem(workload: Workload, tiling: Tiling) -> str | None:
     least = with_least_room(workload, tiling).sum_kib
     if least == tiling.sum_kib:
         return None
-    why = "no CTAs share a tile's k" if tiling.cluster_k == 1 else "a smaller value leaves them as much"
+    why = "no CTAs split a tile's K" if tiling.cluster_k == 1 else "a smaller value leaves them as much"
     return f"sum_kib {tiling.sum_kib}: {why}, use {least}"

@@ -49,8 +49,8 @@ STARTUP_PREFETCHES = (0, 2, 4, 8)
 CLUSTER_EDGES, MAX_CLUSTER_SIZE = (1, 2, 4), 4
 #: Maximum fp32 sums per thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
-#: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs share k (with more, the
-#: compiler takes up to 9 s), or the copy engine stores. SHARING_GATED: CTAs share k of a gated op that is not swapped
+#: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs split K (with more, the
+#: compiler takes up to 9 s), or the copy engine stores. SHARING_GATED: CTAs split K of a gated op that is not swapped
 #: (with 120 the compiler takes 5 s). BESIDE: the epilogue loads something, or has an activation with many registers.
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
@@ -65,7 +65,7 @@ FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for what CTAs that share a tile's k send each other: of `sum_kib`, unless one vector an exchange takes more.
+#: Slots for what CTAs that split a tile's K send each other: of `sum_kib`, unless one vector an exchange takes more.
 SUM_SLOTS = 2
 #: What a warp stores at once with the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
@@ -97,7 +97,7 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
-    """Rows of operand B that each of the CTAs that share a tile's k adds up and stores. They are the tile's columns,
+    """Rows of operand B that each of the CTAs that split a tile's K adds up and stores. They are the tile's columns,
     or its rows with swapped operands. They are multiples of 32 if each gets some and none more than 8 above its even
     share, otherwise of 8. cluster_sum.cuh cuts a tile the same way."""
     num_groups = num_rows // COLUMNS
@@ -111,7 +111,7 @@ def shares(num_rows: int, cluster_k: int) -> list[int]:
 
 
 def received_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Space for the fp32 sums that a CTA gets from the others that share its tile's k, bytes."""
+    """Space for the fp32 sums that a CTA gets from the others that split its tile's K, bytes."""
     if tiling.cluster_k == 1:
         return 0
     tiles = zip(workload.tile_ops, tiling.cta_tiles, strict=True)
@@ -119,7 +119,7 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
-    """Exchanges in which CTAs that share the k of an op's tile send each other their sums, and the most that one
+    """Exchanges in which CTAs that split the K of an op's tile send each other their sums, and the most that one
     gets in an exchange, bytes: the fewest exchanges that fit their slots, each with at least a vector of a share, 8
     columns of a warpgroup's block. cluster_sum.cuh counts the same way."""
     held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
@@ -225,20 +225,20 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why several CTAs cannot share a tile's k."""
+    """Why several CTAs cannot split a tile's K."""
     sharers = tiling.cluster_k
     if tiling.warpgroups is Warpgroups.PING_PONG:
-        return f"ping-pong when {sharers} CTAs share a tile's k: use cooperative"
+        return f"ping-pong when {sharers} CTAs split a tile's K: use cooperative"
     if tiling.epilogue is Epilogue.TMA:
-        return f"epilogue tma when {sharers} CTAs share a tile's k, and each stores a share: use direct"
+        return f"epilogue tma when {sharers} CTAs split a tile's K, and each stores a share: use direct"
     if tiling.split_k:
-        return f"parts of tiles when {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
+        return f"parts of tiles when {sharers} CTAs split a tile's K: use an empty split_k, or cluster_k 1"
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
-            return f"{sharers} CTAs share the k of {op.name}: use at most one for each of {steps} k-steps of {tile.k}"
+            return f"{sharers} CTAs split the K of {op.name}: use at most one for each of {steps} k-steps of {tile.k}"
         size, what = (tile.m, "rows") if tiling.swap_ab else (tile.n, "columns")
         if size < sharers * COLUMNS:
-            return f"tile {tile}: {sharers} CTAs share its k, and each must finish {COLUMNS} of its {what}"
+            return f"tile {tile}: {sharers} CTAs split its K, and each must finish {COLUMNS} of its {what}"
     return None
 
 

@@ -91,7 +91,7 @@ class OpCosts:
     once_row_bytes: int
     #: Bytes of the output per column of the tile: one element, or a pair.
     element_bytes: int
-    #: Rounding and store of a tile, the sum over CTAs that share its k, and all costs of a task besides its loops.
+    #: Rounding and store of a tile, the sum over CTAs that split its K, and all costs of a task besides its loops.
     store_us: float
     #: Part of the shorter of multiplying and loading from the DRAM that does not overlap with the other; 0 if no other
     #: tile reads the same weights.
@@ -295,7 +295,7 @@ def _part_costs(
 
 
 def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float:
-    """Time in which the CTAs that share a tile's k add up its sums, `tile_bytes` of each: each sends what the others
+    """Time in which the CTAs that split a tile's K add up its sums, `tile_bytes` of each: each sends what the others
     add up, half of the room at a time."""
     if sharers == 1:
         return 0.0

@@ -131,7 +131,7 @@ def overrides_problem(cls: type, base: type) -> str:
                 return f"{name} as a property: make it a method"
             signature = inspect.signature(getattr(base, name))
             if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in signature.parameters.values()):
-                continue  # checked where the number is used
+                continue  # a *args hook: its argument count is checked at the call site
             if problem := call_problem(getattr(cls, name), signature):
                 return f"{name}, which {problem}"
     return ""

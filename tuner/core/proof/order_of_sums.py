@@ -54,7 +54,7 @@ def _engine(tiling: Tiling) -> str:
 
 
 def _is_shared_among_rows(tiling: Tiling) -> bool:
-    """Whether CTAs that share k finish different rows of a tile, each starting with its own sum. Two sums have only
+    """Whether CTAs that split K finish different rows of a tile, each starting with its own sum. Two sums have only
     one order, since addition commutes."""
     return tiling.swap_ab and tiling.cluster_k > 2
 

@@ -121,20 +121,20 @@ class KernelConfig:
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
     cluster_m: int = axis(1, since=LATER, features=log2)
     cluster_n: int = axis(1, since=LATER, features=log2)
-    #: CTAs of a cluster that share a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
+    #: CTAs of a cluster that split a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
     cluster_k: int = axis(1, since=LATER, features=log2)
-    #: Room for the sums that CTAs which share a tile's k send each other, KiB of shared memory: with more, fewer wait
+    #: Room for the sums that CTAs which split a tile's K send each other, KiB of shared memory: with more, fewer wait
     #: until those before were added. For wgmma.
     sum_kib: int = axis(
         24,
         values=(24, 32, 48, 64),
         word="sums{}k",
-        sentence="CTAs that share a tile's k send each other sums through {} KiB.",
+        sentence="CTAs that split a tile's K dimension exchange partial sums through a {}-KiB buffer.",
         since=LATER,
         features=log2,
         values_in_words="24, 32, 48 or 64",
-        meaning="room for the sums that CTAs which share a tile's k send each other, KiB, see "
-        "[below](#ctas-that-share-k)",
+        meaning="buffer for the partial sums that CTAs which split a tile's K exchange, KiB, see "
+        "[below](#ctas-that-split-k)",
     )
     #: CTAs that a launch places side by side though each works alone, 1 or 2: requests of neighbours for the same
     #: weights are merged. For wgmma.

@@ -41,7 +41,7 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.tiling import Tile, Tiling, Warpgroups
 
-#: Room for sums where CTAs share k, KiB: rings decide later whether there is more.
+#: Room for sums where CTAs split K, KiB: rings decide later whether there is more.
 SUM_KIB: int = axes_of(Tiling)["sum_kib"].default
 #: Rows up to which loading the weights dominates: one low tile row, with tasks divided by their bytes alone.
 FEW_ROWS = 64
@@ -54,7 +54,7 @@ STAGE_BYTES = (12_288, 33_792)
 #: Minimum rate of a shape, relative to the best one; fewer than `MIN_SHAPES` are never proposed ...
 MIN_RATE = 0.85
 MIN_SHAPES = 6
-#: ... nor more than this for all ops together, so that a job has a few thousand tilings; fewer if CTAs share k.
+#: ... nor more than this for all ops together, so that a job has a few thousand tilings; fewer if CTAs split K.
 MAX_COMBINATIONS = 196
 MAX_SHARING_COMBINATIONS = 36
 #: Approximate number of combinations of independent ops' tile shapes that are timed.
@@ -88,7 +88,7 @@ class Height:
     warpgroups: Warpgroups = Warpgroups.COOPERATIVE
     #: Whether the warpgroups share the columns.
     swap_ab: bool = False
-    #: CTAs that share a tile's k.
+    #: CTAs that split a tile's K.
     cluster_k: int = 1
 
     @property
@@ -312,7 +312,7 @@ class WgmmaTileShapes:
         )
 
     def parts(self, op: TileOp, tile: Tile, height: Height) -> tuple[int, ...]:
-        """Numbers of parts of a tile; one if CTAs share its k. With more than one, all tasks still run at once, or
+        """Numbers of parts of a tile; one if CTAs split its K. With more than one, all tasks still run at once, or
         at few rows in two waves. The second wave then reads what the previous op's first wave has written last. If
         tiles fill more than a wave, the tail is split into the parts that make it shortest, if any do."""
         if height.cluster_k > 1:
@@ -341,7 +341,7 @@ def _can_multiply(op: TileOp, tile: Tile, height: Height, dtype: Dtype) -> bool:
 
 
 def _can_share(op: TileOp, tile: Tile, height: Height) -> bool:
-    """Whether each of the CTAs that share a tile's k has enough steps, and something to finish."""
+    """Whether each of the CTAs that split a tile's K has enough steps, and something to finish."""
     sharers, size = height.cluster_k, tile.m if height.swap_ab else tile.n
     return sharers == 1 or (num_steps(op, tile) >= MIN_STEPS_PER_PART * sharers and size >= COLUMNS * sharers)
 

@@ -55,12 +55,12 @@ FULL_INPUT_STAGES = (4, 5, 6, 8)
 #: Bytes of weights that a CTA has requested but not received, besides no limit. Later requests queue behind them,
 #: including signals and the intermediate. This much already keeps the memory busy.
 WINDOW_BYTES = (98_304, 65_536)
-#: CTAs that share a tile's k: proposed ones, and those around the best schedules. With swapped operands and more than a
+#: CTAs that split a tile's K: proposed ones, and those around the best schedules. With swapped operands and more than a
 #: few rows, they are proposed for two warpgroups, since one has sums for few columns, and sharing is for wide tiles.
 SHARERS = (2,)
 MORE_SHARERS = (2, 4)
 SWAPPED_SHARERS_GROUPS = 2
-#: Tilings that are tried before a model exists: without split tails, with, and with CTAs that share k.
+#: Tilings that are tried before a model exists: without split tails, with, and with CTAs that split K.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
 NUM_SHARING_GUESSES = 2
@@ -114,7 +114,7 @@ class WgmmaTilings:
 
     @property
     def heights(self) -> tuple[Height, ...]:
-        """Heights that are worth trying, for one CTA or for several that share k."""
+        """Heights that are worth trying, for one CTA or for several that split K."""
         alone = self._heights_alone
         groups = 1 if self._rows <= FEW_ROWS and not self._converts else SWAPPED_SHARERS_GROUPS
         wide = [one for one in alone if not one.swap_ab or one.groups == groups]
@@ -167,7 +167,7 @@ class WgmmaTilings:
 
     def guesses(self) -> list[Tiling]:
         """Starting points: for each height in turn the fastest tile shapes of different widths, with full rings; those
-        in two waves; and the fastest that share k, with many rows only if that looks faster. They alternate, since a
+        in two waves; and the fastest that split K, with many rows only if that looks faster. They alternate, since a
         short search tries only the first ones, and this choice matters most. Ping-pong is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
         alone = [height for height in together if height.cluster_k == 1]
@@ -226,7 +226,7 @@ class WgmmaTilings:
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in one aspect: the height of the tiles together with the warpgroups that multiply them
-        or the CTAs that share their k; how they are stored; the tile shape of one op, including its height; one
+        or the CTAs that split their K; how they are stored; the tile shape of one op, including its height; one
         number of the rings; or the depths of all ops. Rings become shorter if they would not fit."""
         alone = self._heights_alone
         in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
@@ -390,7 +390,7 @@ def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
 
 
 def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
-    """The same with this many CTAs that share k, if these share no weights and do not take turns. With swapped
+    """The same with this many CTAs that split K, if these share no weights and do not take turns. With swapped
     operands, they share the rows of a tile when adding up."""
     able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
     return tuple(

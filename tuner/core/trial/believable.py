@@ -157,7 +157,7 @@ def _check_fields(found: Any, name: str) -> None:
         case Trace() if any(span.op >= len(found.op_names) for span in found.spans):
             _refuse(f"{name}.spans", f"name an op beyond the {len(found.op_names)} that exist", "each has one of these")
         case Metric() if not _TAG.fullmatch(found.tag):
-            _refuse(f"{name}.tag", f"is {found.tag[:80]!a}", "a tag consists of letters, digits and _")
+            _refuse(f"{name}.tag", f"is {found.tag[:80]!a}", "a tag consists of letters, digits and underscores")
         case Gpu() if not _GPU_ID.fullmatch(found.id):
             _refuse(f"{name}.id", f"is {found.id[:80]!a}", "an id consists of lower-case letters, digits and -")
         case Environment() if any(len(text) > 200 for text in _texts(found)):

@@ -21,7 +21,7 @@ from tuner.ops.gemm.op import GemmOp
 
 @dataclass(frozen=True, kw_only=True)
 class SchemeRow:
-    """A scheme: the dtypes and factors of its two products."""
+    """A scheme: the dtypes and scales of its two products."""
 
     name: str
     #: The scheme in a few words.
@@ -38,7 +38,7 @@ class SchemeRow:
 
 
 class Scheme(StrEnum):
-    """The factors of quantised operands."""
+    """The scales of quantised operands."""
 
     row: SchemeRow
 
@@ -51,14 +51,14 @@ class Scheme(StrEnum):
 
     TENSOR = SchemeRow(
         name="tensor",
-        doc="fp8, static factors per tensor",
+        doc="fp8, static scales per tensor",
         dtype=Dtype.FP8_E4M3,
         up=(ChannelScale(), OutputScale()),
         down=(ChannelScale(),),
     )
     TOKEN = SchemeRow(
         name="token",
-        doc="fp8, factors per token and channel",
+        doc="fp8, scales per token and channel",
         dtype=Dtype.FP8_E4M3,
         row_scale=True,
         up=(ChannelScale(), OutputScale()),
@@ -66,7 +66,7 @@ class Scheme(StrEnum):
     )
     W8A16 = SchemeRow(
         name="w8a16",
-        doc="fp8 weights, factors per channel",
+        doc="fp8 weights, scales per channel",
         dtype=Dtype.BF16,
         weights=WeightFormat.E4M3,
         up=(ChannelScale(),),
@@ -74,7 +74,7 @@ class Scheme(StrEnum):
     )
     INT4 = SchemeRow(
         name="int4",
-        doc="4-bit weights, factors per 128 weights of a row",
+        doc="4-bit weights with one scale per group of 128",
         dtype=Dtype.BF16,
         weights=WeightFormat.INT4_G128,
     )
@@ -83,7 +83,7 @@ class Scheme(StrEnum):
     )
     MXFP4 = SchemeRow(
         name="mxfp4",
-        doc="fp4 weights, powers of two per 32 weights of a row",
+        doc="fp4 weights with one power-of-two scale (e8m0) per group of 32",
         dtype=Dtype.BF16,
         weights=WeightFormat.MXFP4,
     )
@@ -93,16 +93,16 @@ class Scheme(StrEnum):
 class QuantisedFfn(AskedWorkload):
     """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
-    With 8 bits throughout, s1 [d_hidden] has a factor for each row of W1, which includes the factors of X except those
+    With 8 bits throughout, s1 [d_hidden] has a scale for each row of W1, which includes the scales of X except those
     of its rows, which `token` passes separately. s2 [d_out] includes h, which is static. If X and H have 16 bits, there
-    is no h; s1 and s2 are per channel, or weights have factors per group.
+    is no h; s1 and s2 are per channel, or weights have scales per group.
     """
 
     KIND: ClassVar[str] = "quantised-ffn"
-    SUMMARY: ClassVar[str] = "two GEMMs of quantised weights with factors; the second reads the output of the first"
+    SUMMARY: ClassVar[str] = "two GEMMs of quantised weights with scales; the second reads the output of the first"
     EXAMPLES: ClassVar[Mapping[str, Example]] = {
         "quantised": Example(
-            "A SwiGLU feed-forward block in fp8, with dynamic factors per token",
+            "A SwiGLU feed-forward block in fp8, with dynamic scales per token",
             {"m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "scheme": "token"},
         )
     }

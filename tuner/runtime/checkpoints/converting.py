@@ -44,7 +44,7 @@ _FORMATS: dict[str, _Format] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """A product in the kernels' layout: ``<op>.w``, and with factors per channel ``<op>.channel_scale_factors``."""
+    """A product in the kernels' layout: ``<op>.w``, and with scales per channel ``<op>.channel_scale_factors``."""
 
     stored: WeightFormat
     #: [rows, bytes per row] uint8: several products one after the other.
@@ -53,7 +53,7 @@ class Converted:
     k: int
     #: The dtype of the groups' factors, which is the workload's; None without factors, or if they are powers of two.
     dtype: Dtype | None
-    #: [rows] float32; None without factors per channel.
+    #: [rows] float32; None without scales per channel.
     channels: Array | None
     #: Rows of each product.
     rows: tuple[int, ...]
@@ -88,7 +88,7 @@ def _read(tensors: Tensors, config: Mapping[str, Any]) -> Product:
     """A product in the storage format of the config."""
     if (how := stored_as(config, tensors.name)) is None:
         raise InvalidInput(
-            tensors.name, f"is left as it was by the {FIELD}", "use a kernel with unconverted weights for it"
+            tensors.name, f"is not quantised by the {FIELD}", "use a kernel with unconverted weights for it"
         )
     return _format_of(config).read(tensors, config, how.weights)
 
@@ -163,11 +163,11 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
 
 def _words(product: Product) -> str:
     """What stacked products must share, in words."""
-    factors = f" and factors of {product.dtype}" if product.dtype else ""
-    return f"{product.stored} in {product.codes.shape[1]} columns{factors}"
+    scales = f" and {product.dtype} scales" if product.dtype else ""
+    return f"{product.stored} in {product.codes.shape[1]} columns{scales}"
 
 
 def _element(dtype: Dtype | None) -> OperandRow:
-    """The type of existing factors of groups."""
+    """The type of existing scales of groups."""
     assert dtype is not None
     return dtype.row

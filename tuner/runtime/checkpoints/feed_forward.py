@@ -51,9 +51,7 @@ def feed_forward(
         factors = f"{name}.channel_scale_factors"
         if (one.channels is not None) != (factors in kernel):
             has = "has" if one.channels is not None else "has no"
-            raise InvalidInput(
-                factors, f"the checkpoint {has} factors of channels", "tune for this checkpoint's format"
-            )
+            raise InvalidInput(factors, f"the checkpoint {has} scales per channel", "tune for this checkpoint's format")
         if one.channels is not None:
             found[factors] = (one.channels * np.float32(inputs[name])).astype(np.float32)
     return found

@@ -1,4 +1,4 @@
-"""fp8 e4m3 with factors per channel or per tensor: weight [rows, k], and weight_scale [rows, 1], [rows] or with one
+"""fp8 e4m3 with scales per channel or per tensor: weight [rows, k], and weight_scale [rows, 1], [rows] or with one
 element.
 
 Source: vLLM's `quant_method` fp8 without blocks, ModelOpt's FP8, compressed-tensors' float-quantized. Factors of blocks

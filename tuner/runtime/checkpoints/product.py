@@ -27,7 +27,7 @@ class Product:
     dtype: Dtype | None = None
     #: [rows, k / group] uint8, 0 to 15; None if there are none.
     zeros: Array | None = None
-    #: [rows] float32; None without factors per channel.
+    #: [rows] float32; None without scales per channel.
     channels: Array | None = None
     #: The factor of its 8-bit input; None if the checkpoint does not contain it.
     input_factor: float | None = None

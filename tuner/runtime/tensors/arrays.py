@@ -266,7 +266,7 @@ def _dlpack_view(array: Any) -> View:
     found = ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     shape = tuple(found.shape[: found.ndim])
     if (kind := (found.code, found.bits)) not in _DLPACK_TYPES or found.lanes != 1:
-        raise NotAnArray(f"elements of DLPack's type {kind} are not among {sorted(_DLPACK_TYPES)}")
+        raise NotAnArray(f"unsupported DLPack type (code, bits) = {kind}; supported: {sorted(_DLPACK_TYPES)}")
     if found.device_type not in _DLPACK_DEVICES:
         raise NotAnArray(f"it is on DLPack device type {found.device_type}: pass an array of a CUDA device")
     device = _DLPACK_DEVICES[found.device_type].format(found.device_id)

@@ -114,8 +114,8 @@ def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
 
 
 def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling]:
-    """The lowest tiling that cuts the rows into as many tiles as before, if these are few, whatever the depth of its
-    rings."""
+    """The tiling with the smallest tile_m that still splits the rows into as many tiles as before; only for few tiles;
+    any ring depth."""
     rows, rows_before = (max(op.m for op in workload.tile_ops) for workload in (space.workload, before))
     pieces = -(-rows_before // tiling.tiles[0].m)
     if rows == rows_before or pieces > MOST_COVERING:

@@ -21,7 +21,7 @@ Answer = Future[tuple[JobRecord, bool]]
 
 class Intake:
     """One thread that submits for all. A request waits at most for the current transaction, or for its period to
-    end. While the database cannot be written, all waiting requests fail at once."""
+    end. While the database is not writable, all waiting requests fail immediately."""
 
     def __init__(self, submissions: Submissions) -> None:
         self._submissions = submissions

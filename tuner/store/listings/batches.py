@@ -21,7 +21,7 @@ class BatchFacts:
 
     #: The first of its jobs.
     first: JobRecord
-    #: The fewest and the most rows; None if the first op has none.
+    #: The smallest and the largest number of rows; None if the first op has no rows.
     rows: tuple[int, int] | None
     #: The smallest and the largest gain over the library among its succeeded jobs; None before the first.
     speedups: tuple[float, float] | None

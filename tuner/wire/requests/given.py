@@ -29,7 +29,9 @@ KindName = Annotated[PlanKind, Field(strict=False, description="one of ours")]
 class GivenSchedule(Strict):
     """Our candidate."""
 
-    plan_kind: KindName | None = Field(default=None, description="null for as few launches as there may be")
+    plan_kind: KindName | None = Field(
+        default=None, description="null: the plan kind with the fewest launches possible"
+    )
     schedule: dict[str, Any] | Line = Field(
         description="tiling and ordering, as a trial has them; or the line that is printed of them"
     )

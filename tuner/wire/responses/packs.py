@@ -45,9 +45,7 @@ class PackRequest(Strict):
     shapes: Annotated[list[PackShape], Field(max_length=MAX_SHAPES)] = Field(default=[])
     attentions: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],
-        description=(
-            "attentions that were tuned, each alone or with a plain product after it, in the form of their jobs"
-        ),
+        description="tuned attention ops, alone or with a following projection, in the same JSON as the job request",
     )
     layers: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],

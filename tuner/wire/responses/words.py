@@ -129,7 +129,7 @@ def _engine(tiling: Tiling) -> str:
         stages += f", {tiling.startup_prefetch} more stages of weights prefetched into the L2 at the start"
     cluster = f", clusters of {' x '.join(map(str, tiling.cluster))} CTAs" if tiling.cluster_size > 1 else ""
     if tiling.cluster_k > 1:
-        cluster += f", of which {tiling.cluster_k} share the k of a tile"
+        cluster += f", of which {tiling.cluster_k} split the K of a tile"
     turns = ", with tasks alternating between two sets of four" if tiling.warpgroups is Warpgroups.PING_PONG else ""
     swapped = ", weights as operand A" if tiling.swap_ab else ""
     stores = ", tiles stored by the copy engine" if tiling.epilogue is Epilogue.TMA else ""

@@ -17,13 +17,15 @@ _SETTLE_S = 0.1
 _PATIENCE_S = 3.0
 
 
-def measure_energy(timer: Timer, graph: Any) -> Energy | None:
-    """The energy of one run of the chain `graph`; None if the driver reports none, or if a run alone would not be cold.
+def measure_energy(timer: Timer, graph: Any) -> Energy | str:
+    """The energy of one run of the chain `graph`, or why there is none.
 
     Every run is under sustained load, whatever the regime of the times.
     """
-    if timer.card is None or timer.data.needs_flush or timer.card.energy_mj() is None:
-        return None
+    if timer.card is None or timer.card.energy_mj() is None:
+        return "the driver does not report energy"
+    if timer.data.needs_flush:
+        return "the runs cannot be kept cold-cache: too few inputs to evict the weights from the L2"
     chain_length = timer.data.chain_length
     launches_a_turn = math.ceil(_TURN_S / (1e-6 * timer.sample_us(graph) * chain_length))
     readings: list[Reading] = []
@@ -37,4 +39,4 @@ def measure_energy(timer: Timer, graph: Any) -> Energy | None:
         if is_enough(readings):
             break
     timer.stream.synchronize()
-    return energy_of(readings)
+    return energy_of(readings) or "the driver's energy counter did not change for long enough"

@@ -102,7 +102,7 @@ def _known(tensor: Tensor, tensors: Tensors) -> Any:
 
 def _pair(made: Any, name: str) -> tuple[Array, Array]:
     if name not in made:
-        raise WorkerError(f"its reference says nothing of {name}, which the op writes")
+        raise WorkerError(f"the op's reference returns no value for {name}, which the op writes")
     values, error = made[name]
     return values, error
 

@@ -2,7 +2,7 @@
 // factor needs the sum only of its squares. The store of a tile writes these sums; readers of the rows add them up.
 //
 // Layout. An op whose output is normed has a table [slots, stride] of fp32, stride being m rounded up to a multiple of 4. A
-// slot is what one CTA stores of a row: of each column tile one, or where CTAs share a tile's k one of each share of its
+// slot is what one CTA stores of a row: of each column tile one, or where CTAs split a tile's K one of each share of its
 // columns. With swapped operands such a share is of rows, so a column tile has one slot. The host counts the slots.
 //
 // What is summed are the values as they are stored, rounded. Rows outside of the matrix write nothing, columns outside are

@@ -11,7 +11,7 @@
 // Steps. A wait comes before a k-step of its task, mostly the first. It is over before that step's inputs are
 // requested; waits are in the order of their steps, so a walk over both only needs the next one. A task has its
 // CTA from its first wait to its last and posts after all of them, so for liveness they count as if all stood before
-// it. Where CTAs of a cluster share a tile's k, each walks its own steps. A wait comes before the first of them that
+// it. Where CTAs of a cluster split a tile's K, each walks its own steps. A wait comes before the first of them that
 // may read what it is for. So it comes in time for what this CTA reads, and no later than the end of its steps. The
 // tile is posted once the sums of all of them have met, hence after all of the task's waits.
 //

@@ -14,7 +14,7 @@
 #include "shared_wgmma.cuh"
 
 // The math warpgroups that share a task. Their barrier is the one after those of the warpgroups, which else CTAs use that
-// share k: such an op is not in a kernel of these.
+// split K: such an op is not in a kernel of these.
 struct MathTeam {
   enum : int { kCount = kTeamThreads };  // no symbol of a kernel
   __device__ static int thread() { return team_thread(); }

@@ -10,11 +10,11 @@
 #include "scattered_sum.cuh"
 #include "startup_prefetch.cuh"
 
-// Barriers of the teams' own, after those of the warpgroups: where CTAs share k one of a task's end, and one to add parts
+// Barriers of the teams' own, after those of the warpgroups: where CTAs split K one of a task's end, and one to add parts
 // up. squares_barrier() comes after these.
 __device__ __forceinline__ int team_barrier() { return kTeamBarriers + team_number(); }
 
-// What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that share a tile's k finish
+// What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that split a tile's K finish
 // columns of it each, or with swapped operands rows.
 template <int kOp>
 __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,

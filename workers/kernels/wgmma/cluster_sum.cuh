@@ -1,4 +1,4 @@
-// The sums of CTAs that share a tile's k: each finishes a share of the tile, with what the others send it.
+// The sums of CTAs that split a tile's K: each finishes a share of the tile, with what the others send it.
 //
 // Layout. CTAs of a cluster that differ in their rank only along k have the same tile, each the sums of its own
 // k-steps, and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped
@@ -48,7 +48,7 @@
 #pragma once
 #include "epilogue_transposed.cuh"
 
-// The CTAs or parts that finish shares of an op's tile: CTAs that share its k, or the parts of it (scattered_sum.cuh).
+// The CTAs or parts that finish shares of an op's tile: CTAs that split its K, or the parts of it (scattered_sum.cuh).
 template <int kOp>
 __device__ constexpr int sharers() {
   return scatters_sums() ? kOps[kOp].num_parts : kClusterK;
@@ -264,7 +264,7 @@ __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumu
   store_groups<kOp, Own::kFirst, Own::kEnd>(acc, op, task, norm, early);
 }
 
-// A task's tile, summed over all CTAs that share its k, to global memory: this CTA's share of it. All threads of the
+// A task's tile, summed over all CTAs that split its K, to global memory: this CTA's share of it. All threads of the
 // team; `place` is that of the next exchange.
 template <int kOp>
 __device__ __forceinline__ void sum_and_store(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,

@@ -1,4 +1,4 @@
-"""Room for the sums that CTAs which share a tile's k send each other."""
+"""Room for the sums that CTAs which split a tile's K send each other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_with_more_room_sums_come_in_fewer_exchanges() -> None:
     [
         (replace(SHARING, sum_kib=40), "sum_kib 40: use one of 24, 32, 48, 64"),
         (replace(SHARING, sum_kib=48), "sum_kib 48: a smaller value leaves them as much, use 32"),
-        (replace(ALONE, sum_kib=32), "sum_kib 32: no CTAs share a tile's k, use 24"),
+        (replace(ALONE, sum_kib=32), "sum_kib 32: no CTAs split a tile's K, use 24"),
         (replace(SHARING, num_stages=7, input_stages=7), "the stages take "),
     ],
 )

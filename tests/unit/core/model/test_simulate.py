@@ -38,7 +38,7 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
     graph, order, gpu = case
     plan = make_plan(graph, order, gpu)
     timeline = simulate(verify(plan, graph, SMALL, gpu))
-    graph = graph.with_parts(strided=plan.strided_parts)  # what a part reads is the plan's
+    graph = graph.with_parts(strided=plan.strided_parts)  # the plan decides which k-steps each split-K part covers
     end_us: dict[tuple[int, ...], float] = {}
     num_spans = 0
     for lane in timeline.spans:

@@ -1,4 +1,4 @@
-"""CTAs that share a tile's k and send each other their sums in exchanges: every interleaving of what their warps
+"""CTAs that split a tile's K and send each other their sums in exchanges: every interleaving of what their warps
 wait for, send and read."""
 
 from __future__ import annotations

@@ -76,18 +76,18 @@ def test_what_each_cta_can_compute_and_bring_its_slice_of_is_legal(tiling: Tilin
         (wgmma((64, 96, 64), cluster_k=3), "clusters of 1 x 1 x 3 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
         (wgmma((64, 96, 64), cluster_k=8), "clusters of 1 x 1 x 8 CTAs: use 1, 2, 4 along m, n and k, up to 4 in all"),
         (wgmma((64, 96, 64), cluster_n=2, cluster_k=4), "clusters of 1 x 2 x 4 CTAs: use 1, 2, 4 along m, n and k"),
-        (wgmma((64, 24, 64), cluster_k=4), "tile 64x24x64: 4 CTAs share its k, and each must finish 8 of its columns"),
+        (wgmma((64, 24, 64), cluster_k=4), "tile 64x24x64: 4 CTAs split its K, and each must finish 8 of its columns"),
         (
             wgmma((64, 64, 64), cluster_k=2, split_k=(1, 2)),
-            "parts of tiles when 2 CTAs share a tile's k: use an empty split_k, or cluster_k 1",
+            "parts of tiles when 2 CTAs split a tile's K: use an empty split_k, or cluster_k 1",
         ),
         (
             wgmma((64, 64, 64), num_warps=8, cluster_k=2, warpgroups=Warpgroups.PING_PONG),
-            "ping-pong when 2 CTAs share a tile's k: use cooperative",
+            "ping-pong when 2 CTAs split a tile's K: use cooperative",
         ),
         (
             wgmma((64, 64, 64), cluster_k=2, epilogue=Epilogue.TMA),
-            "epilogue tma when 2 CTAs share a tile's k, and each stores a share: use direct",
+            "epilogue tma when 2 CTAs split a tile's K, and each stores a share: use direct",
         ),
         (
             wgmma((128, 256, 64), num_warps=8, cluster_k=4, num_stages=4, input_stages=5),
@@ -111,7 +111,7 @@ def test_each_cta_that_shares_a_tile_s_k_has_a_step_of_it() -> None:
     pair = ffn_pair(m=64, d_in=192, d_hidden=256, d_out=128)
     tilings = [wgmma((64, 64, 64), cluster_k=sharers) for sharers in (2, 4)]
     check_schedule(pair, H200, Schedule.of(tiling=tilings[0], ordering=ordering()))
-    with pytest.raises(IllegalSchedule, match="4 CTAs share the k of up: use at most one for each of 3 k-steps of 64"):
+    with pytest.raises(IllegalSchedule, match="4 CTAs split the K of up: use at most one for each of 3 k-steps of 64"):
         check_schedule(pair, H200, Schedule.of(tiling=tilings[1], ordering=ordering()))
 
 

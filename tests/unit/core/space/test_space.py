@@ -204,7 +204,7 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
                   "part_sums")  # fmt: skip
         numbers = [getattr(tiling, name) != getattr(first, name) for name in single]
         changes = [*shapes, *numbers]
-        if tiling.cluster_k > 1:  # CTAs that share k have no parts
+        if tiling.cluster_k > 1:  # CTAs that split K have no parts
             assert not any(numbers[:3])
             assert tiling.split_k == ()
         else:

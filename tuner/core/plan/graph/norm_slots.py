@@ -15,7 +15,7 @@ __all__ = ["norm_slots", "slot_stride", "slots_read", "squares_bytes"]
 
 
 def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
-    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it if CTAs share k.
+    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it if CTAs split K.
 
     With swapped operands, such a share consists of the tile's rows, so its columns have one slot.
     """

@@ -19,8 +19,8 @@ _ALGORITHMS = {
 }
 #: Why others have no kernel.
 _REFUSED = {
-    "NVFP4": "groups of 16 with fp8 factors are not supported",
-    "W4A16_NVFP4": "groups of 16 with fp8 factors are not supported",
+    "NVFP4": "groups of 16 with fp8 scales are not supported",
+    "W4A16_NVFP4": "groups of 16 with fp8 scales are not supported",
     "W4A16_AWQ": "the layout of its tensors is not supported",
     "W4A8_AWQ": "4-bit weights with fp8 activations are not supported",
     "W4A8_MXFP4_FP8": "4-bit weights with fp8 activations are not supported",

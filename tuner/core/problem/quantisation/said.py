@@ -32,9 +32,9 @@ class Activations(StrEnum):
 
     #: Elements of 16 bits.
     SIXTEEN = "16-bit activations"
-    #: fp8, with a factor that the checkpoint brings.
+    #: fp8, with a scale that the checkpoint brings.
     TENSOR = "fp8 activations by tensor"
-    #: fp8, with a factor of each row, found as it is quantised.
+    #: fp8, with a scale for each row, found as it is quantised.
     TOKEN = "fp8 activations by token"
 
 
@@ -74,8 +74,8 @@ def has_four_bits(field: str, bits: Any) -> None:
 
 
 def no_blocks(field: str, block: Any) -> InvalidInput:
-    """The error for factors of blocks of weights."""
-    problem = f"is {block}: no kernel supports factors per block (scheme block)"
+    """The error for scales of blocks of weights."""
+    problem = f"is {block}: no kernel supports scales per block (scheme block)"
     return InvalidInput(field, problem, "quantise by channel or by tensor, or convert the weights to bf16")
 
 

@@ -1,7 +1,8 @@
 // The ring of K and V, and the tasks in hand with their queries. request_attention.cuh has the warp that brings them all.
 //
-// Layout. A stage is a tile of K and the same tokens' tile of V. A tile has boxes one after another, each what one copy
-// brings. A box has a line of 128 bytes of each token, then the next line of each, all under the 128-byte swizzle. After the stages come the mbarriers, then kTaskSlots current tasks,
+// Layout. A stage is a tile of K and the same tokens' tile of V. A tile is a sequence of
+// boxes, one per copy; a box holds the first 128-byte line of every token, then the second, and so on, in the 128-byte
+// swizzle. After the stages come the mbarriers, then kTaskSlots current tasks,
 // then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows are in different banks. Then
 // comes what merge_attention.cuh has.
 //
