@@ -11,13 +11,14 @@ from typing import Any
 
 from tuner.client.delivery.artifact import Artifact
 from tuner.client.delivery.files import check_places, place_below, write_atomically
-from tuner.client.delivery.output import plain_console
+from tuner.client.delivery.output import plain_console, table_width
 from tuner.client.documents.documents import BaselineTime, Best, FinalRow, JobDetail, Trial
 from tuner.client.terminal import render
 from tuner.client.terminal.study import study_table
 from tuner.python.chart import chart
 
-_WIDTH = 140
+#: Columns of a printed table; a narrower terminal has fewer.
+_MOST_COLUMNS = 140
 _HEADERS = ("plan kind", "time", "speed-up", "95 % interval", "schedule")
 
 
@@ -76,9 +77,10 @@ class Result:
         )
 
     def __str__(self) -> str:
-        console = plain_console(file=io.StringIO(), width=_WIDTH)
+        width = min(table_width(), _MOST_COLUMNS)
+        console = plain_console(file=io.StringIO(), width=width)
         with console.capture() as captured:
-            console.print(study_table(self.study) if self.study else render.results_table(self.best))
+            console.print(study_table(self.study, width) if self.study else render.results_table(self.best, width))
             for one in self.best["baselines"] if self.study else ():
                 console.print(f"{one['name']}: {render.microseconds(one['time_us'])}, {render.own_program_words(one)}")
         return captured.get()

@@ -69,6 +69,14 @@ def test_what_is_tuned_in_this_process_is_what_the_api_answers(result: tuner.Res
     assert result.artifact.manifest["job_id"] == result.job["id"]
 
 
+def test_a_printed_result_fits_the_terminal(result: tuner.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    widest = {}
+    for columns in (80, 140):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        widest[columns] = max(map(len, str(result).splitlines()))
+    assert widest[80] <= 80 < widest[140] <= 140
+
+
 def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Result) -> None:
     assert repr(result).startswith(f"<Result {result.job['id']}: {headline(result.best)}, ")
     assert f"Verdict: {headline(result.best)}" in str(result)
