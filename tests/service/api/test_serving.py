@@ -98,7 +98,7 @@ def test_migrate_and_gc_work_on_a_folder_that_nobody_serves(tmp_path: Path) -> N
     (tmp_path / "data" / "build").mkdir(exist_ok=True)
     (tmp_path / "data" / "build" / "old").write_bytes(b"x" * 1000)
     result = run("gc", "--data", data, "--limit", "10")
-    assert (result.exit_code, "1 files" in result.stdout) == (0, True), result.output
+    assert (result.exit_code, "1 file," in result.stdout) == (0, True), result.output
     assert run("gc", "--data", data, "--limit", "-1").exit_code == 2
 
 
