@@ -23,8 +23,18 @@ INDEPENDENT = (
     ((512, 2048, 4096), (512, 2048, 8192)),
     ((64, 512, 512), (64, 128, 512)),
 )
+#: Gated pairs of chunked prefill and of large batches, and pairs that no winner ships for.
+WIDE = {
+    f"{width}-{hidden}": (width, hidden) for width, hidden in ((4096, 14336), (8192, 3584), (5120, 6400), (7168, 5120))
+}
+HELD_OUT = {
+    f"{width}-{hidden}": (width, hidden) for width, hidden in ((7168, 5120), (7168, 2304), (5120, 6400), (3072, 8192))
+}
 DECODE_MS = (1, 16, 32, 64)
 MIDDLE_MS = (96, 128, 192, 256)
+WIDE_MS = (320, 384, 512, 768, 1024)
+#: No multiples of a tile's height.
+HELD_OUT_MS = (150, 200, 300, 333)
 PREFILL_MS = (512, 1024, 1536, 2048, 4096)
 
 
@@ -36,10 +46,14 @@ class Bars:
     fused: float | None = None
     #: The same with programmatic launches.
     fused_pdl: float | None = None
+    #: The same of the fastest of all our kinds.
+    ours: float | None = None
     #: The best fused launch of each row.
     each_fused: float | None = None
     #: Of each row: what the verdict names.
     each_verdict: float | None = None
+    #: Of each row: the fastest of all our kinds, also where the verdict names the library.
+    each_ours: float | None = None
     #: The most that the best launch of ours may take over the reference at m <= 16, for these pairs.
     over_reference: float | None = None
     reference_pairs: tuple[str, ...] = ()
@@ -75,7 +89,7 @@ def _plain(suite: str, m: int, pairs: Iterable[str], regime: Regime = Regime.BUR
 
 def _gated(suite: str, m: int, pairs: Iterable[str], regime: Regime = Regime.BURST, suffix: str = "") -> Iterator[Row]:
     for pair in pairs:
-        width, hidden = GATED[pair]
+        width, hidden = (GATED | WIDE | HELD_OUT)[pair]
         workload = ffn_pair(m=m, d_in=width, d_hidden=hidden, d_out=width, activation=Activation.SILU, gated=True)
         yield Row(suite=suite, pair=pair + suffix, m=m, regime=regime, workload=workload)
 
@@ -98,6 +112,12 @@ def _rows() -> Iterator[Row]:
         yield from _plain("prefill-plain", m, ("llama3-8b", "gpt3-tp8"), Regime.SUSTAINED)
     for m in PREFILL_MS:
         yield from _gated("prefill-swiglu", m, ("llama3-8b", "llama3-70b-tp8"), Regime.SUSTAINED)
+    for m in WIDE_MS:
+        yield from _gated("wide", m, WIDE)
+    for m in WIDE_MS:
+        yield from _gated("wide-sustained", m, WIDE, Regime.SUSTAINED)
+    for m in HELD_OUT_MS:
+        yield from _gated("held-out", m, HELD_OUT)
     yield from (_independent(first, second) for first, second in INDEPENDENT)
 
 
@@ -116,6 +136,9 @@ SUITES: dict[str, Bars] = {
     "middle": Bars(fused=1.03, each_verdict=0.99),
     "prefill-plain": Bars(fused=0.99),
     "prefill-swiglu": Bars(fused=1.05),
+    "wide": Bars(ours=1.08, each_ours=0.985),
+    "wide-sustained": Bars(ours=1.05, each_ours=0.985),
+    "held-out": Bars(ours=1.05, each_ours=0.985),
     "independent": Bars(each_fused=1.10),
 }
 

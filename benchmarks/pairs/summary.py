@@ -7,27 +7,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common.rows import ROWS, SUITES
+from tuner.core.schedule.plan_kinds import PlanKind
 
 
 def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Geometric means of the suite's rows, its weakest row, and what its bars find missing; `holds` is None as long as
     rows are missing and none of those that are there is below a bar."""
-    bars, own = SUITES[suite], [row for row in rows if row["suite"] == suite]
+    bars, own = SUITES[suite], [_with_ours(row) for row in rows if row["suite"] == suite]
     figures: dict[str, Any] = {
         "num_rows": len(own),
         "of": sum(row.suite == suite for row in ROWS),
         "fused": _mean(own, "fused_speedup"),
         "fused_pdl": _mean(own, "fused_speedup_pdl"),
+        "ours": _mean(own, "ours_speedup"),
         "verdict": _mean(own, "verdict_speedup"),
         "least_fused": _least(own, "fused_speedup"),
+        "least_ours": _least(own, "ours_speedup"),
         "least_verdict": _least(own, "verdict_speedup"),
     }
     missed = [
         f"{name} {figures[name]} of {bar}"
-        for name, bar in (("fused", bars.fused), ("fused_pdl", bars.fused_pdl))
+        for name, bar in (("fused", bars.fused), ("fused_pdl", bars.fused_pdl), ("ours", bars.ours))
         if bar is not None and (figures[name] or 0.0) < bar and len(own) == figures["of"]
     ]
-    for key, bar in (("fused_speedup", bars.each_fused), ("verdict_speedup", bars.each_verdict)):
+    each = {"fused_speedup": bars.each_fused, "verdict_speedup": bars.each_verdict, "ours_speedup": bars.each_ours}
+    for key, bar in each.items():
         if bar is not None:
             missed += [f"{_name(row)} {key} {row.get(key)} of {bar}" for row in own if row.get(key, 0.0) < bar]
     if bars.over_reference is not None:
@@ -40,6 +44,13 @@ def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ]
     is_whole = len(own) == figures["of"]
     return {**figures, "missed": missed, "holds": False if missed else True if is_whole else None}
+
+
+def _with_ours(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, and what the library takes over the fastest of our kinds."""
+    times = {PlanKind(kind): time_us for kind, time_us in row.get("kind_us", {}).items()}
+    library_us = times.pop(PlanKind.LIBRARY, None)
+    return {**row, "ours_speedup": round(library_us / min(times.values()), 4)} if library_us and times else row
 
 
 def _name(row: dict[str, Any]) -> str:

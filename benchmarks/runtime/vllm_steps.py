@@ -1,15 +1,15 @@
 """A decode step inside vLLM, alone and with a pack's kernels: arms take turns, each in a process of its own.
 
 python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlps,layers [--model ...]
-    [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--out FILE]
+    [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--settings-of NAME JSON] [--out FILE]
 
 DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` takes PACK's MLPs
 alone, `layers` its layers or their runs, too. PYTHON is one that has vLLM and our wheel. All arms of all models start
 at once, each with a compile cache of its own, and stay on the card side by side, so their memory is given by
-`--settings`; one measures at a time. A turn is all arms of a model at a batch size, and is kept when it ends: the next
-call goes on. `--seconds` begins none behind it. A row has the medians of an arm at a batch size. Its gain is over
-stock, turn by turn. `logits_ok` says whether logits of decode steps whose tokens are given lie no farther from fp32
-than stock's, and have its top token wherever that is no matter of rounding."""
+`--settings`, that of one model by `--settings-of`; one measures at a time. A turn is all arms of a model at a batch
+size, and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has the medians of an
+arm at a batch size. Its gain is over stock, turn by turn. `logits_ok` says whether logits of decode steps whose tokens
+are given lie no farther from fp32 than stock's, and have its top token wherever that is no matter of rounding."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Arm:
         program = Path(__file__).with_name("vllm_arm.py")
         # -P: modules beside the program are called like packages that vLLM asks for (`kernels`).
         command = [options.python, "-P", str(program), name, "--model", str(model.folder)]
-        command += ["--batches", ",".join(map(str, model.batches)), "--settings", options.settings]
+        settings = dict(options.settings_of).get(model.name, options.settings)
+        command += ["--batches", ",".join(map(str, model.batches)), "--settings", settings]
         cache = options.state.with_suffix(f".{model.name}.{name}.cache")
         caches = {"VLLM_CACHE_ROOT": str(cache), "TUNER_PACK": str(model.pack)}
         self.name, self.model, self._lines = name, model.name, list[str]()
@@ -246,6 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
+    its = ("NAME", "JSON")
+    parser.add_argument("--settings-of", nargs=2, action="append", default=[], metavar=its, help="those of one model")
     parser.add_argument("--state", type=Path, default=Path("build/bench-vllm.jsonl"), help="turns that have ended")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/vllm.json"))
     options = parser.parse_args(arguments)

@@ -1,25 +1,28 @@
-"""An element type is a row: no code and no table beside it knows one by its name."""
+"""An element type is a row, and so is a format of weights: no code and no table beside knows one by its name."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.repository import ROOT
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Dtype
 
 #: Where the rows are.
-ROWS = "tuner/core/problem/dtype.py"
-#: Names that a released format fixes: what T1 calls two element types.
-FIXED = {"tuner/client/exports/t1.py"}
-_NAMES = {name for dtype in Dtype for name in (str(dtype), dtype.row.array_name)}
+ROWS = ("tuner/core/problem/dtype.py", "tuner/core/problem/weights/")
+#: Where names are words of released formats: T1's, and those of checkpoints.
+WORDS = ("tuner/client/exports/t1.py", "tuner/core/problem/quantisation/")
+_NAMES = {name for dtype in Dtype for name in (str(dtype), dtype.row.array_name)} | {str(one) for one in WeightFormat}
+#: Letters that the beginning of a name has at least: fewer say nothing.
+_FEWEST = 3
 
 
-def choices(source: str) -> Iterator[int]:
+def choices(source: str, names: Collection[str] = _NAMES) -> Iterator[int]:
     """Lines where something is chosen by a certain element type: a key, a comparison, a case."""
     for node in ast.walk(ast.parse(source)):
         parts: list[ast.expr | None] = []
@@ -31,24 +34,32 @@ def choices(source: str) -> Iterator[int]:
             parts = [node.value]
         elif isinstance(node, ast.Tuple | ast.List | ast.Set):
             parts = list(node.elts)
-        yield from (part.lineno for part in parts if part is not None and _is_dtype(part))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "startswith":
+            yield from (part.lineno for part in node.args if _is_beginning(part, names))
+        yield from (part.lineno for part in parts if part is not None and _is_dtype(part, names))
 
 
-def _is_dtype(part: ast.expr) -> bool:
+def _is_dtype(part: ast.expr, names: Collection[str]) -> bool:
     if isinstance(part, ast.Attribute):
-        return isinstance(part.value, ast.Name) and part.value.id == "Dtype"
-    return isinstance(part, ast.Constant) and part.value in _NAMES
+        return isinstance(part.value, ast.Name) and part.value.id in ("Dtype", "WeightFormat")
+    return isinstance(part, ast.Constant) and part.value in names
+
+
+def _is_beginning(part: ast.expr, names: Collection[str]) -> bool:
+    text = part.value if isinstance(part, ast.Constant) else None
+    return isinstance(text, str) and len(text) >= _FEWEST and any(name.startswith(text) for name in names)
 
 
 def files(*patterns: str) -> list[Path]:
     found = (path for pattern in patterns for path in ROOT.glob(pattern))
-    return sorted(path for path in found if str(path.relative_to(ROOT)) not in {ROWS, *FIXED})
+    return sorted(path for path in found if not str(path.relative_to(ROOT)).startswith(ROWS))
 
 
 def test_nothing_is_chosen_by_an_element_type_but_by_its_row() -> None:
     found = files("tuner/**/*.py", "workers/**/*.py")
-    where = [f"{path.relative_to(ROOT)}:{line}" for path in found for line in choices(path.read_text())]
-    assert where == []
+    places = ((str(path.relative_to(ROOT)), path.read_text()) for path in found)
+    named = ((place, choices(text, () if place.startswith(WORDS) else _NAMES)) for place, text in places)
+    assert [f"{place}:{line}" for place, lines in named for line in lines] == []
 
 
 @pytest.mark.parametrize(
@@ -61,6 +72,9 @@ def test_nothing_is_chosen_by_an_element_type_but_by_its_row() -> None:
         "match dtype:\n    case Dtype.BF16: ...",
         "DTYPES = ('fp16', 'bf16')",
         "NAMES = ['float16']",
+        "is_four = stored is WeightFormat.MXFP4",
+        "is_four = stored == 'int4_g128'",
+        "is_four = stored.startswith('int4')",
     ],
 )
 def test_each_way_to_choose_is_seen(source: str) -> None:
@@ -68,7 +82,7 @@ def test_each_way_to_choose_is_seen(source: str) -> None:
 
 
 def test_device_code_knows_a_type_and_no_name() -> None:
-    named = re.compile(r"(?i)bf16|fp16|float16|__half")
+    named = re.compile(r"(?i)bf16|fp16|float16|__half|e4m3|int4_|mxfp|e2m1")
     rooms = ("workers/kernels", "tuner/ops")
     found = files(*(f"{room}/**/*.{ending}" for room in rooms for ending in ("cuh", "cu", "in")))
     assert len(found) > 50

@@ -339,17 +339,19 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
 def _wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
     """The specialisation of `Wgmma` for one width, or of `WgmmaOfRegisters` for weights that are converted there; the
     instruction names each accumulator."""
-    count, row = columns // 2, dtype.row
-    name, kind = ("wgmma8.in", row.fp8_kind) if row.fp8_kind else ("wgmma.in", row.tensor_kind)
+    count, product = columns // 2, dtype.row.tensor_product
+    assert product is not None, dtype
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     if converts:
         places = ", ".join(f"%{count + i}" for i in range(4))
         figures = {"a": places, "b": f"%{count + 4}", "adds": f"%{count + 5}", "operands": operands}
         text = device_text("wgmma_of_registers.in")
-        return Template(text).substitute(figures, columns=columns, kind=dtype.row.tensor_kind, accumulators=names)
+        return Template(text).substitute(figures, columns=columns, kind=product.kind, accumulators=names)
     figures = {"a": f"%{count}", "b": f"%{count + 1}", "adds": f"%{count + 2}", "operands": operands}
-    return Template(device_text(name)).substitute(figures, columns=columns, kind=kind, accumulators=names)
+    return Template(device_text(product.instruction)).substitute(
+        figures, columns=columns, kind=product.kind, accumulators=names
+    )
 
 
 def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:

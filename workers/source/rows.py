@@ -14,9 +14,11 @@ from tuner.core.problem.workload import Workload
 
 def element_of(row: OperandRow, name: str = "Element") -> str:
     """The struct of an element type, as element.cuh declares it."""
+    promotes = row.tensor_product is not None and row.tensor_product.max_promoted is not None
+    columns = f"kHasPairs = {str(row.has_pairs).lower()}, kPromotesSums = {str(promotes).lower()}"
     return (
         f"struct {name} {{\n  using Bits = u{row.bits};\n"
-        f"  static constexpr Bits kNan = {row.nan_bits:#x};\n{row.device}}};\n"
+        f"  static constexpr Bits kNan = {row.nan_bits:#x};\n  enum : bool {{ {columns} }};\n{row.device}}};\n"
     )
 
 

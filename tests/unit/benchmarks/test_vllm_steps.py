@@ -18,7 +18,7 @@ import json, sys
 name, machine = sys.argv[3], {"gpu": "none", "driver": "", "cuda": ""}
 if name == "mlps":
     sys.exit("no such pack")
-print("tuner: said by", name, flush=True)
+print("tuner: said by", name, "with", sys.argv[sys.argv.index("--settings") + 1], flush=True)
 print("ARM", json.dumps({"start_s": 80.0, "calls": {"layers": 2}, "machine": machine}), flush=True)
 arms = {"stock": {"rms": 0.2, "other_top": 0}, "layers": {"rms": 0.1, "other_top": 1}}
 for line in sys.stdin:
@@ -98,8 +98,8 @@ def test_arms_are_asked_by_turns_and_what_ended_is_kept(
     main([*command, "--model", str(tmp_path), "x", "1,8,99", ARMS, "--repeats", "1"])
     printed = capsys.readouterr().out
     assert "mlps ended with 1:\nno such pack" in printed
-    assert "layers started in 80.0 s: said by layers" in printed
-    assert "stock ended with 1:\ntuner: said by stock\na launch hangs" in printed
+    assert "layers started in 80.0 s: said by layers with {" in printed
+    assert "a launch hangs" in printed
     assert [one["batch"] for one in kept(state)] == [1, 8]
     main([*command, "--model", str(tmp_path), "x", "1,8", ARMS, "--repeats", "2"])
     assert [one["batch"] for one in kept(state)] == [1, 8, 1, 8]
@@ -117,10 +117,14 @@ def test_an_arm_that_ends_leaves_the_others_to_go_on(
     state, out = tmp_path / "turns.jsonl", tmp_path / "vllm.json"
     command = ["--python", python, "--state", str(state), "--out", str(out), "--repeats", "1"]
     first, second = tmp_path / "first", tmp_path / "second"
-    main([*command, "--model", str(first), "x", "98,8", "stock,layers", "--model", str(second), "x", "1", "stock"])
+    models = ("--model", str(first), "x", "98,8", "stock,layers", "--model", str(second), "x", "1", "stock")
+    main([*command, *models, "--settings-of", "second", '{"its": "own"}'])
     found = [(one["batch"], [*one["arms"]]) for one in kept(state)]
     assert found == [(98, ["layers"]), (8, ["layers"]), (1, ["stock"])]
-    assert "stock ended with 1" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "stock ended with 1" in printed
+    assert 'second, stock started in 80.0 s: said by stock with {"its": "own"}' in printed
+    assert printed.count("own") == 1, "the settings of one model alone"
 
 
 def test_logits_that_cannot_be_compared_are_said_and_the_times_are_kept(

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.asked import asked_workloads, parameter_names, workload_of
+from tuner.core.problem.ops.codec import hints_of
 from tuner.core.problem.quantisation import Activations, Stored, quantisation_of, stored_as
 from tuner.core.problem.quantisation.said import FIELD
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
 Json = dict[str, Any]
-#: The kind of requests, and by their names the weights with factors of groups, and 8-bit activations.
+#: The kind of requests, and its schemes of 8-bit activations.
 _KIND = "quantised-ffn"
 _SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token"}
 
@@ -38,9 +39,11 @@ class Block:
 
     @property
     def _scheme(self) -> str:
-        row = self.stored.weights.row
-        beside = "w8a16" if not row.group else "int4_zp" if row.has_zeros else "int4"
-        return _SCHEMES.get(self.stored.activations, beside)
+        if self.stored.activations in _SCHEMES:
+            return _SCHEMES[self.stored.activations]
+        schemes = hints_of(asked_workloads()[_KIND])["scheme"]
+        form = self.stored.weights.row.form
+        return next(str(one) for one in schemes if one.row.weights and one.row.weights.row.form == form)
 
     def __str__(self) -> str:
         return f"{self.shape}, {self.stored}"

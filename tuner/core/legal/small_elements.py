@@ -9,13 +9,11 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 
-#: Maximum promoted fp32 sums per thread: it has as many of the tensor cores' besides.
-MAX_PROMOTED = 96
 
-
-def has_promoted_sums(workload: Workload) -> bool:
-    """Whether the tensor cores' sums are added to separate ones as they arrive."""
-    return workload.dtype.row.fp8_kind is not None
+def max_promoted(workload: Workload) -> int | None:
+    """Maximum fp32 sums per thread if the tensor cores' are added to separate ones; None if they are not."""
+    product = workload.dtype.row.tensor_product
+    return product.max_promoted if product else None
 
 
 def conversion_problem(workload: Workload, gpu: Gpu) -> str | None:
@@ -36,17 +34,18 @@ def _conversion_problem(dtypes: tuple[Dtype, ...], gpu_name: str, compute_capabi
 @lru_cache(maxsize=256)
 def multiply_problem(dtype: Dtype, engine: Engine) -> str | None:
     """Why the engine lacks an instruction that multiplies such elements."""
-    if engine is Engine.SIMT or dtype.row.tensor_kind is not None:
+    product = dtype.row.tensor_product
+    if engine is Engine.SIMT or (product and engine in product.engines):
         return None
-    if dtype.row.fp8_kind is None:
+    if product is None:
         return f"the tensor-core engines do not multiply {dtype}: use simt"
-    return None if engine is Engine.WGMMA else f"{engine} multiplies only 16-bit elements, not {dtype}: use simt"
+    return f"{engine} does not multiply {dtype}: use {' or '.join((*product.engines, 'simt'))}"
 
 
 def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why a kernel of the `wgmma` engine cannot store these outputs like this."""
     others = [op for op in workload.tile_ops if op.out_dtype not in (None, workload.dtype)]
-    if not others and workload.dtype.size_bytes == 2:
+    if not others and workload.dtype.row.has_pairs:
         return None
     if tiling.epilogue is Epilogue.TMA:
         return "epilogue tma needs 16-bit elements in and out: use direct"
@@ -57,7 +56,7 @@ def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 def parts_problem(workload: Workload, engine: Engine) -> str | None:
     """Parts of its epilogues that the engine supports only with 16-bit elements."""
-    if engine is Engine.SIMT or workload.dtype.size_bytes == 2:
+    if engine is Engine.SIMT or workload.dtype.row.has_pairs:
         return None
     for op in workload.tile_ops:
         if part := next((part for part in op.parts if part.is_of_words), None):

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from tuner.core.legal.converted import converted_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
-from tuner.core.legal.small_elements import MAX_PROMOTED, has_promoted_sums, stored_problem
+from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
@@ -185,7 +185,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for _, op, tile in products(workload, tiling):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        most = min(most, MAX_PROMOTED if has_promoted_sums(workload) else most, most_converted(op))
+        most = min(most, max_promoted(workload) or most, most_converted(op))
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (

@@ -24,7 +24,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     Raises:
         InvalidInput: the message names the tensor, and what is expected.
     """
-    if stored is WeightFormat.E4M3:
+    if stored.row.element is not None:
         return fp8.read(tensors, config, stored)
     if stored.row.has_powers:
         return mxfp4.read(tensors, config, stored)

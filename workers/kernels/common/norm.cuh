@@ -48,7 +48,7 @@ __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& t
 // Of the elements of a word as they are stored: two neighbours, or of another size than 16 bits the first one alone.
 __device__ __forceinline__ float squares_of(u32 word) {
   const float low = Element::widen(static_cast<Element::Bits>(word));
-  if constexpr (sizeof(Element::Bits) != 2) return low * low;
+  if constexpr (!Element::kHasPairs) return low * low;
   const float high = Element::widen(static_cast<Element::Bits>(word >> 16));
   return low * low + high * high;
 }

@@ -8,6 +8,8 @@
 struct Element {
   using Bits = u16;  // how it is stored: an unsigned integer of its size
   static constexpr Bits kNan = 0x7FFF;
+  // Whether two neighbours fill a word, and whether sums of its products are added to separate ones as they arrive.
+  enum : bool { kHasPairs = true, kPromotesSums = false };
   __device__ static float widen(Bits bits);
   // To nearest even: the bits in a word, behind zeros.
   __device__ static u32 narrow(float value);

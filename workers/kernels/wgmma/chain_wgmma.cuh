@@ -56,7 +56,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       };
       if constexpr (converts_weights()) {
         Converted<kOp>::multiply(acc, num_steps, stages, places, issued);
-      } else if constexpr (kElementBytes == 1) {
+      } else if constexpr (Element::kPromotesSums) {
         Tile::multiply_promoted(acc, num_steps, stages, places, issued);
       } else {
         Tile::multiply(acc, num_steps, stages, places, issued);

@@ -44,7 +44,7 @@ def test_each_kernel_of_the_tests_is_legal(tiling: str) -> None:
         (
             PAIR,
             Tiling(tiles=(Tile(m=16, n=32, k=64),) * 2, num_stages=3, num_warps=4),
-            "mma multiplies only 16-bit elements",
+            "mma does not multiply fp8_e4m3: use wgmma or simt",
         ),
         (with_options(residual=True), SWAPPED, "up has a residual"),
         (with_options(norm="x", row_scale=False), SWAPPED, "up has a norm"),

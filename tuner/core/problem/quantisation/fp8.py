@@ -9,6 +9,8 @@ from tuner.core.problem.quantisation.said import FIELD, Activations, Config, Sto
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
+#: The only elements of these checkpoints that kernels have.
+_FORMAT = WeightFormat.E4M3
 _SCHEMES = {"static": Activations.TENSOR, "dynamic": Activations.TOKEN}
 #: ModelOpt's, by name.
 _ALGORITHMS = {
@@ -35,21 +37,21 @@ def stored_as(config: Config, module: str) -> Stored | None:
     """
     if is_among(module, config.get("modules_to_not_convert")) or is_among(module, config.get("ignored_layers")):
         return None
-    if (kind := str(config.get("fmt") or WeightFormat.E4M3).lower()) != WeightFormat.E4M3:
+    if (kind := str(config.get("fmt") or _FORMAT).lower()) != _FORMAT:
         raise InvalidInput(f"{FIELD}.fmt", f"is {kind}", "give a checkpoint of e4m3")
     if block := config.get("weight_block_size"):
         raise no_blocks(f"{FIELD}.weight_block_size", block)
     scheme = config.get("activation_scheme", "dynamic")
     if scheme not in _SCHEMES:
         raise InvalidInput(f"{FIELD}.activation_scheme", f"is {scheme!r}", f"give one of {', '.join(_SCHEMES)}")
-    return Stored(weights=WeightFormat.E4M3, activations=_SCHEMES[scheme])
+    return Stored(weights=_FORMAT, activations=_SCHEMES[scheme])
 
 
 def by_rows_stored_as(config: Config, module: str) -> Stored | None:
     """The same of FBGEMM's: of channels, times rows."""
     if is_among(module, config.get("modules_to_not_convert")):
         return None
-    return Stored(weights=WeightFormat.E4M3, activations=Activations.TOKEN)
+    return Stored(weights=_FORMAT, activations=Activations.TOKEN)
 
 
 def modelopt_stored_as(config: Config, module: str) -> Stored | None:
@@ -66,7 +68,7 @@ def modelopt_stored_as(config: Config, module: str) -> Stored | None:
     if name not in _ALGORITHMS:
         because = f": {_REFUSED[name]}" if name in _REFUSED else ""
         raise InvalidInput(field, f"is {name}{because}", f"give a checkpoint of {' or '.join(_ALGORITHMS)}")
-    return Stored(weights=WeightFormat.E4M3, activations=_ALGORITHMS[name])
+    return Stored(weights=_FORMAT, activations=_ALGORITHMS[name])
 
 
 def mxfp4_stored_as(config: Config, module: str) -> Stored | None:

@@ -45,9 +45,7 @@ def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
     Raises:
         InvalidInput: there is none.
     """
-    sizes = {
-        one.row.group: one for one in WeightFormat if one.value.startswith("int4") and one.row.has_zeros is has_zeros
-    }
+    sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, has_zeros, False)}
     if size not in sizes or isinstance(size, bool):
         raise InvalidInput(field, f"is {size!r}", f"give one of {', '.join(map(str, sizes))}, which kernels have")
     return sizes[size]
@@ -81,7 +79,7 @@ def in_e2m1(field: str) -> WeightFormat:
     Raises:
         InvalidInput: no kernel has it.
     """
-    found = next((one for one in WeightFormat if one.value.startswith("mxfp4")), None)
+    found = next((one for one in WeightFormat if one.row.bits == 4 and one.row.has_powers), None)
     if found is None:
         problem = "is mxfp4: no kernel here has codes of e2m1"
         raise InvalidInput(field, problem, "quantise to int4 in groups, or convert the weights to bf16")

@@ -26,6 +26,21 @@ class VendorType:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TensorProduct:
+    """How tensor cores multiply an element type."""
+
+    #: Its PTX name.
+    kind: str
+    #: Names of the engines that have an instruction for it.
+    engines: tuple[str, ...]
+    #: The instruction of `wgmma`, a file in workers/kernels/ptx.
+    instruction: str
+    #: Maximum fp32 sums per thread where the tensor cores' sums are added to separate ones as they arrive, "promoted":
+    #: the thread has as many of the tensor cores' besides. None: they are not.
+    max_promoted: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DtypeRow:
     """One element type."""
 
@@ -108,6 +123,21 @@ class OperandRow(DtypeRow):
         if self.fp8_kind is not None and self.bits != 8:
             problem = f"has {self.bits} bits and an fp8_kind, but fp8 has 8"
             raise InvalidInput(f"dtype {self.name}", problem, "leave out fp8_kind: simt multiplies it")
+
+    @property
+    def tensor_product(self) -> TensorProduct | None:
+        """How tensor cores multiply it; None if they do not."""
+        if self.tensor_kind is not None:
+            return TensorProduct(kind=self.tensor_kind, engines=("mma", "wgmma"), instruction="wgmma.in")
+        if self.fp8_kind is not None:
+            kind, instruction = self.fp8_kind, "wgmma8.in"
+            return TensorProduct(kind=kind, engines=("wgmma",), instruction=instruction, max_promoted=96)
+        return None
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether two neighbouring elements fill a word of 32 bits, in which kernels read and store them."""
+        return self.bits == 16
 
     @property
     def map_type(self) -> VendorType:

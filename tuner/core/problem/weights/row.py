@@ -110,6 +110,11 @@ class WeightRow:
         return 1 if self.has_powers else _ELEMENT_BITS // 8
 
     @property
+    def form(self) -> tuple[int, bool, bool]:
+        """What formats have in common that differ in the size of their groups alone."""
+        return self.bits, self.has_zeros, self.has_powers
+
+    @property
     def scales_sums(self) -> bool:
         """Whether a group's sums are multiplied by its factor, and not its weights."""
         return self.group > 0 and not self.has_powers

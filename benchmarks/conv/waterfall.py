@@ -1,0 +1,115 @@
+"""Where the time of a pair of convolutions goes: benchmarks/results/<gpu>/conv_waterfall.json.
+
+python -m benchmarks.conv.waterfall [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--out FILE]
+
+Of each row of conv.json its fastest schedule in one launch, launched plainly and early, and with one thing left out at
+a time (`benchmarks.waterfall.patches`). `stamps_us` has the least, the median and the largest time since the launch
+began at which tasks of each op were taken, had their inputs signalled, loaded, multiplied and stored. About 6 seconds a
+row on 16 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.called import called
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
+from benchmarks.conv.rows import Row, rows
+from benchmarks.conv.search import workload_of
+from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
+from benchmarks.waterfall.patches import LEFT_OUT
+from benchmarks.waterfall.rows import WaterfallRow
+from tuner.core.schedule.one_line import read_line
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.reports.inspection import TaskSpan
+
+Json = dict[str, Any]
+
+#: Launched early, a launch's start lies behind the end of the one before.
+EARLY = "early"
+PHASES = ("taken", "ready", "loaded", "computed", "stored")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rows until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
+    parser.add_argument("--seconds", type=float, default=100, help="after which no row is begun")
+    parser.add_argument("--jobs", type=Path, help="the rows of jobs; conv.json of the card without it")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    watch, found = Watch(), list[Json]()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        machine, target_id, builds = (
+            machine_of(bench.evaluator.environment()),
+            bench.evaluator.target.id,
+            Builds(bench.gpu),
+        )
+    try:
+        for row in asked_of(options.jobs or results_file(target_id, "conv"), options.row or ()):
+            if watch.seconds > options.seconds:
+                break
+            found.append(measured(row, builds))
+            write_report(options.out or results_file(target_id, "conv_waterfall"), found, machine)
+            print(f"[{watch.seconds:.0f} s] {json.dumps(found[-1])}", flush=True)
+            gc.collect()
+    finally:
+        builds.close()
+
+
+def asked_of(jobs: Path, names: Sequence[str]) -> list[WaterfallRow]:
+    """Of each row that a job was run for, its best schedule in one launch."""
+    by_name: dict[str, Row] = {row.name: row for row in rows()}
+    lines = {one["row"]: one["schedules"] for one in json.loads(jobs.read_text())["rows"]}
+    return [
+        WaterfallRow(
+            name=row.name,
+            workload=workload_of(by_name[row.name]),
+            schedule=read_line(lines[row.name].get("fused_pdl") or lines[row.name]["fused"]),
+        )
+        for row in called([by_name[name] for name in lines], names)
+    ]
+
+
+def measured(row: WaterfallRow, builds: Builds) -> Json:
+    """Times of all ways to leave something out, and stamps."""
+    asked = {"all": Build(row=row), EARLY: Build(row=row.launched(PlanKind.FUSED_PDL))}
+    asked |= {name: Build(row=row, patches=patches) for name, patches in LEFT_OUT.items()}
+    nothing = LEFT_OUT["nothing"]
+    asked |= {f"{EARLY}, nothing": Build(row=row.launched(PlanKind.FUSED_PDL), patches=nothing)}
+    kernels = builds.make_all({**asked, "traced": Build(row=row, traced=True)})
+    traced = kernels.pop("traced")
+    with pair_on_card(row, builds.gpu.arch) as pair:
+        graphs = {name: pair.graph(kernel, checked=name in ("all", EARLY)) for name, kernel in kernels.items()}
+        times = pair.times({"library": pair.on_card.library_graph, **graphs})
+        spans, _ = pair.stamps(traced)
+    return {
+        "row": row.name,
+        "schedule": str(row.schedule),
+        "times_us": {name: round(one.us, 3) for name, one in times.items()},
+        "stamps_us": stamps_of(spans),
+    }
+
+
+def stamps_of(spans: Sequence[TaskSpan]) -> dict[str, list[list[float]]]:
+    """By phase, for each op the least, the median and the largest."""
+    ops = sorted({span.op for span in spans})
+    return {
+        phase: [_three([getattr(one, f"{phase}_ns") for one in spans if one.op == op]) for op in ops]
+        for phase in PHASES
+    }
+
+
+def _three(times_ns: list[int]) -> list[float]:
+    in_order = sorted(times_ns)
+    return [round(in_order[place] / 1e3, 2) for place in (0, len(in_order) // 2, -1)]
+
+
+if __name__ == "__main__":
+    main()

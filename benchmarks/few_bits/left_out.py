@@ -1,0 +1,166 @@
+"""Where the time of pairs with converted weights goes: benchmarks/results/<gpu>/few_bits_left_out.json.
+
+python -m benchmarks.few_bits.left_out [--row int4/4096-14336/m1] [--seconds 60] [--out FILE]
+
+A schedule of each row is timed whole, with one thing left out at a time, and with fewer spans in a round of its loop;
+others beside it; all in the same rounds. Builds without a part compute wrong numbers. About 8 seconds a row on an H200
+with 16 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.workbench import BUILD_CACHE, Watch, message_of, open_workbench
+from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
+from benchmarks.few_bits.search import workload_of
+from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
+from benchmarks.waterfall.patches import NO_EPILOGUE, NO_INPUTS, NO_WEIGHTS, Patch
+from benchmarks.waterfall.rows import WaterfallRow
+from tuner.core.schedule.one_line import read_line
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.reports.inspection import TaskSpan
+from tuner.core.trial.stats import median
+from tuner.errors import TunerError
+
+OURS = "ours"
+#: Up to 16 rows, where each warp multiplies for itself.
+NO_PRODUCTS = (Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),)
+_CONVERTED = "Weights::convert(words[word], pairs[word], bundle.beside[group][block][word % 2]);"
+NO_CONVERSION = (Patch(before=_CONVERTED, after="for (u32& pair : pairs[word]) pair = words[word] + group;"),)
+NO_FACTORS = (
+    Patch(before="list_bytes = kLists > 0 ?", after="list_bytes = kLists < 0 ?"),
+    Patch(
+        before="if constexpr (kLists > 0) {\n    const int rows",
+        after="if constexpr (kLists < 0) {\n    const int rows",
+    ),
+)
+LEFT_OUT = {
+    "no inputs": NO_INPUTS,
+    "no weights": NO_WEIGHTS,
+    "no conversion": NO_CONVERSION,
+    "no products": NO_PRODUCTS,
+    "no epilogue": NO_EPILOGUE,
+    "no factors": NO_FACTORS,
+    "weights alone": (*NO_INPUTS, *NO_PRODUCTS, *NO_EPILOGUE),
+    "loads alone": (*NO_PRODUCTS, *NO_EPILOGUE),
+    "products alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_EPILOGUE),
+    "barriers alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_PRODUCTS, *NO_EPILOGUE),
+}
+_SPANS = "unroll\n      for (int span = 0; span < kSpans"
+
+
+def _together(num_spans: int) -> tuple[Patch, ...]:
+    return (Patch(before=_SPANS, after=_SPANS.replace("unroll", f"unroll {num_spans}")),)
+
+
+#: What leaves the numbers right: spans of a round of the loop, all of a stage if nothing is said.
+CHANGED = {OURS: (), "2 spans": _together(2), "4 spans": _together(4)}
+_WIDE, _NARROW = PAIRS[:2]
+#: By row the winner of a job, then others.
+SCHEDULES = {
+    Row(scheme=SCHEMES["int4"], pair=_WIDE, m=1): (
+        "wgmma 8x56x512+8x64x512 s6 i6 w4 swap-ab split1+2 "
+        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
+        "wgmma 8x112x256+8x128x256 s6 i6 w4 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
+        "wgmma 8x112x256+8x128x256 s6 i6 w8 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
+        "wgmma 8x56x512+8x128x512 s5 i5 w8 swap-ab split1+4 "
+        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
+    ),
+    Row(scheme=SCHEMES["int4"], pair=_NARROW, m=1): (
+        "wgmma 8x32x512+8x64x512 s10 i6 w4 swap-ab | row+row producer_first row-sync static 1/SM less 4 SMs",
+        "wgmma 8x56x512+8x128x256 s4 i6 w8 swap-ab split2+2 | row+row producer_first row-sync static 1/SM",
+    ),
+    Row(scheme=SCHEMES["int4"], pair=_WIDE, m=16): (
+        "wgmma 16x112x256+16x128x256 s6 i6 w4 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
+        "wgmma 16x112x256+16x128x256 s6 i6 w8 swap-ab split1+4 "
+        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
+    ),
+    Row(scheme=SCHEMES["w8a16"], pair=_WIDE, m=16): (
+        "wgmma 16x56x256+16x64x256 s6 i6 w4 swap-ab split1+2 "
+        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM",
+        "wgmma 16x112x128+16x128x256 s3 i6 w8 swap-ab split1+4 "
+        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM",
+    ),
+}
+
+
+def waterfall_row(row: Row, line: str) -> WaterfallRow:
+    """A row with its schedule, as it is launched."""
+    return WaterfallRow(
+        name=row.name, workload=workload_of(row), schedule=read_line(line), plan_kind=PlanKind.FUSED_PDL
+    )
+
+
+def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
+    """Microseconds of each build of the first schedule, of that launched plainly, and of the other schedules."""
+    first, *others = (waterfall_row(row, line) for line in lines)
+    without = {
+        name: patches for name, patches in LEFT_OUT.items() if row.scheme.name == "int4" or patches is not NO_FACTORS
+    }
+    asked = {name: Build(row=first, patches=patches) for name, patches in (CHANGED | without).items()}
+    asked["launched plainly"] = Build(row=replace(first, plan_kind=PlanKind.FUSED))
+    asked |= {str(other.schedule): Build(row=other) for other in others}
+    with pair_on_card(first, builds.gpu.arch) as pair:
+        kernels = builds.make_all(asked)
+        graphs = {name: pair.graph(kernel, checked=name not in LEFT_OUT) for name, kernel in kernels.items()}
+        times = {name: round(one.us, 2) for name, one in pair.times(graphs).items()}
+        spans, _ = pair.stamps(builds.make(Build(row=first, traced=True)))
+        return {"left_out_us": times, "stamps_us": stamped(spans)}
+
+
+def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
+    """By op and number of the task in its CTA, medians: taken, ready, loaded, computed and stored, microseconds."""
+    found: dict[str, list[TaskSpan]] = {}
+    numbers: dict[tuple[int, int, int], int] = {}
+    for span in sorted(spans, key=lambda one: one.taken_ns):
+        key = span.launch, span.cta, span.op
+        numbers[key] = numbers.get(key, -1) + 1
+        found.setdefault(f"op {span.op}, task {numbers[key]}", []).append(span)
+    names = ("taken_ns", "ready_ns", "loaded_ns", "computed_ns", "stored_ns")
+    return {
+        of: [round(median([float(getattr(one, name)) for one in together]) / 1e3, 2) for name in names]
+        for of, together in sorted(found.items())
+    }
+
+
+def main() -> None:
+    """Times the rows that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", default=[])
+    parser.add_argument("--seconds", type=float, default=60.0, help="after which no row is begun")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    watch, rows = Watch(), list[dict[str, Any]]()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
+        builds = Builds(bench.gpu)
+    try:
+        for row, lines in SCHEDULES.items():
+            if (options.row and row.name not in options.row) or watch.seconds > options.seconds:
+                continue
+            floor_us = round(row.scheme.floor_us(row.pair, row.m), 3)
+            found: dict[str, Any] = {"row": row.name, "schedule": lines[0], "floor_us": floor_us}
+            try:
+                found |= timed(row, lines, builds)
+            except TunerError as error:
+                found["reason"] = message_of(error)
+            gc.collect()
+            rows.append(found)
+            write_report(options.out or results_file(target_id, "few_bits_left_out"), rows, machine)
+            print(watch.seconds, found, flush=True)
+    finally:
+        builds.close()
+
+
+if __name__ == "__main__":
+    main()
