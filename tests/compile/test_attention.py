@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -78,8 +79,11 @@ EDGE = [
 ]
 
 
-@pytest.mark.parametrize("edge", EDGE, ids=str)
-@pytest.mark.parametrize("form", [AttentionForm(), FORMS[1]], ids=["plain", "all forms"])
+@pytest.mark.parametrize(
+    ("edge", "form"),
+    soak_unless(lambda place, _: place % 3 == 0, product(EDGE, (AttentionForm(), FORMS[1]))),
+    ids=str,
+)
 def test_what_has_just_its_registers_compiles_without_spills(edge: tuple[int, ...], form: AttentionForm) -> None:
     head_dim, columns, tile, warps, finish, cluster, parts = edge
     tiling = AttentionTiling(

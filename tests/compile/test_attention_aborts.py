@@ -33,8 +33,8 @@ CHANGED = [
 
 
 def is_quick(number: int, one: tuple[str, str]) -> bool:
-    """All that a length may become of one case, and of the others the one after the other."""
-    return one[0] == "ragged" or number % (len(BECOMES) + 1) == 0 or one[1] == "loses a token"
+    """All that a length may become of one case, and of each other the one after the other."""
+    return one[0] == "ragged" or number % (len(BECOMES) + 1) == 0
 
 
 def launched(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import product
 
 import numpy as np
 import pytest
@@ -37,8 +38,8 @@ CROSSED = [(part, tiling) for part in ALL for tiling in TILINGS]
 
 
 def is_quick(number: int, one: tuple[Part, str]) -> bool:
-    """Each part with every second tiling, and each tiling with every second part."""
-    return (number // len(TILINGS) + [*TILINGS].index(one[1])) % 2 == 0
+    """Each part with every third tiling, and each tiling with every third part."""
+    return (number // len(TILINGS) + [*TILINGS].index(one[1])) % 3 == 0
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,11 @@ def test_a_kernel_does_what_the_part_says(part: Part, tiling: str) -> None:
     assert num_bad(part, TILINGS[tiling]) == 0
 
 
-@pytest.mark.parametrize("tiling", ["mma", "swapped"])
-@pytest.mark.parametrize("part", ALL, ids=name_of)
+@pytest.mark.parametrize(
+    ("part", "tiling"),
+    soak_unless(lambda place, _: place % 4 in (0, 3), product(ALL, ("mma", "swapped"))),
+    ids=lambda one: one if isinstance(one, str) else name_of(one),
+)
 def test_a_planted_fault_is_found(part: Part, tiling: str) -> None:
     assert num_bad(part, TILINGS[tiling], part.planted) > 0
 

@@ -26,8 +26,7 @@ WHOLE, PARTS = wgmma(*[(16, 8, 64)] * 4), wgmma(*[(16, 8, 64)] * 4, split_k=(2, 
 TALL = wgmma((16, 64, 64), (16, 48, 64), (16, 64, 64), (16, 56, 64))
 
 
-@pytest.mark.parametrize("in_band", [False, True])
-@pytest.mark.parametrize("granularity", [Granularity.ROW, Granularity.TILE])
+@pytest.mark.parametrize(("in_band", "granularity"), [(False, Granularity.TILE), (True, Granularity.ROW)])
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.SHARES, Assignment.TICKET])
 @pytest.mark.parametrize(
     ("workload", "tiling"), [(WIDE, WHOLE), (IN_PARTS, PARTS), (MANY_ROWS, TALL)], ids=["wide", "parts", "many rows"]
