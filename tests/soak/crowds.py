@@ -24,8 +24,9 @@ SIZE = 20_000
 MOST = 200
 #: What no header of an answer may have: it stands behind bodies alone.
 SECRET = b"from-behind"
-#: Seconds in which others are answered on a busy machine; `benchmarks.cpu.crowds` has the bar of an idle one.
-LIMIT_S = 5.0
+#: Seconds in which others are answered on a busy machine, far below the deadline of a request. `benchmarks.cpu.crowds`
+#: has the bar of an idle one.
+LIMIT_S = 20.0
 MOST_LOG_BYTES = 1_000_000
 
 _HEAD = b"POST /jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
