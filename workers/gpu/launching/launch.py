@@ -36,9 +36,6 @@ from ...source.render import KERNEL_NAME, START_GATE_NAME
 from ...source.tensor_maps import tensor_maps
 from .tensor_maps import encode
 
-#: Percentage of an SM's memory that may be shared memory.
-_MOST_CARVEOUT_PERCENT = 100
-
 
 class CudaError(WorkerError):
     """A driver call failed; the CUDA context may be unusable afterwards."""
@@ -103,10 +100,6 @@ class Kernel:
         self.placed_ctas = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
         #: CTAs that form one CTA of a plan.
         self.cluster_size = launchable.tiling.cluster_size
-
-    def prefer_shared_memory(self) -> None:
-        """Requests SMs with the maximum shared memory, so that CTAs of another launch fit as well."""
-        prefer_shared_memory(self._function)
 
     def ctas_per_sm(self) -> int:
         """Number of CTAs that one SM holds, according to the driver."""
@@ -192,12 +185,6 @@ def num_sms_of_context() -> int:
     if status != driver.CUresult.CUDA_SUCCESS or not resource.sm.smCount:
         return on_card
     return min(on_card, int(resource.sm.smCount))
-
-
-def prefer_shared_memory(function: Any) -> None:
-    """For a kernel: the SMs that it runs on configure the maximum shared memory, whatever it needs itself."""
-    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-    check(driver.cuFuncSetAttribute(function, attribute, _MOST_CARVEOUT_PERCENT))
 
 
 def launch_config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int) -> Any:
