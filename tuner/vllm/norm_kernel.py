@@ -9,10 +9,10 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def add_norm_kernel(
+def add_norm_kernel(  # type: ignore[no-untyped-def]
     rows, before, after, normed, weight, squares, row_step, before_step, eps,
     columns: tl.constexpr, block: tl.constexpr, is_norm: tl.constexpr, is_dependent: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """A program for each row: after = rows + before; then normed, or the sum of squares of what is stored."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, block)
     inside = at < columns
