@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
@@ -17,6 +17,7 @@ from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
 from tuner.core.problem.op_kinds import named_kinds, op_from_json
+from tuner.core.problem.ops.codec import fields_of
 from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.ops.kv_cache import OF_CACHE
 from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, range_problem
@@ -113,7 +114,7 @@ class Workload(JsonForm):
         """What a process must have for it, in the form of `kind_versions`: kinds of ops, and what else is of packages;
         sorted. What every process has is left out."""
         known = [op for op in self.ops if not isinstance(op, UnknownOp)]
-        rows = needed_rows([self.dtype, *(getattr(op, one.name) for op in known for one in fields(op))])
+        rows = needed_rows([self.dtype, *(getattr(op, one.name) for op in known for one in fields_of(type(op)))])
         return tuple(sorted({*named_kinds(self.ops), *rows}))
 
     @cached_property

@@ -355,7 +355,8 @@ class Submissions:
         ]
         if not lacking or not all(lacking):
             return ""
-        which = spelled(min(lacking, key=len))
+        fewest: set[str] = min(lacking, key=len)
+        which = spelled(fewest)
         remedy = "install the package that provides it there, in the same version as here"
         return f"it waits, since no worker of {target_id} has {which}: {remedy}, or cancel it"
 

@@ -66,8 +66,8 @@ class OwnOnDevice:
         }
         self._stamps: Any = None
         if launchable.traced_tasks:
-            shape = part_of(launchable.op.KIND, "stamps").shape_of(self.plan, launchable.traced_tasks)
-            self._stamps = cupy.zeros(shape, dtype=cupy.int64)
+            of_kind: Any = part_of(launchable.op.KIND, "stamps")
+            self._stamps = cupy.zeros(of_kind.shape_of(self.plan, launchable.traced_tasks), dtype=cupy.int64)
 
     def _function(self, one: OpLaunch) -> Any:
         function = check(driver.cuModuleGetFunction(self._module, one.kernel.encode()))
@@ -148,7 +148,8 @@ class OwnOnDevice:
         if not count:
             return None
         words = self._workspace.words[begin : begin + count].get().tolist()
-        found = part_of(self.launchable.op.KIND, "launches").report_of(words)
+        of_kind: Any = part_of(self.launchable.op.KIND, "launches")
+        found = of_kind.report_of(words)
         return f"{self._name}: {found}" if found else None
 
     def clear_stamps(self) -> None:
