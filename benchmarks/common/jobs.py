@@ -20,7 +20,7 @@ from tuner.core.trial.records import Best, JobRecord, Page
 from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
-from tuner.search import search_here
+from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
 from tuner.service.paging import MAX_PAGE
 from tuner.service.runner.searching import Search
@@ -29,6 +29,8 @@ from tuner.winners import ShippedWinners
 
 #: Folder of jobs, so that an interrupted run continues.
 DATA = Path("build/bench-jobs")
+#: Processes that search: one for the current job, and one in which the next one begins.
+NUM_SEARCHES = 2
 _POLL_S = 0.05
 
 T = TypeVar("T")
@@ -161,7 +163,8 @@ def run_jobs(
 def open_jobs(
     gpu: str, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
 ) -> Iterator[Jobs]:
-    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it, whose searches are
+    processes, as there.
 
     `num_rounds` of finals in each process, if not the default; `data` is the folder of jobs, by default that of this
     commit.
@@ -173,7 +176,11 @@ def open_jobs(
     print(why, flush=True)
     for other in evaluators[1:]:
         other.close()
-    with jobs_over(evaluators[0], winners=winners, num_rounds=num_rounds, data=data) as jobs:
+    processes = SearchProcesses(NUM_SEARCHES)
+    with (
+        closing(processes),
+        jobs_over(evaluators[0], winners=winners, num_rounds=num_rounds, data=data, search=processes.search) as jobs,
+    ):
         yield jobs
 
 
