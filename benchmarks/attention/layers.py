@@ -141,11 +141,11 @@ class Results:
         write_report(self.path, ordered, self._machine | summary)
 
 
-def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One report, with its rows in the benchmark's order.
 
     Raises:
-        InvalidInput: a row that the benchmark does not have.
+        ValueError: a row that the benchmark does not have.
     """
     report = merging.merged(reports, [row.name for row in (*ROWS, *ONE_JOB_ROWS)], itemgetter("row"))
     ordered, summary = in_order({row["row"]: row for row in report["rows"]})
