@@ -101,7 +101,7 @@ def block_products(
     stream, summed = ("residual", "residual") if in_runs else ("o_proj", "down")
     adds, adds_again = ({}, {}) if in_runs else ({"residual": "residual"}, {"residual": stream, "is_output": True})
     bias = {"bias": True} if sizes.qkv_bias else {}
-    stored = {} if weights is None else {"weights": str(weights)}
+    stored: dict[str, Any] = {} if weights is None else {"weights": str(weights)}
     if weights is not None and not weights.row.group:
         stored |= {"epilogue": [{"part": "channel_scale"}]}
     ops: tuple[dict[str, Any], ...] = (
