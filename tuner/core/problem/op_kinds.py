@@ -12,7 +12,7 @@ import importlib.util
 import pkgutil
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import isabstract
 from pathlib import Path
@@ -25,6 +25,7 @@ from tuner.core.problem.interface import ANY_FAULT, fields_problem, overrides_pr
 from tuner.core.problem.op_files import FILES, file_problem, held
 from tuner.core.problem.ops.codec import fields_of, spelling_problem
 from tuner.core.problem.ops.op import LaunchOp, Op
+from tuner.core.problem.rows.added import row_versions
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -242,15 +243,22 @@ def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
     return tuple(sorted(names - unnamed - {""} | needed))
 
 
+def spelled(needed: Iterable[str]) -> str:
+    """Names of `kind_versions` in a sentence: ``the dtype e5m2 and the kind of op conv``."""
+    named = ((name.rpartition(":")[0] or "kind of op", name.rpartition(":")[2]) for name in sorted(needed))
+    return " and ".join(f"the {of} {name}" for of, name in named)
+
+
 def usable_kinds(versions: Mapping[str, int]) -> tuple[str, ...]:
     """The known kinds that another process has in the same version, given its `kind_versions`."""
     return tuple(name for name, version in kind_versions().items() if versions.get(name) == version)
 
 
 def kind_versions() -> dict[str, int]:
-    """The version of each known kind."""
+    """The version of each known kind, and of what else packages have added."""
     extras = (kind.extras() for kind in op_kinds().values())
-    return {name: kind.version for name, kind in op_kinds().items()} | {k: v for one in extras for k, v in one.items()}
+    found = {name: kind.version for name, kind in op_kinds().items()} | {k: v for one in extras for k, v in one.items()}
+    return found | row_versions()
 
 
 def culprit(error: BaseException, otherwise: str = "the service") -> str:

@@ -58,6 +58,12 @@ def test_a_wrong_bound_or_default_is_told() -> None:
     assert problem_of(float, ge=0, le=0.5) == ""
     assert problem_of(str, min_length=2) == ""
     assert problem_of(int, "x") == "has the field 'more', whose default is 'x': use a whole number"
+    assert problem_of(int, 9, le=8) == "has the field 'more', whose default is 9: with le 8, use one within it"
+    assert problem_of(tuple[int, ...], (1,), min_length=2).endswith(
+        "whose default is (1,): with min_length 2, use one within it"
+    )
+    for hint, text in ((str, ""), (str, "a b"), (tuple[str, ...], "a b"), (str, 61 * "a")):
+        assert f"default is {text!r}: use a name of letters" in problem_of(hint, (text,) if hint is not str else text)
     assert problem_of(tuple[int, int], (1,)) == "has the field 'more', whose default has 1 entries: use 2"
 
 
