@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
 
@@ -91,19 +91,16 @@ def check_reduced(tp: int, runs: str) -> None:
 
 
 def block_products(
-    sizes: DecoderModel, tp: int, *, in_runs: bool, weights: WeightFormat | None = None
+    sizes: DecoderModel, tp: int, *, in_runs: bool, stored: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, dict[str, Any]]:
     """The products between two attentions on one of `tp` ranks, by name, as ops of a chain; with `in_runs`, for the
-    runs between two all-reduces, after which the residual is added. `weights` is the format of all; without groups,
-    each output channel has a scale."""
+    runs between two all-reduces, after which the residual is added. `stored` are
+    the fields that say how the weights of all are stored."""
     d, inner = sizes.hidden, sizes.intermediate // tp
     heads, qkv = sizes.num_heads * sizes.head_size // tp, (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_size
     stream, summed = ("residual", "residual") if in_runs else ("o_proj", "down")
     adds, adds_again = ({}, {}) if in_runs else ({"residual": "residual"}, {"residual": stream, "is_output": True})
     bias = {"bias": True} if sizes.qkv_bias else {}
-    stored: dict[str, Any] = {} if weights is None else {"weights": str(weights)}
-    if weights is not None and not weights.row.group:
-        stored |= {"epilogue": [{"part": "channel_scale"}]}
     ops: tuple[dict[str, Any], ...] = (
         {"name": "o_proj", "source": "attention", "n": d, "k": heads, **adds},
         {"name": "gate_up", "source": stream, "norm": stream, "eps": sizes.eps, "n": inner, "k": d, "gated": True,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from tuner.core.problem.asked import COUNT, SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
 from tuner.core.problem.decoder import MODELS, STORED_WEIGHTS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.channel_scale import stored_fields
 from tuner.core.problem.ops.kv_cache import PAGE_TOKENS
 from tuner.core.problem.ops.op import Op
 from tuner.core.problem.weights import WeightFormat
@@ -302,7 +303,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
                 "between qkv and its attention, a separate kernel would write to the cache, which is not an op here"
             )
             raise InvalidInput("rotary", problem, "leave it true, or tune qkv and the rest separately")
-        products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED, weights=self.weights)
+        products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED, stored=stored_fields(self.weights))
         if self.rotary:
             products["qkv"] = self._turned(products["qkv"])
         if self.run is LayerRun.FROM_QKV:  # whose input is the output of down, which no op here reads

@@ -12,6 +12,7 @@ from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json
 from tuner.core.problem.decoder import MODELS, STORED_WEIGHTS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, asked_part, parts_from_json
+from tuner.core.problem.epilogue.channel_scale import stored_fields
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.ops.codec import fields_from_json, fields_to_json
 from tuner.core.problem.ops.rotary import Rotary
@@ -304,7 +305,7 @@ class DecoderBlock(AskedWorkload):
         sizes = shared_model(self.model, self.tp)
         if self.run is Run.BLOCK:
             check_reduced(self.tp, "o_proj, mlp or qkv")
-        products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK, weights=self.weights)
+        products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK, stored=stored_fields(self.weights))
         ops = tuple(op_of(products[name], self.m, self.dtype) for name in _OPS[self.run])
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
 
