@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 #: Minimum number of trials for a fit, of workloads, and of trials for each. Of two workloads, one cannot choose how far
 #: a fit may go that is evaluated with the other.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 3, 20
-#: Minimum improvement of a fit's ranking over its start: less could be due to other trials.
-MIN_GAIN = 0.01
 #: Trials of a workload that are used for a fit.
 NUM_SHOWN = 60
 #: Smaller changes of a rate, as logarithms, are not shown.
@@ -48,7 +46,7 @@ def fit(gpu_id: str, **place: Any) -> None:
     shipped for this GPU, else from its data sheet. Each workload is evaluated with a fit to the others. A fit that
     ranks no better than its start is not stored. Minutes of all cores.
     """
-    from tuner.core.model.own_fit import OwnFit
+    from tuner.core.model.own_fit import OwnFit, is_better
     from tuner.core.model.rates import CATALOGUE_RATES, shipped_fit
     from tuner.store.trials.measured import measured_candidates
 
@@ -64,18 +62,12 @@ def fit(gpu_id: str, **place: Any) -> None:
         own = OwnFit.to(shown, shipped.rates if shipped else CATALOGUE_RATES, pool)
         evaluated, (rates, width) = own.evaluated(), own.fitted()
     click.echo("\n".join([*_changes(own.changes(rates), width, start_name), *_evaluations(evaluated, start_name)]))
-    if not _is_better(evaluated):
+    if not is_better(evaluated):
         kept = f"; {path}, from an earlier fit, stays in use: delete it for {start_name}" if path.is_file() else ""
         problem = f"the fit to {counted(len(shown), 'trial')} ranks no better than {start_name}"
         raise click.ClickException(f"not kept: {problem}{kept}")
     _keep(path, gpu, rates, len(shown))
     click.echo(f"{path}: fitted to {counted(len(shown), 'trial')}; restart a running server to use it")
-
-
-def _is_better(evaluated: Sequence[Evaluated]) -> bool:
-    """On average, and not by a few workloads alone."""
-    gain = fmean(one.after - one.before for one in evaluated)
-    return gain >= MIN_GAIN and median(e.after for e in evaluated) >= median(e.before for e in evaluated)
 
 
 def _changes(changes: Sequence[Changed], width: float, start_name: str) -> list[str]:

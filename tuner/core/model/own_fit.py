@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from tuner.core.trial.stats import rank_correlation
 WIDTHS = (0.0, 0.2, 0.35, 0.7, 1.4)
 #: Maximum number of groups that workloads are left out in.
 MAX_GROUPS = 6
+#: Minimum improvement of the mean rank correlation: less could be due to other trials.
+MIN_GAIN = 0.01
 
 Group = tuple[str, ...]
 
@@ -68,6 +70,12 @@ class Evaluated:
     #: Spearman's, 0 if all forecasts are equal: at the start, and by a fit to the other groups.
     before: float
     after: float
+
+
+def is_better(evaluated: Sequence[Evaluated]) -> bool:
+    """Whether a fit ranks better than its start: on average, and not by a few workloads alone."""
+    gain = fmean(one.after - one.before for one in evaluated)
+    return gain >= MIN_GAIN and median(e.after for e in evaluated) >= median(e.before for e in evaluated)
 
 
 @dataclass(frozen=True, kw_only=True)
