@@ -109,10 +109,17 @@ def trials_of(gpu_id: str, *, jobs: bool) -> tuple[Trial, ...]:
     return tuple(replace(trial, dram_bytes=None) for trial in chosen)
 
 
-@cache
-def slopes_of(gpu_id: str, start: str, *, jobs: bool) -> Linear:
-    """Derivatives at the start, of trials whose weights are 1."""
-    return linearise(trials_of(gpu_id, jobs=jobs), to_vector(start_of(gpu_id, start)))
+#: Derivatives at the start, of trials whose weights are 1, by GPU, start, and whether they are those of jobs; processes
+#: that are forked later share them.
+KNOWN = dict[tuple[str, str, bool], Linear]()
+
+
+def differentiate(wanted: Sequence[Case], num_processes: int) -> None:
+    """Fills `KNOWN`, in processes."""
+    with ProcessPoolExecutor(num_processes, mp_context=get_context("fork")) as pool:
+        for gpu_id, start, jobs in dict.fromkeys((one.gpu, one.start, one.kind == "jobs") for one in wanted):
+            at = to_vector(start_of(gpu_id, start))
+            KNOWN[gpu_id, start, jobs] = linearise(trials_of(gpu_id, jobs=jobs), at, pool)
 
 
 def start_of(gpu_id: str, start: str) -> Rates:
@@ -141,7 +148,7 @@ def measured(case: Case) -> list[Trial]:
 
 def own_fit(case: Case, trials: Sequence[Trial], workloads: Sequence[str]) -> OwnFit:
     """The fit to these workloads."""
-    linear, rows = slopes_of(case.gpu, case.start, jobs=case.kind == "jobs"), list[int]()
+    linear = KNOWN[case.gpu, case.start, case.kind == "jobs"]
     known = trials_of(case.gpu, jobs=case.kind == "jobs")
     rows = [row for row, trial in enumerate(trials) if trial.workload in workloads]
     used = weighed([trials[row] for row in rows])
@@ -211,6 +218,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=results_file("h200", "own_fit"))
     options = parser.parse_args()
     begin_s, rows, wanted = time.monotonic(), list[Row](), cases(options.draws)
+    differentiate(wanted, options.processes)
+    print(f"{time.monotonic() - begin_s:.0f} s: derivatives of all trials", flush=True)
     with ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as pool:
         for row in pool.map(_timed, wanted, [begin_s + options.seconds] * len(wanted)):
             if row:

@@ -86,10 +86,10 @@ def test_a_fit_to_measured_trials_is_kept_if_left_out_workloads_rank_better(
     result = fitted(tmp_path)
     assert result.exit_code == 0, result.output
     assert max(map(len, result.output.replace(str(path), "").splitlines())) <= 80
-    assert "Fitted, from the shipped rates (prior width 0.7" in result.output
+    assert "Fitted from the shipped rates (width 0.7, by workloads left out):" in result.output
     assert float(re.findall(r"wgmma.port_share +0.1 -> (\S+)", result.output)[0]) > 0.15
     assert "of which no trial depends on." in result.output
-    assert result.output.count("8 trials, ffn fp16") == 3
+    assert result.output.count(" (8)  ffn fp16") == 3
     before, after = map(float, re.findall(r"(\d\.\d+) -> (\d\.\d+)  mean of 3 workloads", result.output)[0])
     assert before + own_fit.MIN_GAIN <= after
     use_fits(tmp_path / "fits")

@@ -76,7 +76,7 @@ def _changes(changes: Sequence[Changed], width: float, start_name: str) -> list[
     unknown = [one.name for one in changes if not one.is_determined]
     if not moved:
         return [f"Nothing is fitted: left-out workloads rank best with {start_name}."]
-    lines = [f"Fitted, from {start_name} (prior width {width:g}, chosen by workloads left out):"]
+    lines = [f"Fitted from {start_name} (width {width:g}, by workloads left out):"]
     lines += [f"  {one.name:<24} {one.before:9.4g} -> {one.after:.4g}" for one in moved]
     left = f"Left within {SHOWN_CHANGE:.0%}: {len(changes) - len(moved)} others"
     return [*lines, f"{left}, {len(unknown)} of which no trial depends on." if unknown else f"{left}."]
@@ -84,8 +84,8 @@ def _changes(changes: Sequence[Changed], width: float, start_name: str) -> list[
 
 def _evaluations(evaluated: Sequence[Evaluated], start_name: str) -> list[str]:
     """Each workload, then all."""
-    lines = ["Rank correlation of each workload, before, and by a fit that has not seen it:"]
-    lines += [f"  {e.before:.3f} -> {e.after:.3f}  {counted(e.num_trials, 'trial')}, {e.workload}" for e in evaluated]
+    lines = ["Rank correlation (trials), before, and by a fit to the other workloads:"]
+    lines += [f"  {e.before:.3f} -> {e.after:.3f} ({e.num_trials})  {e.workload}" for e in evaluated]
     before, after = [one.before for one in evaluated], [one.after for one in evaluated]
     return [
         *lines,
