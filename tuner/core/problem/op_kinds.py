@@ -23,7 +23,7 @@ from typing import Any
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.interface import ANY_FAULT, fields_problem, overrides_problem, reason_of
 from tuner.core.problem.op_files import FILES, file_problem, held
-from tuner.core.problem.ops.codec import fields_of, spelling_problem
+from tuner.core.problem.ops.codec import defaults_problem, fields_of, spelling_problem
 from tuner.core.problem.ops.op import LaunchOp, Op
 from tuner.core.problem.rows.added import row_versions
 from tuner.core.problem.tile_op import TileOp
@@ -100,7 +100,8 @@ class _Registry:
                 problem = problem or _problem(name, kind, found) or ("" if is_own else _class_problem(kind.op))
                 if not (problem or is_own):
                     place = f"{package}.asked"
-                    problem = _asked_problem(_file(package, "asked"))
+                    asked = _file(package, "asked")
+                    problem = _asked_problem(asked) or _defaults_problem(getattr(asked, "OP", kind.op), asked)
             except ANY_FAULT as error:
                 problem = f"cannot be imported: {reason_of(error, __file__)}"
             if problem:
@@ -162,6 +163,12 @@ def _asked_problem(asked: ModuleType | None) -> str:
     if nameless := next((one for one in workloads if not isinstance(getattr(one, "KIND", None), str)), None):
         return f"has {nameless!r}, whose KIND is empty"
     return ""
+
+
+def _defaults_problem(op: Any, asked: ModuleType | None) -> str:
+    """Which default of an op, or of a kind's workloads, no request could give; empty for none."""
+    found = ((one, defaults_problem(one)) for one in (op, *getattr(asked, "WORKLOADS", ())))
+    return next((f"has {one.__name__}, which {problem}" for one, problem in found if problem), "")
 
 
 def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:

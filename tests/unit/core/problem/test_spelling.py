@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.ops.codec import spelling_problem
+from tuner.core.problem.ops.codec import defaults_problem, spelling_problem
 
 
 class Mode(StrEnum):
@@ -18,7 +18,8 @@ class Mode(StrEnum):
 
 def problem_of(hint: Any, default: Any = None, **bounds: Any) -> str:
     made = field(metadata=bounds) if default is None else field(default=default, metadata=bounds)
-    return spelling_problem(make_dataclass("Made", [("more", hint, made)], frozen=True, kw_only=True), ("op",))
+    cls = make_dataclass("Made", [("more", hint, made)], frozen=True, kw_only=True)
+    return spelling_problem(cls, ("op",)) or defaults_problem(cls)
 
 
 INNER = make_dataclass("Inner", [("a", int, 1)], frozen=True, kw_only=True)

@@ -105,11 +105,18 @@ def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
             _typed(one.name, _plain(default), hint)
     except InvalidInput as error:
         return f"whose default {error.problem}: {error.remedy}"
-    return "" if default in (MISSING, None) else _default_problem(default, one.metadata)
+    return ""
+
+
+def defaults_problem(cls: Any) -> str:
+    """Which default of a class no request could give, although answers contain it; empty for none."""
+    found = ((one.name, _default_problem(_default(one), one.metadata)) for one in fields(cls))
+    return next((f"has the field {name!r}, {problem}" for name, problem in found if problem), "")
 
 
 def _default_problem(default: Any, metadata: Mapping[str, Any]) -> str:
-    """Why a request could not give a field its default, which answers contain; empty if it can."""
+    if default in (MISSING, None):
+        return ""
     for bound, keeps in _KEEPS.items():
         if bound in metadata and not keeps(default, metadata[bound]):
             return f"whose default is {default!r}: with {bound} {metadata[bound]!r}, use one within it"
