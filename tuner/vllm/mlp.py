@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from vllm.distributed import tensor_model_parallel_all_reduce
 
-from tuner.errors import InvalidInput
-from tuner.runtime import RuntimeFailure, Weights
+from tuner.runtime import Weights
 
 from . import norm, normed_run, operator
 from .linear import reason_against
 from .log import log
-from .pack import VARIABLE, opened
+from .pack import UNFIT, opened, sentence
 
 #: The MLPs whose whole computation is down(activation(gate) * up), by module and class of vLLM 0.26.
 FAMILIES = {
@@ -127,16 +126,14 @@ def _bind(one: Found, activation: str, path: Path) -> str:
     try:
         ffn = opened(path).bind(Weights(w1, w2, activation=activation, gated=True))
         kernels.append(operator.FfnKernels(ffn))
-    except InvalidInput as error:
-        reasons.append(str(error))
-    except RuntimeFailure as failure:
-        reasons.append(f"{VARIABLE}: {failure}")
+    except UNFIT as error:
+        reasons.append(sentence(error))
     try:
         if (run := normed_run.of_pack(path, w1, w2, activation)) is not None:
             kernels.append(run)
-    except RuntimeFailure as failure:
-        reasons.append(f"{VARIABLE}: {failure}")
+    except UNFIT as error:
+        reasons.append(sentence(error))
     if kernels:
         operator.bind(w1, w2, kernels)
         return ""
-    return "; ".join(reasons)
+    return "; ".join(dict.fromkeys(reasons))
