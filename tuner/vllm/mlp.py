@@ -109,7 +109,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         parent, _, last = one.name.rpartition(".")
         layer = model.get_submodule(parent)
         setattr(layer, last, PackedMlp(mlp))
-        norm.replace_norm(layer)
+        norm.replace_norms(layer)
     log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
     if not found:
         log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")

@@ -169,7 +169,7 @@ def install(model: Any, found: list[Laid]) -> None:
     for one in found:
         parent, _, last = one.name.rpartition(".")
         layer = model.get_submodule(parent)
-        norm.replace_norm(layer)
+        norm.replace_norms(layer)
         setattr(layer, last, QuantisedMlp(model.get_submodule(one.name), one))
     if found:
         log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's where it has none", len(found))
