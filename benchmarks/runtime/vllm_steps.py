@@ -175,9 +175,9 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
             one |= arm.ask("trace", batch=batch)
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
         known = ("ms_step", "gpu_ms", "launches_step")
-        told = {name: one[name] for name in known if name in one}
-        told |= {name: median(ms) for name, ms in rounds.get(arm.name, {}).items()}
-        print(f"{model}, batch {batch}, {arm.name}: {told}", flush=True)
+        printed = {name: one[name] for name in known if name in one}
+        printed |= {name: median(ms) for name, ms in rounds.get(arm.name, {}).items()}
+        print(f"{model}, batch {batch}, {arm.name}: {printed}", flush=True)
     if is_first and (stock := next((arm for arm in arms if arm.name == "stock"), None)):
         files = {arm.name: str(folder / f"{model}.{arm.name}.logits") for arm in arms}
         answers = {arm.name: arm.ask("logits", batch=batch, file=files[arm.name]) for arm in arms}
