@@ -310,7 +310,7 @@ def _stacked(headers: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) 
     lines: list[RenderableType] = [Text(_in_columns(headers, widths), style="bold")]
     for figures, below in rows:
         lines.append(Text(_in_columns(figures, widths)))
-        lines += [Padding(Text(below), (0, 0, 0, 2))] if below else []
+        lines += [Padding(Text(below), (0, 0, 0, 2), expand=False)] if below else []
     return Group(*lines)
 
 
