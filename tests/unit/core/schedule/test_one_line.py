@@ -64,7 +64,7 @@ def test_every_schedule_that_a_search_draws_is_read_from_its_line(workload: Any,
     [
         (("wgmma", "wgmmx"), "is not a schedule"),
         (("16x56x256", "16x56"), "does not begin with an engine and tiles"),
-        (("window2", "windows2"), "'windows2' is not a word of a schedule's line"),
+        (("window2", "windows2"), "is not a word of a schedule's line; give what only a kind has as JSON"),
         (("chunk8-sync", "chunk8"), "is not an order such as"),
         (("row+row", "row3+row"), "row has no width"),
         (("row+row", "panel+row"), "panel has a width"),
