@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: evaluated with the other.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 3, 20
 #: Trials of a workload that are used for a fit.
-NUM_SHOWN = 60
+NUM_SHOWN = 100
 #: Smaller changes of a rate, as logarithms, are not shown.
 SHOWN_CHANGE = 0.01
 
