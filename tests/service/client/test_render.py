@@ -139,7 +139,7 @@ def test_a_prior_says_where_it_comes_from_and_what_it_gave() -> None:
 def test_the_quality_of_forecasts_is_reported_in_one_line() -> None:
     known = {"num_trials": 41, "rank_correlation": 0.8612, "regret": 0.0123, "reason": ""}
     assert render.forecast_line(known) == (
-        "rank correlation 0.86 over 41 fused trials; the best of the ten shortest forecasts is 1.2 % slower than the "
-        "best measured"
+        "rank correlation 0.86 over 41 fused trials; the best of the ten candidates with the shortest forecasts is "
+        "1.2 % slower than the best measured"
     )
     assert render.forecast_line({**known, "reason": "too few: 3"}) == "too few: 3"

@@ -102,6 +102,6 @@ def test_a_body_that_drips_is_given_up_after_the_deadline(monkeypatch: pytest.Mo
     monkeypatch.setattr(http, "_ANSWER_DEADLINE_S", 0.5)
     with stranger("application/json", b" " * 2000, pause_s=0.05) as url, Client(url) as client:
         began = time.monotonic()
-        with pytest.raises(ClientError, match=r"had not sent its answer after 0\.5 s"):
+        with pytest.raises(ClientError, match=r"did not complete its response in 0\.5 s"):
             client.job("job-0")
         assert time.monotonic() - began < 50, "all of it takes 100 s"

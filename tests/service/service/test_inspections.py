@@ -270,7 +270,7 @@ def test_what_does_not_run_is_not_inspected(serve: Serve) -> None:
         ),
         (lambda: service.ask_inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4: it has 0 to 3"),
         (lambda: service.ask_inspection("job-0", 0, COUNTERS), NotFound, "there is no job"),
-        (lambda: service.inspection(job_id, failed, COUNTERS), NotFound, "nobody asked"),
+        (lambda: service.inspection(job_id, failed, COUNTERS), NotFound, "not requested"),
         (lambda: service.inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4"),
     ]
     for ask, kind, words in asks:

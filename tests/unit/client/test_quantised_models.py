@@ -84,7 +84,7 @@ def test_ranks_cut_rows_of_weights_between_groups() -> None:
     ("quantised", "changes", "words"),
     [
         (DEEPSEEK, {}, "no kernel supports scales per block"),
-        (GPTQ, {"mlp_bias": True}, "mlp_bias: is given, but kernels with quantised weights add none"),
+        (GPTQ, {"mlp_bias": True}, "mlp_bias: is set, but kernels with quantised weights do not add it"),
         (GPTQ, {"num_local_experts": 8}, "a mixture of experts"),
         (GPTQ | {"dynamic": {r".*down_proj": {"group_size": 64}}}, {}, "has mixed formats in one layer"),
         (compressed(INT4, ignore=["re:.*down_proj"]), {}, "down_proj not quantised; give a checkpoint"),

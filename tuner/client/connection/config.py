@@ -18,7 +18,7 @@ from tuner.client.errors import Misconfigured
 DEFAULT_URL = "http://127.0.0.1:8000"
 #: The environment variable that names another file.
 CONFIG_VARIABLE = "TUNER_CONFIG"
-#: The environment variable that says where the service is.
+#: The environment variable with the address of the service.
 URL_VARIABLE = "TUNER_URL"
 #: Keys outside any table.
 _TOP = ("url",)
@@ -72,7 +72,7 @@ def _check_top(found: Mapping[str, Any], tables: Collection[str] | None, path: P
 
 
 def commands_defaults(command: click.Command, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A command's table in click's form: by parameters, while the file uses the long names of options.
+    """A command's table in click's form: keys are parameter names, while the file has the long names of options.
 
     Raises:
         Misconfigured: the command has no such option.
@@ -98,5 +98,5 @@ def commands_defaults(command: click.Command, table: Mapping[str, Any], name: st
 
 
 def configured_url() -> str | None:
-    """The address of the service, from the environment, otherwise from the file; None if neither has it."""
+    """The address of the service: from the environment, otherwise from the file; None if neither defines it."""
     return os.environ.get(URL_VARIABLE) or read_config().get("url")

@@ -1,4 +1,4 @@
-"""Output of the command line: data to stdout or a file, everything else to stderr."""
+"""Output of the commands: data to stdout or a file, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.client.delivery.files import write_atomically
 
 #: Width of tables that do not go to a terminal.
 _PIPE_WIDTH = 240
-#: Columns below which shapes are not repeated in each row.
+#: Below this width, shapes are not repeated in each row.
 _NARROW = 110
 
 
@@ -27,14 +27,14 @@ def plain_console(**options: Any) -> Console:
     """A console that prints texts unchanged: an extra such as `[worker-cuda13]` in a reason is not markup.
 
     Args:
-        options: of `rich.console.Console`.
+        options: passed to `rich.console.Console`.
     """
     return Console(markup=False, **options)
 
 
 def print_table(table: Table) -> None:
-    """Prints a table, as wide as the terminal or COLUMNS; in full width otherwise. No word is cut: a long one
-    continues on the next line. In a narrow terminal, each shape has a table of its own below its name."""
+    """Prints a table, as wide as the terminal or COLUMNS, otherwise in full width. Long words continue on the next
+    line. In a narrow terminal, each shape has its own table under its name."""
     width = table_width()
     of_shapes = table.columns[0].header == "shape" and width < _NARROW
     for one in _by_shape(table) if of_shapes else (table,):
@@ -44,8 +44,8 @@ def print_table(table: Table) -> None:
 
 
 def _by_shape(table: Table) -> Iterator[Table]:
-    """A table for each run of equal cells in the first column, without that column. The first has the title, too, and
-    the last the caption."""
+    """A table for each run of equal cells in the first column, without that column. The first table has the title, the
+    last one the caption."""
     rows = zip(*(column.cells for column in table.columns), strict=True)
     groups = [(str(shape), [row[1:] for row in members]) for shape, members in groupby(rows, key=itemgetter(0))]
     for place, (shape, members) in enumerate(groups):
@@ -61,7 +61,7 @@ def _by_shape(table: Table) -> Iterator[Table]:
 
 
 def table_width() -> int:
-    """Columns that a table may take."""
+    """The width that a table may take."""
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     return plain_console().width if has_width else _PIPE_WIDTH
 
@@ -89,5 +89,5 @@ def write_or_print(content: bytes, output: Path | None) -> None:
 
 
 def document(found: Mapping[str, Any]) -> bytes:
-    """A JSON file for people and programs: the same bytes for the same content."""
+    """A JSON file that people can read: equal content gives equal bytes."""
     return (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()
