@@ -83,7 +83,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(EnergyView, asked=False),
     )
     def get_energy(job_id: JobId, number: TrialNumber) -> Response:
-        """Options of the energy measurement."""
+        """The most recently requested energy per run."""
         return answer(service.inspection(job_id, number, InspectionKind.ENERGY))
 
     @router.post(
