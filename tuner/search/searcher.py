@@ -147,8 +147,8 @@ class Searcher:
         return candidate
 
     def foresee(self) -> Candidate | None:
-        """Before the first choice: the priors and first guesses that will most likely be chosen, one by one; None at the
-        end. This does not change the choices."""
+        """Before the first choice: the priors and first guesses that will most likely be chosen, one by one; None at
+        the end. This does not change the choices."""
         if self._foreseen is None:
             # With a small budget nothing is drawn in advance, and the job's turn would have to wait for the draw.
             seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
