@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.candidate import Candidate
 
-#: Minimum number of trials for a fit, of workloads, and of trials for each.
+#: Minimum number of trials for a fit, of workloads, and of trials per workload.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 2, 20
-#: Minimum improvement of a fit's ranking over the current rates: less could be due to other trials.
+#: Minimum improvement of a fit's ranking over the current rates; smaller ones could be chance.
 MIN_GAIN = 0.01
 #: Trials of a workload that are used for a fit.
 NUM_SHOWN = 60
@@ -42,8 +42,9 @@ NUM_SHOWN = 60
 def fit(gpu_id: str, **place: Any) -> None:
     """Fits the simulator to the measured trials of GPU, a target of this service, and stores the fit in its folder.
 
-    It takes the trials of all jobs of products, 200 of at least two workloads. Each workload is evaluated with a fit to
-    the others. A fit that ranks no better than the current rates is not stored. Minutes of all cores.
+    It uses the trials of all jobs of products, at least 200 of at least two workloads. Each workload is evaluated with
+    a fit to the others. A fit that does not rank better than the current rates is not stored. Takes minutes on all
+    cores.
     """
     from tuner.core.model.fit import Fitter, weighed
     from tuner.core.model.judged import Judged, fitted_to_all, fitted_without
@@ -108,7 +109,7 @@ class Compared:
 
 
 def _gpu(gpu_id: str) -> Gpu:
-    """From the catalogue, or a card of this machine.
+    """The GPU, from the catalogue or a card of this machine.
 
     Raises:
         click.ClickException: it is neither, or it is simulated.

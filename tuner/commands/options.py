@@ -1,4 +1,4 @@
-"""What the commands of `tuner` share: options, and the resulting settings."""
+"""Options that the commands of `tuner` share, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
     """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that they name.
 
     Raises:
-        click.UsageError: names each wrong setting.
+        click.UsageError: a setting is wrong, with its name.
         InvalidInput: a fit is invalid.
     """
     from pydantic import ValidationError
@@ -47,8 +47,8 @@ def settings_of(options: dict[str, Any]) -> Settings:
 
 
 def misspelt_settings(environment: Iterable[str], settings: Iterable[str]) -> list[str]:
-    """Variables of the environment that are no settings but nearly have the name of one, in words; clients and other
-    programs have variables of their own, which are not near."""
+    """Environment variables that are not settings but have a similar name, as text. Variables of clients and other
+    programs are left out."""
     known = {f"TUNER_{name.upper()}" for name in settings}
     found = []
     for name in sorted(set(environment) - known):
@@ -91,7 +91,7 @@ def settings_of_place(options: dict[str, Any]) -> Settings:
     """The same, for a command that may create a database: in the default folder, or in an existing one.
 
     Raises:
-        click.UsageError: names each wrong setting.
+        click.UsageError: a setting is wrong, with its name.
         click.ClickException: another folder does not exist.
     """
     settings = settings_of(options)
@@ -124,7 +124,7 @@ def folder_of_service(options: dict[str, Any]) -> Path:
     """The data folder, for a command about files in it.
 
     Raises:
-        click.UsageError: names each wrong setting.
+        click.UsageError: a setting is wrong, with its name.
         click.ClickException: there is none.
     """
     folder = settings_of(options).data

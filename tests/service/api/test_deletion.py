@@ -97,7 +97,7 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
             kept = {ids[-1], best}
             wait_until(lambda: {job.id for job in service.jobs().items} == kept)
             gone = next(job_id for job_id in ids if job_id not in kept)
-            assert "of the jobs that have ended, the server keeps the newest 1" in httpx.get(f"{url}/jobs/{gone}").text
+            assert "of the ended jobs, the server keeps the newest 1" in httpx.get(f"{url}/jobs/{gone}").text
             actions = [(entry.action, entry.subject) for entry in service.access.entries().items]
             assert ("job.expire", gone) in actions
             again = httpx.get(f"{url}/best", params={**SMALL_PAIR, "target": "simulated:h200"}).json()["best"]["job_id"]

@@ -93,7 +93,7 @@ def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
         return found
 
     assert why(address, theirs).startswith("its certificate was rejected: ")
-    assert why(address, ours).startswith("something answers there, but accepts no workers")
+    assert why(address, ours).startswith("a server answers there, but accepts no workers")
     assert why(dead_address()) == "Connection refused"
     assert "ame" in why("tcp://nowhere.invalid:8786")
     members.close()

@@ -176,7 +176,7 @@ def test_a_worker_that_cannot_be_does_not_join(tmp_path: Path, field: str, value
     changed = {"cards": (said.cards[0].model_copy(update={"uuid": value}),)} if field == "uuid" else {field: value}
     with pytest.raises(Unbelievable):
         check_announcement(said.model_copy(update=changed))
-    with pytest.raises(Unbelievable, match="some are the same"):
+    with pytest.raises(Unbelievable, match="some are repeated"):
         check_announcement(said.model_copy(update={"cards": said.cards * 2}))
 
 
