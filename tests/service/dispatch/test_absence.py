@@ -55,7 +55,7 @@ def test_a_worker_whose_scheduler_is_not_there_says_once_what_it_waits_for(
     wait_until(lambda: len(asked) >= 3)
     [line] = lines(caplog, logging.WARNING)
     assert re.match(rf"waiting for the scheduler {re.escape(address)} for \d+ s, since 20", line)
-    assert line.endswith(": Connection refused; this worker joins when it answers")
+    assert line.endswith(": Connection refused; this worker joins when the scheduler responds")
     assert lines(caplog, logging.INFO) == [f"joining the scheduler {address}"]
     members.close()
 
@@ -77,7 +77,7 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     away.begin_again()
     asyncio.run(away.tell(PLAIN, "closed"))
     assert [line.partition(",")[0] for line in lines(caplog, logging.WARNING)[-2:]] == [
-        "the connection to the scheduler tcp://here:1 was lost; this worker joins again when it answers",
+        "the connection to the scheduler tcp://here:1 was lost; this worker rejoins when the scheduler responds",
         "waiting for the scheduler tcp://here:1 for 0 s",
     ]
 
