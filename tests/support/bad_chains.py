@@ -40,7 +40,7 @@ BAD_CHAINS = {
     "norms a later op": BadChain(
         chain({**A, "norm": "c"}, B, {**A, "name": "c", "n": 32}), "pair.ops", "a norms c, which a later op", "order"
     ),
-    "two ops of one name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "its own name"),
+    "two ops of one name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "a different name"),
     "an input with an operand's name": BadChain(
         chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "rename"
     ),
@@ -48,15 +48,15 @@ BAD_CHAINS = {
         chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
     ),
     "an input of two shapes": BadChain(
-        chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "its own name"
+        chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "a different name"
     ),
     "a residual of another shape": BadChain(
         chain(A, {**B, "residual": "a"}), "pair.b.residual", "adds a as [16, 32]", "own m and n"
     ),
-    "a norm over a width that no op writes in full": BadChain(
+    "a norm over a width that no op writes completely": BadChain(
         chain(A, {**B, "source": "y", "k": 32, "norm": "a"}),
         "pair.b.norm",
-        "no op writes in full",
+        "no op writes completely",
         ("normalize the tensor that"),
     ),
     "a norm and a row scale": BadChain(

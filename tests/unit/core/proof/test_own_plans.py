@@ -96,7 +96,7 @@ COUNT = given("it.count", (1,), "int32", range=(0, 4))
     [
         (given("it.count", (1,), "int32"), "has no range"),
         (weight("it.table", (4,), "int32"), "has no range"),
-        (given("it.count", (1,), "int32", range=(5, 2)), "which no int32 is in"),
+        (given("it.count", (1,), "int32", range=(5, 2)), "which contains no int32"),
         (given("it.count", (1,), "int32", range=(0, 2**31)), "beyond int32"),
         (given("it.count", (1,), "int32", range=(-(2**31) - 1, 0)), "beyond int32"),
         (given("it.count", (1,), "int32", range=(0, 2.5)), "not two integers"),  # type: ignore[arg-type]
