@@ -48,7 +48,7 @@ BAD_CHAINS = {
         chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
     ),
     "an input of two shapes": BadChain(
-        chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "a different name"
+        chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "different name"
     ),
     "a residual of another shape": BadChain(
         chain(A, {**B, "residual": "a"}), "pair.b.residual", "adds a as [16, 32]", "own m and n"

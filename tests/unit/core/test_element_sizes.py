@@ -118,8 +118,8 @@ def test_what_is_refused_is_refused_at_other_sizes_too(workload: Workload) -> No
         for odd in (replace(tiling, tiles=tuple(replace(tile, k=3 * tile.k // 2) for tile in tiling.tiles)), tiling):
             changed = replace(odd, epilogue=Epilogue.TMA, num_stages=6, split_k=(2,) * len(odd.tiles))
             refusals = tiling_problem(workload, H200, changed), tiling_problem(other, H200, deeper(changed))
-            # The copy engine stores lines of the output, whose columns are no k, of 16-bit elements alone.
-            if "copy engine stores" not in str(refusals) and "needs 16-bit elements" not in str(refusals):
+            # The TMA stores lines of the output, whose columns are no k, of 16-bit elements alone.
+            if "TMA stores" not in str(refusals) and "needs 16-bit elements" not in str(refusals):
                 assert (refusals[0] is None) == (refusals[1] is None), refusals
 
 

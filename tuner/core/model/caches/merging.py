@@ -1,7 +1,7 @@
-"""Requests for weights that the L2 answers together: of adjacent CTAs whose tiles are in one column.
+"""Requests for weights that the L2 merges: those of adjacent CTAs with tiles in the same column.
 
-Two SMs of a TPC ask for the same weights at the same time, and one read answers both (docs/findings/shared-weights.md).
-A plain launch places neighbouring CTAs there, a programmatic one on whichever SMs become free.
+If both SMs of a TPC request the same weights at the same time, one read answers both (docs/findings/shared-weights.md).
+A plain launch places neighbouring CTAs on a TPC, a programmatic one on any SMs that become free.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 #: Share of CTAs with common weights that are adjacent in a programmatic launch: 6 to 44 % were observed.
 TOGETHER_SHARE = 0.3
-#: Share of the bytes that two request together that passes the link.
+#: Share of the bytes requested by both CTAs that passes the link.
 PASSING_SHARE = 0.5
 
 
 def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool) -> Mapping[int, float]:
-    """By op: the share of its tasks whose weights are requested together with a neighbour's, if there are any.
+    """By op: the share of its tasks whose weights are requested together with a neighbour's, if any.
 
     Args:
         plan: its tasks and their queues.
-        tiling: theirs; only for CTAs with a copy engine, and without clusters of the kernel itself.
+        tiling: of the plan; only for CTAs that use TMA, in kernels without clusters.
         is_apart: whether the launch takes SMs as they become free.
     """
     if tiling.engine is not Engine.WGMMA or tiling.cluster_size > 1 or not plan.tasks[:, 1].any():
@@ -45,7 +45,9 @@ def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool) -> Mapping[int,
 
 
 def _places(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """[task] the CTA that computes it and its position among that CTA's tasks; drawn tasks as if CTAs took turns."""
+    """[task] the CTA that computes it, and its position among that CTA's tasks; drawn tasks are assigned
+    round-robin.
+    """
     number = np.arange(plan.num_tasks)
     if not plan.queues.size:
         return number % plan.num_ctas, number // plan.num_ctas
