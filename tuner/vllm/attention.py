@@ -163,13 +163,8 @@ def _against_steps(served: Served) -> list[str]:
     dense_pages = dense(shape.kv_heads, shape.page_tokens, line, heads_first=shape.heads_first)
     if (steps.head, steps.token) == (dense_pages.head, dense_pages.token) and line % LINE == 0:
         return []
-    wanted = (
-        f"the tokens of a head, contiguous or at strides that are multiples of {LINE}, of {shape.head_dim} "
-        "elements or more"
-    )
-    return [
-        f"the cache has strides of {steps.head} elements between heads and {steps.token} between tokens, not {wanted}"
-    ]
+    has = f"the cache has strides of {steps.head} elements between heads and {steps.token} between tokens"
+    return [f"{has}, not {shape.head_dim} or a larger multiple of {LINE} between the tokens of a head"]
 
 
 def served_by(model: Any, vllm_config: Any) -> list[Served]:

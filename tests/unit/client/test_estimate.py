@@ -102,7 +102,7 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
     assert "nothing was measured for this model" in table
     assert "near: shipped decode-swiglu/llama3-8b/m16" in table
     assert "a step of the mix saves" in table
-    assert "of 2 figures, 2 from other shapes, or from the simulator" in table
+    assert "2 of 2 figures are from other shapes, or from the simulator" in table
 
 
 def test_a_mix_weighs_the_steps() -> None:
