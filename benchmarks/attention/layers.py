@@ -49,7 +49,7 @@ from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.source.tools import tools_source
 
-from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, LayerRow, choose_rows, spec_of
+from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, STORED_ROWS, LayerRow, choose_rows, spec_of
 
 Row = dict[str, Any]
 
@@ -169,7 +169,7 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def in_order(rows: Mapping[str, Row]) -> tuple[list[Row], dict[str, Any]]:
     """The existing rows, those outside of the mean last, and the summary of the others."""
     of_mean = [rows[one.name] for one in ROWS if one.name in rows]
-    others = [rows[one.name] for one in ONE_JOB_ROWS if one.name in rows]
+    others = [rows[one.name] for one in (*ONE_JOB_ROWS, *STORED_ROWS) if one.name in rows]
     return [*of_mean, *others], {"complete": len(of_mean) == len(ROWS), **summary_of(of_mean)}
 
 

@@ -17,7 +17,7 @@ from tuner.core.trial.records import Best, JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
-from tuner.search import search_here
+from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
 from tuner.service.runner.searching import Search
 from tuner.store import Store
@@ -25,6 +25,8 @@ from tuner.winners import ShippedWinners
 
 #: Folder of jobs, so that an interrupted run continues.
 DATA = Path("build/bench-jobs")
+#: Processes that search: one for the current job, and one in which the next one begins.
+NUM_SEARCHES = 2
 _POLL_S = 0.05
 
 
@@ -130,7 +132,8 @@ class InTurn:
 def open_jobs(
     gpu: str, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
 ) -> Iterator[Jobs]:
-    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it, whose searches are
+    processes, as there.
 
     `num_rounds` of finals in each process, if not the default; `data` is the folder of jobs, by default that of this
     commit.
@@ -142,7 +145,11 @@ def open_jobs(
     print(why, flush=True)
     for other in evaluators[1:]:
         other.close()
-    with jobs_over(evaluators[0], winners=winners, num_rounds=num_rounds, data=data) as jobs:
+    processes = SearchProcesses(NUM_SEARCHES)
+    with (
+        closing(processes),
+        jobs_over(evaluators[0], winners=winners, num_rounds=num_rounds, data=data, search=processes.search) as jobs,
+    ):
         yield jobs
 
 

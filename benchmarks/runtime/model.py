@@ -101,7 +101,7 @@ class Steps:
 
 @contextmanager
 def service(folder: Path, gpu: str) -> Iterator[str]:
-    """A service with an empty data folder; its address."""
+    """A service whose data lie in this folder; its address."""
     command = [sys.executable, "-m", "tuner.cli", "serve", "--data", str(folder / "data"), "--port", "0", "--gpu", gpu]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as server:
         try:

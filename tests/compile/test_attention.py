@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.attention_cases import CASES, ENGINES_OF_CASES, form_of, plan_of, tiling_of
+from tests.support.attention_parameter import WeightsAt
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import WAITS_LAST, EmulatedAttention, asked_of_l2, attention_library
@@ -25,7 +26,7 @@ from tuner.ops.attention.rules import num_math_registers, num_summing_registers
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shapes.form import AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
-from tuner.ops.attention.source import NextWeights, render_attention
+from tuner.ops.attention.source import render_attention
 from tuner.ops.attention.stamps import stamped_of
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.refused import refused_launch
@@ -267,7 +268,7 @@ def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int =
     tiling = tiling_of(case, op)
     library = attention_library(tiling, op, changes)
     run = EmulatedAttention(op=op, lengths=case.lengths)
-    weights = NextWeights(address=2**32, num_rows=1000, row_bytes=4096, taken_bytes=512, early=early)
+    weights = WeightsAt(address=2**32, num_rows=1000, row_bytes=4096, taken_bytes=512, early=early)
     before = len(asked_of_l2(library))
     plan = replace(plan_of(case, op, contiguous=False), num_asking=asking)
     out = run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)
@@ -294,7 +295,7 @@ def test_weights_that_are_not_asked_for_early_are_asked_for_when_a_ctas_tiles_ar
         op,
         [] if waits else [("if (last >= 0 && !wait_phase(args", "if (false && !wait_phase(args")],
     )
-    weights = NextWeights(address=2**32, num_rows=64, row_bytes=64, taken_bytes=64)
+    weights = WeightsAt(address=2**32, num_rows=64, row_bytes=64, taken_bytes=64)
     least = []
     for seed in range(4):  # copies end in another order each time; the last one requested may be the last
         before = len(asked_of_l2(library))
@@ -331,4 +332,4 @@ def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str, engin
 @pytest.mark.parametrize(("row_bytes", "taken_bytes"), [(24, 16), (32, 8), (32, 48)])
 def test_weights_that_the_copy_engine_cannot_take_are_refused(row_bytes: int, taken_bytes: int) -> None:
     with pytest.raises(ValueError, match=r"multiples of 16|do not fit into a row"):
-        NextWeights(address=0, num_rows=1, row_bytes=row_bytes, taken_bytes=taken_bytes)
+        WeightsAt(address=0, num_rows=1, row_bytes=row_bytes, taken_bytes=taken_bytes)

@@ -164,7 +164,7 @@ def _against_steps(served: Served) -> list[str]:
     if (steps.head, steps.token) == (dense_pages.head, dense_pages.token) and line % LINE == 0:
         return []
     has = f"the cache has strides of {steps.head} elements between heads and {steps.token} between tokens"
-    return [f"{has}, not {shape.head_dim} or a larger multiple of {LINE} between the tokens of a head"]
+    return [f"{has}; kernels need {shape.head_dim} or another multiple of {LINE} for a line, and no other gaps"]
 
 
 def served_by(model: Any, vllm_config: Any) -> list[Served]:

@@ -24,9 +24,10 @@ from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
 from tuner.runtime import Program, RuntimeFailure
 from tuner.runtime.checkpoints import feed_forward
 
+from . import norm
 from .linear import DTYPES
 from .log import log
-from .operator import calls
+from .operator import calls, define
 from .pack import VARIABLE, opened
 
 #: The ops of such a block, by their names in `tune-model`, and the inputs of a call.
@@ -162,7 +163,9 @@ def install(model: Any, found: list[Laid]) -> None:
     """Replaces each of them by the operator."""
     for one in found:
         parent, _, last = one.name.rpartition(".")
-        setattr(model.get_submodule(parent), last, QuantisedMlp(model.get_submodule(one.name), one))
+        layer = model.get_submodule(parent)
+        norm.replace_norm(layer)
+        setattr(layer, last, QuantisedMlp(model.get_submodule(one.name), one))
     if found:
         log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's for other rows", len(found))
 
@@ -182,11 +185,4 @@ def _fake(x: torch.Tensor, number: int) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-_library = torch.library.Library("tuner_vllm", "FRAGMENT")
-_library.define(
-    "quantised_mlp(Tensor x, int number) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order),
-)
-_library.impl("quantised_mlp", _run, "CPU")
-_library.impl("quantised_mlp", _run, "CUDA")
-torch.library.register_fake("tuner_vllm::quantised_mlp", _fake, lib=_library)
+define("quantised_mlp(Tensor x, int number) -> Tensor", _run, _fake)

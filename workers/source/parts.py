@@ -72,16 +72,37 @@ def with_parts(text: str, workload: Workload) -> str:
     structs = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
     if not structs:
         return text
-    lines = (line for index, op in enumerate(workload.tile_ops) for line in _lines(index, op))
-    said = {"TUNER_PART_STRUCTS": "".join(part.text() for part in structs), "TUNER_PART_LINES": "".join(lines)}
-    return in_place(text, said)
+    lines, prefetches = (
+        "".join(line for index, op in enumerate(workload.tile_ops) for line in lines_of(index, op))
+        for lines_of in (_lines, _prefetches)
+    )
+    said = {"TUNER_PART_STRUCTS": "".join(part.text() for part in structs), "TUNER_PART_LINES": lines}
+    return in_place(text, said | {"TUNER_PART_PREFETCHES": prefetches})
 
 
 def _lines(index: int, op: Product) -> Iterator[str]:
     first = 0
     for part in op.epilogue:
         types = list(part.pointer_types().values())
-        pointers = (f"static_cast<{of}>(op.parts[{first + place}])" for place, of in enumerate(types))
+        pointers = [_pointer(of, first + place) for place, of in enumerate(types)]
         made = f"{type(part).__name__}{{{', '.join([*part.literals(), *pointers])}}}"
         yield f"  if constexpr (kOp == {index} && kStage == {_STAGES[part.stage]}) x = {made}(x, {_PLACE});\n"
         first += len(types)
+
+
+def _prefetches(index: int, op: Product) -> Iterator[str]:
+    """A line for each tensor with a number for a column, for each row of W, or for all."""
+    tensors = [tensor for part in op.epilogue for tensor in part.tensors(op, Dtype.FP16)]
+    types = [of for part in op.epilogue for of in part.pointer_types().values()]
+    for place, (tensor, of) in enumerate(zip(tensors, types, strict=True)):
+        if tensor.role is not Role.WEIGHT or tensor.shape not in ((1,), (op.n,), (op.weight_rows,)):
+            continue
+        pointer = _pointer(of, place)
+        is_one = tensor.num_elements == 1
+        numbers = f"prefetch_numbers<{tensor.num_elements // op.n}>({pointer}, op.n, column, count)"
+        yield f"  if constexpr (kOp == {index}) {f'prefetch_l2({pointer})' if is_one else numbers};\n"
+
+
+def _pointer(of: str, place: int) -> str:
+    """A part's pointer of that type."""
+    return f"static_cast<{of}>(op.parts[{place}])"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.attention_parameter import AttentionBuffers, cache_bytes, pack_attention_args
 from tests.support.attentions import alone, attention
 from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
@@ -34,7 +35,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.source import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
+from tuner.ops.attention.source import cache_map
 from tuner.ops.gemm.op import GemmOp
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble

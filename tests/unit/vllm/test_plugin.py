@@ -189,7 +189,7 @@ def test_rows_of_the_library_take_vllms_own_kernel_of_the_activation(
 
 def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_PACK", "/nowhere/model.tunerpack")
-    with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is not a file; give a pack"):
+    with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is not a file; use a pack"):
         loaded(config(), "tuner")
 
 
@@ -259,8 +259,8 @@ def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(
         ({"lora": True}, "adapters (LoRA) change each product separately"),
         ({"sleep": True}, "sleep mode may discard"),
         ({"ubatching": True}, "two micro-batches at once (DBO)"),
-        ({"invariant": True}, "VLLM_BATCH_INVARIANT promises bits"),
-        ({"additional": ()}, "additional_config is no dict"),
+        ({"invariant": True}, "VLLM_BATCH_INVARIANT requires bits"),
+        ({"additional": ()}, "additional_config is not a dict"),
         ({"load_format": "whole"}, "load format 'whole' builds the model itself"),
     ],
 )

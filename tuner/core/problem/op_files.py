@@ -60,7 +60,7 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
             tile="tuner.workers.source.own_tasks:TaskSource",
             is_needed=True,
         ),
-        "launches": OpFile(launch="tuner.core.proof.own_plans:LaunchesOfKind"),
+        "launches": OpFile(launch="tuner.core.proof.own_plans:LaunchesOfKind", optional=("report_of",)),
         "numbers": OpFile(launch="tuner.core.trial.reports.numbers:Numbers", optional=("planted", "draw")),
         "reference": OpFile(tile="tuner.workers.gpu.tensors.reference:TileReference", is_needed=True),
         "words": OpFile(launch="tuner.core.insight.explain_launch_ops:Words", optional=("order_of_sums",)),
@@ -76,7 +76,7 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
         "card": OpFile(
             launch="tuner.workers.gpu.library.op_library:CardOfLaunchOp",
             tile="tuner.workers.gpu.tensors.own_ops:CardOfTileOp",
-            optional=("data_of", "on_device", "baseline_of", "kernel_of"),
+            optional=("data_of", "baseline_of", "kernel_of"),
         ),
     }
 )

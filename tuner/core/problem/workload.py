@@ -16,10 +16,12 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
-from tuner.core.problem.op_kinds import op_from_json
+from tuner.core.problem.op_kinds import named_kinds, op_from_json
+from tuner.core.problem.ops.codec import fields_of
 from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.ops.kv_cache import OF_CACHE
 from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, range_problem
+from tuner.core.problem.rows.added import needed_rows
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -106,6 +108,14 @@ class Workload(JsonForm):
     def unknown_kinds(self) -> tuple[str, ...]:
         """Unknown kinds of its ops: such a workload can be stored and shown, but not run."""
         return tuple(dict.fromkeys(op.kind for op in self.ops if isinstance(op, UnknownOp)))
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """What a process must have for it, in the form of `kind_versions`: kinds of ops, and what else is of packages;
+        sorted. What every process has is left out."""
+        known = [op for op in self.ops if not isinstance(op, UnknownOp)]
+        rows = needed_rows([self.dtype, *(getattr(op, one.name) for op in known for one in fields_of(type(op)))])
+        return tuple(sorted({*named_kinds(self.ops), *rows}))
 
     @cached_property
     def tile_ops(self) -> tuple[TileOp, ...]:

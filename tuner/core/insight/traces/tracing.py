@@ -196,7 +196,11 @@ def trace_from_stamps(
 
 
 class StampsOfKind(Protocol):
-    """The file ``stamps`` of a kind of launch op whose kernels can be traced."""
+    """The file ``stamps`` of a kind of launch op whose kernels can be traced: its launches have a null field ``trace``,
+    which in a traced build is the address of the stamps."""
+
+    def shape_of(self, plan: Any, traced_tasks: int) -> tuple[int, ...]:
+        """Shape of the stamps, in 64-bit words, if this many tasks of each CTA are stamped."""
 
     def stamped_of(self, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
         """Stamps of its launch; `op` is its number in a trace.
