@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.candidate import Candidate
 
-#: Minimum number of trials for a fit, of workloads, and of trials for each. Of two workloads, one cannot choose how far
-#: a fit may go that is evaluated with the other.
+#: Minimum number of trials for a fit, of workloads, and of trials per workload. With only two, one of them would
+#: have to choose the width of the penalty for a fit that the other one evaluates.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 3, 20
 #: Trials of a workload that are used for a fit.
 NUM_SHOWN = 60
@@ -42,9 +42,9 @@ SHOWN_CHANGE = 0.01
 def fit(gpu_id: str, **place: Any) -> None:
     """Fits the simulator to the measured trials of GPU, a target of this service, and stores the fit in its folder.
 
-    It takes the trials of all jobs of products, 200 of at least three workloads, and starts from the rates that are
-    shipped for this GPU, else from its data sheet. Each workload is evaluated with a fit to the others. A fit that
-    ranks no better than its start is not stored. Minutes of all cores.
+    It uses the trials of all jobs of products, at least 200 of at least three workloads, and starts from the built-in
+    rates of this GPU, otherwise from its data sheet. Each workload is evaluated with a fit to the others. A fit that
+    does not rank better than its start is not stored. Takes minutes on all cores.
     """
     from tuner.core.model.own_fit import OwnFit, is_better
     from tuner.core.model.rates import CATALOGUE_RATES, shipped_fit

@@ -340,7 +340,7 @@ class Submissions:
         return replace(job, reason=waiting) if waiting else job
 
     def _lack(self, job: JobRecord) -> str:
-        """What of packages an open job needs and no worker has; empty if nothing."""
+        """What an open job needs from packages and no worker has; empty if nothing is missing."""
         workload, target_id = job.spec.workload, job.spec.target_id
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
