@@ -135,7 +135,7 @@ def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> 
         os.kill(pid, signal.SIGSTOP)
     try:
         begin = time.monotonic()
-        with pytest.raises(BuildTimeout, match="no compiler answered within 3 s"):
+        with pytest.raises(BuildTimeout, match="no compiler responded within 3 s"):
             builder.build(KERNEL, "sm_86")
         assert time.monotonic() - begin < 10
     finally:

@@ -113,13 +113,13 @@ def test_programs_of_ones_own_stand_beside_the_finals_and_never_go_to_a_service(
 ) -> None:
     assert result.best["baselines"] == []
     programs = {"mine": lambda x, up_weight, down_weight: (x @ up_weight.T) @ down_weight.T}
-    with pytest.warns(UserWarning, match="the baseline 'mine' was not timed: a simulated GPU runs no programs"):
+    with pytest.warns(UserWarning, match="the baseline 'mine' was not timed: a simulated GPU cannot run programs"):
         found = tuner.tune(PAIR, target=TARGET, trials=4, baselines=programs, data=tmp_path, progress=False)
     (mine,) = found.best["baselines"]
-    assert (mine["name"], mine["time_us"], mine["reason"]) == ("mine", None, "a simulated GPU runs no programs")
-    assert "your own: a simulated GPU runs no programs" in str(found)
+    assert (mine["name"], mine["time_us"], mine["reason"]) == ("mine", None, "a simulated GPU cannot run programs")
+    assert "your own: a simulated GPU cannot run programs" in str(found)
     rows = ElementTree.fromstring(found._repr_html_()).findall(".//tbody/tr")
-    assert [cell.text for cell in rows[-1]][0::4] == ["mine", "your own: a simulated GPU runs no programs"]
+    assert [cell.text for cell in rows[-1]][0::4] == ["mine", "your own: a simulated GPU cannot run programs"]
     monkeypatch.setenv("TUNER_URL", "http://127.0.0.1:9")
     with pytest.raises(InvalidInput, match="baselines: can only run in this process, but the job would go to http"):
         tuner.tune(PAIR, baselines=programs, progress=False)
@@ -244,5 +244,5 @@ def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: P
     assert table[:2] == [[0, 0, 7], [0, 0, 6]]
     assert "given-backwards_by_row" in str(result)
     assert "●" in str(result)
-    with pytest.raises(InvalidInput, match="orders: need schedules"):
+    with pytest.raises(InvalidInput, match="orders: were given without schedules"):
         tuner.tune(PAIR, orders=[backwards_by_row], data=tmp_path / "none", progress=False)

@@ -211,7 +211,7 @@ def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
         (chain({**QKV, "rotary": {**TURN, "new_tokens": 3}}), "pair.qkv.rotary.new_tokens", "4 rows", "3 rows"),
         (chain({**QKV, "activation": "silu"}), "pair.qkv.activation", "a bias and a norm", "leave it out"),
         (chain({**QKV, "residual": "r"}), "pair.qkv.residual", "a bias and a norm", "leave it out"),
-        (chain(QKV, {**QKV, "name": "b"}), "pair.ops", "both write to a cache", "split the chain"),
+        (chain(QKV, {**QKV, "name": "b"}), "pair.ops", "both write to a cache", "cut the chain"),
         (chain(QKV, {**O_PROJ, "source": "qkv"}), "pair.ops", "whose keys and values go to a cache", "leave rotary"),
         (chain(QKV, {**BEHIND, "max_length": 256}), "pair.attention.max_length", "is 256, but qkv", "use 512 for both"),
         (chain(QKV, {**BEHIND, "heads": 16}), "pair.attention.heads", "is 16, but qkv", (
