@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-#: What says that a second meaning follows.
+#: The sign of a second meaning.
 SECOND_MEANING = re.compile(r"[;,] also\b|; or\b|; in \w+,|; of [^;|]*,")
-#: Folders whose identifiers are read; tests have names that are sentences, which are not.
+#: Folders whose identifiers are checked; names of tests are sentences, which are not.
 CODE = ("benchmarks", "examples", "tests", "tuner", "workers")
 
 
@@ -24,7 +24,7 @@ class Kept:
     forms: frozenset[str]
     #: Identifiers of that idea.
     allowed: re.Pattern[str]
-    #: Files whose identifiers may have it, whatever they are.
+    #: Files in which all identifiers may have it.
     files: re.Pattern[str]
 
 
@@ -32,7 +32,7 @@ def kept(forms: str, allowed: str = r"(?!)", files: str = r"(?!)") -> Kept:
     return Kept(forms=frozenset(forms.split()), allowed=re.compile(allowed), files=re.compile(files))
 
 
-#: The rows of the glossary's table of such words.
+#: The rows of that table in the glossary.
 KEPT = {
     "cut": kept("cut cuts"),
     "deal": kept("deal deals dealt dealer"),

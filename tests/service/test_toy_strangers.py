@@ -16,7 +16,7 @@ from tests.support.compiled import compile_source
 from tests.support.toys import Toys
 from tuner.runtime.binding import native
 
-#: Of each a chain with a product behind the op, and a text of the op's kernel.
+#: For each, a chain with a product after the op, and a text from the op's kernel.
 CHAINS: dict[str, tuple[dict[str, Any], str, str]] = {
     "absmax": ({"op": "absmax", "name": "front", "n": 512}, "fp16", "ScaleArgs args)"),
     "tally": ({"op": "tally", "name": "front", "k": 512}, "fp16", "TallyArgs args)"),
@@ -28,7 +28,7 @@ TILE_OPS = [
     {"op": "split", "name": "halves", "n": 512, "source": "pooled", "gate": "y"},
     {"op": "running", "name": "front", "n": 512, "source": "halves.rest"},
 ]
-#: Of a kernel of theirs, tensors of the manifest.
+#: Tensors in the manifest of their kernels.
 TENSORS = [
     ("y", "input", [16, 512], "fp16"),
     ("halves.factors", "weight", [512], "fp32"),

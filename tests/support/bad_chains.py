@@ -17,12 +17,12 @@ class BadChain(NamedTuple):
 
     pair: dict[str, Any]
     field: str
-    #: Parts of the sentence that says what is wrong, and of the one that says what would be right.
+    #: Parts of the sentence about the problem, and of the one about the remedy.
     problem: str
     remedy: str
 
 
-#: What the domain refuses: how ops read each other, and whether what they read has the shape that they say.
+#: Refusals by the domain: how ops read each other, and whether shapes agree.
 BAD_CHAINS = {
     "a cycle": BadChain(
         chain({**A, "source": "b"}, B), "pair.ops", "a cycle: a, which reads b, which reads a", "break it"
@@ -71,7 +71,7 @@ BAD_CHAINS = {
     ),
 }
 
-#: What the form of the request refuses.
+#: Refusals by the form of the request.
 BAD_FORMS = {
     "no ops": BadChain(chain(), "pair.ops", "has 0 entries", "use at least 1"),
     "no rows": BadChain(chain(A, B, m=0), "pair.m", "greater than or equal to 1, got 0", "use at least 1"),

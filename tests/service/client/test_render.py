@@ -41,7 +41,7 @@ def test_plain_lines_tell_each_state_in_its_turn(client: Client, job_id: str) ->
     state, text = shown(client, job_id)
     assert state == "succeeded"
     states = [line.split(": ")[0] for line in text.splitlines()[1:]]
-    # On a busy machine a state is told again as time goes by.
+    # On a busy machine, a state is reported again after a while.
     assert [name for name, _ in groupby(states)] == ["queued", "searching", "finals", "succeeded"]
     assert "\x1b" not in text
     assert "(simulated)" in text

@@ -78,7 +78,7 @@ def test_a_200_that_is_no_answer_of_ours_is_told_in_one_line(answer: str, comman
     with stranger(*ANSWERS[answer]) as url:
         result = CliRunner().invoke(main, ["--url", url, *command])
     is_explained = result.exit_code == ExitCode.UNREACHABLE and "not a tuner service" in result.stderr
-    # What begins like ours is read as far as a command needs it.
+    # A response that begins like ours is read as far as the command needs it.
     is_other = result.exit_code == ExitCode.REFUSED and "what came back is not the requested one" in result.stderr
     is_read = answer.startswith("a document that") and (result.exit_code == 0 or is_other)
     assert is_explained or is_read, (result.output, result.exception)

@@ -88,7 +88,7 @@ def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Resu
     ]
     assert len(points) == len(measured) > 0
     assert len(page.findall(".//tbody/tr")) == len(result.best["finals"])
-    # Each figure of the table stands beside its mark.
+    # Each figure of the table is next to its mark.
     assert all("(simulated)" in (row[0].text or "") for row in page.findall(".//tbody/tr"))
     for text in (repr(result), str(result)):
         assert "(simulated)" in text
@@ -137,7 +137,7 @@ def test_the_service_that_the_environment_or_the_file_names_is_asked(
     server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_URL", server.url)
-    pair = {**PAIR, "m": 77}  # nobody else asks for it, so the best result is this one
+    pair = {**PAIR, "m": 77}  # no other job has this problem, so the best result is this one
     found = tuner.tune(pair, trials=4, seed=77, progress=False)
     assert client.job(found.job["id"])["seed"] == 77
     monkeypatch.delenv("TUNER_URL")
@@ -145,7 +145,7 @@ def test_the_service_that_the_environment_or_the_file_names_is_asked(
     (tmp_path / "config/tuner/config.toml").write_text(f'url = "{server.url}"\n')
     again = tuner.tune(pair, trials=4, seed=77, reuse=True, progress=False)
     assert again.job["id"] == found.job["id"]
-    # Energy may come when the job has ended.
+    # The energy may arrive after the job has ended.
     first, second = (
         one.best | {"finals": [row | {"energy_mj": None} for row in one.best["finals"]]} for one in (found, again)
     )
@@ -173,7 +173,7 @@ def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
         time.sleep(seconds)
 
     monkeypatch.setattr("tuner.python.tuning._pause", sleep)
-    # Who is started in the background of a script ignores interrupts.
+    # A process that a script starts in the background ignores interrupts.
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tuner.connect(data=tmp_path / "data", gpu=TARGET) as service:

@@ -103,7 +103,7 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tm
         assert client.batch(batch_id)["state"] == "cancelled"
 
 
-#: Runs a command in a terminal of its own, which types what comes on stdin and shows on stdout.
+#: Runs a command in its own terminal, with this program's stdin as keyboard input and its stdout as the screen.
 _IN_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
 
 

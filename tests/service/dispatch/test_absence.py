@@ -89,7 +89,7 @@ def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
 
     def why(address: str, tls: Path | None = None) -> str:
         found = asyncio.run(why_silent(address, security_for(address, tls, insecure=True)))
-        gc.collect()  # a connection that was left open shows now
+        gc.collect()  # a connection that was left open would be reported now
         return found
 
     assert why(address, theirs).startswith("its certificate was rejected: ")

@@ -35,7 +35,7 @@ from tuner.store import Store
 
 TARGET_ID = "simulated:h200"
 
-#: How a card's lane is asked, by the name of the call.
+#: How to call a card's lane, by the name of the call.
 ASK: dict[str, Callable[[Any, Prepared], Future[Any]]] = {
     "measure": lambda lane, prepared: lane.measure(PROBLEM, prepared),
     "finals": lambda lane, _: lane.finals(PROBLEM, (LIBRARY, OURS[0]), 3),

@@ -135,7 +135,7 @@ def test_rows_are_spelled_one_by_one_or_by_their_ends(value: str | None, rows: i
     ("rows", "tuned"),
     [
         ((1, 8, 32), (1, 2, 4, 8, 16, 32)),
-        ((1, 3, 7), (1, 3, 7)),  # kernels for 3 and 7 rows serve 2 and from 4 on
+        ((1, 3, 7), (1, 3, 7)),  # kernels for 3 and 7 rows serve 2 rows, and 4 or more
         ((1, 5), (1, 2, 5)),
         ((100,), (100,)),
         (captured_rows(), captured_rows()),

@@ -17,7 +17,7 @@ from tuner.packs.shapes import ChainShape, LayerShape, shape_of
 
 torch = pytest.importorskip("torch")
 
-#: Of Llama-3-8B's layers, but for how wide they are.
+#: Llama-3-8B's layers, except for their width.
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM = 4096, 14336, 32, 8, 128
 
 

@@ -134,7 +134,7 @@ def test_what_a_plan_is_proven_for_is_what_a_launch_is_given(limit: RunTimeInput
     assert bool(says) == bool(problem)
 
 
-#: Facts of all launches of an op.
+#: Properties of all launches of an op.
 ROOMS = ("workspace_bytes", "zero_bytes", "status_words", "status_at")
 
 
