@@ -47,8 +47,12 @@ LAYERS = {
 RUNS = {"llama3-70b-tp8-run": LAYERS["llama3-70b-tp8-synthetic"]}
 #: Products of one normalized input, which a model keeps separate.
 UNMERGED = {"llama3-8b": LAYERS["llama3-8b"], "llama3-70b-tp8": LAYERS["llama3-70b-tp8-synthetic"]}
-#: Whole chains of a model with weights stored in fewer bits.
-STORED = {"int4": WeightFormat.INT4_G128, "w8a16": WeightFormat.E4M3}
+#: Whole chains of a model with weights of fewer bits: their dtype, and the format of weights that are converted.
+STORED: dict[str, tuple[Dtype, WeightFormat | None]] = {
+    "int4": (Dtype.BF16, WeightFormat.INT4_G128),
+    "w8a16": (Dtype.BF16, WeightFormat.E4M3),
+    "token": (Dtype.FP8_E4M3, None),
+}
 _STORED_MODEL = "llama3-8b"
 
 
@@ -116,9 +120,9 @@ def block(layer: Layer, m: int) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=Dtype.FP16)
 
 
-def stored_block(m: int, weights: WeightFormat) -> Workload:
+def stored_block(m: int, dtype: Dtype, weights: WeightFormat | None) -> Workload:
     """The same with weights in fewer bits."""
-    return DecoderBlock(model=_STORED_MODEL, m=m, dtype=Dtype.BF16, weights=weights).to_workload()
+    return DecoderBlock(model=_STORED_MODEL, m=m, dtype=dtype, weights=weights).to_workload()
 
 
 def run_of(layer: Layer, m: int) -> Workload:
@@ -175,8 +179,8 @@ ROWS = (
     *_rows({f"{model}-q-k-v": layer for model, layer in UNMERGED.items()}, q_k_v_of, DECODE_MS),
     *_rows({f"{model}-gate-up": layer for model, layer in UNMERGED.items()}, unmerged_hidden_of, DECODE_MS),
     *(
-        ChainRow(chain=f"{_STORED_MODEL}-{name}", m=m, workload=stored_block(m, weights))
-        for name, weights in STORED.items()
+        ChainRow(chain=f"{_STORED_MODEL}-{name}", m=m, workload=stored_block(m, *stored))
+        for name, stored in STORED.items()
         for m in DECODE_MS
     ),
 )

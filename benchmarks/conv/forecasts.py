@@ -10,14 +10,13 @@ than the best of all. `schedules` has the measurements up to the end of the time
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common.called import called
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
 from benchmarks.conv.rows import Row, rows
@@ -41,12 +40,8 @@ NUM_AHEAD = 16
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Schedules of all rows in turn, until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--row", action="append", help="pair/b and the batch")
+    parser = parser_of(__doc__, "gpu", "row", "out", seconds=150)
     parser.add_argument("--count", type=int, default=75, help="schedules of each row")
-    parser.add_argument("--seconds", type=float, default=150)
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     end_s = time.monotonic() + options.seconds
     with open_workbench(options.gpu, BUILD_CACHE) as bench:

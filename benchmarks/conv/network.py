@@ -10,7 +10,6 @@ a minute, and the finals leave of `--seconds`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention.timing import machine
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file, rows_of_this_build, write_report
 from benchmarks.runtime.model import Steps, service
 from tests.support.repository import ROOT
@@ -33,13 +33,10 @@ LEAST_S = 2.0
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Tunes if there is no pack, then runs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "trials", "out", seconds=280)
     parser.add_argument("--images", type=int, default=1)
-    parser.add_argument("--trials", type=int, default=60, help="of each block")
-    parser.add_argument("--seconds", type=float, default=280, help="of all steps")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
     parser.add_argument("--packs", type=Path, default=Path("build/conv-packs"))
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     steps, pack = Steps(options.seconds), options.packs / f"{NETWORK}-{options.images}.tunerpack"
     with tempfile.TemporaryDirectory() as name:

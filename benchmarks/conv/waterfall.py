@@ -2,28 +2,26 @@
 
 python -m benchmarks.conv.waterfall [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--out FILE]
 
-Of each row of conv.json its fastest schedule in one launch, launched plainly and early, and with one thing left out at
-a time (`benchmarks.waterfall.patches`). `stamps_us` has the least, the median and the largest time since the launch
-began at which tasks of each op were taken, had their inputs signalled, loaded, multiplied and stored. About 6 seconds a
-row on 16 cores.
+Of each row of conv.json its fastest schedule in one launch, launched plainly and early, early with one thing changed at
+a time, and plainly with one thing left out (`benchmarks.waterfall.patches`). `stamps_us` has the least, the median and
+the largest time since the launch began at which tasks of each op were taken, had their inputs signalled, loaded,
+multiplied and stored. About 6 seconds a row on 16 cores.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.called import called
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import results_file
 from benchmarks.conv.rows import Row, rows
 from benchmarks.conv.search import workload_of
-from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
-from benchmarks.waterfall.patches import LEFT_OUT
+from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
+from benchmarks.waterfall.patches import LEFT_OUT, TRIED
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -38,29 +36,14 @@ PHASES = ("taken", "ready", "loaded", "computed", "stored")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rows until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
-    parser.add_argument("--seconds", type=float, default=100, help="after which no row is begun")
-    parser.add_argument("--jobs", type=Path, help="the rows of jobs; conv.json of the card without it")
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, "row", "out", seconds=100)
+    parser.add_argument("--jobs", type=Path, help="the rows of jobs; default: the card's conv.json")
     options = parser.parse_args(arguments)
-    watch, found = Watch(), list[Json]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        machine, target_id, builds = (
-            machine_of(bench.evaluator.environment()),
-            bench.evaluator.target.id,
-            Builds(bench.gpu),
-        )
-    try:
-        for row in asked_of(options.jobs or results_file(target_id, "conv"), options.row or ()):
-            if watch.seconds > options.seconds:
-                break
-            found.append(measured(row, builds))
-            write_report(options.out or results_file(target_id, "conv_waterfall"), found, machine)
-            print(f"[{watch.seconds:.0f} s] {json.dumps(found[-1])}", flush=True)
-            gc.collect()
-    finally:
-        builds.close()
+
+    def asked(builds: Builds) -> list[WaterfallRow]:
+        return asked_of(options.jobs or results_file(builds.target_id, "conv"), options.row)
+
+    measure_rows("conv_waterfall", options, asked, measured)
 
 
 def asked_of(jobs: Path, names: Sequence[str]) -> list[WaterfallRow]:
@@ -80,19 +63,21 @@ def asked_of(jobs: Path, names: Sequence[str]) -> list[WaterfallRow]:
 def measured(row: WaterfallRow, builds: Builds) -> Json:
     """Times of all ways to leave something out, and stamps."""
     has_parts = max(row.schedule.tiling.split_k, default=1) > 1
-    asked = {"all": Build(row=row), EARLY: Build(row=row.launched(PlanKind.FUSED_PDL))}
+    early = row.launched(PlanKind.FUSED_PDL)
+    asked = {"all": Build(row=row), EARLY: Build(row=early)}
+    asked |= {f"{EARLY}, {name}": Build(row=early, patches=patches) for name, patches in TRIED.items()}
+    right = list(asked)
     # Without steps, no part of a tile posts.
     asked |= {name: Build(row=row, patches=LEFT_OUT[name]) for name in LEFT_OUT if not (has_parts and name == NOTHING)}
     if not has_parts:
-        asked |= {f"{EARLY}, {NOTHING}": Build(row=row.launched(PlanKind.FUSED_PDL), patches=LEFT_OUT[NOTHING])}
+        asked |= {f"{EARLY}, {NOTHING}": Build(row=early, patches=LEFT_OUT[NOTHING])}
     kernels = builds.make_all({**asked, "traced": Build(row=row, traced=True)})
     traced = kernels.pop("traced")
     with pair_on_card(row, builds.gpu.arch) as pair:
-        graphs = {name: pair.graph(kernel, checked=name in ("all", EARLY)) for name, kernel in kernels.items()}
+        graphs = {name: pair.graph(kernel, checked=name in right) for name, kernel in kernels.items()}
         times = pair.times({"library": pair.on_card.library_graph, **graphs})
         spans, _ = pair.stamps(traced)
     return {
-        "row": row.name,
         "schedule": str(row.schedule),
         "times_us": {name: round(one.us, 3) for name, one in times.items()},
         "stamps_us": stamps_of(spans),

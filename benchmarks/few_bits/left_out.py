@@ -9,25 +9,21 @@ with 16 cores.
 
 from __future__ import annotations
 
-import argparse
-import gc
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.workbench import BUILD_CACHE, Watch, message_of, open_workbench
+from benchmarks.common.called import called
+from benchmarks.common.program import parser_of
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
 from benchmarks.few_bits.search import workload_of
-from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
+from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
 from benchmarks.waterfall.patches import NO_EPILOGUE, NO_INPUTS, NO_WEIGHTS, Patch
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
-from tuner.errors import TunerError
 
 OURS = "ours"
 #: Up to 16 rows, where each warp multiplies for itself.
@@ -104,9 +100,9 @@ def patches_of(row: Row) -> dict[str, tuple[Patch, ...]]:
     return CHANGED | {name: patches for name, patches in LEFT_OUT.items() if has_groups or patches is not NO_FACTORS}
 
 
-def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
+def timed(row: Row, builds: Builds) -> dict[str, Any]:
     """Microseconds of each build of the first schedule, of that launched plainly, and of the other schedules."""
-    first, *others = (waterfall_row(row, line) for line in lines)
+    first, *others = (waterfall_row(row, line) for line in SCHEDULES[row])
     asked = {name: Build(row=first, patches=patches) for name, patches in patches_of(row).items()}
     asked["launched plainly"] = Build(row=replace(first, plan_kind=PlanKind.FUSED))
     asked |= {str(other.schedule): Build(row=other) for other in others}
@@ -115,7 +111,8 @@ def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
         graphs = {name: pair.graph(kernel, checked=name not in LEFT_OUT) for name, kernel in kernels.items()}
         times = {name: round(one.us, 2) for name, one in pair.times(graphs).items()}
         spans, _ = pair.stamps(builds.make(Build(row=first, traced=True)))
-        return {"left_out_us": times, "stamps_us": stamped(spans)}
+    figures = {"schedule": SCHEDULES[row][0], "floor_us": round(row.floor_us, 3)}
+    return figures | {"left_out_us": times, "stamps_us": stamped(spans)}
 
 
 def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
@@ -135,31 +132,8 @@ def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
 
 def main() -> None:
     """Times the rows that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", default=[])
-    parser.add_argument("--seconds", type=float, default=60.0, help="after which no row is begun")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    watch, rows = Watch(), list[dict[str, Any]]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
-        builds = Builds(bench.gpu)
-    try:
-        for row, lines in SCHEDULES.items():
-            if (options.row and row.name not in options.row) or watch.seconds > options.seconds:
-                continue
-            floor_us = round(row.scheme.floor_us(row.pair, row.m), 3)
-            found: dict[str, Any] = {"row": row.name, "schedule": lines[0], "floor_us": floor_us}
-            try:
-                found |= timed(row, lines, builds)
-            except TunerError as error:
-                found["reason"] = message_of(error)
-            gc.collect()
-            rows.append(found)
-            write_report(options.out or results_file(target_id, "few_bits_left_out"), rows, machine)
-            print(watch.seconds, found, flush=True)
-    finally:
-        builds.close()
+    options = parser_of(__doc__, "row", "out", seconds=60.0).parse_args()
+    measure_rows("few_bits_left_out", options, lambda _: called(list(SCHEDULES), options.row), timed)
 
 
 if __name__ == "__main__":

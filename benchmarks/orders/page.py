@@ -7,15 +7,14 @@ Only the text between the page's two marks is replaced.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.common.report import machine_line, redraw
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import machine_line, redraw, results_of
 from tuner.core.schedule.ordering import Assignment
 
 Row = dict[str, Any]
@@ -194,16 +193,10 @@ def drawn(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Redraws the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200/orders.json"))
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    arguments = parser.parse_args()
-    if not arguments.results.exists():
-        raise SystemExit(f"there is no {arguments.results}: run `make bench-orders` on a card")
-    results = json.loads(arguments.results.read_text())
+    arguments = parser_of(__doc__, "docs", results=Path("benchmarks/results/h200/orders.json")).parse_args()
+    results = results_of(arguments.results, "bench-orders")
     redraw(arguments.docs / "orders.md", drawn(results), BEGIN, END)
     (arguments.docs / IMAGE).write_text(draw(results["rows"]))
-    print(f"drew {arguments.docs / 'orders.md'} and its plot")
 
 
 if __name__ == "__main__":

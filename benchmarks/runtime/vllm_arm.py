@@ -9,10 +9,11 @@ the Python that has vLLM, and imports nothing of this repository. A line of its 
 answered by a line that begins with `ARM`.
 
 A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how much of a step kernels
-ran, of which launches that begin early overlap, how many were a pack's, and what each kernel adds to a step
-(`kernels_us`). `mixed` runs decode steps while prompts arrive. `first_token_ms` has the time of each prompt alone. No
-prompt that arrives begins like an earlier one, of which vLLM would have cached keys and values. `logits` are those of
-decode steps with given tokens (teacher forcing), for the first sequences; `vllm_logits.py` compares them."""
+ran, of which launches that begin early overlap, how many were a pack's, what each kernel adds to a step
+(`kernels_us`), and how much of a prompt's run alone kernels ran (`first_gpu_ms`). `mixed` runs decode steps while
+prompts arrive. `first_token_ms` has the time of each prompt alone. No prompt that arrives begins like an earlier one,
+of which vLLM would have cached keys and values. `logits` are those of decode steps with given tokens (teacher forcing),
+for the first sequences; `vllm_logits.py` compares them."""
 
 from __future__ import annotations
 
@@ -188,27 +189,33 @@ class Runs:
         import torch
 
         if not torch.cuda.is_available():
-            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}}
+            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}, "first_gpu_ms": None}
         busy, ours, shares = [], [], []
         for tokens in (TRACED, 2 * TRACED):
             self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are the same
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                self.run(self.prompts(batch, 0), tokens)
-            events = [
-                event
-                for event in profile.profiler.kineto_results.events()
-                if event.device_type() == torch.autograd.DeviceType.CUDA
-            ]
+            events = self._events([self.prompts(batch, 0)], tokens)
             busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
             ours.append(sum(event.name().startswith(OURS) for event in events))
             shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
+        first = self._events([[self._new_prompt()] for _ in range(FIRSTS)], 1)
         less, more = shares
         own_us = {name: round((ns - less.get(name, 0)) / 1e3 / TRACED, 1) for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
             "kernels_us": dict(sorted(own_us.items(), key=lambda one: -one[1])[:LISTED]),
+            "first_gpu_ms": round(union_ns((one.start_ns(), one.duration_ns()) for one in first) / 1e6 / FIRSTS, 4),
         }
+
+    def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
+        """What the card does in runs of these prompts, one after the other."""
+        import torch
+
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for prompts in batches:
+                self.run(prompts, tokens)
+        events = profile.profiler.kineto_results.events()
+        return [event for event in events if event.device_type() == torch.autograd.DeviceType.CUDA]
 
     def logits(self, batch: int, file: str) -> Json:
         """Writes the logits of decode steps with given tokens, [steps, sequences, words], and what they follow on; a

@@ -8,11 +8,11 @@ alone, `layers` its layers or their runs, too. PYTHON is one that has vLLM and o
 at once, each with a compile cache of its own, and stay on the card side by side, so their memory is given by
 `--settings`, that of one model by `--settings-of`; one measures at a time. A turn is all arms of a model at a batch
 size, and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has the medians of an
-arm at a batch size. Its gain is over stock, turn by turn. First tokens and runs that mix prompts with decode steps are
-the host's time for the most part, which drifts: they are measured in short rounds of all arms, before anything is
-traced, and `first_token_gain` and `mixed_gain` are medians of the gains over stock of each round. `logits_ok` says
-whether logits of decode steps whose tokens are given lie no farther from fp32 than stock's, and have its top token
-wherever that is no matter of rounding."""
+arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts with decode steps,
+are the host's time for the most part, which other work doubles at times: all arms are measured in short rounds, before
+anything is traced, a time is the fastest tenth, and a gain that of these. `logits_ok` says whether logits of decode
+steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever that is no matter of
+rounding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SETTINGS = (
 #: Maximum waits for an arm: until it has started, and until it answers.
 START_S, ANSWER_S = 300.0, 90.0
 #: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
-ROUNDS = 9
+ROUNDS = 7
 
 Json = dict[str, Any]
 
@@ -174,9 +174,9 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
         if is_first:
             one |= arm.ask("trace", batch=batch)
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
-        known = ("ms_step", "gpu_ms", "launches_step")
+        known = ("ms_step", "gpu_ms", "first_gpu_ms", "launches_step")
         printed = {name: one[name] for name in known if name in one}
-        printed |= {name: median(ms) for name, ms in rounds.get(arm.name, {}).items()}
+        printed |= {name: undisturbed(ms) for name, ms in rounds.get(arm.name, {}).items()}
         print(f"{model}, batch {batch}, {arm.name}: {printed}", flush=True)
     if is_first and (stock := next((arm for arm in arms if arm.name == "stock"), None)):
         files = {arm.name: str(folder / f"{model}.{arm.name}.logits") for arm in arms}
@@ -190,14 +190,14 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
 
 
 def take_rounds(arms: Sequence[Arm], batch: int) -> Json:
-    """Milliseconds of first tokens, and of runs that mix prompts with decode steps, by arm: a list of all rounds."""
+    """Milliseconds of first tokens, and of runs that mix prompts with decode steps, by arm."""
     found: Json = {arm.name: {"first_token_ms": [], "mixed_ms": []} for arm in arms}
     for place in range(ROUNDS):
         for arm in arms if place % 2 else reversed(arms):
-            first, mixed = arm.ask("first_token")["first_token_ms"], arm.ask("mixed", batch=batch)["mixed_ms"]
+            first, mixed = arm.ask("first_token"), arm.ask("mixed", batch=batch)
             if place:
-                found[arm.name]["first_token_ms"].append(median(first))
-                found[arm.name]["mixed_ms"].append(mixed)
+                found[arm.name]["first_token_ms"] += first["first_token_ms"]
+                found[arm.name]["mixed_ms"].append(mixed["mixed_ms"])
     return found
 
 
@@ -225,6 +225,7 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
         "arm": arm,
         "ms_step": round(median(ms), 4),
         "gpu_ms": first["gpu_ms"],
+        "first_gpu_ms": first.get("first_gpu_ms"),
         "host_ms": None if first["gpu_ms"] is None else round(first["ms_step"] - first["gpu_ms"], 4),
         "gain": round(median(gains), 4) if gains else None,
         "gains": [round(gain, 4) for gain in gains],
@@ -238,11 +239,15 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
     }
 
 
+def undisturbed(ms: Sequence[float]) -> float:
+    """The fastest tenth: what a host is disturbed by makes it slower alone."""
+    return sorted(ms)[len(ms) // 10]
+
+
 def _of_rounds(name: str, own: Mapping[str, Any], stock: Mapping[str, Any]) -> Json:
-    """The median time of all rounds, and the median gain over stock."""
-    ms = own[f"{name}_ms"]
-    gains = _ratios(stock.get(f"{name}_ms", ()), ms)
-    return {f"{name}_ms": round(median(ms), 3), f"{name}_gain": round(median(gains), 4) if gains else None}
+    """The time, and the gain over stock."""
+    ms, before = undisturbed(own[f"{name}_ms"]), stock.get(f"{name}_ms")
+    return {f"{name}_ms": ms, f"{name}_gain": round(undisturbed(before) / ms, 4) if before else None}
 
 
 def _ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:

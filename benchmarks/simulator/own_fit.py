@@ -5,6 +5,8 @@ python -m benchmarks.simulator.own_fit [--draws 6] [--processes 2] [--seconds 60
 Needs no GPU. A row is one card's trials, and a fit to some of its workloads from the rates of the data sheet, chosen
 and kept as `tuner fit` does it. The workloads that are not drawn tell what the fit is worth: *unseen*.
 
+`width_0.7`: the mean rank correlation at that width, of workloads left out of the fit, and unseen.
+
 - `jobs`: all trials of five jobs on an H200 (own_trials.jsonl.gz); also from the shipped rates.
 - `parts`: three or five of the eight pairs of simulator_trials.jsonl.gz of a card.
 - `twin`: the same schedules on a simulated card whose true rates are drawn around those of the data sheet, with noise.
@@ -37,7 +39,6 @@ from tuner.core.model.fit import (
     MAX_FITTED_TASKS,
     Linear,
     Trial,
-    Vector,
     forecasts,
     from_vector,
     linearise,
@@ -46,7 +47,7 @@ from tuner.core.model.fit import (
     weighed,
 )  # fmt: skip
 from tuner.core.model.judged import shown
-from tuner.core.model.own_fit import Evaluated, OwnFit, is_better
+from tuner.core.model.own_fit import WIDTHS, Evaluated, OwnFit, is_better
 from tuner.core.model.rates import CATALOGUE_RATES, Rates, fit_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
@@ -189,7 +190,12 @@ def row_of(case: Case) -> Row:
     }
     unseen = [name for name in workloads if name not in drawn]
     if unseen:
-        row |= _figures("unseen", [_ranked(name, trials, own.linear.at, to_vector(rates)) for name in unseen])
+        row |= _figures("unseen", _ranked(unseen, trials, own, rates))
+    for width in WIDTHS:
+        at, mean = own.at_width(width)
+        row[f"width_{width:g}"] = [round(mean, 3)]
+        if unseen:
+            row[f"width_{width:g}"].append(round(fmean(one.after for one in _ranked(unseen, trials, own, at)), 3))
     return row
 
 
@@ -200,13 +206,18 @@ def _figures(what: str, evaluated: Sequence[Evaluated]) -> Row:
     }
 
 
-def _ranked(name: str, trials: Sequence[Trial], *both: Vector) -> Evaluated:
-    of = [trial for trial in trials if trial.workload == name]
-    times = [trial.time_us for trial in of]
-    before, after = (
-        rank_correlation([one.time_us for one in forecasts(of, from_vector(at))], times) or 0.0 for at in both
-    )
-    return Evaluated(workload=name, num_trials=len(of), before=before, after=after)
+def _ranked(names: Sequence[str], trials: Sequence[Trial], own: OwnFit, rates: Rates) -> list[Evaluated]:
+    """How these workloads are ranked before and after a fit to others."""
+    found = list[Evaluated]()
+    for name in names:
+        of = [trial for trial in trials if trial.workload == name]
+        times = [trial.time_us for trial in of]
+        before, after = (
+            rank_correlation([one.time_us for one in forecasts(of, each)], times) or 0.0
+            for each in (from_vector(own.linear.at), rates)
+        )
+        found.append(Evaluated(workload=name, num_trials=len(of), before=before, after=after))
+    return found
 
 
 def main() -> None:

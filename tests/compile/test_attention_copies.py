@@ -55,11 +55,11 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ("name", "before", "after"),
     [
         ("ragged", BRING + TELL, TELL + BRING),
-        ("ragged", "cp_async_arrive(ring.task_full(slot))", "mbarrier_arrive(ring.task_full(slot))"),
-        ("tiles left over", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
         ("pages of 16", "row, first + box", "row, first"),
-        ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
         *soaked(
+            ("ragged", "cp_async_arrive(ring.task_full(slot))", "mbarrier_arrive(ring.task_full(slot))"),
+            ("tiles left over", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
+            ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
             ("ragged", "(to ^ (token % 8 * kChunkBytes))", "to"),
             ("ragged", "row + 8 * chunk", "row"),
             ("ragged", BRING, BRING.replace("num_tokens", "num_tokens - 1")),

@@ -36,7 +36,8 @@ class PackedNorm(torch.nn.Module):  # type: ignore[misc]
 def replace_norm(layer: Any) -> bool:
     """Replaces the norm before a layer's MLP, if it is a plain one and nothing comes between. Behind an all-reduce,
     with which vLLM may fuse it, it stays."""
-    kind, norm = type(layer), getattr(layer, _NAME, None)
+    norm: Any = getattr(layer, _NAME, None)
+    kind = type(layer)
     if (kind.__module__.rpartition(".")[2], kind.__name__) not in CALLERS or type(norm).__name__ != "RMSNorm":
         return False
     if layer.mlp.down_proj.tp_size > 1 or not norm.has_weight or norm.variance_size_override is not None:

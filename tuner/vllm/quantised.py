@@ -25,7 +25,7 @@ from tuner.runtime import Program, RuntimeFailure
 from tuner.runtime.checkpoints import feed_forward
 
 from . import norm
-from .linear import DTYPES
+from .linear import DTYPES, reason_against
 from .log import log
 from .operator import calls, define
 from .pack import VARIABLE, opened
@@ -39,8 +39,7 @@ _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_
 #: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
-#: MLPs whose weights are laid out concurrently, each on a core of the host. One core takes three minutes for 8 billion
-#: weights.
+#: MLPs that are laid out at once, each on a core of the host. One core takes half a minute for 6 billion weights.
 _NUM_AT_ONCE = 8
 
 Tensors = dict[str, torch.Tensor]
@@ -86,11 +85,13 @@ def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str
 
 
 def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
-    """The quantised MLPs of a loaded model for which the pack has kernels; the log has the reasons for the others."""
+    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why not the others. A quantised
+    model may have plain ones, which are not among these."""
     config = quantisation_of(vars(model_config.hf_config))
     if not config or not (kernels := _kernels(path, str(model_config.dtype).removeprefix("torch."))):
         return []
-    named = [(name, mlp) for name, mlp in model.named_modules() if all(hasattr(mlp, part) for part in _PARTS)]
+    found = [(name, mlp) for name, mlp in model.named_modules() if all(hasattr(mlp, part) for part in _PARTS)]
+    named = [(name, mlp) for name, mlp in found if any(map(reason_against, (mlp.gate_up_proj, mlp.down_proj)))]
     with ThreadPoolExecutor(_NUM_AT_ONCE) as pool:
         made = list(pool.map(lambda one: _laid_or_why_not(one[0], one[1], config, kernels), named))
     for reason, count in Counter(one for one in made if isinstance(one, str)).items():
@@ -105,7 +106,7 @@ def _laid_or_why_not(name: str, mlp: Any, config: Mapping[str, Any], kernels: Ke
     try:
         tensors = laid_out(mlp, name, config, next(iter(kernels.values())).artifact.tensors)
     except (InvalidInput, RuntimeFailure) as error:
-        return f"{VARIABLE}: {error}"
+        return f"{VARIABLE}: {error}".replace(name, "an MLP")  # so that equal reasons are counted
     return Laid(name=name, kernels=kernels, tensors=tensors)
 
 

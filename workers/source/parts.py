@@ -23,7 +23,7 @@ def pointers_of(op: TileOp) -> list[Argument]:
     that is not a product."""
     beside = (
         Argument(name=member_of(op, one), meaning=f"{one.role} {[*one.shape]}", tensor=one.name)
-        for one in op.others(Dtype.FP16)
+        for one in ([] if op.IS_PRODUCT else op.others(Dtype.FP16))
     )
     return [*(pointer for part in op.parts for pointer in part.pointers(op)), *beside]
 
@@ -85,8 +85,10 @@ def _lines(index: int, op: Product) -> Iterator[str]:
     for part in op.epilogue:
         types = list(part.pointer_types().values())
         pointers = [_pointer(of, first + place) for place, of in enumerate(types)]
-        made = f"{type(part).__name__}{{{', '.join([*part.literals(), *pointers])}}}"
-        yield f"  if constexpr (kOp == {index} && kStage == {_STAGES[part.stage]}) x = {made}(x, {_PLACE});\n"
+        columns, inside = (["op.n"], "if (row < op.m && column < op.n) ") if part.writes() else ([], "")
+        made = f"{type(part).__name__}{{{', '.join([*part.literals(), *pointers, *columns])}}}"
+        at = f"kOp == {index} && kStage == {_STAGES[part.stage]}"
+        yield f"  if constexpr ({at}) {inside}x = {made}(x, {_PLACE});\n"
         first += len(types)
 
 
@@ -105,4 +107,5 @@ def _prefetches(index: int, op: Product) -> Iterator[str]:
 
 def _pointer(of: str, place: int) -> str:
     """A part's pointer of that type."""
-    return f"static_cast<{of}>(op.parts[{place}])"
+    given = f"op.parts[{place}]"
+    return f"static_cast<{of}>({given if of.startswith('const ') else f'const_cast<void*>({given})'})"

@@ -19,6 +19,7 @@ from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200, wgmma
 from tests.support.chains import block
 from tests.support.forged import tied
+from tests.support.lanes import one_in
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
 from tests.support.parts import ColumnScale, Softcap
@@ -162,7 +163,9 @@ EPILOGUES = [
 ]
 
 
-@pytest.mark.parametrize(("rotary", "parts", "number"), EPILOGUES, ids=["", "turned", "to pages", "of a package"])
+@pytest.mark.parametrize(
+    ("rotary", "parts", "number"), one_in(4, EPILOGUES), ids=["", "turned", "to pages", "of a package"]
+)
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL], ids=str)
 def test_launches_of_a_chain_have_the_workers_parameters(
     recorder: Recorder, kind: PlanKind, rotary: Rotary | None, parts: tuple[AddedPart, ...], number: int

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.attention_packs import MadeAttention, make_attention, table
 from tests.support.attention_parameter import AttentionBuffers, cache_bytes, pack_attention_args, weights_at
+from tests.support.lanes import one_in
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import ladder, make
 from tests.unit.runtime.encoded import encoded
@@ -170,7 +171,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("asked", one_in(3, CASES.values()), ids=CASES)
 def test_parameters_are_the_workers(recorder: Recorder, tmp_path: Path, asked: dict[str, Any]) -> None:
     made = make_attention(**asked)
     with prepared(recorder, made, tmp_path) as one:

@@ -134,6 +134,10 @@ class OwnFit:
             ]
         return found
 
+    def at_width(self, width: float) -> tuple[Rates, float]:
+        """The fit to all trials at a given width, and the mean rank correlation of groups left out of such fits."""
+        return from_vector(self._step(self.groups, width)), self._left_out(self.groups, width)
+
     def _fit(self, groups: Sequence[Group]) -> tuple[Vector, float]:
         """The width is that with the best ranks on average; of equal ones the smallest. One group cannot choose."""
         width = max(WIDTHS, key=lambda one: self._left_out(groups, one)) if len(groups) > 1 else 0.0

@@ -82,7 +82,7 @@ class TileOp(Op):
 
     def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """For an op that is not a product, its tensors other than source, W and output: more inputs, weights and
-        outputs, and tensors that it changes in place."""
+        outputs, and tensors that it changes in place. For a product more outputs."""
         if self.IS_PRODUCT:
             return ()
         plain = (self.source, f"{self.name}.weight", self.name)

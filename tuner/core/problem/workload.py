@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -131,6 +132,20 @@ class Workload(JsonForm):
     def dtypes(self) -> tuple[Dtype, ...]:
         """Its element types: of operands, and of stored outputs of tile ops."""
         return tuple(dict.fromkeys((self.dtype, *(op.out_dtype or self.dtype for op in self.tile_ops))))
+
+    def elements_of(self, tensor: str) -> Dtype:
+        """The element type of a tensor of a tile op; the workload's for one of factors or integers."""
+        stored = self._element_types.get(tensor, "")
+        return Dtype(stored) if stored in set(Dtype) else self.dtype
+
+    @cached_property
+    def _element_types(self) -> Mapping[str, str]:
+        """By name, the element types of all tensors of tile ops, as their writer or first reader has them."""
+        found: dict[str, str] = {}
+        for op in self.tile_ops:
+            for tensor in op.tensors(self.dtype):
+                found.setdefault(tensor.name, tensor.dtype)
+        return found
 
     @cached_property
     def own_tile_ops(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.ops.gemm.quantised import QuantisedFfn
+from tuner.ops.gemm.scaled_chain import scaled_products
 
 _DTYPE = "element type of every tensor; sums are in fp32"
 
@@ -300,13 +301,17 @@ class DecoderBlock(AskedWorkload):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, the ranks cannot share it, or there is an all-reduce inside.
+            InvalidInput: the model is unknown, the ranks cannot share it, there is an all-reduce inside, or a bias
+                would have 8 bits.
         """
         sizes = shared_model(self.model, self.tp)
         if self.run is Run.BLOCK:
             check_reduced(self.tp, "o_proj, mlp or qkv")
         products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK, stored=stored_fields(self.weights))
-        ops = tuple(op_of(products[name], self.m, self.dtype) for name in _OPS[self.run])
+        chosen = [products[name] for name in _OPS[self.run]]
+        if self.dtype.sums is not self.dtype and self.weights is None:
+            chosen = scaled_products(chosen, self.dtype.sums)
+        ops = tuple(op_of(one, self.m, self.dtype) for one in chosen)
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
 
 

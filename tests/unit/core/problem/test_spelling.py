@@ -75,5 +75,8 @@ def test_a_class_is_a_frozen_dataclass_whose_types_are_there() -> None:
     assert spelling_problem(lost, ()) == (
         "has fields whose types cannot be read: NameError: name 'Nowhere' is not defined"
     )
+    for name in ("model_config", "model_fields", "_hidden"):
+        kept = make_dataclass("Kept", [(name, int, 1)], frozen=True)
+        assert f"{name!r}, whose name no model of a request can have" in spelling_problem(kept, ())
     taken = make_dataclass("Taken", [("op", int)], frozen=True)
     assert spelling_problem(taken, ("op",)) == "has the field 'op', which documents use for something else"

@@ -13,6 +13,7 @@ from tests.support.attentions import alone, attention, space_with
 from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
+from tests.support.lanes import one_in
 from tests.support.on_card import problem
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
@@ -87,7 +88,7 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     return bytes(buffer)
 
 
-@pytest.mark.parametrize("engine", AttentionEngine)
+@pytest.mark.parametrize("engine", one_in(4, AttentionEngine))
 @pytest.mark.parametrize(
     ("d_out", "asked", "form"),
     [

@@ -94,6 +94,8 @@ def spelling_problem(cls: Any, taken: Collection[str]) -> str:
 def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     if one.name in taken:
         return "which documents use for something else"
+    if one.name.startswith(("_", "model_")):  # of Pydantic's models
+        return "whose name no model of a request can have: let it begin with another word"
     if not _has_form(hint):
         return f"of type {hint}, which has no form in JSON: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
     for bound in BOUNDS:
