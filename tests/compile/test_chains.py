@@ -116,7 +116,7 @@ CASES = {
 }
 
 
-#: One of each engine, and the one with the most that a chain can have.
+#: One for each engine, the first of them the longest possible chain.
 IN_CI = ("swapped_shared_k", "wgmma", "mma")
 
 

@@ -39,7 +39,7 @@ _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_
 #: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
-#: MLPs that are laid out at once, each on a core of the host. One core takes half a minute for 6 billion weights.
+#: MLPs whose weights are laid out concurrently, each on a core of the host. One core takes half a minute for 6 billion weights.
 _NUM_AT_ONCE = 8
 
 Tensors = dict[str, torch.Tensor]
@@ -85,8 +85,8 @@ def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str
 
 
 def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
-    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why not the others. A quantised
-    model may have plain ones, which are not among these."""
+    """The quantised MLPs of a loaded model for which the pack has kernels; the log has the reasons for the others. MLPs
+    of the model that are not quantised are left out."""
     config = quantisation_of(vars(model_config.hf_config))
     if not config or not (kernels := _kernels(path, str(model_config.dtype).removeprefix("torch."))):
         return []

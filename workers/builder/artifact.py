@@ -395,7 +395,5 @@ def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tupl
 
 
 def _place(role: str) -> int:
-    """Position of a role in the list of an op's tensors, which determines the bytes of packs; roles that were added
-    later come last.
-    """
+    """Position of a role in the list of an op's tensors, which determines the bytes of packs; newer roles come last."""
     return _ROLES.index(role) if role in _ROLES else len(_ROLES)

@@ -36,8 +36,8 @@ class Norm(Part):
         return bool(op.norm)
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """The factor of a row is a function of the rounded row, and the library rounds the row again after scaling
-        it, if that is what it multiplies. Each error is within one roundoff of the scaled value."""
+        """The factor of a row depends on the rounded row, and the library rounds the row again after scaling it, if it
+        multiplies the scaled row. Each error is within one roundoff of the scaled value."""
         rows = tensors[op.norm].values
         sums.scale((1 / sums.xp.sqrt((rows**2).mean(axis=1) + op.eps))[:, None])
         if op.norm == op.source:

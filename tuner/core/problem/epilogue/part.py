@@ -143,7 +143,7 @@ class Part(ABC):
     halves: ClassVar[str] = ""
     #: Whether it multiplies each row of the sums by a factor.
     scales_rows: ClassVar[bool] = False
-    #: Whether tensor-core engines handle elements of the output's type in words of two, which only works for 16 bits.
+    #: Whether tensor-core engines handle elements of the output's type in words of two, which requires 16 bits.
     is_of_words: ClassVar[bool] = False
     #: Names of the op's own tensors that belong to it, present or not.
     own_names: ClassVar[tuple[str, ...]] = ()
