@@ -39,7 +39,8 @@ _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_
 #: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
-#: MLPs whose weights are laid out concurrently, each on a core of the host. One core takes half a minute for 6 billion weights.
+#: MLPs whose weights are laid out concurrently, each on a core of the host. One core takes half a minute for 6 billion
+#: weights.
 _NUM_AT_ONCE = 8
 
 Tensors = dict[str, torch.Tensor]
