@@ -2,10 +2,10 @@
 
 python -m benchmarks.conv.waterfall [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--out FILE]
 
-Of each row of conv.json its fastest schedule in one launch, launched plainly and early, early with one thing changed at
-a time, and plainly with one thing left out (`benchmarks.waterfall.patches`). `stamps_us` has the least, the median and
-the largest time since the launch began at which tasks of each op were taken, had their inputs signalled, loaded,
-multiplied and stored. About 6 seconds a row on 16 cores.
+Of each row of conv.json its fastest schedule in one launch, launched plainly and early, and with one thing left out at
+a time (`benchmarks.waterfall.patches`). `stamps_us` has the least, the median and the largest time since the launch
+began at which tasks of each op were taken, had their inputs signalled, loaded, multiplied and stored. About 6 seconds a
+row on 16 cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.common.report import results_file
 from benchmarks.conv.rows import Row, rows
 from benchmarks.conv.search import workload_of
 from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
-from benchmarks.waterfall.patches import LEFT_OUT, TRIED
+from benchmarks.waterfall.patches import LEFT_OUT
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -63,18 +63,15 @@ def asked_of(jobs: Path, names: Sequence[str]) -> list[WaterfallRow]:
 def measured(row: WaterfallRow, builds: Builds) -> Json:
     """Times of all ways to leave something out, and stamps."""
     has_parts = max(row.schedule.tiling.split_k, default=1) > 1
-    early = row.launched(PlanKind.FUSED_PDL)
-    asked = {"all": Build(row=row), EARLY: Build(row=early)}
-    asked |= {f"{EARLY}, {name}": Build(row=early, patches=patches) for name, patches in TRIED.items()}
-    right = list(asked)
+    asked = {"all": Build(row=row), EARLY: Build(row=row.launched(PlanKind.FUSED_PDL))}
     # Without steps, no part of a tile posts.
     asked |= {name: Build(row=row, patches=LEFT_OUT[name]) for name in LEFT_OUT if not (has_parts and name == NOTHING)}
     if not has_parts:
-        asked |= {f"{EARLY}, {NOTHING}": Build(row=early, patches=LEFT_OUT[NOTHING])}
+        asked |= {f"{EARLY}, {NOTHING}": Build(row=row.launched(PlanKind.FUSED_PDL), patches=LEFT_OUT[NOTHING])}
     kernels = builds.make_all({**asked, "traced": Build(row=row, traced=True)})
     traced = kernels.pop("traced")
     with pair_on_card(row, builds.gpu.arch) as pair:
-        graphs = {name: pair.graph(kernel, checked=name in right) for name, kernel in kernels.items()}
+        graphs = {name: pair.graph(kernel, checked=name in ("all", EARLY)) for name, kernel in kernels.items()}
         times = pair.times({"library": pair.on_card.library_graph, **graphs})
         spans, _ = pair.stamps(traced)
     return {

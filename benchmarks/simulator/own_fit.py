@@ -2,10 +2,10 @@
 
 python -m benchmarks.simulator.own_fit [--draws 6] [--processes 2] [--seconds 600] [--out <results file>]
 
-Needs no GPU. A row is one card's trials, and a fit to some of its workloads from the rates of the data sheet, chosen
-and kept as `tuner fit` does it. The workloads that are not drawn tell what the fit is worth: *unseen*.
+Needs no GPU. A row is one card's trials, and a fit to some of its workloads from the rates of the data sheet, kept
+as `tuner fit` does it. The workloads that are not drawn tell what the fit is worth: *unseen*.
 
-`width_0.7`: the mean rank correlation at that width, of workloads left out of the fit, and unseen.
+`width_0.2`: the mean rank correlation after a fit of that width, of workloads left out, and unseen.
 
 - `jobs`: all trials of five jobs on an H200 (own_trials.jsonl.gz); also from the shipped rates.
 - `parts`: three or five of the eight pairs of simulator_trials.jsonl.gz of a card.
@@ -47,7 +47,7 @@ from tuner.core.model.fit import (
     weighed,
 )  # fmt: skip
 from tuner.core.model.judged import shown
-from tuner.core.model.own_fit import WIDTHS, Evaluated, OwnFit, is_better
+from tuner.core.model.own_fit import Evaluated, OwnFit, is_better
 from tuner.core.model.rates import CATALOGUE_RATES, Rates, fit_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
@@ -55,12 +55,15 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.stats import rank_correlation
 
 #: Trials of a workload: with five of them, a few more than `tuner fit` asks for.
 NUM_OF_WORKLOAD = 45
 #: Standard deviations of the twin's true rates, as logarithms: of shares, and of times; and of a measurement.
 SHARES, TIMES, NOISE = 0.15, 0.5, 0.015
+#: Other widths of the penalty, for comparison.
+WIDTHS = (0.2, 0.35, 1.4)
+#: Smaller changes of a rate, as logarithms, are not shown.
+SHOWN_CHANGE = 0.01
 
 Row = dict[str, Any]
 
@@ -174,8 +177,8 @@ def row_of(case: Case) -> Row:
     if case.kind != "jobs":
         drawn = random.Random(f"{case.num_workloads}/{case.draw}").sample(workloads, case.num_workloads)
     own = own_fit(case, trials, drawn)
-    evaluated, (rates, width) = own.evaluated(), own.fitted()
-    moved = [one for one in own.changes(rates) if one.change >= 0.01]
+    evaluated, rates = own.evaluated(), own.fitted()
+    unseen = [[one for one in trials if one.workload == name] for name in workloads if name not in drawn]
     row: Row = {
         "kind": case.kind,
         "gpu": case.gpu,
@@ -184,18 +187,19 @@ def row_of(case: Case) -> Row:
         "trials": len(own.trials),
         "left_out": [[round(one.before, 3), round(one.after, 3)] for one in evaluated],
         **_figures("left_out", evaluated),
-        "width": width,
         "kept": is_better(evaluated),
-        "rates": {one.name: [round(one.before, 4), round(one.after, 4)] for one in moved},
+        "rates": {
+            one.name: [round(one.before, 4), round(one.after, 4)]
+            for one in own.changes(rates)
+            if one.change >= SHOWN_CHANGE
+        },
     }
-    unseen = [name for name in workloads if name not in drawn]
     if unseen:
-        row |= _figures("unseen", _ranked(unseen, trials, own, rates))
+        row |= _figures("unseen", [own.ranked(of, rates) for of in unseen])
     for width in WIDTHS:
-        at, mean = own.at_width(width)
-        row[f"width_{width:g}"] = [round(mean, 3)]
-        if unseen:
-            row[f"width_{width:g}"].append(round(fmean(one.after for one in _ranked(unseen, trials, own, at)), 3))
+        means = [fmean(one.after for one in own.evaluated(width))]
+        means += [fmean(own.ranked(of, own.fitted(width)).after for of in unseen)] if unseen else []
+        row[f"width_{width:g}"] = [round(mean, 3) for mean in means]
     return row
 
 
@@ -204,20 +208,6 @@ def _figures(what: str, evaluated: Sequence[Evaluated]) -> Row:
         f"{what}_{name}": [round(of([one.before for one in evaluated]), 3), round(of([o.after for o in evaluated]), 3)]
         for name, of in (("mean", fmean), ("median", median))
     }
-
-
-def _ranked(names: Sequence[str], trials: Sequence[Trial], own: OwnFit, rates: Rates) -> list[Evaluated]:
-    """How these workloads are ranked before and after a fit to others."""
-    found = list[Evaluated]()
-    for name in names:
-        of = [trial for trial in trials if trial.workload == name]
-        times = [trial.time_us for trial in of]
-        before, after = (
-            rank_correlation([one.time_us for one in forecasts(of, each)], times) or 0.0
-            for each in (from_vector(own.linear.at), rates)
-        )
-        found.append(Evaluated(workload=name, num_trials=len(of), before=before, after=after))
-    return found
 
 
 def main() -> None:

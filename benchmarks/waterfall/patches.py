@@ -87,20 +87,3 @@ LEFT_OUT = {
     "barriers alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_PRODUCTS, *NO_EPILOGUE),
     "nothing": (*NO_INPUTS, *NO_WEIGHTS, *NO_STEPS, *NO_EPILOGUE),
 }
-#: Changes that compute the same numbers. A lane that waits sees a signal by the acquiring load itself, without a second
-#: one; images are not prefetched at the start.
-_SEEN = """    seen = load_relaxed_gpu(address);
-    if (has_reached(seen, target)) {
-      load_acquire_gpu(address);
-      return true;
-    }
-"""
-_ACQUIRED = """    seen = load_acquire_gpu(address);
-    if (has_reached(seen, target)) return true;
-"""
-TRIED = {
-    "acquiring polls": (Patch(before=_SEEN, after=_ACQUIRED),),
-    "images not prefetched": (
-        Patch(before="if constexpr (TUNER_GATHERS != 0) {", after="if constexpr (TUNER_GATHERS < 0) {"),
-    ),
-}

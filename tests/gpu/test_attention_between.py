@@ -224,7 +224,7 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, p
     cache.arguments = off_by_one
     with pytest.raises(WrongNumbers, match="of qkv are wrong"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
-    with pytest.raises(Overwritten, match="keys, where no new token is"):
+    with pytest.raises(Overwritten, match="keys, outside its new tokens"):
         prepared.check_intact(runner)
     kernels.unload()
     on_card.session._prepared = None

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.candidate import Candidate
 
-#: Minimum number of trials for a fit, of workloads, and of trials per workload. With only two, one of them would
-#: have to choose the width of the penalty for a fit that the other one evaluates.
+#: Minimum number of trials for a fit, of workloads, and of trials for each. With two workloads, a fit to one would be
+#: evaluated with the other.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 3, 20
 #: Trials of a workload that are used for a fit.
-NUM_SHOWN = 60
+NUM_SHOWN = 100
 #: Smaller changes of a rate, as logarithms, are not shown.
 SHOWN_CHANGE = 0.01
 
@@ -60,8 +60,8 @@ def fit(gpu_id: str, **place: Any) -> None:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         shown = [one for of in by_workload.values() for one in _shown(of)]
         own = OwnFit.to(shown, shipped.rates if shipped else CATALOGUE_RATES, pool)
-        evaluated, (rates, width) = own.evaluated(), own.fitted()
-    click.echo("\n".join([*_changes(own.changes(rates), width, start_name), *_evaluations(evaluated, start_name)]))
+        rates, evaluated = own.fitted(), own.evaluated()
+    click.echo("\n".join([*_changes(own.changes(rates), start_name), *_evaluations(evaluated, start_name)]))
     if not is_better(evaluated):
         kept = f"; {path}, from an earlier fit, stays in use: delete it for {start_name}" if path.is_file() else ""
         problem = f"the fit to {counted(len(shown), 'trial')} ranks no better than {start_name}"
@@ -70,13 +70,11 @@ def fit(gpu_id: str, **place: Any) -> None:
     click.echo(f"{path}: fitted to {counted(len(shown), 'trial')}; restart a running server to use it")
 
 
-def _changes(changes: Sequence[Changed], width: float, start_name: str) -> list[str]:
+def _changes(changes: Sequence[Changed], start_name: str) -> list[str]:
     """What a fit changed, and what it left."""
     moved = [one for one in changes if one.change >= SHOWN_CHANGE]
     unknown = [one.name for one in changes if not one.is_determined]
-    if not moved:
-        return [f"Nothing is fitted: left-out workloads rank best with {start_name}."]
-    lines = [f"Fitted from {start_name} (width {width:g}, by workloads left out):"]
+    lines = [f"Fitted, from {start_name}:"]
     lines += [f"  {one.name:<24} {one.before:9.4g} -> {one.after:.4g}" for one in moved]
     left = f"Left within {SHOWN_CHANGE:.0%}: {len(changes) - len(moved)} others"
     return [*lines, f"{left}, {len(unknown)} of which no trial depends on." if unknown else f"{left}."]

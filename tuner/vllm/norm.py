@@ -1,7 +1,8 @@
-"""The sum and the norm before an MLP, as a kernel during which the MLP's launch begins.
+"""The sums and norms before and after an MLP, as kernels that overlap with its launches.
 
 vLLM's own kernel ends before a pack's launch begins, whose weights are then requested late: 2 to 3 µs per layer. This
-one lets its dependents begin at once. A pack's kernel requests its weights meanwhile, and waits for the rows.
+one lets its dependents begin at once. A pack's kernel requests its weights meanwhile, and waits for the rows. The norm
+of the next layer begins before the MLP ends, and waits.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import torch
 from . import operator
 from .layers import FAMILIES
 
-#: Layers that call `post_attention_layernorm(rows, residual)` before their MLP, by module and class of vLLM 0.26.
+#: Layers that call these norms with rows and residual, but the first with rows alone, by module and class of vLLM 0.26.
 CALLERS = FAMILIES | {("qwen3", "Qwen3DecoderLayer")}
-_NAME = "post_attention_layernorm"
+_NAMES = ("input_layernorm", "post_attention_layernorm")
 
 
 class PackedNorm(torch.nn.Module):  # type: ignore[misc]
@@ -24,26 +25,28 @@ class PackedNorm(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.weight, self.variance_epsilon = norm.weight, norm.variance_epsilon
+        self._own = [norm]  # no module of this one, whose parameter would have two names
 
-    def forward(self, rows: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[..., hidden] twice to the normed sum, and the sum."""
+    def forward(self, rows: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
+        """[..., hidden] twice to the normed sum, and the sum; of rows alone the normed rows, by vLLM."""
+        if residual is None:
+            return self._own[0](rows)
         wide = rows.shape[-1]
         flat = rows.reshape(-1, wide), residual.reshape(-1, wide)
         normed, added = torch.ops.tuner_vllm.add_norm(*flat, self.weight, self.variance_epsilon)
         return normed.view(rows.shape), added.view(rows.shape)
 
 
-def replace_norm(layer: Any) -> bool:
-    """Replaces the norm before a layer's MLP, if it is a plain one and nothing comes between. Behind an all-reduce,
-    with which vLLM may fuse it, it stays."""
-    norm: Any = getattr(layer, _NAME, None)
+def replace_norms(layer: Any) -> None:
+    """Replaces the norms of a layer, if they are plain. Behind an all-reduce, with which vLLM may fuse them, they
+    stay."""
     kind = type(layer)
-    if (kind.__module__.rpartition(".")[2], kind.__name__) not in CALLERS or type(norm).__name__ != "RMSNorm":
-        return False
-    if layer.mlp.down_proj.tp_size > 1 or not norm.has_weight or norm.variance_size_override is not None:
-        return False
-    setattr(layer, _NAME, PackedNorm(norm))
-    return True
+    if (kind.__module__.rpartition(".")[2], kind.__name__) not in CALLERS or layer.mlp.down_proj.tp_size > 1:
+        return
+    for name in _NAMES:
+        norm = getattr(layer, name)
+        if type(norm).__name__ == "RMSNorm" and norm.has_weight and norm.variance_size_override is None:
+            setattr(layer, name, PackedNorm(norm))
 
 
 def add_squares(stream: torch.Tensor, rows: torch.Tensor, squares: torch.Tensor) -> None:

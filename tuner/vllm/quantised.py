@@ -18,17 +18,16 @@ from typing import Any
 import torch
 
 from tuner.core.problem.quantisation import quantisation_of
-from tuner.errors import InvalidInput
 from tuner.packs.read import read_pack
 from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
-from tuner.runtime import Program, RuntimeFailure
+from tuner.runtime import Program
 from tuner.runtime.checkpoints import feed_forward
 
 from . import norm
 from .linear import DTYPES, reason_against
 from .log import log
 from .operator import calls, define
-from .pack import VARIABLE, opened
+from .pack import UNFIT, VARIABLE, opened, sentence
 
 #: The ops of such a block, by their names in `tune-model`, and the inputs of a call.
 RUN, INPUT = ("up", "down"), "x"
@@ -86,10 +85,16 @@ def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str
 
 
 def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
-    """The quantised MLPs of a loaded model for which the pack has kernels; the log has the reasons for the others. MLPs
-    of the model that are not quantised are left out."""
-    config = quantisation_of(vars(model_config.hf_config))
-    if not config or not (kernels := _kernels(path, str(model_config.dtype).removeprefix("torch."))):
+    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why not the others. A quantised
+    model may have plain ones, which are not among these."""
+    if not (config := quantisation_of(vars(model_config.hf_config))):
+        return []
+    try:
+        kernels = _kernels(path, str(model_config.dtype).removeprefix("torch."))
+    except UNFIT as error:
+        log.warning("tuner: quantised MLPs stay vLLM's own: %s", sentence(error))
+        return []
+    if not kernels:
         return []
     found = [(name, mlp) for name, mlp in model.named_modules() if all(hasattr(mlp, part) for part in _PARTS)]
     named = [(name, mlp) for name, mlp in found if any(map(reason_against, (mlp.gate_up_proj, mlp.down_proj)))]
@@ -106,7 +111,7 @@ def _laid_or_why_not(name: str, mlp: Any, config: Mapping[str, Any], kernels: Ke
         return reason
     try:
         tensors = laid_out(mlp, name, config, next(iter(kernels.values())).artifact.tensors)
-    except (InvalidInput, RuntimeFailure) as error:
+    except UNFIT as error:
         return f"{VARIABLE}: {error}".replace(name, "an MLP")  # so that equal reasons are counted
     return Laid(name=name, kernels=kernels, tensors=tensors)
 
@@ -166,7 +171,7 @@ def install(model: Any, found: list[Laid]) -> None:
     for one in found:
         parent, _, last = one.name.rpartition(".")
         layer = model.get_submodule(parent)
-        norm.replace_norm(layer)
+        norm.replace_norms(layer)
         setattr(layer, last, QuantisedMlp(model.get_submodule(one.name), one))
     if found:
         log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's for other rows", len(found))

@@ -60,7 +60,6 @@ inline void copy_bytes(u32 s, const void* from, u32 n, u32 b, u64) {
 inline void prefetch_line(const TensorMap*, int, int, u64) {}
 inline void prefetch_lines(const TensorMap*, int, int, u64) {}
 inline void prefetch_pairs(const TensorMap*, int, int, u64) {}
-inline void prefetch_pixels(const TensorMap*, const PixelStart&, int, int, int, u64) {}
 inline void stmatrix_x4(u32 shared, const u32 (&w)[4]) {
   const int s = emu::meet(shared), l = emu::lane();
   for (int i = 0; i < 4; ++i) memcpy(emu::at((u32)emu::warp().values[s][8 * i + l / 4] + l % 4 * 4, 4), w + i, 4);

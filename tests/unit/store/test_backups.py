@@ -175,7 +175,7 @@ def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> 
     assert "restored 2 jobs and 4 trials" in run("restore", str(tmp_path / "b.zip"), "--data", again)
     assert f"revision {migrate.head()}" in run("upgrade", "--data", again)
     refused = CliRunner().invoke(main, ["db", "delete", waiting, "--data", data])
-    assert f"{waiting} is queued; cancel it before deleting it" in refused.output
+    assert f"{waiting} has the state queued; cancel it before deleting it" in refused.output
     size = (tmp_path / "data" / "tuner.db").stat().st_size
     assert "deleted 1 job and 4 trials" in run("delete", done, "--data", data)
     assert (tmp_path / "data" / "tuner.db").stat().st_size <= size

@@ -25,10 +25,10 @@ class RMSNorm(torch.nn.Module):  # type: ignore[misc]
         self.weight = torch.nn.Parameter((torch.rand(WIDE) + 0.5).bfloat16(), requires_grad=False)
         self.variance_epsilon, self.has_weight, self.variance_size_override = EPS, True, None
 
-    def forward(self, rows: Any, residual: Any) -> Any:
-        both = rows.float() + residual.float()
-        normed = torch.nn.functional.rms_norm(both, (WIDE,), eps=EPS)
-        return normed.bfloat16() * self.weight, both.bfloat16()
+    def forward(self, rows: Any, residual: Any = None) -> Any:
+        both = rows.float() if residual is None else rows.float() + residual.float()
+        normed = torch.nn.functional.rms_norm(both, (WIDE,), eps=EPS).bfloat16() * self.weight
+        return normed if residual is None else (normed, both.bfloat16())
 
 
 class GemmaRMSNorm(RMSNorm):
@@ -38,7 +38,7 @@ class GemmaRMSNorm(RMSNorm):
 def layer(name: str = "LlamaDecoderLayer", module: str = "llama", norm: Any = None, ranks: int = 1) -> Any:
     kind = type(name, (torch.nn.Module,), {"__module__": f"vllm.model_executor.models.{module}"})
     made = kind()
-    made.post_attention_layernorm = norm or RMSNorm()
+    made.input_layernorm, made.post_attention_layernorm = norm or RMSNorm(), norm or RMSNorm()
     made.mlp = torch.nn.Identity()
     made.mlp.down_proj = SimpleNamespace(tp_size=ranks)
     return made
@@ -47,14 +47,17 @@ def layer(name: str = "LlamaDecoderLayer", module: str = "llama", norm: Any = No
 @pytest.mark.parametrize("shape", [(5, WIDE), (1, 5, WIDE)])
 def test_it_computes_the_norms_own_in_a_graph(norm: Any, shape: tuple[int, ...]) -> None:
     one = layer()
-    own = one.post_attention_layernorm
     names = one.state_dict().keys()
-    assert norm.replace_norm(one)
-    assert one.state_dict().keys() == names
     rows, residual = torch.randn(2, *shape).bfloat16()
-    graph = torch.compile(one.post_attention_layernorm, backend="aot_eager", fullgraph=True)
-    for found, wanted in zip(graph(rows, residual), own(rows, residual), strict=True):
-        assert torch.equal(found, wanted)
+    norms = {name: getattr(one, name) for name in ("input_layernorm", "post_attention_layernorm")}
+    norm.replace_norms(one)
+    assert one.state_dict().keys() == names
+    for name, own in norms.items():
+        assert getattr(one, name) is not own
+        graph = torch.compile(getattr(one, name), backend="aot_eager", fullgraph=True)
+        for found, wanted in zip(graph(rows, residual), own(rows, residual), strict=True):
+            assert torch.equal(found, wanted)
+        assert torch.equal(graph(rows), own(rows)), "a first layer has no residual yet"
 
 
 @pytest.mark.parametrize(
@@ -67,9 +70,9 @@ def test_it_computes_the_norms_own_in_a_graph(norm: Any, shape: tuple[int, ...])
     ],
 )
 def test_others_stay_vllms(norm: Any, other: Any) -> None:
-    own = other.post_attention_layernorm
-    assert not norm.replace_norm(other)
-    assert other.post_attention_layernorm is own
+    own = other.input_layernorm, other.post_attention_layernorm
+    norm.replace_norms(other)
+    assert (other.input_layernorm, other.post_attention_layernorm) == own
 
 
 def test_sums_of_squares_are_those_of_the_stored_stream(norm: Any) -> None:

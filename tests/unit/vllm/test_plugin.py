@@ -294,3 +294,19 @@ def test_the_tanh_form_of_gelu_is_the_operators() -> None:
     with torch.inference_mode():
         assert torch.equal(packed(x), own(x))
     assert type(packed.model.layers[0].mlp).__name__ == "PackedMlp"
+
+
+def test_a_damaged_pack_is_a_reason_of_each_mlp_on_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both readers of the pack refuse it: vLLM serves on."""
+    mlp = importlib.import_module("tuner.vllm.mlp")
+
+    def opened(path: Path) -> Any:
+        raise mlp.UNFIT[1](-1, "the pack is cut off")
+
+    monkeypatch.setattr(mlp, "opened", opened)
+    (tmp_path / "cut.tunerpack").write_bytes(b"half of a pack")
+    weight = SimpleNamespace(data=SimpleNamespace(is_cuda=True, shape=(96, 32), dtype=torch.bfloat16))
+    monkeypatch.setattr(mlp, "Weights", lambda *given, **how: given)
+    found = mlp.Found(name="model.mlp", reason="", weights=(weight, weight))
+    reason = mlp._bind(found, "silu", tmp_path / "cut.tunerpack")
+    assert reason.startswith("TUNER_PACK: the pack is cut off; ")

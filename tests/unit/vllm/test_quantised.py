@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,3 +171,13 @@ def test_plain_mlps_of_a_quantised_model_are_not_among_them(
     caplog.set_level("INFO")
     assert quantised.read(torch.nn.ModuleList([Mlp(*plain)]), about, None) == []
     assert "quantised" not in caplog.text
+
+
+def test_a_damaged_pack_leaves_quantised_mlps_to_vllm(
+    quantised: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mlp, _, config = of_gptq()
+    (tmp_path / "cut.tunerpack").write_bytes(b"half of a pack")
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
+    assert quantised.read(torch.nn.ModuleList([mlp]), about, tmp_path / "cut.tunerpack") == []
+    assert "quantised MLPs stay vLLM's own: " in caplog.text

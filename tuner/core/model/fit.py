@@ -162,12 +162,6 @@ class Linear:
     #: How many observations a residual counts as; None: one each.
     counts: Vector | None = None
 
-    def of_times(self, at: Vector) -> Vector:
-        """Residuals of the trials' times at other rates, by the derivatives."""
-        num_trials = len(self.residuals) // 2
-        changed: Vector = (self.residuals + self.slopes @ (at - self.at))[:num_trials]
-        return changed
-
 
 def linearise(trials: Sequence[Trial], at: Vector, pool: Executor | None = None) -> Linear:
     """One simulation of every trial per rate, and one more."""

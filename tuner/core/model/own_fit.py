@@ -1,11 +1,11 @@
 """A fit of the simulator's rates to a card's own few trials, by how these are ranked.
 
 The differences of logarithms within a workload are fitted: its level does not matter to a search. The errors of a
-workload's forecasts are alike, so its trials together count as one observation. How far rates may move from their start
-is chosen by leaving groups of workloads out, and 0 is among the choices: then the rates stay as they are.
+workload's forecasts are alike, so its trials together count as one observation. One step of damped least squares from
+the start; what it is worth is said by workloads that it did not see. The width of the penalty is that of every fit:
+three to five workloads are too few to choose it (benchmarks/simulator/own_fit.py).
 
-Sources: Hoerl, Kennard, "Ridge regression", Technometrics 12(1), 1970; for a choice within each evaluation: Varma,
-Simon, "Bias in error estimation when using cross-validation for model selection", BMC Bioinformatics 7, 2006.
+Source: Hoerl, Kennard, "Ridge regression", Technometrics 12(1), 1970.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, median
 
@@ -21,9 +21,9 @@ import numpy as np
 
 from tuner.core.model.fit import (
     HUBER,
+    PENALTY_WIDTH,
     Linear,
     Trial,
-    Vector,
     forecasts,
     from_vector,
     improve,
@@ -31,18 +31,12 @@ from tuner.core.model.fit import (
     names,
     to_vector,
     weighed,
-)  # fmt: skip
+)
 from tuner.core.model.rates import Rates
 from tuner.core.trial.stats import rank_correlation
 
-#: Standard deviations of a rate's logarithm from its start that are tried; 0: the rates stay.
-WIDTHS = (0.0, 0.2, 0.35, 0.7, 1.4)
-#: Maximum number of groups that workloads are left out in.
-MAX_GROUPS = 6
 #: Minimum improvement of the mean rank correlation: less could be due to other trials.
 MIN_GAIN = 0.01
-
-Group = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +61,7 @@ class Evaluated:
 
     workload: str
     num_trials: int
-    #: Spearman's, 0 if all forecasts are equal: at the start, and by a fit to the other groups.
+    #: Spearman's, 0 if all forecasts are equal: at the start, and by a fit to other workloads.
     before: float
     after: float
 
@@ -85,7 +79,6 @@ class OwnFit:
     trials: Sequence[Trial]
     linear: Linear
     pool: Executor | None = None
-    _known: dict[tuple[str, bytes], float] = field(default_factory=dict)
 
     @classmethod
     def to(cls, trials: Sequence[Trial], start: Rates, pool: Executor | None) -> OwnFit:
@@ -101,16 +94,23 @@ class OwnFit:
             found.setdefault(trial.workload, []).append(trial)
         return found
 
-    @cached_property
-    def groups(self) -> list[Group]:
-        """Workloads that are left out together."""
-        workloads = list(self.by_workload)
-        return [tuple(workloads[first::MAX_GROUPS]) for first in range(min(MAX_GROUPS, len(workloads)))]
+    def fitted(self, width: float = PENALTY_WIDTH) -> Rates:
+        """The fit to all trials."""
+        return self._fitted_to(self.by_workload, width)
 
-    def fitted(self) -> tuple[Rates, float]:
-        """The fit to all trials, and its width."""
-        at, width = self._fit(self.groups)
-        return from_vector(at), width
+    def evaluated(self, width: float = PENALTY_WIDTH) -> list[Evaluated]:
+        """Each workload with a fit to the others."""
+        workloads = set(self.by_workload)
+        return [self.ranked(of, self._fitted_to(workloads - {name}, width)) for name, of in self.by_workload.items()]
+
+    def ranked(self, trials: Sequence[Trial], rates: Rates) -> Evaluated:
+        """How a workload's trials are ranked at the start, and by these rates."""
+        times_us = [trial.time_us for trial in trials]
+        before, after = (
+            rank_correlation([one.time_us for one in forecasts(trials, each, self.pool)], times_us) or 0.0
+            for each in (from_vector(self.linear.at), rates)
+        )
+        return Evaluated(workload=trials[0].workload, num_trials=len(trials), before=before, after=after)
 
     def changes(self, rates: Rates) -> list[Changed]:
         """From the start to these rates."""
@@ -118,53 +118,9 @@ class OwnFit:
         rows = zip(names(), start.tolist(), after.tolist(), np.any(slopes, axis=1).tolist(), strict=True)
         return [Changed(name=name, before=one, after=two, is_determined=is_known) for name, one, two, is_known in rows]
 
-    def evaluated(self) -> list[Evaluated]:
-        """Each workload with a fit to the other groups, whose width they alone have chosen."""
-        found = list[Evaluated]()
-        for left_out in self.groups:
-            at, _ = self._fit([group for group in self.groups if group != left_out])
-            found += [
-                Evaluated(
-                    workload=name,
-                    num_trials=len(self.by_workload[name]),
-                    before=self._rank_correlation(name, self.linear.at),
-                    after=self._rank_correlation(name, at),
-                )
-                for name in left_out
-            ]
-        return found
-
-    def at_width(self, width: float) -> tuple[Rates, float]:
-        """The fit to all trials at a given width, and the mean rank correlation of groups left out of such fits."""
-        return from_vector(self._step(self.groups, width)), self._left_out(self.groups, width)
-
-    def _fit(self, groups: Sequence[Group]) -> tuple[Vector, float]:
-        """The width is that with the best ranks on average; of equal ones the smallest. One group cannot choose."""
-        width = max(WIDTHS, key=lambda one: self._left_out(groups, one)) if len(groups) > 1 else 0.0
-        return self._step(groups, width), width
-
-    def _left_out(self, groups: Sequence[Group], width: float) -> float:
-        """The mean rank correlation of workloads by fits to the other groups."""
-        return fmean(
-            self._rank_correlation(name, self._step([other for other in groups if other != group], width))
-            for group in groups
-            for name in group
-        )
-
-    def _rank_correlation(self, workload: str, at: Vector) -> float:
-        key = (workload, at.tobytes())
-        if key not in self._known:
-            trials = self.by_workload[workload]
-            found = [one.time_us for one in forecasts(trials, from_vector(at), self.pool)]
-            self._known[key] = rank_correlation(found, [trial.time_us for trial in trials]) or 0.0
-        return self._known[key]
-
-    def _step(self, groups: Collection[Group], width: float) -> Vector:
-        if not width:
-            return self.linear.at
-        used = {name for group in groups for name in group}
-        is_used = np.array([trial.workload in used for trial in self.trials])
-        return improve(self._within, self.linear.at, is_used, width)
+    def _fitted_to(self, workloads: Collection[str], width: float) -> Rates:
+        is_used = np.array([trial.workload in workloads for trial in self.trials])
+        return from_vector(improve(self._within, self.linear.at, is_used, width))
 
     @cached_property
     def _within(self) -> Linear:

@@ -11,7 +11,6 @@ _TEXT = Template("""\
   static constexpr int kOutHeight = $out_height, kOutWidth = $out_width, kHeight = $height, kWidth = $width;
   static constexpr int kChannels = $channels, kKernel = $kernel, kStride = $stride, kPadding = $padding;
   static constexpr int kNumColumns = kKernel * kKernel * kChannels;
-  static constexpr int kMiddle = kKernel * kKernel / 2 * kChannels;  // the first column of the middle place of a filter
 
   // A pixel of the output: where the first place of a filter is in the images, which may be outside.
   struct Row {

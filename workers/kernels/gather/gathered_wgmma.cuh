@@ -1,11 +1,11 @@
 // Inputs of a product that gathers its rows, by the copy engine in im2col mode: it walks the pixels that a tile is made of.
 //
-// A kind gives Gather<kOp>, from which this engine uses `start_of(row)`: where the first place of a filter is in the images;
-// `column_of(column)`: the place of a filter, and the channel; and `kMiddle`: the first column of the middle place. A line of a
-// stage is 64 channels at one place of a filter, of as many pixels as the tile has rows. The map knows the stride and at which
-// pixel of a row, or of an image, the walk continues in the next one. The border of an image arrives as zero, and so do images
-// after the last one. The host asks for channels in whole lines, so no line is of two places. A line of a last stage that is
-// after all places has no channels, hence zero.
+// A kind gives Gather<kOp>, from which this engine uses `start_of(row)`: where the first place of a filter is in the images, and
+// `column_of(column)`: the place of a filter and the channel. A line of a stage is 64 channels at one place of a filter, of as
+// many pixels as the tile has rows. The map knows the stride and at which pixel of a row, or of an image, the walk continues in
+// the next one. The border of an image arrives as zero, and so do images after the last one. The host asks for channels
+// in whole lines, so no line is of two places. A line of a last
+// stage that is after all places has no channels, hence zero.
 #pragma once
 #include "mainloop_wgmma.cuh"
 
@@ -33,16 +33,5 @@ struct GatheredStage {
       to.pixels(((first_line + i) * kConfig.tile_m + first_row) * kLineBytes, map, {start.x, start.y, start.image}, channel,
                 column.x, column.y);
     }
-  }
-
-  // One thread: of the CTA's rows of that tile, the middle place of a filter, as many channels as the ring holds.
-  template <class Target>
-  __device__ static __forceinline__ void request_middle(const Target& to, const TensorMap* map, int row) {
-    const int first_row = InputSharers::place() / OwnSlice::kLineSlices * OwnSlice::kNumRows;
-    const auto start = From::start_of(row + first_row);
-    const auto middle = From::column_of(From::kMiddle);
-#pragma unroll 1
-    for (int channel = 0; channel < min(From::kChannels, kNumInputStages * kConfig.tile_k); channel += kLineColumns)
-      to.pixels(0, map, {start.x, start.y, start.image}, channel, middle.x, middle.y);
   }
 };

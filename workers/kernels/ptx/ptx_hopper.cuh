@@ -160,15 +160,6 @@ __device__ __forceinline__ void prefetch_pairs(const TensorMap* map, int pair, i
                : "memory");
 }
 
-__device__ __forceinline__ void prefetch_pixels(const TensorMap* map, const PixelStart& start, int channel, int right, int down,
-                                                u64 policy) {
-  asm volatile(
-      "cp.async.bulk.prefetch.tensor.4d.L2.global.im2col.L2::cache_hint [%0, {%1, %2, %3, %4}], {%5, %6}, %7;" ::"l"(map),
-      "r"(channel), "r"(start.x), "r"(start.y), "r"(start.image), "h"(static_cast<u16>(right)), "h"(static_cast<u16>(down)),
-      "l"(policy)
-      : "memory");
-}
-
 // Four 8 x 8 matrices of 16-bit elements to shared memory. Lane l has the address of row l % 8 of matrix l / 8. It
 // holds columns 2 (l % 4) and the next of row l / 4 of each.
 __device__ __forceinline__ void stmatrix_x4(u32 shared, const u32 (&words)[4]) {

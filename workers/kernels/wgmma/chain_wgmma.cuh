@@ -173,9 +173,6 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     } else if (kInBand && warp >= kFirstReaderWarp) {
       read_in_band(args, shared);
     } else {
-      if constexpr (TUNER_GATHERS != 0) {
-        if (threadIdx.x == 32 * kPrefetchWarp) prefetch_inputs_at_startup(args);
-      }
       if constexpr (kStartupPrefetch > 0) {
         if (threadIdx.x == 32 * kPrefetchWarp) prefetch_at_startup(args, shared);
       }

@@ -153,10 +153,6 @@ struct ToL2 {
   __device__ __forceinline__ void pairs(u32, const TensorMap* map, int pair, int line) const {
     prefetch_pairs(map, pair, line, policy);
   }
-  __device__ __forceinline__ void pixels(u32, const TensorMap* map, const PixelStart& start, int channel, int right,
-                                         int down) const {
-    prefetch_pixels(map, start, channel, right, down, policy);
-  }
 };
 
 // One thread: the CTA's slice, for all sharers, of step `step` of kRows rows from `row` on, which begin `offset` bytes into

@@ -1,4 +1,4 @@
-// Weights beyond the ring, and images, brought into the L2 while a launch begins.
+// Weights beyond the ring, brought into the L2 while a launch begins.
 //
 // The ring holds what one thread has requested before it has read a word of the plan. Then that thread waits
 // until stages are consumed: a round trip for the inputs, and in a dependent launch the rest of the launch before. When
@@ -17,10 +17,6 @@
 //
 // Weights that the plan holds back until a task's first waits are over (a run-ahead below 100) are not prefetched: they
 // would take the memory from those for whom they are held back.
-//
-// Images, of a first task that gathers them, may not be copied before the launches before have ended, which may write them.
-// But they may be brought into the L2: whoever writes them later writes them there. Each CTA prefetches the middle place of
-// a filter, so together they prefetch whole images, each line of them once for each column of tiles.
 #pragma once
 #include "shared_wgmma.cuh"
 
@@ -38,24 +34,6 @@ __device__ inline void prefetch_steps(const OperandArgs& args, const Task& first
         request_weight_boxes<kOp>(to, &args.weight_maps[map_of(kOp)], steps[step], first.tile_n, args.base.ops[kOp].n);
     }
   }
-}
-
-// One thread; `first` is the CTA's own, of a cluster's task.
-template <int kOp = 0>
-__device__ inline void prefetch_inputs(const OperandArgs& args, const Task& first) {
-  if constexpr (kOp < kNumOps) {
-    if (first.op != kOp) return prefetch_inputs<kOp + 1>(args, first);
-    if constexpr (gathers(kOp)) {
-      const ToL2 to{cache_policy<kOps[kOp].input_hint>()};
-      GatheredStage<kOp>::request_middle(to, &args.input_maps[map_of(kOp)], first.tile_m * kOps[kOp].tile_m);
-    }
-  }
-}
-
-__device__ inline void prefetch_inputs_at_startup(const OperandArgs& args) {
-  if (!knows_first_task(args.base)) return;
-  const FirstTask& known = args.first_tasks[cluster_number()];
-  if (known.op >= 0 && !known.waits) prefetch_inputs(args, as_task(known));
 }
 
 __device__ inline void prefetch_at_startup(const OperandArgs& args, const Shared& shared) {

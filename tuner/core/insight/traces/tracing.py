@@ -229,10 +229,11 @@ def no_trace(reason: str, *, simulated: bool) -> Trace:
 
 
 def _earlier(span: TaskSpan, by_ns: int) -> TaskSpan:
+    """A warp that loads inputs may be ahead of those that multiply: then a task waited for nothing."""
     return replace(
         span,
         taken_ns=span.taken_ns - by_ns,
-        ready_ns=span.ready_ns - by_ns,
+        ready_ns=max(span.ready_ns, span.taken_ns) - by_ns,
         loaded_ns=span.loaded_ns - by_ns,
         computed_ns=span.computed_ns - by_ns,
         stored_ns=span.stored_ns - by_ns,
