@@ -58,7 +58,7 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             "energy_within_percent",
             metavar="PERCENT",
             type=Finite(min=0, max=100, min_open=True),
-            help="Minimise energy, at most this much slower.",
+            help="Least energy, at most PERCENT slower.",
         ),
         option("--torch-compile", is_flag=True, default=None, help="Also compare with torch.compile."),
         option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the search and the inputs."),
