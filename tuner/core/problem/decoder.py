@@ -51,7 +51,7 @@ MODELS: Mapping[str, DecoderModel] = {
     ),
 }  # fmt: skip
 #: What a preset's `weights` is.
-STORED_WEIGHTS = "how all weights are stored, in fewer bits; null for the dtype"
+STORED_WEIGHTS = "format of all weights, if they have fewer bits than the dtype"
 #: Models whose attention normalizes queries and keys.
 _NORMS_QUERIES = ("qwen3",)
 
