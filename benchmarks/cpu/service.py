@@ -49,12 +49,7 @@ class TimedEvaluator(SimulatedEvaluator):
         self.spent_s.append(time.perf_counter() - begin_s)
         return preparation
 
-    def measure(
-        self,
-        problem: Problem,
-        prepared: Prepared,
-        incumbent_speedup: float | None = None,
-    ) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
         """The simulated GPU's."""
         begin_s = time.perf_counter()
         outcome = super().measure(problem, prepared, incumbent_speedup)

@@ -24,9 +24,9 @@ OTHERS = {
 #: What is changed in the device text.
 FAULTS = {
     "columns of the operand exchanged": ("x * factors[column]", "x * factors[column ^ 1]"),
-    "a residual of 8 bits": ("using Type = Output<kOp>;\n};", "using Type = Element;\n};"),
+    "a residual left out": ("{ return out + residual; }", "{ return out; }"),
     "squares of the operand's type": ("squares_of<Output<kOp>>(two)", "squares_of<Element>(two)"),
-    "a row of the operand": ("(row) * columns + column] =", "(row ^ 1) * columns + column] ="),
+    "a row of the operand": ("(row) * columns + column] =", "(row / 2) * columns + column] ="),
 }
 
 

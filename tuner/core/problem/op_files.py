@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -103,11 +103,12 @@ def _schedule_problem(op: type[Op], file: ModuleType) -> str:
     if not found:
         return f"(schedule.py) has no dataclass derived from {base.__name__}"
     kind = getattr(found[-1], "kind", "")
-    return (
-        ""
-        if kind == op.KIND
-        else f"(schedule.py) has a class of the kind {kind!r}: declare its class with kind={op.KIND!r}"
-    )
+    axes, of_base = ({one.name for one in fields(cls)} for cls in (found[-1], base))
+    if taken := sorted((axes - of_base) & {"op", *dir(base)}):
+        return f"(schedule.py) has an axis called {taken[0]!r}, which every schedule has: use another name"
+    if kind != op.KIND:
+        return f"(schedule.py) has a class of the kind {kind!r}: declare its class with kind={op.KIND!r}"
+    return ""
 
 
 def held(op: type[Op], name: str, file: ModuleType) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import UINT8, Dtype
 from tuner.core.problem.epilogue.part import PLAIN
-from tuner.core.problem.ops.op import Op, Tensor
+from tuner.core.problem.ops.op import Op, Role, Tensor
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
@@ -90,8 +90,8 @@ class TileOp(Op):
 
     @property
     def made(self) -> tuple[Tensor, ...]:
-        """Products have no other outputs."""
-        return () if self.IS_PRODUCT else super().made
+        """Those of them that later ops may read."""
+        return tuple(one for one in self.others(Dtype.FP16) if one.role is Role.OUTPUT)
 
     @property
     def changed(self) -> tuple[str, ...]:

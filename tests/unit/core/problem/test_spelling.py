@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.ops.codec import defaults_problem, spelling_problem
@@ -75,8 +76,14 @@ def test_a_class_is_a_frozen_dataclass_whose_types_are_there() -> None:
     assert spelling_problem(lost, ()) == (
         "has fields whose types cannot be read: NameError: name 'Nowhere' is not defined"
     )
-    for name in ("model_config", "model_fields", "_hidden"):
+    for name in ("model_config", "copy", "_hidden"):
         kept = make_dataclass("Kept", [(name, int, 1)], frozen=True)
         assert f"{name!r}, whose name no model of a request can have" in spelling_problem(kept, ())
     taken = make_dataclass("Taken", [("op", int)], frozen=True)
     assert spelling_problem(taken, ("op",)) == "has the field 'op', which documents use for something else"
+
+
+def test_every_name_that_pydantic_takes_is_refused() -> None:
+    for name in (one for one in dir(BaseModel) if not one.startswith("__")):
+        made = make_dataclass("Made", [(name, int, 1)], frozen=True)
+        assert spelling_problem(made, ()), name

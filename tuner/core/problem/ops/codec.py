@@ -25,6 +25,13 @@ _KEEPS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 #: What a request may give for a text, most often the name of a tensor, and its most characters.
 TEXT, MOST_CHARACTERS = r"^[A-Za-z_][A-Za-z0-9_.-]*$", 60
+#: Methods of Pydantic's models that do not begin with ``model_``. Source: Pydantic 2, ``BaseModel``.
+_OF_MODELS = frozenset(
+    (
+        *("construct", "copy", "dict", "from_orm", "json", "parse_file", "parse_obj", "parse_raw"),
+        *("schema", "schema_json", "update_forward_refs", "validate"),
+    )
+)
 #: Types of values, and their names in JSON.
 _PLAIN: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
@@ -94,8 +101,8 @@ def spelling_problem(cls: Any, taken: Collection[str]) -> str:
 def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     if one.name in taken:
         return "which documents use for something else"
-    if one.name.startswith(("_", "model_")):  # of Pydantic's models
-        return "whose name no model of a request can have: let it begin with another word"
+    if one.name in _OF_MODELS or one.name.startswith(("_", "model_")):
+        return "whose name no model of a request can have: use another word"
     if not _has_form(hint):
         return f"of type {hint}, which has no form in JSON: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
     for bound in BOUNDS:
