@@ -246,3 +246,19 @@ def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: P
     assert "●" in str(result)
     with pytest.raises(InvalidInput, match="orders: were given without schedules"):
         tuner.tune(PAIR, orders=[backwards_by_row], data=tmp_path / "none", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kind": None}, r"^pair\.kind: is missing; use one of ffn, "),
+        ({"kind": "fnn"}, r"^pair\.kind: there is no kind called 'fnn'; use one of ffn, "),
+        ({"m": None}, r"^pair\.m: is missing"),
+        ({"m": "x"}, r"^pair\.m: is 'x'; use a whole number"),
+        ({"dtype": "fp61"}, r"^pair\.dtype: is 'fp61'; use one of fp16"),
+    ],
+)
+def test_a_wrong_pair_is_refused_by_field_before_anything_starts(changed: dict[str, object], said: str) -> None:
+    pair = {name: value for name, value in (SMALL_PAIR | changed).items() if value is not None}
+    with pytest.raises(Refused, match=said):
+        tuner.tune(pair, baselines={"mine": print})  # type: ignore[arg-type]

@@ -31,7 +31,9 @@ def asked_workload(pair: Json) -> Workload:
     """
     try:
         return workload_of(pair)
-    except (InvalidInput, KeyError, ValueError, TypeError, AttributeError) as error:
+    except InvalidInput as error:
+        raise Refused(f"pair.{error}") from error
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Refused(f"this client does not know such a pair: {error}") from error
 
 

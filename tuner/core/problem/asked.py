@@ -288,8 +288,10 @@ def workload_of(pair: Json) -> Workload:
         InvalidInput: a field is unknown, missing or out of range.
         KeyError, TypeError, ValueError, AttributeError: the document is malformed.
     """
-    given = dict(pair)
-    kind = given.pop("kind")
+    given = dict(pair) if isinstance(pair, Mapping) else {}
+    kind = given.pop("kind", None)
+    if kind is None:
+        raise InvalidInput("kind", "is missing", f"use one of {', '.join((*asked_workloads(), CHAIN))}")
     if kind == CHAIN:
         dtype = Dtype(given.get("dtype", Dtype.FP16))
         ops = tuple(op_of(one, given["m"], dtype) for one in given["ops"])

@@ -166,8 +166,9 @@ class Op(ABC):
     @property
     def made(self) -> tuple[Tensor, ...]:
         """Its other outputs of the workload's element type: later ops may read them, too."""
-        others = (one for one in self.tensors(Dtype.FP16) if one.role is Role.OUTPUT and one.name != self.name)
-        return tuple(one for one in others if one.dtype == Dtype.FP16)
+        dtype = Dtype.FP16  # names and shapes are the same for all
+        others = (one for one in self.tensors(dtype) if one.role is Role.OUTPUT and one.name != self.name)
+        return tuple(one for one in others if one.dtype == dtype)
 
     @property
     def changed(self) -> tuple[str, ...]:
