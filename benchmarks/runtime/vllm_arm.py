@@ -3,10 +3,10 @@ requested, until its input ends.
 
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
 
-ARM is `stock`, or with TUNER_PACK set and the wheel installed `mlps`, or `layers`, which has MLPs as well. It runs with
-the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON: `{"ask": "step", "batch":
-8}`, `trace`, `first_token`, `mixed`, `logits` with a `file`, or in `stock` `reference` with `files`, by arm. Each is
-answered by a line that begins with `ARM`.
+ARM is `stock`, or with TUNER_PACK set and the wheel installed `mlps`, or `norms` or `layers`, which have MLPs as well.
+It runs with the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON: `{"ask":
+"step", "batch": 8}`, `trace`, `first_token`, `mixed`, `logits` with a `file`, or in `stock` `reference` with `files`,
+by arm. Each is answered by a line that begins with `ARM`.
 
 A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how much of a step kernels
 ran, of which launches that begin early overlap, how many were a pack's, what each kernel adds to a step
@@ -57,7 +57,7 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     from vllm import LLM
 
     _draw_weights_of_a_models_size()
-    extra = {"load_format": "dummy", "layers": arm == "layers"}
+    extra = {"load_format": "dummy", "layers": arm == "layers", "norms": arm == "norms"}
     inner = {"model_loader_extra_config": extra} if arm != "stock" else {}
     common = {"skip_tokenizer_init": True, "seed": 0, "max_num_seqs": max(batches), **inner, **settings}
     return LLM(model=model, load_format="dummy" if arm == "stock" else "tuner", **common)
@@ -265,7 +265,7 @@ class Runs:
 def main() -> None:
     """Runs the arm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("arm", choices=("stock", "mlps", "layers"))
+    parser.add_argument("arm", choices=("stock", "mlps", "norms", "layers"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--batches", default="1,8,32", help="with commas")
     parser.add_argument("--prompt", type=int, default=128)

@@ -4,11 +4,11 @@ python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlp
     [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--settings-of NAME JSON] [--out FILE]
 
 DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` takes PACK's MLPs
-alone, `layers` its layers or their runs, too. PYTHON is one that has vLLM and our wheel. All arms of all models start
-at once, each with a compile cache of its own, and stay on the card side by side, so their memory is given by
-`--settings`, that of one model by `--settings-of`; one measures at a time. A turn is all arms of a model at a batch
-size, and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has the medians of an
-arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts with decode steps,
+alone, `norms` the norms around them, too, `layers` layers or their runs. PYTHON is one that has vLLM and our wheel. All
+arms of all models start at once, each with a compile cache of its own, and stay on the card side by side, so their
+memory is given by `--settings`, that of one model by `--settings-of`; one measures at a time. A turn is all arms of a
+model at a batch size, and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has
+the medians of an arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts with decode steps,
 are the host's time for the most part, which other work doubles at times: all arms are measured in short rounds, before
 anything is traced, a time is the fastest tenth, and a gain that of these. `logits_ok` says whether logits of decode
 steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever that is no matter of
@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks.common.report import write_report
 
-ARMS = ("stock", "mlps", "layers")
+ARMS = ("stock", "mlps", "norms", "layers")
 #: A server's defaults, with room for three on a card of 140 GB.
 SETTINGS = (
     '{"max_model_len": 8192, "max_num_seqs": 1024, "dtype": "bfloat16", "gpu_memory_utilization": 0.2, '

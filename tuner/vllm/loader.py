@@ -18,6 +18,7 @@ from .decode import install
 from .layers import Programs, fold_norms, programs_of
 from .log import log
 from .mlp import Found, found_in, replace_mlps
+from .norm import replace_norms
 from .pack import digest, pack_path
 
 #: The value of `--load-format`.
@@ -26,6 +27,8 @@ FORMAT = "tuner"
 INNER_FORMAT = "load_format"
 #: Another key: if false, vLLM computes the layers, and kernels only the MLPs.
 LAYERS = "layers"
+#: Key of the same: if true, the norms of layers whose MLP is replaced are replaced as well.
+NORMS = "norms"
 
 
 class PackedLoader(BaseModelLoader):  # type: ignore[misc]
@@ -34,10 +37,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
     def __init__(self, load_config: Any) -> None:
         super().__init__(load_config)
         extra = dict(load_config.model_loader_extra_config)
-        inner_format, self._has_layers = extra.pop(INNER_FORMAT, "auto"), extra.pop(LAYERS, True)
-        if not isinstance(self._has_layers, bool):
-            name = f"model_loader_extra_config.{LAYERS}"
-            raise InvalidInput(name, f"is {self._has_layers!r}", "use true or false, or leave it out")
+        inner_format = extra.pop(INNER_FORMAT, "auto")
+        self._has_layers, self._has_norms = _flag(extra, LAYERS, default=True), _flag(extra, NORMS, default=False)
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
             raise InvalidInput(
@@ -90,6 +91,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path)
         quantised.install(model, self._quantised)
+        if self._has_norms:
+            log.info("tuner: %d norms overlap with the launches of an MLP", replace_norms(model))
         if self._programs:
             install(model, self._programs)
         return model
@@ -111,6 +114,18 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         if type(self.inner).load_model is not BaseModelLoader.load_model:
             return f"load format {self.inner.load_config.load_format!r} builds the model itself"
         return ""
+
+
+def _flag(extra: dict[str, Any], key: str, *, default: bool) -> bool:
+    """Takes a setting out of the extra config.
+
+    Raises:
+        InvalidInput: it is neither true nor false.
+    """
+    found = extra.pop(key, default)
+    if not isinstance(found, bool):
+        raise InvalidInput(f"model_loader_extra_config.{key}", f"is {found!r}", "use true or false, or leave it out")
+    return found
 
 
 def register_loader() -> None:

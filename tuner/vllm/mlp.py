@@ -12,7 +12,7 @@ from vllm.distributed import tensor_model_parallel_all_reduce
 
 from tuner.runtime import Weights
 
-from . import norm, normed_run, operator
+from . import normed_run, operator
 from .linear import reason_against
 from .log import log
 from .pack import UNFIT, opened, sentence
@@ -107,9 +107,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         # On a CPU, vLLM converts the weights to another form and drops the originals.
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")
-        layer = model.get_submodule(parent)
-        setattr(layer, last, PackedMlp(mlp))
-        norm.replace_norms(layer)
+        setattr(model.get_submodule(parent), last, PackedMlp(mlp))
     log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
     if not found:
         log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")

@@ -37,27 +37,23 @@ class PackedNorm(torch.nn.Module):  # type: ignore[misc]
         return normed.view(rows.shape), added.view(rows.shape)
 
 
-def replace_norms(layer: Any) -> None:
-    """Replaces the norms of a layer, if they are plain. Behind an all-reduce, with which vLLM may fuse them, they
-    stay."""
-    kind = type(layer)
-    if (kind.__module__.rpartition(".")[2], kind.__name__) not in CALLERS or layer.mlp.down_proj.tp_size > 1:
-        return
-    for name in _NAMES:
-        norm = getattr(layer, name)
-        if type(norm).__name__ == "RMSNorm" and norm.has_weight and norm.variance_size_override is None:
-            setattr(layer, name, PackedNorm(norm))
-
-
-def add_squares(stream: torch.Tensor, rows: torch.Tensor, squares: torch.Tensor) -> None:
-    """Adds rows [rows, hidden] to the stream in place, and writes the sums of squares of its rows, fp32."""
-    if stream.is_cuda:
-        from .norm_kernel import launch
-
-        launch(rows, stream, stream, squares=squares)
-        return
-    stream.add_(rows)
-    squares.copy_(stream.float().square().sum(dim=-1))
+def replace_norms(model: Any) -> int:
+    """Replaces the plain norms of layers whose MLP runs a pack's kernels; returns how many. Behind an all-reduce, with
+    which vLLM may fuse them, they stay."""
+    count = 0
+    for layer in list(model.modules()):
+        kind = type(layer)
+        if (kind.__module__.rpartition(".")[2], kind.__name__) not in CALLERS:
+            continue
+        mlp = getattr(layer.mlp, "mlp", layer.mlp)
+        if not type(layer.mlp).__module__.startswith("tuner.") or mlp.down_proj.tp_size > 1:
+            continue
+        for name in _NAMES:
+            norm = getattr(layer, name)
+            if type(norm).__name__ == "RMSNorm" and norm.has_weight and norm.variance_size_override is None:
+                setattr(layer, name, PackedNorm(norm))
+                count += 1
+    return count
 
 
 def _run(
@@ -67,9 +63,9 @@ def _run(
         from .norm_kernel import launch
 
         normed, added = torch.empty_like(rows), torch.empty_like(residual)
-        launch(rows, residual, added, normed=normed, weight=weight, eps=eps)
+        launch(rows, residual, added, normed, weight, eps)
         return normed, added
-    from vllm import ir  # on a CPU the same bits as vLLM's
+    from vllm import ir
 
     found: tuple[torch.Tensor, torch.Tensor] = ir.ops.fused_add_rms_norm(rows, residual, weight, eps)
     return found

@@ -23,7 +23,6 @@ from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
 from tuner.runtime import Program
 from tuner.runtime.checkpoints import feed_forward
 
-from . import norm
 from .linear import DTYPES, reason_against
 from .log import log
 from .operator import calls, define
@@ -171,9 +170,7 @@ def install(model: Any, found: list[Laid]) -> None:
     """Replaces each of them by the operator."""
     for one in found:
         parent, _, last = one.name.rpartition(".")
-        layer = model.get_submodule(parent)
-        norm.replace_norms(layer)
-        setattr(layer, last, QuantisedMlp(model.get_submodule(one.name), one))
+        setattr(model.get_submodule(parent), last, QuantisedMlp(model.get_submodule(one.name), one))
     if found:
         log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's for other rows", len(found))
 
