@@ -30,7 +30,7 @@ class Layer:
     #: Columns of the next layer's q, k and v together; those of k, which are also v's.
     qkv: int
     k: int
-    #: Added to the mean of squares.
+    #: Epsilon of the norms.
     eps: float = 1e-5
     #: Whether q, k and v have a bias.
     bias: bool = False
@@ -74,10 +74,10 @@ BARS = {
     "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
-#: Theirs are relative to kernels that multiply such weights, which no job's library does.
+#: Targets of these are relative to kernels for such weights, which no job's library is.
 BARS |= {f"{_STORED_MODEL}-{name}": Bars() for name in STORED}
 BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
-#: For every row with more rows than `DECODE_MS`.
+#: Target for chains with more rows than `DECODE_MS`.
 EACH_OTHER = 0.99
 
 
@@ -96,7 +96,7 @@ class ChainRow:
 
     @property
     def problem(self) -> Problem:
-        """With cold caches, in burst."""
+        """The job's problem: cold caches, burst."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
 
 

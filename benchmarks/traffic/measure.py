@@ -28,19 +28,19 @@ from tuner.core.schedule.schedule import Schedule
 
 Row = dict[str, Any]
 
-#: In the order of the page.
+#: Pairs in the order of the page.
 PAIRS = (
     *(f"llama3-8b/wgmma/m{m}" for m in (64, 512, 2048, 4096)),
     *(f"llama3-8b-swiglu/wgmma/m{m}" for m in (64, 512)),
 )
-#: As `benchmarks.orders` calls them.
+#: Names of orders in `benchmarks.orders`.
 ORDERS = ("row_major", "best")
 ORDERINGS = Path("benchmarks/results/h200/orders.json")
 #: Bytes that came to the SMs by TMA, as all operands of `wgmma` do; and sectors that the L2 read for them, which are
 #: fewer where it answers several SMs at once.
 SM_BYTES, L2_SECTORS = "l1tex__m_xbar2l1tex_read_bytes_pipe_tma.sum", "lts__t_sectors_op_read.sum"
 SECTOR_BYTES = 32
-#: What a simulated card counts, and a real one.
+#: Counters of a simulated card, and of a real one.
 SIMULATED_METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES)
 METRICS = (*SIMULATED_METRICS, SM_BYTES, L2_SECTORS)
 

@@ -33,7 +33,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
 
-#: The least tile of a search for tiles: what a tensor core multiplies.
+#: Minimum tile: that of a tensor-core instruction.
 LEAST_TILE = 16
 #: Tile sizes by loop.
 Sizes = dict[str, int]
@@ -47,14 +47,14 @@ class Pair:
     k: int
     h: int
     o: int
-    #: Weight rows of the first product for a column of H: 2 where it is gated, else 1.
+    #: Weight rows of the first product for a column of H: 2 if it is gated, otherwise 1.
     num_weights: int
     #: Size of an element.
     size_bytes: int
 
     @classmethod
     def of(cls, workload: Workload) -> Pair:
-        """That of a workload of two products, the second of which reads the first."""
+        """The sizes of a workload of two products, of which the second reads the first."""
         first, second = workload.tile_ops
         return cls(
             m=first.m,
@@ -73,26 +73,26 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Bytes that pass the two boundaries, read and written; None where the model knows none."""
+    """Bytes read and written across the two boundaries; None if the model has no figure."""
 
     dram_bytes: float | None
     l2_bytes: float | None
 
 
 def sm_bytes(gpu: Gpu) -> int:
-    """What an SM holds: shared memory and registers."""
+    """Capacity of an SM: shared memory and registers."""
     return gpu.smem_per_sm_bytes + 4 * gpu.registers_per_sm
 
 
 def pebbles(workload: Workload, gpu: Gpu) -> Traffic:
-    """No order moves less, whatever its tiles."""
+    """A lower bound for all orders and tiles."""
     chip_bytes = gpu.l2_bytes + gpu.num_sms * sm_bytes(gpu)
     return Traffic(dram_bytes=io_bytes(workload, chip_bytes), l2_bytes=io_bytes(workload, sm_bytes(gpu)))
 
 
 # -- Models that choose tiles ------------------------------------------------------------------------------------------
 
-#: By op of the pair: its loops, and its tensors with the loops that index each. H is not among them where it stays.
+#: By op of the pair: its loops, and its tensors with the loops that index each. Without H if it stays on the chip.
 LOOPS = ("mhk", "mho")
 TENSORS: tuple[dict[str, str], ...] = ({"X": "mk", "W1": "hk", "H": "mh"}, {"H": "mh", "W2": "ho", "Y": "mo"})
 
@@ -180,12 +180,12 @@ def _tile_traffic(pair: Pair, capacity_bytes: int) -> float:
 
 
 def _of_tile(pair: Pair, *, m: int, n: int, depth: int, columns: int, num_weights: int) -> float:
-    """Elements that the tiles of one op load and store."""
+    """Elements that all tiles of one op load and store."""
     return _trips(pair.m, m) * _trips(columns, n) * (m * depth + num_weights * n * depth + m * n)
 
 
 def optimus(workload: Workload, gpu: Gpu) -> Traffic:
-    """Off-chip accesses: features once, and H only where its rows do not stay; weights once for each band of rows that
+    """Off-chip accesses: features once, and H only if its rows do not stay; weights once for each band of rows that
     the buffer has room for, or once where the buffer has all of them."""
     pair = Pair.of(workload)
     capacity = gpu.l2_bytes // pair.size_bytes
@@ -247,7 +247,7 @@ def waves_of(plan: VerifiedPlan) -> Iterator[list[int]]:
 
 
 def slices_of(plan: VerifiedPlan, task: int) -> Sequence[Slice]:
-    """What a task reads in its steps, a slice a tensor."""
+    """The slices that a task reads in its steps, one for each tensor."""
     words = plan.plan.tasks[task : task + 1]
     space = plan.graph.spaces[int(words[0, 0])]
     first, stride, count = map(int, plan.graph.steps_of(words)[0])
@@ -270,7 +270,7 @@ def _outputs(plan: VerifiedPlan) -> Mapping[str, int]:
 
 
 def _inner(plan: VerifiedPlan) -> frozenset[str]:
-    """Outputs that another op of the launch reads, and nobody else."""
+    """Outputs that only another op of the launch reads."""
     return frozenset(op.name for op in plan.graph.workload.tile_ops if not plan.graph.workload.leaves(op))
 
 

@@ -118,7 +118,7 @@ class Repeats:
 
 
 def counted(report: CounterReport, metric: str) -> float:
-    """One counter.
+    """The value of a counter.
 
     Raises:
         ValueError: it was not counted; the message says why.
@@ -130,12 +130,12 @@ def counted(report: CounterReport, metric: str) -> float:
 
 
 def exactness_row(check: str, metric: str, value: float, expected: float, bar: float) -> Row:
-    """The relative distance of a counter from its right value."""
+    """The relative error of a counter."""
     return check_row(check, abs(value / expected - 1), bar, metric=metric, counted=value, expected=expected)
 
 
 def contest_rows(tools_cubin: bytes, uuid: str, problems: list[Problem]) -> list[Row]:
-    """The library's checks, apart."""
+    """The library's checks, in a separate process."""
     contests = apart(library.contests, tools_cubin, uuid, problems)
     return [library.torch_row(contests), library.best_row(contests)]
 

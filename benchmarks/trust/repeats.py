@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def problem(self) -> Problem:
-        """By the regime that its rows call for."""
+        """The problem, in the regime for its number of rows."""
         workload = ffn_pair(
             m=self.m, d_in=self.d_in, d_hidden=self.d_hidden, d_out=self.d_out, activation=Activation.RELU
         )
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Pair and candidate in words."""
+        """The pair and the candidate, for people."""
         chosen = self.candidate
         return f"{self.problem.workload.describe()}: {chosen.plan_kind} {chosen.schedule or ''}".strip()
 
@@ -129,7 +129,7 @@ def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tu
 
 
 def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]) -> list[Run]:
-    """Each once, as a job would."""
+    """Measures each candidate once, like a job."""
     runs = []
     for problem, candidate in order:
         began_s = time.monotonic()

@@ -61,7 +61,7 @@ NUM_LAUNCHES = 2
 
 
 def find_sanitizer() -> str:
-    """Its path.
+    """The path of compute-sanitizer.
 
     Raises:
         SystemExit: it is not installed; the message says how to install it.
@@ -213,7 +213,7 @@ class Problem:
 
 
 def run_under(tool: str | None, cache: Path, each: int) -> str:
-    """The output of the launches under a tool, or plainly.
+    """The output of the launches, under a tool or without one.
 
     Raises:
         SystemExit: a launch failed, or the tool reports something.
@@ -245,7 +245,7 @@ def run_under(tool: str | None, cache: Path, each: int) -> str:
 
 
 def main() -> None:
-    """Runs everything; the exit code tells."""
+    """Runs all tools; exit code 1 if one reports an error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
     parser.add_argument("--each", type=int, default=3, help="tilings of each engine")

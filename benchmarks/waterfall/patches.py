@@ -18,14 +18,14 @@ class PatchError(TunerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """A text of a source, and its replacement."""
+    """A replacement of text in a source."""
 
-    #: As the renderer writes it; at least once in each source.
+    #: Text as the renderer writes it; at least once in each source.
     before: str
     after: str
 
     def applied(self, source: str) -> str:
-        """`source` with every place changed.
+        """The patched `source`.
 
         Raises:
             PatchError: there is none.
