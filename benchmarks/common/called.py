@@ -19,8 +19,8 @@ R = TypeVar("R", bound=Named)
 
 
 def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
-    """The row of each name, or if there is none, the rows with this prefix, in the order of the names: if time is
-    short, the first comes first. All if no name is given.
+    """For each name, the row with this name, or if there is none, the rows with this prefix; in the order of the names.
+    All rows if no name is given.
 
     Raises:
         InvalidInput: a name is neither a row's nor a prefix of one.

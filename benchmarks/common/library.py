@@ -41,7 +41,7 @@ class Contest:
     regime: Regime
     first_us: list[float]
     best_us: list[float]
-    #: None without PyTorch; `reason` says why.
+    #: None without PyTorch, with the reason in `reason`.
     torch_us: list[float] | None
     reason: str
     #: Per op, the index of the best algorithm among the heuristic's.
@@ -89,7 +89,7 @@ def problems() -> list[Problem]:
 
 
 def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contest]:
-    """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
+    """A contest for each problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
     import cupy
 
     from tuner.workers.gpu.library.vendor import open_vendor
@@ -97,7 +97,7 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     vendor, view = open_vendor(), CardView(uuid)
-    # PyTorch by itself uses as much for products without a bias; KiB, read at the first use.
+    # PyTorch uses as much for products without a bias; KiB, read at the first use.
     os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(vendor.workspace_bytes // 1024)
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)

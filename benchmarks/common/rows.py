@@ -33,28 +33,28 @@ HELD_OUT = {
 DECODE_MS = (1, 16, 32, 64)
 MIDDLE_MS = (96, 128, 192, 256)
 WIDE_MS = (320, 384, 512, 768, 1024)
-#: No multiples of a tile's height.
+#: Numbers of rows that are no multiples of a tile height.
 HELD_OUT_MS = (150, 200, 300, 333)
 PREFILL_MS = (512, 1024, 1536, 2048, 4096)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """What a suite must reach, as library time over ours; None where nothing is asked."""
+    """Targets of a suite, as library time over ours; None if there is none."""
 
     #: Geometric mean over the rows of the best fused launch.
     fused: float | None = None
-    #: The same with programmatic launches.
+    #: Geometric mean of programmatic fused launches.
     fused_pdl: float | None = None
-    #: The same of the fastest of all our kinds.
+    #: Geometric mean of our fastest kind.
     ours: float | None = None
     #: The best fused launch of each row.
     each_fused: float | None = None
-    #: Of each row: what the verdict names.
+    #: For each row: the kind of the verdict.
     each_verdict: float | None = None
-    #: Of each row: the fastest of all our kinds, also where the verdict names the library.
+    #: For each row: our fastest kind, even if the verdict is the library.
     each_ours: float | None = None
-    #: The most that the best launch of ours may take over the reference at m <= 16, for these pairs.
+    #: For m <= 16, maximum time of our fastest launch over the reference, by pair.
     over_reference: float | None = None
     reference_pairs: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ class Row:
 
     @property
     def problem(self) -> Problem:
-        """With cold caches."""
+        """The job's problem, with cold caches."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=self.regime))
 
 

@@ -22,13 +22,13 @@ from .peer import Inputs, Makers, Peer
 
 Config = dict[str, Any]
 
-#: Its names of each scheme's weights.
+#: Humming's names of the weight types.
 _WEIGHTS: dict[str, Config] = {
     "w8a16": {"dtype": "float8e4m3"},
     "int4": {"dtype": "int4", "group_size": 128},
     "mxfp4": {"dtype": "float4e2m1", "scale_dtype": "float8e8m0", "group_size": 32},
 }
-#: Its own kernel for the activation takes this text.
+#: Argument of Humming's activation kernel.
 _SILU_AND_PRODUCT = "a / (1.0f + __expf(-a)) * b"
 #: Fields that are changed, one at a time.
 _CHANGES: list[Config] = [
@@ -54,7 +54,7 @@ def humming_peers(inputs: Inputs) -> Makers:
 
 
 class _Layers:
-    """Both products of each set of weights."""
+    """Both products, for each set of weights."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs

@@ -25,7 +25,7 @@ class Scaled:
 
 
 def by_tensor(x: torch.Tensor) -> Scaled:
-    """One factor, [1]."""
+    """A single scale, [1]."""
     return _scaled(x, x.abs().amax().float().reshape(1) / FP8_MAX)
 
 
@@ -62,7 +62,7 @@ def by_int4(w: torch.Tensor, group: int) -> Scaled:
     return Scaled(values=codes.to(torch.uint8).view(n, k), scales=factors)
 
 
-#: What e2m1's codes 0 to 7 stand for; bit 3 is the sign.
+#: Values of the e2m1 codes 0 to 7; bit 3 is the sign.
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 

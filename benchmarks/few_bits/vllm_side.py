@@ -16,7 +16,7 @@ from tuner.core.trial.stats import median
 from . import activations, quantised
 from .peer import Inputs, Makers, Peer
 
-#: Of x [m, k], and its options: y [m, n].
+#: From x [m, k] and options to y [m, n].
 Multiply = Callable[[torch.Tensor, Any], torch.Tensor]
 
 _ROUNDS = 5
@@ -74,7 +74,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
 
 
 def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
-    """Its options: how parts are added up, in fp32 or not, with atomic additions or not."""
+    """Options of Marlin: whether parts are added up in fp32, and with atomic additions."""
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils import marlin_utils as tools
 
@@ -125,7 +125,7 @@ def _for_marlin(scheme: str, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _machete(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
-    """Its options: its schedules."""
+    """Options of Machete: its schedules."""
     from vllm import _custom_ops as ops
     from vllm.scalar_type import scalar_types
 

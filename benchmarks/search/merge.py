@@ -19,7 +19,7 @@ from benchmarks.search.tasks import all_tasks
 
 #: Fields of a job that describe its run.
 _OF_RUN = ("gpu", "driver", "cuda", "kernel_version")
-#: What the file tells of each run.
+#: Facts of each run in the file.
 _RUN = ("commit", "date", "command")
 
 Json = dict[str, Any]

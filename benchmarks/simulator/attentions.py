@@ -61,7 +61,7 @@ class Ranked:
 
 
 def schedule_of(name: str) -> AttentionSchedule | None:
-    """What a row calls a schedule; None of a plain launch, and of the library."""
+    """The schedule that a column's name means; None for a plain launch or the library."""
     if (found := _NAME.fullmatch(name)) is None or "plain" in (flags := found["flags"]):
         return None
     words: dict[str, Any] = {field: int(value) for field, value in found.groupdict().items() if field != "flags"}
@@ -82,7 +82,7 @@ def op_of(row: dict[str, Any]) -> AttentionOp:
 
 
 def ranked(gpu: Gpu, rows: list[dict[str, Any]]) -> Iterator[Ranked]:
-    """Each row's schedules."""
+    """Forecast and measured times of each row's schedules."""
     for row in rows:
         op, times = op_of(row), []
         for name, us in sorted(row["variants_us"].items()):  # by name: a row lists them by their times
