@@ -1,7 +1,7 @@
 """Parts of a layer on a card, one after another in one graph: products, then the part that begins with an attention.
 
-Each part is a separate problem, as in its job, so an attention does not read what the products before it have just
-written. The sizes and the order of launches are the same.
+Each part is a separate problem, as in its job, so an attention does not read the output of the products before it. The
+sizes and the order of launches are the same.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ InFront = Callable[[int, int], None]
 
 
 class Behind:
-    """A `Runner` of our launches, after the launches of the previous part."""
+    """Our launches after the part before them; a `Runner`."""
 
     def __init__(self, in_front: InFront, inner: Runner, queries: str) -> None:
         """`queries` is the name of the tensor that the attention reads."""
         self._in_front, self._inner, self._queries = in_front, inner, queries
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
-        """Enqueues all launches."""
+        """Enqueues all of it."""
         self._in_front(ops.arrays[self._queries].data.ptr, stream)
         self._inner.enqueue(ops, stream)
 
     def abort_record(self) -> str | None:
-        """The abort record of the launches."""
+        """Abort record of the later launches."""
         return self._inner.abort_record()
 
     def overwritten(self) -> str:
@@ -63,7 +63,7 @@ class Behind:
 
 
 class LibraryBehind(TorchChainLibrary):
-    """The library's attention and products, after the launches of the previous part."""
+    """The library's attention and products after the part before them."""
 
     def __init__(
         self, vendor: Vendor, data: ProblemData, own: Sequence[OpLibrary], tools: Any, in_front: InFront
@@ -72,7 +72,7 @@ class LibraryBehind(TorchChainLibrary):
         super().__init__(vendor, data, own, tools)
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
-        """Enqueues all launches."""
+        """Enqueues all of it."""
         self._in_front(ops.arrays[self._queries].data.ptr, stream)
         super().enqueue(ops, stream)
 
@@ -103,7 +103,7 @@ class LayerOnCard:
         l2_bytes = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
         self.data = ProblemData(problem, l2_bytes, Stopwatch())
         slots = range(self.data.num_slots)
-        #: Runners by the address of the attention's queries.
+        #: By the address of the attention's queries.
         self._queries = problem.workload.launch_ops[0].source
         self._slots = {int(self.data.slot_ops(slot).arrays[self._queries].data.ptr): slot for slot in slots}
         self.timer = Timer(self.data, self._tools, None)
@@ -114,10 +114,10 @@ class LayerOnCard:
         self.picked = pick_algorithms(self.library, self.timer)
 
     def checked(self, way: Way, kernels: Kernels) -> tuple[Runner, float]:
-        """The runner of one of our ways, and its relative error.
+        """One of our ways, and its relative error.
 
         Raises:
-            WrongNumbers, Aborted, LaunchRefused: it must not be timed.
+            WrongNumbers, Aborted, LaunchRefused: it cannot be timed.
         """
         *before, work = way.works
         runners, worst = list[Runner](), 0.0

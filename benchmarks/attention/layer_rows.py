@@ -114,7 +114,7 @@ def _rows() -> tuple[LayerRow, ...]:
 
 
 ROWS = _rows()
-#: Rows outside of the mean, measured only if they are named: norm, qkv, attention and o_proj as one job; also with
+#: Rows that do not count in the mean, measured only on request: norm, qkv, attention and o_proj as one job; also with
 #: pages.
 ONE_JOB_ROWS = tuple(
     LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context, page_tokens=page_tokens)
@@ -137,16 +137,15 @@ STORED_ROWS = tuple(
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """The rows with these names or prefixes; rows with pages by their whole names. All rows of the mean if none is
-    named.
+    """The rows with these names or prefixes; rows with pages only by their full names. By default all rows of the mean.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such row.
     """
     known = (*ROWS, *ONE_JOB_ROWS, *PAIR_ROWS, *STORED_ROWS) if names else ROWS
     chosen = tuple(row for row in known if not names or any(_is_called(row, name) for name in names))
     if not chosen:
-        raise InvalidInput("row", f"no row is called {' '.join(names)}", f"a row is called like {ROWS[0].name}")
+        raise InvalidInput("row", f"no row is called {' '.join(names)}", f"rows have names like {ROWS[0].name}")
     return chosen
 
 

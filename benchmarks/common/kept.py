@@ -1,4 +1,4 @@
-"""The shipped winners for a row: those of the same card model, or of another if it has none."""
+"""The built-in winners for a row: those of the same card model, or of another if there are none."""
 
 from __future__ import annotations
 

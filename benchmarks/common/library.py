@@ -1,4 +1,4 @@
-"""The library baseline compared with PyTorch's own calls, and its best algorithms with its heuristic's first.
+"""Compares the library baseline with PyTorch's own calls, and its best algorithms with its heuristic's first ones.
 
 All are timed in the same rounds on the same rotating buffers, in a process that ends afterwards: PyTorch keeps memory
 pools.
@@ -41,7 +41,7 @@ class Contest:
     regime: Regime
     first_us: list[float]
     best_us: list[float]
-    #: None without PyTorch, with the reason in `reason`.
+    #: None without PyTorch; `reason` says why.
     torch_us: list[float] | None
     reason: str
     #: Per op, the index of the best algorithm among the heuristic's.
@@ -50,7 +50,7 @@ class Contest:
 
     @property
     def makes_the_same_calls(self) -> bool:
-        """Whether PyTorch makes the library's calls: for an activation it launches one more kernel."""
+        """Whether PyTorch makes the library's calls; for an activation it launches one more kernel."""
         return all(op.activation is Activation.IDENTITY for op in self.workload.tile_ops)
 
     @property
@@ -89,7 +89,7 @@ def problems() -> list[Problem]:
 
 
 def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contest]:
-    """A contest for each problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
+    """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
     import cupy
 
     from tuner.workers.gpu.library.vendor import open_vendor
@@ -97,7 +97,7 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     vendor, view = open_vendor(), CardView(uuid)
-    # PyTorch uses as much for products without a bias; KiB, read at the first use.
+    # Workspace that PyTorch uses by default for products without a bias, KiB; read at the first use.
     os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(vendor.workspace_bytes // 1024)
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)
@@ -122,7 +122,7 @@ def _contest(prepared: Any) -> Contest:
     reason = ""
     try:
         graphs.append(torch_runner(prepared.data))
-    except Exception as error:  # whatever the error is, the library does not need PyTorch
+    except Exception as error:  # the library does not need PyTorch, whatever the error
         reason = f"{type(error).__name__}: {error}"
     regime = prepared.problem.objective.regime
     (first_us, best_us, *others_us), num_dropped = time_together(prepared, graphs, NUM_ROUNDS[regime])

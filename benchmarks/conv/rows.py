@@ -17,7 +17,7 @@ class Layer:
 
     #: Rows and columns of its window.
     kernel: int
-    #: Channels that it reads and makes.
+    #: Input and output channels.
     channels: int
     filters: int
 
@@ -29,7 +29,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two convolutions, the second of the first's output."""
+    """Two convolutions, the second of which reads the first one's output."""
 
     #: Name of the network and its stage, as in results.
     name: str
@@ -86,7 +86,7 @@ class Row:
 
     @property
     def pixels(self) -> int:
-        """Pixels of all images, which every layer keeps."""
+        """Pixels of all images, which no layer changes."""
         return self.batch * self.pair.size**2
 
     @property

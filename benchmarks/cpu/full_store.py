@@ -3,8 +3,8 @@
 python -m benchmarks.cpu.full_store [--data FOLDER] [--asks 200] [--out benchmarks/results/cpu/service.json]
 
 All requests go to a real server over HTTP, first without a running job, then with one. The store is filled through
-`tuner.store` with one job's trials, which the database then copies for the others. That takes minutes, so the store is
-kept and used again: 5 GB.
+`tuner.store` with one job's trials, which the database then copies for the others. That takes minutes, so the store of
+5 GB is kept and reused.
 """
 
 from __future__ import annotations

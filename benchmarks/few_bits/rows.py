@@ -8,7 +8,7 @@ from dataclasses import dataclass
 #: benchmarks.common.rates, and benchmarks.few_bits.peers's first ceilings.
 BYTES_PER_S = 4.4e12
 OPERATIONS_PER_S = {8: 1580e12, 16: 790e12}
-#: Numbers of rows in service: one sequence and more, then the middle.
+#: Numbers of rows in serving: one sequence and more, then the middle.
 DECODE, MIDDLE = (1, 16, 64), (128, 512)
 
 

@@ -1,4 +1,4 @@
-"""An evaluator that records its calls, and what they show about a job: when the card worked, what it waited for."""
+"""An evaluator that records its calls, and what they show about a job: when the card worked, and what it waited for."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ class LentEvaluator(TimedEvaluator):
 
 
 def card_figures(spans: Sequence[Span]) -> dict[str, Any]:
-    """For one job: how long the card was busy with its trials, how long it was idle after the first cubin existed,
-    and how much of that something was being built."""
+    """For one job: how long the card was busy with its trials, how long it was idle after the first cubin existed, and
+    for how much of that a build was running."""
     built = [span for span in spans if span.what == "prepare" and span.is_ours]
     measured = _intervals(spans, lambda span: span.what == "measure")
     if not built or not measured:

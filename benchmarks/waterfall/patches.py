@@ -1,6 +1,6 @@
-"""Kernels that are not the product's: its rendered source with changed lines, built and launched like the product's.
+"""Modified kernels: the rendered source of a kernel with changed lines, built and launched in the same way.
 
-Kernels that omit work compute wrong numbers, and are only timed.
+Kernels that omit work compute wrong results, and are only timed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class PatchError(TunerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """A replacement of text in a source."""
+    """A text of a source, and its replacement."""
 
-    #: Text as the renderer writes it; at least once in each source.
+    #: As written by the renderer; must occur in each source.
     before: str
     after: str
 
     def applied(self, source: str) -> str:
-        """The patched `source`.
+        """`source` with every place changed.
 
         Raises:
-            PatchError: there is none.
+            PatchError: it does not occur.
         """
         if self.before not in source:
-            raise PatchError(f"the source has no {self.before!r}: the kernel was changed, and the patch was not")
+            raise PatchError(f"the source has no {self.before!r}: update the patch for the changed kernel")
         return source.replace(self.before, self.after)
 
 
