@@ -39,6 +39,9 @@ def configure(level: str, form: str) -> None:
     handler.addFilter(_add_ids)
     handler.setFormatter(_json_formatter() if form == "json" else _text_formatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    # A line for each migration of a new database says nothing to its operator.
+    if not logging.getLogger().isEnabledFor(logging.DEBUG):
+        logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def _text_formatter() -> logging.Formatter:

@@ -13,6 +13,7 @@ from itertools import product
 
 from tests.support.presets import LayerRun, decoder_layer
 from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.errors import InvalidInput
@@ -41,6 +42,8 @@ class LayerRow:
     context: int
     #: Tokens of a page of its cache; None for a contiguous one.
     page_tokens: int | None = None
+    #: The format of all weights, if that has fewer bits.
+    weights: WeightFormat | None = None
 
     @property
     def name(self) -> str:
@@ -54,7 +57,8 @@ class LayerRow:
 
     def _named(self, what: str) -> str:
         shard = f"-tp{self.tp}" if self.tp > 1 else ""
-        return f"{self.model}{shard}/{what}/{self.batch}"
+        stored = f"-{self.weights}" if self.weights else ""
+        return f"{self.model}{stored}{shard}/{what}/{self.batch}"
 
     @property
     def named_parts(self) -> dict[str, Workload]:
@@ -73,6 +77,7 @@ class LayerRow:
                 dtype=Dtype.BF16,
                 run=run,
                 page_tokens=self.page_tokens if has_attention else None,
+                weights=self.weights,
             )
         return found
 
@@ -124,6 +129,11 @@ PAIR_ROWS = tuple(
     for model, tp in (("llama3-8b", 1), ("llama3-70b", 8))
     for batch, context in product((*BATCHES, 64), (*CONTEXTS, 8192))
 )
+#: Whole layers with weights of few bits.
+STORED_ROWS = tuple(
+    LayerRow(model="llama3-8b", tp=1, runs=(LayerRun.LAYER,), batch=batch, context=2048, weights=WeightFormat.INT4_G128)
+    for batch in BATCHES
+)
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
@@ -133,7 +143,7 @@ def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
     Raises:
         InvalidInput: there is none.
     """
-    known = (*ROWS, *ONE_JOB_ROWS, *PAIR_ROWS) if names else ROWS
+    known = (*ROWS, *ONE_JOB_ROWS, *PAIR_ROWS, *STORED_ROWS) if names else ROWS
     chosen = tuple(row for row in known if not names or any(_is_called(row, name) for name in names))
     if not chosen:
         raise InvalidInput("row", f"no row is called {' '.join(names)}", f"a row is called like {ROWS[0].name}")

@@ -15,7 +15,6 @@ rows of several files are merged into one, each with its run; of duplicates the 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import sys
@@ -24,14 +23,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import merging
 from benchmarks.common.finals import best_of_kinds
 from benchmarks.common.jobs import Ended, InTurn, Jobs, jobs_over
+from benchmarks.common.program import Watch, parser_of
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_merged, write_report
 from benchmarks.common.winners import Winners
-from benchmarks.common.workbench import BUILD_CACHE, Watch, message_of
+from benchmarks.common.workbench import BUILD_CACHE, message_of
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -49,7 +51,7 @@ from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.source.tools import tools_source
 
-from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, LayerRow, choose_rows, spec_of
+from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, STORED_ROWS, LayerRow, choose_rows, spec_of
 
 Row = dict[str, Any]
 
@@ -57,30 +59,22 @@ Row = dict[str, Any]
 NUM_ROUNDS = 60
 #: Seconds that such a row takes on a card after its jobs, with its builds.
 ROW_S = 12.0
-#: Fields of a merged row that describe its run.
-_OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit", "command")
 #: Share of an H200's memory rate that it can read, for the floor of its results.
 _READABLE = 4.4 / 4.8
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", default=[], help="a row, or what its name begins with")
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--trials", type=int, default=60)
+    parser = parser_of(__doc__, "row", "gpu", "trials", "rounds", "data", "out")
     parser.add_argument(
         "--seconds",
         type=float,
         default=400.0,
         help="begin no row after so many, and no job so late that its row has no time",
     )
-    parser.add_argument("--rounds", type=int, help="of the jobs' finals, in each of the two processes")
     parser.add_argument(
         "--winners", type=Path, default=FOLDER, help="folder of <gpu>.json that jobs begin with; a card's join it"
     )
-    parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/layers.json")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="of runs, into --out")
     options = parser.parse_args(arguments)
     if options.merge:
@@ -147,29 +141,22 @@ class Results:
         write_report(self.path, ordered, self._machine | summary)
 
 
-def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One report, with its rows in the benchmark's order.
 
     Raises:
-        InvalidInput: a row that the benchmark does not have.
+        ValueError: a row that the benchmark does not have.
     """
-    found: dict[str, Row] = {}
-    for report in reports:
-        run = {name: report["meta"].get(name) for name in _OF_RUN}
-        found |= {row["row"]: {**row, "run": row.get("run", run)} for row in report["rows"]}
-    for name in found:
-        choose_rows([name])
-    ordered, summary = in_order(found)
-    remark = "rows of several runs: each says when and at which commit it was measured"
-    of_run = {name: value for name, value in reports[-1]["meta"].items() if not name.startswith("mean_")}
-    meta = {**of_run, **summary, "remark": remark}
-    return {"meta": meta, "rows": ordered}
+    report = merging.merged(reports, [row.name for row in (*ROWS, *ONE_JOB_ROWS)], itemgetter("row"))
+    ordered, summary = in_order({row["row"]: row for row in report["rows"]})
+    of_run = {name: value for name, value in report["meta"].items() if not name.startswith("mean_")}
+    return {"meta": of_run | summary, "rows": ordered}
 
 
 def in_order(rows: Mapping[str, Row]) -> tuple[list[Row], dict[str, Any]]:
     """The existing rows, those outside of the mean last, and the summary of the others."""
     of_mean = [rows[one.name] for one in ROWS if one.name in rows]
-    others = [rows[one.name] for one in ONE_JOB_ROWS if one.name in rows]
+    others = [rows[one.name] for one in (*ONE_JOB_ROWS, *STORED_ROWS) if one.name in rows]
     return [*of_mean, *others], {"complete": len(of_mean) == len(ROWS), **summary_of(of_mean)}
 
 

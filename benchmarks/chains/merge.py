@@ -10,7 +10,6 @@ torch.compile, measured with the library, stays in the row if a later job did no
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,6 +18,7 @@ from typing import Any
 
 from benchmarks.chains.results import summary_of
 from benchmarks.chains.rows import ROWS
+from benchmarks.common.merging import parser_of_files
 from benchmarks.common.report import without_folders, write_merged
 from benchmarks.common.winners import merge_winners
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -88,9 +88,7 @@ def with_torch(row: Json, before: Json) -> Json:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads all files, then writes one, and the winners."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = parser_of_files(__doc__)
     parser.add_argument("--winners", nargs="*", type=Path, default=[], help="of the same runs")
     parser.add_argument("--shipped", type=Path, help="the file that takes them over")
     options = parser.parse_args(arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.weights import WeightFormat
@@ -12,6 +11,7 @@ from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKin
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import InvalidInput
+from tuner.ops.gemm.asked import DecoderBlock
 from tuner.ops.gemm.op import GemmOp
 
 DECODE_MS, OTHER_MS = (1, 16, 64), (128, 512)
@@ -47,8 +47,13 @@ LAYERS = {
 RUNS = {"llama3-70b-tp8-run": LAYERS["llama3-70b-tp8-synthetic"]}
 #: Products of one normalized input, which a model keeps separate.
 UNMERGED = {"llama3-8b": LAYERS["llama3-8b"], "llama3-70b-tp8": LAYERS["llama3-70b-tp8-synthetic"]}
-#: Whole chains with weights stored in fewer bits.
-STORED = {"llama3-8b-int4": WeightFormat.INT4_G128}
+#: Whole chains of a model with weights of fewer bits: their dtype, and the format of weights that are converted.
+STORED: dict[str, tuple[Dtype, WeightFormat | None]] = {
+    "int4": (Dtype.BF16, WeightFormat.INT4_G128),
+    "w8a16": (Dtype.BF16, WeightFormat.E4M3),
+    "token": (Dtype.FP8_E4M3, None),
+}
+_STORED_MODEL = "llama3-8b"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,7 @@ BARS = {
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
 #: Theirs are relative to kernels that multiply such weights, which no job's library does.
-BARS |= {chain: Bars() for chain in STORED}
+BARS |= {f"{_STORED_MODEL}-{name}": Bars() for name in STORED}
 BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
 #: For every row with more rows than `DECODE_MS`.
 EACH_OTHER = 0.99
@@ -115,11 +120,9 @@ def block(layer: Layer, m: int) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=Dtype.FP16)
 
 
-def stored_block(layer: Layer, m: int, weights: WeightFormat) -> Workload:
+def stored_block(m: int, dtype: Dtype, weights: WeightFormat | None) -> Workload:
     """The same with weights in fewer bits."""
-    whole = block(layer, m)
-    ops = tuple(replace(op, weights=weights) for op in whole.ops if isinstance(op, GemmOp))
-    return replace(whole, ops=ops, dtype=Dtype.BF16)
+    return DecoderBlock(model=_STORED_MODEL, m=m, dtype=dtype, weights=weights).to_workload()
 
 
 def run_of(layer: Layer, m: int) -> Workload:
@@ -176,9 +179,9 @@ ROWS = (
     *_rows({f"{model}-q-k-v": layer for model, layer in UNMERGED.items()}, q_k_v_of, DECODE_MS),
     *_rows({f"{model}-gate-up": layer for model, layer in UNMERGED.items()}, unmerged_hidden_of, DECODE_MS),
     *(
-        row
-        for chain, weights in STORED.items()
-        for row in _rows({chain: LAYERS["llama3-8b"]}, partial(stored_block, weights=weights), DECODE_MS)
+        ChainRow(chain=f"{_STORED_MODEL}-{name}", m=m, workload=stored_block(m, *stored))
+        for name, stored in STORED.items()
+        for m in DECODE_MS
     ),
 )
 

@@ -11,24 +11,22 @@ next search finds them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.results import Results
 from benchmarks.chains.rows import ChainRow, choose_rows
 from benchmarks.common.finals import best_of_kinds, figures_of
-from benchmarks.common.jobs import Ended, InTurn, Jobs, open_jobs
+from benchmarks.common.jobs import Ended, Jobs, open_jobs, run_jobs
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, results_file
 from benchmarks.common.winners import Winners
-from benchmarks.common.workbench import Watch, message_of
 from tuner.core.trial.job import Budget, JobSpec
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.core.trial.reports.inspection import Trace
@@ -65,26 +63,18 @@ def spec_of(row: ChainRow, target_id: str, options: Options) -> JobSpec:
 
 def search_rows(
     jobs: Jobs, rows: Sequence[ChainRow], results: Results, winners: Winners, options: Options, seconds: float
-) -> list[str]:
+) -> dict[str, str]:
     """Searches each row, and writes it and its winners; returns the names of those that failed, with their reasons."""
-    failures, total = list[str](), Watch()
-    turns = InTurn(jobs, [spec_of(row, jobs.target_id, options) for row in rows])
-    for i, row in enumerate(rows):
-        if i and total.seconds > seconds:
-            print(f"the time is up: {row.name} and those behind it are left", flush=True)
-            break
-        try:
-            ended = turns.end(i)
-            winners.put(f"chains/{row.name}", row.workload, ended)
-            figures = row_of(row, ended)
-        except Exception as error:  # whatever the error is, the other rows may succeed
-            failures.append(f"{row.name}: {message_of(error)}")
-            print(f"{failures[-1]} FAILED", flush=True)
-            continue
+
+    def keep(row: ChainRow, ended: Ended) -> None:
+        winners.put(f"chains/{row.name}", row.workload, ended)
+        figures = row_of(row, ended)
         results.put(row, figures)
         said = {name: figures.get(name) for name in ("winner", "verdict_speedup", "over_reference", "trials", "wall_s")}
         print(row.name, json.dumps(figures["kind_us"]), json.dumps(said), flush=True)
-    return failures
+
+    specs = [(row, spec_of(row, jobs.target_id, options)) for row in rows]
+    return run_jobs(jobs, specs, keep, seconds=seconds)
 
 
 def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
@@ -127,19 +117,9 @@ def trace_of(jobs: Jobs, job_id: str, number: int) -> Inspection:
 
 def main() -> None:
     """Searches the rows named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--row", action="append", default=[], help="name of a row or a chain, or a row count such as m16; repeatable"
-    )
-    parser.add_argument("--trials", type=int, default=60)
+    parser = parser_of(__doc__, "row", "seconds", "rounds", "gpu", "data", "out", trials=60, winners=FOLDER)
     parser.add_argument("--no-torch-compile", action="store_true", help="the vendor's library alone, in less time")
     parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after so many")
-    parser.add_argument("--rounds", type=int, help="of finals, in each of the two processes")
-    parser.add_argument("--gpu", default="auto")
-    parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
-    parser.add_argument("--winners", type=Path, default=FOLDER, help="folder of <gpu>.json; default: tuner/winners")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/chains.json")
     arguments = parser.parse_args()
     shipped = ShippedWinners(arguments.winners)
     with open_jobs(arguments.gpu, winners=shipped, num_rounds=arguments.rounds, data=arguments.data) as jobs:
@@ -151,7 +131,7 @@ def main() -> None:
         failures = search_rows(jobs, rows, results, winners, options, arguments.seconds)
         add_boundaries(jobs, rows, results, options)
     if failures:
-        sys.exit("\n".join(["failed:", *failures]))
+        sys.exit(f"failed: {', '.join(failures)}")
 
 
 if __name__ == "__main__":

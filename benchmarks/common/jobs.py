@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from benchmarks.common.called import R
+from benchmarks.common.program import in_time
 from benchmarks.common.report import commit
-from benchmarks.common.workbench import BUILD_CACHE
+from benchmarks.common.workbench import BUILD_CACHE, message_of
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.trial.evaluator import Environment, Evaluator
 from tuner.core.trial.job import JobSpec, JobState, Trial
-from tuner.core.trial.records import Best, JobRecord
+from tuner.core.trial.records import Best, JobRecord, Page
 from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
-from tuner.search import search_here
+from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
+from tuner.service.paging import MAX_PAGE
 from tuner.service.runner.searching import Search
 from tuner.store import Store
 from tuner.winners import ShippedWinners
 
 #: Folder of jobs, so that an interrupted run continues.
 DATA = Path("build/bench-jobs")
+#: Processes that search: one for the current job, and one in which the next one begins.
+NUM_SEARCHES = 2
 _POLL_S = 0.05
+
+T = TypeVar("T")
 
 
 class JobError(TunerError):
@@ -85,20 +93,25 @@ class Jobs:
             time.sleep(_POLL_S)
         if job.state is not JobState.SUCCEEDED:
             raise JobError(f"{job.id} ended {job.state}: {job.reason}")
-        trials, cursor = list[Trial](), None
-        while True:
-            page = self.service.trials(job.id, limit=500, cursor=cursor)
-            trials += page.items
-            if (cursor := page.next_cursor) is None:
-                return Ended(job=job, best=self.service.best(job.id), trials=trials)
+        return Ended(job=job, best=self.service.best(job.id), trials=all_trials(self.service, job.id))
 
     def _all(self, state: JobState) -> list[JobRecord]:
-        found, cursor = list[JobRecord](), None
-        while True:
-            page = self.service.jobs(state=state, limit=500, cursor=cursor)
-            found += page.items
-            if (cursor := page.next_cursor) is None:
-                return found
+        return every_item(lambda cursor: self.service.jobs(state=state, limit=MAX_PAGE, cursor=cursor))
+
+
+def all_trials(service: Service, job_id: str) -> list[Trial]:
+    """Every recorded trial of a job, by number."""
+    return every_item(lambda cursor: service.trials(job_id, limit=MAX_PAGE, cursor=cursor))
+
+
+def every_item(page_at: Callable[[str | None], Page[T]]) -> list[T]:
+    """The items of all pages of a listing."""
+    page = page_at(None)
+    found = list(page.items)
+    while page.next_cursor is not None:
+        page = page_at(page.next_cursor)
+        found += page.items
+    return found
 
 
 class InTurn:
@@ -126,11 +139,32 @@ class InTurn:
             self._begun[i] = self._jobs.begin(self._specs[i], anew=self._anew)
 
 
+def run_jobs(
+    jobs: Jobs,
+    specs: Sequence[tuple[R, JobSpec]],
+    keep: Callable[[R, Ended], None],
+    *,
+    seconds: float,
+    anew: bool = False,
+) -> dict[str, str]:
+    """Runs the job of each row, until the time is over, and passes the ended job to `keep`; returns the names of the
+    rows that failed, with their reasons."""
+    failures, turns = dict[str, str](), InTurn(jobs, [spec for _, spec in specs], anew=anew)
+    for number, (row, _) in enumerate(in_time(specs, seconds)):
+        try:
+            keep(row, turns.end(number))
+        except Exception as error:  # whatever the error is, the other rows may succeed
+            failures[row.name] = message_of(error)
+            print(f"{row.name} FAILED: {failures[row.name]}", flush=True)
+    return failures
+
+
 @contextmanager
 def open_jobs(
     gpu: str, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
 ) -> Iterator[Jobs]:
-    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it, whose searches are
+    processes, as there.
 
     `num_rounds` of finals in each process, if not the default; `data` is the folder of jobs, by default that of this
     commit.
@@ -142,7 +176,11 @@ def open_jobs(
     print(why, flush=True)
     for other in evaluators[1:]:
         other.close()
-    with jobs_over(evaluators[0], winners=winners, num_rounds=num_rounds, data=data) as jobs:
+    processes = SearchProcesses(NUM_SEARCHES)
+    with (
+        closing(processes),
+        jobs_over(evaluators[0], winners=winners, num_rounds=num_rounds, data=data, search=processes.search) as jobs,
+    ):
         yield jobs
 
 

@@ -8,24 +8,32 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import write_merged
 
 Json = dict[str, Any]
 
 #: Fields of a row that describe its run.
-_OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit")
+_OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit", "command")
 _REMARK = "rows of several runs: each says when and at which commit it was measured"
+
+
+def parser_of_files(description: str | None) -> argparse.ArgumentParser:
+    """A parser of the files to be read and the one to be written."""
+    parser = parser_of(description)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    return parser
 
 
 def run(
     description: str | None, merge: Callable[[Sequence[Json]], Json], arguments: Sequence[str] | None = None
-) -> None:
-    """Reads all files named on the command line, then writes one."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
-    write_merged(merge([json.loads(path.read_text()) for path in options.files]), options.out)
+) -> Json:
+    """Reads all files named on the command line, then writes one, which is returned."""
+    options = parser_of_files(description).parse_args(arguments)
+    report = merge([json.loads(path.read_text()) for path in options.files])
+    write_merged(report, options.out)
+    return report
 
 
 def merged(reports: Sequence[Json], order: Sequence[str], name_of: Callable[[Json], str]) -> Json:

@@ -8,12 +8,11 @@ Products: one large product by the library, in burst. About ten seconds.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.reference import rates_file
 from benchmarks.common.report import machine_of, write_report
 from benchmarks.common.workbench import BUILD_CACHE, open_workbench
@@ -86,9 +85,7 @@ def _products(tools: Any, vendor: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Measures the first card of this machine."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/rates.json")
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, "out").parse_args()
     with open_workbench("auto", BUILD_CACHE) as bench:
         if not isinstance(bench.evaluator, GpuSupervisor):
             raise InvalidInput("gpu", "there is no card here", "run this where there is one")

@@ -80,13 +80,14 @@ def write_merged(report: dict[str, Any], path: Path) -> None:
 
 def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:
     """Like `write_report`, for several programs that write to one file: rows of other checks stay, and every row has
-    its own date and commit."""
+    its own date and commit. The rows are printed."""
     ours = {row["check"] for row in rows}
     before = json.loads(path.read_text())["rows"] if path.exists() else []
     own = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit()}
     write_report(
         path, [*(row for row in before if row.get("check") not in ours), *(row | own for row in rows)], machine
     )
+    print(*rows, sep="\n", flush=True)
 
 
 def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
@@ -133,10 +134,23 @@ def machine_line(meta: dict[str, Any]) -> str:
     )
 
 
+def results_of(path: Path, target: str) -> dict[str, Any]:
+    """The results from which a page is drawn.
+
+    Raises:
+        SystemExit: there are none; the message names the target of make that measures them.
+    """
+    if not path.exists():
+        raise SystemExit(f"there is no {path}: run `make {target}` on a card")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
 def redraw(page: Path, text: str, begin: str, end: str) -> None:
     """Replaces the text between two marks of a page."""
     before, rest = page.read_text().split(begin)
     page.write_text(f"{before}{begin}\n\n{text}\n{end}{rest.split(end)[1]}")
+    print(f"drew {page}")
 
 
 def check_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
@@ -160,14 +174,12 @@ def failed_row(check: str, reason: str) -> dict[str, Any]:
 
 
 def taken(name: str, take: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of a check, which are printed; a failed one with the reason if it raises."""
+    """The rows of a check; a failed one with the reason if it raises."""
     print(name, flush=True)
     try:
-        rows = take()
+        return take()
     except Exception as error:
-        rows = [failed_row(name, f"{type(error).__name__}: {error}")]
-    print(*rows, sep="\n", flush=True)
-    return rows
+        return [failed_row(name, f"{type(error).__name__}: {error}")]
 
 
 def commit() -> str:

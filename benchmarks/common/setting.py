@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
+from benchmarks.common.program import parser_of
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Problem
@@ -15,10 +15,8 @@ from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 def read_options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:
     """`gpu`, `quick` and `out` from the command line."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser = parser_of(description, "gpu", "out")
     parser.add_argument("--quick", action="store_true", help="less of everything: whether it runs, not what it finds")
-    parser.add_argument("--out", type=Path)
     return parser.parse_args(arguments)
 
 

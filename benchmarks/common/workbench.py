@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -80,15 +79,3 @@ def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
 def message_of(error: Exception) -> str:
     """The message, with the error's type unless it is one of this program's, whose messages are sentences."""
     return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
-
-
-class Watch:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._begin_s = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """So far, rounded to tenths."""
-        return round(time.monotonic() - self._begin_s, 1)

@@ -3,14 +3,16 @@
 python -m benchmarks.conv.forecasts [--row r50-s2-3x3-1x1/b1 ...] [--count 75] [--seconds 150] [--out FILE]
 
 For each row, this many fused schedules are measured, evenly spread over its draw (benchmarks/simulator/draw.py), each
-after a check of its numbers, alternating between the rows. Each of `rows` has the rank correlation (Spearman) of
-forecast and measured times, whose bar is 0.85, and the regret: how much slower the best of the ten best forecasts is
-than the best of all. `schedules` has the measurements up to the end of the time.
+after a check of its numbers, alternating between the rows. What an earlier run wrote to the file is not measured again.
+Each of `rows` has the rank correlation (Spearman) of forecast and measured times, whose bar is 0.85, and the regret:
+how much slower the best of the ten best forecasts is than the best of all. `schedules` has the measurements up to the
+end of the time.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import random
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.called import called
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
 from benchmarks.conv.rows import Row, rows
@@ -27,6 +30,7 @@ from benchmarks.simulator.draw import Drawn, draw
 from tuner.core.insight.forecast_quality import judge_forecasts
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.schedule.one_line import read_line
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured
@@ -41,34 +45,47 @@ NUM_AHEAD = 16
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Schedules of all rows in turn, until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--row", action="append", help="pair/b and the batch")
+    parser = parser_of(__doc__, "gpu", "row", "out", seconds=150)
     parser.add_argument("--count", type=int, default=75, help="schedules of each row")
-    parser.add_argument("--seconds", type=float, default=150)
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     end_s = time.monotonic() + options.seconds
     with open_workbench(options.gpu, BUILD_CACHE) as bench:
-        asked = called(rows(), options.row or DEFAULT_ROWS)
-        turns = zip_longest(*(measured(row, bench, options.count) for row in asked))
-        found = list[Json]()
-        for turn in turns:
+        machine = machine_of(bench.evaluator.environment())
+        out = options.out or results_file(bench.evaluator.target.id, "conv_forecasts")
+        asked, before = called(rows(), options.row or DEFAULT_ROWS), measured_before(out, machine["gpu"])
+        known = {row.name: [line for line in before if line["row"] == row.name] for row in asked}
+        found = [forecast_anew(row, line, bench) for row in asked for line in known[row.name]]
+        for turn in zip_longest(*(measured(row, bench, options.count, known[row.name]) for row in asked)):
             found += [line for line in turn if line]
             if time.monotonic() > end_s:
                 break
         judged = [judge(row.name, [line for line in found if line["row"] == row.name]) for row in asked]
-        out = options.out or results_file(bench.evaluator.target.id, "conv_forecasts")
-        write_report(out, judged, machine_of(bench.evaluator.environment()), schedules=found)
+        write_report(out, judged, machine, schedules=found)
         for line in judged:
             print(line, flush=True)
 
 
-def measured(row: Row, bench: Workbench, count: int) -> Iterator[Json]:
-    """A line for each schedule, measured when it is requested; refused or wrong ones say why."""
+def measured_before(out: Path, gpu: str) -> list[Json]:
+    """The schedules that earlier runs measured on such a card."""
+    before = json.loads(out.read_text()) if out.exists() else {}
+    return list(before["schedules"]) if before and before["meta"]["gpu"] == gpu else []
+
+
+def forecast_anew(row: Row, line: Json, bench: Workbench) -> Json:
+    """An earlier measurement, with today's forecast."""
+    schedule = fused(read_line(line["schedule"]))
+    return line | {"forecast_us": round(forecast_us(workload_of(row), bench.gpu, schedule), 3)}
+
+
+def measured(row: Row, bench: Workbench, count: int, known: Sequence[Json]) -> Iterator[Json]:
+    """A line for each schedule besides the known ones, measured when it is requested; refused or wrong ones say why.
+    They come in a random order, so that the first ones are as mixed as all."""
     workload = workload_of(row)
     problem = Problem(workload=workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
-    wanted = evenly(draw(workload, bench.gpu, row.name), count)
+    skipped = {line["schedule"] for line in known}
+    wanted = [one for one in evenly(draw(workload, bench.gpu, row.name), count) if str(one.schedule) not in skipped]
+    random.Random(row.name).shuffle(wanted)
+    wanted = wanted[: max(0, count - len(known))]
     begun = {one.schedule: bench.begin(problem, fused(one.schedule)) for one in wanted[:NUM_AHEAD]}
     behind = iter(wanted[NUM_AHEAD:])
     for one in wanted:

@@ -12,10 +12,7 @@ Rows that the file has from this commit and card are left out. About two seconds
 
 from __future__ import annotations
 
-import argparse
-import gc
 import statistics
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +22,7 @@ import torch
 
 from benchmarks.attention.timing import captured, machine, sample_us
 from benchmarks.common.called import called
+from benchmarks.common.program import in_time, parser_of
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
@@ -43,30 +41,21 @@ _MOST_ERROR = 2e-3
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rows until the time is over; the file is written after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
-    parser.add_argument("--seconds", type=float, default=110)
+    parser = parser_of(__doc__, "row", seconds=110, out=Path("benchmarks/results/h200/conv_library.json"))
     parser.add_argument("--residual", action="store_true", help="add an image before the last ReLU")
     parser.add_argument("--compile", action="store_true", help="torch.compile beside them")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/conv_library.json"))
     options = parser.parse_args(arguments)
-    begin = time.monotonic()
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0  # 0: all of its plans
     torch.backends.cudnn.allow_tf32 = False
     torch.ones(1, device="cuda")
     done, lt = rows_of_this_build(options.out, machine()), CublasLt()
     found = {(one["pair"], one["batch"], one["residual"]) for one in done}
-    for row in called(rows(), options.row or ()):
-        if (row.pair.name, row.batch, options.residual) in found:
-            continue
-        if time.monotonic() - begin > options.seconds:
-            break
+    wanted = [row for row in called(rows(), options.row) if (row.pair.name, row.batch, options.residual) not in found]
+    for row in in_time(wanted, options.seconds):
+        torch.cuda.empty_cache()  # of the row before
         done += measure_row(row, lt, residual=options.residual, compiled=options.compile)
         write_report(options.out, done, machine())
-        print(f"[{time.monotonic() - begin:.0f} s]", flush=True)
-        gc.collect()
-        torch.cuda.empty_cache()
 
 
 def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> list[Json]:

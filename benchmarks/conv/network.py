@@ -3,13 +3,13 @@
 python -m benchmarks.conv.network [--images 1] [--trials 60] [--seconds 280] [--no-compile] [--out FILE]
 
 A separate service tunes the eight kinds of blocks, a pack is made of them, and examples/resnet.py runs it in a CUDA
-graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is not made again. About 20 seconds
-a block, and 60 for the example.
+graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is not made again, and finished jobs
+of an interrupted run, whose data lie beside the packs, are not repeated. The searches get what the example, which takes
+a minute, and the finals leave of `--seconds`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention.timing import machine
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file, rows_of_this_build, write_report
 from benchmarks.runtime.model import Steps, service
 from tests.support.repository import ROOT
@@ -24,23 +25,24 @@ from tests.support.repository import ROOT
 Json = dict[str, Any]
 
 NETWORK = "resnet50"
+#: Kinds of blocks, and seconds for starting the service, for the finals of a block, and for the example.
+NUM_BLOCKS, START_S, FINALS_S, EXAMPLE_S = 8, 15.0, 6.0, 60.0
+#: Minimum seconds of a block's search.
+LEAST_S = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Tunes if there is no pack, then runs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "trials", "out", seconds=280)
     parser.add_argument("--images", type=int, default=1)
-    parser.add_argument("--trials", type=int, default=60, help="of each block")
-    parser.add_argument("--seconds", type=float, default=280, help="of all steps")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
     parser.add_argument("--packs", type=Path, default=Path("build/conv-packs"))
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     steps, pack = Steps(options.seconds), options.packs / f"{NETWORK}-{options.images}.tunerpack"
     with tempfile.TemporaryDirectory() as name:
         if not pack.exists():
             pack.parent.mkdir(parents=True, exist_ok=True)
-            with service(Path(name), "auto") as url:
+            with service(options.packs, "auto") as url:
                 tune(steps, url, pack, options.images, options.trials)
         found, asked = Path(name) / "found.json", ["--pack", str(pack), "--images", str(options.images)]
         asked += ["--json", str(found), *(["--no-compile"] if options.no_compile else [])]
@@ -52,8 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def tune(steps: Steps, url: str, pack: Path, images: int, trials: int) -> None:
-    """The pack of all blocks."""
-    network, asked = ROOT / "examples" / f"{NETWORK}.json", ("--m", str(images), "--trials", str(trials))
+    """The pack of all blocks; the seconds of each search are what the other steps leave."""
+    search_s = max(LEAST_S, (steps.left_s - START_S - EXAMPLE_S) / NUM_BLOCKS - FINALS_S)
+    budget = ("--trials", str(trials), "--seconds", f"{search_s:.1f}")
+    network, asked = ROOT / "examples" / f"{NETWORK}.json", ("--m", str(images), *budget)
     steps.run("-m", "tuner.client.cli", "tune-model", str(network), *asked, "-o", str(pack), TUNER_URL=url)
 
 

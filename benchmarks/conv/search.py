@@ -9,18 +9,16 @@ written at once.
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.called import called
 from benchmarks.common.finals import figures_of
-from benchmarks.common.jobs import Ended, InTurn, open_jobs
-from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
-from benchmarks.common.workbench import message_of
+from benchmarks.common.found import Found
+from benchmarks.common.jobs import Ended, open_jobs, run_jobs
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import results_file
 from benchmarks.conv.rows import Row, rows
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Workload
@@ -43,31 +41,12 @@ def workload_of(row: Row) -> Workload:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rows until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
-    parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=100)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args(arguments)
-    begin = time.monotonic()
+    options = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100).parse_args(arguments)
     with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
-        out, machine = options.out or results_file(jobs.target_id, "conv"), machine_of(jobs.environment)
-        done = rows_of_this_build(out, machine)
-        kept = {one["row"] for one in done}
-        asked = [row for row in called(rows(), options.row or ()) if row.name not in kept]
-        turns = InTurn(jobs, [_spec_of(row, jobs.target_id, options.trials) for row in asked])
-        for number, row in enumerate(asked):
-            if time.monotonic() - begin > options.seconds:
-                break
-            try:
-                done.append(_line_of(row, turns.end(number), out))
-            except Exception as error:  # an error of one row; the others may succeed
-                print(f"{row.name}: {message_of(error)} FAILED", flush=True)
-                continue
-            write_report(out, done, machine)
-            said = ("kind_us", "verdict", "verdict_speedup", "library_us", "over_library", "over_floor", "rel_error")
-            print(row.name, json.dumps({name: done[-1].get(name) for name in said}), flush=True)
+        found = Found(jobs, options.out or results_file(jobs.target_id, "conv"))
+        said = ("kind_us", "verdict", "verdict_speedup", "library_us", "over_library", "over_floor", "rel_error")
+        specs = [(row, _spec_of(row, jobs.target_id, options.trials)) for row in found.missing(rows(), options.row)]
+        run_jobs(jobs, specs, lambda row, end: found.add(_line_of(row, end, found.path), said), seconds=options.seconds)
 
 
 def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:

@@ -9,20 +9,16 @@ cores.
 
 from __future__ import annotations
 
-import argparse
-import gc
-import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common.called import called
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
+from benchmarks.common.program import parser_of
 from benchmarks.conv.rows import Row, rows
 from benchmarks.conv.search import workload_of
-from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
+from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.legal.legality import check_schedule
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
@@ -43,26 +39,11 @@ NUM_ROUNDS = 7
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rows until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
-    parser.add_argument("--seconds", type=float, default=100, help="after which no row is begun")
+    parser = parser_of(__doc__, "row", "out", seconds=100)
     parser.add_argument("--shapes", type=int, default=2, help="of each height")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    watch, found = Watch(), list[Json]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
-        builds = Builds(bench.gpu)
-    try:
-        for row in called(rows(), options.row or ()):
-            if watch.seconds > options.seconds:
-                break
-            found.append(measured(row, builds, options.shapes))
-            write_report(options.out or results_file(target_id, "conv_sweep"), found, machine)
-            print(f"[{watch.seconds:.0f} s] {json.dumps(found[-1])}", flush=True)
-            gc.collect()
-    finally:
-        builds.close()
+    by_shapes = partial(measured, num_shapes=options.shapes)
+    measure_rows("conv_sweep", options, lambda _: called(rows(), options.row), by_shapes)
 
 
 def tilings_of(space: Space, num_shapes: int) -> Iterator[Tiling]:
@@ -98,7 +79,7 @@ def measured(row: Row, builds: Builds, num_shapes: int) -> Json:
         for name in in_order[:NUM_CHECKED]:
             pair.graph(kernels[name])
     us = {name: round(times[name].us, 3) for name in in_order}
-    return {"row": row.name, "floor_us": round(row.floor_us, 3), "library_us": round(library_us, 3), "us": us}
+    return {"floor_us": round(row.floor_us, 3), "library_us": round(library_us, 3), "us": us}
 
 
 if __name__ == "__main__":

@@ -10,19 +10,17 @@ row on 16 cores.
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.called import called
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import results_file
 from benchmarks.conv.rows import Row, rows
 from benchmarks.conv.search import workload_of
-from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
+from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
 from benchmarks.waterfall.patches import LEFT_OUT
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
@@ -38,29 +36,14 @@ PHASES = ("taken", "ready", "loaded", "computed", "stored")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rows until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", help="pair/b and the batch, or how it begins; all without it")
-    parser.add_argument("--seconds", type=float, default=100, help="after which no row is begun")
-    parser.add_argument("--jobs", type=Path, help="the rows of jobs; conv.json of the card without it")
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, "row", "out", seconds=100)
+    parser.add_argument("--jobs", type=Path, help="the rows of jobs; default: the card's conv.json")
     options = parser.parse_args(arguments)
-    watch, found = Watch(), list[Json]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        machine, target_id, builds = (
-            machine_of(bench.evaluator.environment()),
-            bench.evaluator.target.id,
-            Builds(bench.gpu),
-        )
-    try:
-        for row in asked_of(options.jobs or results_file(target_id, "conv"), options.row or ()):
-            if watch.seconds > options.seconds:
-                break
-            found.append(measured(row, builds))
-            write_report(options.out or results_file(target_id, "conv_waterfall"), found, machine)
-            print(f"[{watch.seconds:.0f} s] {json.dumps(found[-1])}", flush=True)
-            gc.collect()
-    finally:
-        builds.close()
+
+    def asked(builds: Builds) -> list[WaterfallRow]:
+        return asked_of(options.jobs or results_file(builds.target_id, "conv"), options.row)
+
+    measure_rows("conv_waterfall", options, asked, measured)
 
 
 def asked_of(jobs: Path, names: Sequence[str]) -> list[WaterfallRow]:
@@ -92,7 +75,6 @@ def measured(row: WaterfallRow, builds: Builds) -> Json:
         times = pair.times({"library": pair.on_card.library_graph, **graphs})
         spans, _ = pair.stamps(traced)
     return {
-        "row": row.name,
         "schedule": str(row.schedule),
         "times_us": {name: round(one.us, 3) for name, one in times.items()},
         "stamps_us": stamps_of(spans),

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import httpx
 from sqlalchemy import update
 
+from benchmarks.common.report import check_row
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -33,6 +33,8 @@ from tuner.store.results import bests
 from tuner.store.tables.models import JobRow
 
 TARGET = "simulated:h200"
+#: The results of most programs of this folder.
+RESULTS = Path("benchmarks/results/cpu/service.json")
 SIZES = (256, 512, 768, 1024, 2048, 2880, 4096, 5120, 8192, 14336)
 
 
@@ -107,9 +109,18 @@ def ask_paths(url: str, paths: list[str]) -> list[float]:
     return taken
 
 
-def ask(url: str, queries: list[dict[str, Any]]) -> list[float]:
-    """Seconds of each `GET /best`."""
-    return ask_paths(url, [f"/best?{urlencode(query)}" for query in queries])
+def p99_row(check: str, url: str, pid: int, paths: list[str], bar_s: float) -> dict[str, Any]:
+    """A row: the time of these requests to a warm server."""
+    ask_paths(url, paths[:5])
+    before_s = cpu_s(pid)
+    taken = ask_paths(url, paths)
+    raw = {
+        "asks": len(paths),
+        "median_s": round(percentile(taken, 0.5), 6),
+        "server_cpu_s": round((cpu_s(pid) - before_s) / len(paths), 6),
+        "load_average": os.getloadavg()[0],
+    }
+    return check_row(check, percentile(taken, 0.99), bar_s, **raw)
 
 
 def cpu_s(pid: int) -> float:
@@ -123,12 +134,13 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
 
 
-def queries_of(shapes: list[tuple[int, int, int, int]], num_asks: int, match: str) -> list[dict[str, Any]]:
-    """Shapes that were tuned, or for another match than the exact one, similar shapes. No distance is too far."""
+def best_paths(shapes: list[tuple[int, int, int, int]], num_asks: int, match: str) -> list[str]:
+    """`GET /best` of shapes that were tuned, or for another match than the exact one, of similar shapes. No distance
+    is too far."""
     chance = random.Random(2)
     beside = 0 if match == "own shape" else 5000
     chosen = [chance.choice(shapes) for _ in range(num_asks)]
     return [
-        {"m": m + beside, "d_in": d_in, "d_hidden": d_hidden, "d_out": d_out, "match": "nearest", "max_distance": 100}
+        f"/best?m={m + beside}&d_in={d_in}&d_hidden={d_hidden}&d_out={d_out}&match=nearest&max_distance=100"
         for m, d_in, d_hidden, d_out in chosen
     ]

@@ -8,7 +8,6 @@ Takes about five minutes. It needs an otherwise idle machine. Rows of other prog
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import subprocess
@@ -20,17 +19,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.jobs import all_trials
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, at_least_row, check_row, merge_report
+from benchmarks.cpu.best import RESULTS, TARGET
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, PriorsChoice, Trial
 from tuner.dispatch.cluster.certificates import create
 from tuner.dispatch.cluster.join import join_as_server
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import SearchProcesses
 from tuner.service import Service
-from tuner.service.paging import MAX_PAGE
 from tuner.store import Store
 
-TARGET = "simulated:h200"
 #: Seconds of a trial of a sleeping evaluator.
 SLEEP_S = 0.5
 #: First trials of a job, which are not counted: they wait for the searcher, which analyses the space.
@@ -112,24 +112,13 @@ def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str 
     return jobs
 
 
-def trials_of(service: Service, job: str) -> list[Trial]:
-    """All recorded trials, by number."""
-    found, cursor = list[Trial](), None
-    while True:
-        page = service.trials(job, cursor=cursor, limit=MAX_PAGE)
-        found += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
-
-
 def finish_times(service: Service, jobs: list[str], num_trials: int) -> list[list[float]]:
     """When each trial of each job was recorded, seconds; the jobs run at the same time."""
     while any(service.job(job).num_trials < num_trials for job in jobs):
         if failed := [job for job in jobs if service.job(job).state is JobState.FAILED]:
             raise SystemExit(f"{failed[0]} failed: {service.job(failed[0]).reason}")
         time.sleep(0.2)
-    return [sorted(trial.finished_at for trial in trials_of(service, job)) for job in jobs]
+    return [sorted(trial.finished_at for trial in all_trials(service, job)) for job in jobs]
 
 
 def rate(finished: list[list[float]]) -> float:
@@ -171,13 +160,13 @@ def measure_kills(seconds: float, num_workers: int = 4) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(chance.uniform(1.0, 4.0))
-            kept |= {(job, trial.number): trial for job in jobs for trial in trials_of(service, job)}
+            kept |= {(job, trial.number): trial for job in jobs for trial in all_trials(service, job)}
             workers.kill(chance.randrange(num_workers // 2))
             num_kills += 1
         for job in jobs:
             while not service.job(job).state.is_final:
                 time.sleep(0.2)
-            found = {(job, trial.number): trial for trial in trials_of(service, job)}
+            found = {(job, trial.number): trial for trial in all_trials(service, job)}
             wrong += service.job(job).state is not JobState.SUCCEEDED
             wrong += abs(num_trials - len(found)) + len(found) - len({one.candidate for one in found.values()})
             wrong += sum(key[0] == job and found.get(key) != trial for key, trial in kept.items())
@@ -188,15 +177,8 @@ def measure_kills(seconds: float, num_workers: int = 4) -> dict[str, Any]:
 
 def main() -> None:
     """Measures and writes its rows into the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for which workers are killed")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
-    arguments = parser.parse_args()
-    rows = [*measure(arguments.trials), measure_kills(arguments.seconds)]
-    merge_report(arguments.out, rows, NO_GPU)
-    for row in rows:
-        print(row)
+    arguments = parser_of(__doc__, "trials", seconds=60.0, out=RESULTS).parse_args()
+    merge_report(arguments.out, [*measure(arguments.trials), measure_kills(arguments.seconds)], NO_GPU)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ one core (processor time), whatever else runs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import statistics
@@ -19,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, write_report
 from tests.support.presets import decoder_block
 from tuner.core.legal.legality import estimated_resources
@@ -108,13 +108,12 @@ def summary(gpu_id: str, workload: Workload, num_tilings: int, rows: list[dict[s
 
 def main() -> None:
     """Compiles, prints the summary, writes it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, "out")
     parser.add_argument("--gpu", default="h200", choices=sorted(CATALOGUE))
     parser.add_argument("--chains", action="store_true", help="of four ops")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--every", type=int, default=1, help="compile each so-manieth tiling")
     parser.add_argument("--each", type=Path, help="also write a line per tiling here")
-    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     gpu, name = CATALOGUE[arguments.gpu], "chains_" if arguments.chains else ""
     summaries, lines = [], list[str]()

@@ -7,7 +7,6 @@ With `--chains` only plans of four ops are proven, by processor time, so the mac
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.chains.rows import Layer, block
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, check_row, write_report
 from tuner.core.legal.legality import check_schedule, estimated_resources
 from tuner.core.legal.ordering_rules import position_problem
@@ -185,9 +185,8 @@ def chain_rows() -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measures, prints and writes the results file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "out")
     parser.add_argument("--chains", action="store_true", help="proofs of four ops, to core_chains.json")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/cpu/core.json")
     arguments = parser.parse_args()
     rows = chain_rows() if arguments.chains else report_rows()
     for row in rows:

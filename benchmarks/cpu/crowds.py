@@ -8,7 +8,6 @@ is cancelled. The front page with 2,500 queued jobs. It takes a minute.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import socket
@@ -21,8 +20,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, check_row, merge_report
-from benchmarks.cpu.best import TARGET, ask_paths, cpu_s, percentile, serving
+from benchmarks.cpu.best import RESULTS, TARGET, cpu_s, p99_row, percentile, serving
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.store import Store
@@ -119,26 +119,16 @@ def front_page(num_asks: int) -> dict[str, Any]:
         data = Path(folder) / "data"
         queue(data, NUM_QUEUED, "simulated:a40")
         with serving(data) as (url, pid):
-            before_s = cpu_s(pid)
-            taken = ask_paths(url, ["/"] * num_asks)
-            raw = {"asks": num_asks, "server_cpu_s": round((cpu_s(pid) - before_s) / num_asks, 6)}
-    raw["median_s"] = round(percentile(taken, 0.5), 6)
-    check = f"p99 of the front page with {NUM_QUEUED:,} queued jobs, seconds"
-    return check_row(check, percentile(taken, 0.99), PAGE_BAR_S, **raw, load_average=os.getloadavg()[0])
+            check = f"p99 of the front page with {NUM_QUEUED:,} queued jobs, seconds"
+            return p99_row(check, url, pid, ["/"] * num_asks, PAGE_BAR_S)
 
 
 def main() -> None:
     """Measures and writes its rows into the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--asks", type=int, default=200)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
-    arguments = parser.parse_args()
-    rows = []
+    arguments = parser_of(__doc__, "asks", out=RESULTS).parse_args()
     for measure in (front_page, others_beside_silence, event_beside_streams):
         row = measure(arguments.asks if measure is not event_beside_streams else max(1, arguments.asks // 10))
-        print(row, flush=True)
-        rows.append(row)
-    merge_report(arguments.out, rows, NO_GPU)
+        merge_report(arguments.out, [row], NO_GPU)
 
 
 if __name__ == "__main__":

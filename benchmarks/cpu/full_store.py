@@ -9,7 +9,6 @@ kept and used again: 5 GB.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -21,9 +20,10 @@ from typing import Any
 
 import httpx
 
-from benchmarks.common.report import NO_GPU, check_row, merge_report
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import NO_GPU, merge_report
 from benchmarks.cpu import best, large_job
-from benchmarks.cpu.best import TARGET, ask, ask_paths, cpu_s, percentile, queries_of, serving
+from benchmarks.cpu.best import RESULTS, TARGET, best_paths, p99_row, serving
 
 NUM_JOBS = 10_000
 TRIALS_EACH = 100
@@ -106,18 +106,7 @@ def ask_all(url: str, pid: int, store: dict[str, Any], num_asks: int, when: str)
     rows = []
 
     def add(what: str, paths: list[str], bar_s: float) -> None:
-        ask_paths(url, paths[:5])
-        before_s = cpu_s(pid)
-        taken = ask_paths(url, paths)
-        raw = {
-            "asks": len(paths),
-            "median_s": round(percentile(taken, 0.5), 6),
-            "server_cpu_s": round((cpu_s(pid) - before_s) / len(paths), 6),
-            "load_average": os.getloadavg()[0],
-        }
-        rows.append(
-            check_row(f"p99 of {what}, 1,100,000 trials, {when}, seconds", percentile(taken, 0.99), bar_s, **raw)
-        )
+        rows.append(p99_row(f"p99 of {what}, 1,100,000 trials, {when}, seconds", url, pid, paths, bar_s))
 
     chance = random.Random(3)
     for name in ("ordinary", "large"):
@@ -130,19 +119,9 @@ def ask_all(url: str, pid: int, store: dict[str, Any], num_asks: int, when: str)
         add(f"the {name} job's trials by time", [f"/jobs/{job}/trials?sort=time"] * num_asks, PAGE_BAR_S)
         add(f"a trial of the {name} job", trials, PAGE_BAR_S)
     add("the front page", ["/"] * num_asks, PAGE_BAR_S)
+    shapes = [tuple(one) for one in store["shapes"]]
     for match in ("own shape", "nearest shape"):
-        queries = queries_of([tuple(one) for one in store["shapes"]], num_asks, match)
-        ask(url, queries[:20])
-        before_s = cpu_s(pid)
-        taken = ask(url, queries)
-        raw = {
-            "asks": num_asks,
-            "median_s": round(percentile(taken, 0.5), 6),
-            "server_cpu_s": round((cpu_s(pid) - before_s) / num_asks, 6),
-            "load_average": os.getloadavg()[0],
-        }
-        check = f"p99 of GET /best, {match}, 1,100,000 trials, {when}, seconds"
-        rows.append(check_row(check, percentile(taken, 0.99), BEST_BAR_S, **raw))
+        add(f"GET /best, {match}", best_paths(shapes, num_asks, match), BEST_BAR_S)
     return rows
 
 
@@ -173,15 +152,9 @@ def measure(data: Path, num_asks: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measures and writes its rows into the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--asks", type=int, default=200)
-    parser.add_argument("--data", type=Path, default=Path("build/full-store"))
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, "asks", data=Path("build/full-store"), out=RESULTS).parse_args()
     rows = measure(arguments.data, arguments.asks)
     merge_report(arguments.out, rows, NO_GPU)
-    for row in rows:
-        print(row)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,19 @@ python -m benchmarks.cpu.gantt_page [--loads 5] [--out benchmarks/results/cpu/pa
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, check_row, merge_report
 from benchmarks.cpu.best import percentile, serving
+from benchmarks.cpu.pages import FLAGS, new_pages, watch
 
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 DRAWN_BAR_S, ZOOM_BAR_MS = 2.0, 33.0
 _TRACE = "figure[data-of=measured] canvas.bars[data-drawn]"
 #: Seconds from the navigation until the trace is on the canvas.
@@ -47,33 +47,19 @@ _ZOOMS = """async (keys) => {
 _KEYS = [*"wwwwwwwwwwwwd", *"daadda", *"ssssssssssss"] * 3
 
 
-def faults_of(page: Page) -> list[str]:
-    """What the page has logged or thrown."""
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-    return faults
-
-
 def measure(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of the time to the picture, in windows without cached files, and of each zoom step."""
     drawn, faults = [], list[str]()
-    for _ in range(num_loads):
-        context = browser.new_context(viewport={"width": 1280, "height": 800})
-        page = context.new_page()
-        found = faults_of(page)
+    for page in new_pages(browser, num_loads):
+        watch(page, faults)
         page.goto(address, wait_until="commit")
         page.wait_for_selector("#gantt", state="attached")
         drawn.append(page.evaluate(_DRAWN))
-        faults += found
-        context.close()
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    found = faults_of(page)
-    page.goto(address)
-    page.wait_for_selector("figure[data-of=forecast] canvas.bars[data-drawn]", timeout=120_000)
-    zooms = page.evaluate(_ZOOMS, _KEYS)
-    faults += found
-    page.close()
+    for page in new_pages(browser, 1):
+        watch(page, faults)
+        page.goto(address)
+        page.wait_for_selector("figure[data-of=forecast] canvas.bars[data-drawn]", timeout=120_000)
+        zooms = page.evaluate(_ZOOMS, _KEYS)
     raw.update(drawn_s=drawn, zoom_ms=zooms)
     slow = percentile(zooms, 0.95)
     return [
@@ -87,10 +73,7 @@ def main() -> None:
     """Seeds a job with a trace, serves it, and measures its trial's page."""
     from tests.support.traced import LARGE, store_traced_job
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loads", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/pages.json"))
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, "loads", out=Path("benchmarks/results/cpu/pages.json")).parse_args()
     raw: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
@@ -99,8 +82,6 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
             rows = measure(browser, f"{url}/ui/jobs/{job_id}/trials/0", arguments.loads, raw)
             browser.close()
-    for row in rows:
-        print(row)
     merge_report(arguments.out, rows, NO_GPU)
 
 

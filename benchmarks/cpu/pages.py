@@ -5,11 +5,11 @@ python -m benchmarks.cpu.pages [--trials 10000] [--loads 5] [--out benchmarks/re
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
 from pathlib import Path
@@ -19,6 +19,7 @@ import httpx
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, check_row, merge_report
 from benchmarks.cpu.best import serving
 from benchmarks.cpu.large_job import fill
@@ -65,17 +66,28 @@ def _first_paint_s(page: Page) -> float:
     return float(page.evaluate(_PAINTED))
 
 
+def new_pages(browser: Browser, count: int) -> Iterator[Page]:
+    """Windows without cached files, one after the other."""
+    for _ in range(count):
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        yield context.new_page()
+        context.close()
+
+
+def watch(page: Page, faults: list[str]) -> None:
+    """Collects what the page logs as an error or throws."""
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+
+
 def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a page's load times, each in a window without cached files; the median counts."""
     painted, interactive = [], []
-    for _ in range(num_loads):
-        context = browser.new_context(viewport={"width": 1280, "height": 800})
-        page = context.new_page()
+    for page in new_pages(browser, num_loads):
         page.goto(address, wait_until="commit")
         page.wait_for_selector("#points", state="attached")
         interactive.append(page.evaluate(_INTERACTIVE))
         painted.append(_first_paint_s(page))
-        context.close()
     what = f"of the page of a job with {raw['trials']} trials, seconds"
     slowest = {"slowest_s": round(max(painted), 3)}, {"slowest_s": round(max(interactive), 3)}
     return [
@@ -87,12 +99,9 @@ def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) ->
 def load_jobs(browser: Browser, url: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
     """A row of the front page's load time, with 500 jobs in 20 batches by 10 owners."""
     painted = []
-    for _ in range(num_loads):
-        context = browser.new_context(viewport={"width": 1280, "height": 800})
-        page = context.new_page()
+    for page in new_pages(browser, num_loads):
         page.goto(url, wait_until="load")
         painted.append(_first_paint_s(page))
-        context.close()
     what = "first paint of the front page of 500 jobs in 20 batches by 10 owners, seconds"
     return [check_row(what, statistics.median(painted), FIRST_PAINT_BAR_S, **raw, slowest_s=round(max(painted), 3))]
 
@@ -109,8 +118,7 @@ def faults(browser: Browser, addresses: list[str]) -> list[dict[str, Any]]:
     for scheme, width in product(SCHEMES, WIDTHS):
         context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
         page = context.new_page()
-        page.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: messages.append(str(error)))
+        watch(page, messages)
         for address in addresses:
             page.goto(address)
             if page.locator("#points .plot").count():
@@ -130,11 +138,7 @@ def faults(browser: Browser, addresses: list[str]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measures and writes the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--loads", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/pages.json"))
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, "loads", trials=10_000, out=Path("benchmarks/results/cpu/pages.json")).parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         job_id = fill(Path(folder) / "data", arguments.trials)
         path = f"/ui/jobs/{job_id}"
@@ -151,8 +155,6 @@ def main() -> None:
             rows += faults(browser, [*(url + one for one in paths), *many_pages(many)])
         browser.close()
     merge_report(arguments.out, rows, NO_GPU)
-    for row in rows:
-        print(row)
 
 
 if __name__ == "__main__":

@@ -8,30 +8,29 @@ Rows of other programs in the file stay.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.common.jobs import all_trials
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, figure_row, merge_report
+from benchmarks.cpu.best import RESULTS, TARGET
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Preparation, Prepared, Problem
-from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
+from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import LocalDispatcher
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.service import Service
-from tuner.service.paging import MAX_PAGE
 from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
-TARGET = "simulated:h200"
 #: Number of trials in each reported median, one from the start and one at the end.
 WINDOW = 20
 
@@ -50,12 +49,7 @@ class TimedEvaluator(SimulatedEvaluator):
         self.spent_s.append(time.perf_counter() - begin_s)
         return preparation
 
-    def measure(
-        self,
-        problem: Problem,
-        prepared: Prepared,
-        incumbent_speedup: float | None = None,
-    ) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
         """The simulated GPU's."""
         begin_s = time.perf_counter()
         outcome = super().measure(problem, prepared, incumbent_speedup)
@@ -82,15 +76,6 @@ def overheads_s(m: int, num_trials: int) -> list[float]:
     return [gap - spent for gap, spent in zip(gaps, evaluator.spent_s[1:], strict=True)]
 
 
-def all_trials(service: Service, job_id: str) -> Iterator[Trial]:
-    """Every trial of a job, by number."""
-    page = service.trials(job_id, limit=MAX_PAGE)
-    yield from page.items
-    while page.next_cursor:
-        page = service.trials(job_id, limit=MAX_PAGE, cursor=page.next_cursor)
-        yield from page.items
-
-
 def row_of(m: int, overheads_s: list[float]) -> dict[str, Any]:
     """A row: the mean, the medians at both ends and the maximum."""
     raw = {
@@ -104,16 +89,10 @@ def row_of(m: int, overheads_s: list[float]) -> dict[str, Any]:
 
 def main() -> None:
     """Measures and writes its rows into the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
-    arguments = parser.parse_args()
-    rows = []
+    arguments = parser_of(__doc__, trials=1000, out=RESULTS).parse_args()
     for m in (16, 512):
         row = row_of(m, overheads_s(m, arguments.trials)) | {"load_average": os.getloadavg()[0]}
-        print(row, flush=True)
-        rows.append(row)
-    merge_report(arguments.out, rows, NO_GPU)
+        merge_report(arguments.out, [row], NO_GPU)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ for a trial, and works on the jobs meanwhile.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -23,8 +22,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, check_row, merge_report
-from benchmarks.cpu.best import cpu_s, percentile, serving
+from benchmarks.cpu.best import RESULTS, cpu_s, percentile, serving
 
 NUM_CLIENTS = 16
 PER_S = 12.5
@@ -119,14 +119,9 @@ def measure(seconds: float) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measures and writes its rows into the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, seconds=30.0, out=RESULTS).parse_args()
     rows = measure(arguments.seconds)
     merge_report(arguments.out, rows, NO_GPU)
-    for row in rows:
-        print(row)
 
 
 if __name__ == "__main__":

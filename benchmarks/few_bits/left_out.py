@@ -1,37 +1,39 @@
-"""Where the time of pairs with converted weights goes: benchmarks/results/<gpu>/few_bits_left_out.json.
+"""Where the time of pairs with weights of few bits goes: benchmarks/results/<gpu>/few_bits_left_out.json.
 
 python -m benchmarks.few_bits.left_out [--row int4/4096-14336/m1] [--seconds 60] [--out FILE]
 
-A schedule of each row is timed whole, with one thing left out at a time, and multiplied by wgmma instead of mma.sync;
-others beside it; all in the same rounds. Builds without a part compute wrong numbers. About 10 seconds a row on an H200
-with 16 cores.
+A schedule of each row is timed whole and with one thing left out at a time; up to 16 rows of converted weights also by
+wgmma instead of mma.sync. Others are timed beside it, from 64 rows on with inputs that two CTAs share. All are in the
+same rounds. Builds without a part compute wrong numbers. About 10 seconds a row on an H200 with 16 cores.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.workbench import BUILD_CACHE, Watch, message_of, open_workbench
+from benchmarks.common.called import called
+from benchmarks.common.program import parser_of
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
 from benchmarks.few_bits.search import workload_of
-from benchmarks.waterfall.on_card import Build, Builds, pair_on_card
+from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
 from benchmarks.waterfall.patches import NO_EPILOGUE, NO_INPUTS, NO_WEIGHTS, Patch
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
-from tuner.errors import TunerError
 
 OURS = "ours"
-#: Up to 16 rows, where each warp multiplies for itself.
-NO_PRODUCTS = (Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),)
+_FRAGMENTS = "load(fragments[span % 2][block], rows, slot, span, block, bundle);"
+_ISSUE = "            WgmmaOfRegisters<kColumns>::multiply("
+#: Nothing is converted either: up to 16 rows, where each warp multiplies for itself, and above.
+NO_PRODUCTS = (
+    Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),
+    Patch(before=_FRAGMENTS, after=f"if (left < 0) {_FRAGMENTS}"),
+    Patch(before=_ISSUE, after=f"            if (left < 0) {_ISSUE.lstrip()}"),
+)
 _CONVERTED = "Weights::convert(words[word], pairs[word], bundle.beside[group][block][word % 2]);"
 NO_CONVERSION = (Patch(before=_CONVERTED, after="for (u32& pair : pairs[word]) pair = words[word] + group;"),)
 NO_FACTORS = (
@@ -56,6 +58,7 @@ LEFT_OUT = {
 _BY_WGMMA = (Patch(before="kMostSync = 16;", after="kMostSync = 0;"),)
 #: What leaves the numbers right.
 CHANGED = {OURS: (), "by wgmma": _BY_WGMMA}
+_MOST_SYNC = 16
 _WIDE, _NARROW = PAIRS[:2]
 #: By row the winner of a job, then others.
 SCHEDULES = {
@@ -82,6 +85,37 @@ SCHEDULES = {
         "wgmma 16x112x256+16x128x512 s4 i4 w8 swap-ab split1+4 "
         "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
     ),
+    Row(scheme=SCHEMES["int4"], pair=_WIDE, m=64): (
+        "wgmma 64x56x256+64x128x256 s5 i4 w8 swap-ab split1+4 scattered-sums "
+        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
+        "wgmma 64x112x256+64x256x256 s5 i4 w8 swap-ab split1+4 cluster1x2 "
+        "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs",
+        "wgmma 64x112x256+64x256x256 s5 i4 w8 swap-ab cluster1x2 "
+        "| row+row producer_first row-sync static 1/SM less 4 SMs",
+        "wgmma 64x112x256+64x128x256 s4 i3 w8 swap-ab split1+4 scattered-sums "
+        "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs",
+        "wgmma 64x96x256+64x192x256 s3 i4 w12 swap-ab split1+6 "
+        "| row+row producer_first strided-parts row-sync static 1/SM less 4 SMs",
+    ),
+    Row(scheme=SCHEMES["int4"], pair=_WIDE, m=128): (
+        "wgmma 128x56x256+128x128x256 s3 i2 w8 swap-ab split1+4 scattered-sums "
+        "| row+row producer_first strided-parts part-major chunk64-sync by slice ahead0 static 1/SM less 4 SMs",
+        "wgmma 128x112x256+128x256x256 s3 i2 w8 swap-ab split1+4 cluster1x2 "
+        "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs",
+    ),
+    Row(scheme=SCHEMES["tensor"], pair=_WIDE, m=128): (
+        "wgmma 128x56x128+128x64x128 s7 i7 w8 split1+2 scattered-sums "
+        "| row+row producer_first strided-parts chunk64-sync by slice ahead0 static 1/SM",
+        "wgmma 128x112x128+128x128x128 s7 i7 w8 split1+2 cluster1x2 "
+        "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs",
+        "wgmma 128x112x128+128x192x128 s7 i7 w8 swap-ab split1+3 cluster1x2 "
+        "| row+row producer_first strided-parts row-sync static 1/SM less 4 SMs",
+    ),
+    Row(scheme=SCHEMES["token"], pair=_NARROW, m=64): (
+        "wgmma 64x32x256+64x32x512 s4 i5 w4 | row+row producer_first row-sync static 1/SM less 4 SMs",
+        "wgmma 64x64x256+64x64x512 s4 i5 w4 cluster1x2 | row+row producer_first row-sync static 1/SM less 4 SMs",
+        "wgmma 64x64x256+64x128x256 s5 i5 w4 cluster1x2 | row+row producer_first row-sync static 1/SM less 4 SMs",
+    ),
     Row(scheme=SCHEMES["w8a16"], pair=_WIDE, m=16): (
         "wgmma 16x56x256+16x64x256 s6 i6 w4 swap-ab split1+2 "
         "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM",
@@ -99,14 +133,18 @@ def waterfall_row(row: Row, line: str) -> WaterfallRow:
 
 
 def patches_of(row: Row) -> dict[str, tuple[Patch, ...]]:
-    """What its builds change; without groups there are no factors to leave out."""
+    """What its builds change: without groups there are no scales to leave out, and without conversion only what is
+    loaded and stored."""
+    if row.scheme.weight_bits == row.scheme.operand_bits:
+        return {OURS: (), "no inputs": NO_INPUTS, "no weights": NO_WEIGHTS, "no epilogue": NO_EPILOGUE}
     has_groups = row.scheme.scale_bits > 0
-    return CHANGED | {name: patches for name, patches in LEFT_OUT.items() if has_groups or patches is not NO_FACTORS}
+    changed = {name: patches for name, patches in CHANGED.items() if row.m <= _MOST_SYNC or patches is not _BY_WGMMA}
+    return changed | {name: patches for name, patches in LEFT_OUT.items() if has_groups or patches is not NO_FACTORS}
 
 
-def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
+def timed(row: Row, builds: Builds) -> dict[str, Any]:
     """Microseconds of each build of the first schedule, of that launched plainly, and of the other schedules."""
-    first, *others = (waterfall_row(row, line) for line in lines)
+    first, *others = (waterfall_row(row, line) for line in SCHEDULES[row])
     asked = {name: Build(row=first, patches=patches) for name, patches in patches_of(row).items()}
     asked["launched plainly"] = Build(row=replace(first, plan_kind=PlanKind.FUSED))
     asked |= {str(other.schedule): Build(row=other) for other in others}
@@ -115,7 +153,8 @@ def timed(row: Row, lines: Sequence[str], builds: Builds) -> dict[str, Any]:
         graphs = {name: pair.graph(kernel, checked=name not in LEFT_OUT) for name, kernel in kernels.items()}
         times = {name: round(one.us, 2) for name, one in pair.times(graphs).items()}
         spans, _ = pair.stamps(builds.make(Build(row=first, traced=True)))
-        return {"left_out_us": times, "stamps_us": stamped(spans)}
+    figures = {"schedule": SCHEDULES[row][0], "floor_us": round(row.floor_us, 3)}
+    return figures | {"left_out_us": times, "stamps_us": stamped(spans)}
 
 
 def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
@@ -135,31 +174,8 @@ def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
 
 def main() -> None:
     """Times the rows that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", default=[])
-    parser.add_argument("--seconds", type=float, default=60.0, help="after which no row is begun")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    watch, rows = Watch(), list[dict[str, Any]]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
-        builds = Builds(bench.gpu)
-    try:
-        for row, lines in SCHEDULES.items():
-            if (options.row and row.name not in options.row) or watch.seconds > options.seconds:
-                continue
-            floor_us = round(row.scheme.floor_us(row.pair, row.m), 3)
-            found: dict[str, Any] = {"row": row.name, "schedule": lines[0], "floor_us": floor_us}
-            try:
-                found |= timed(row, lines, builds)
-            except TunerError as error:
-                found["reason"] = message_of(error)
-            gc.collect()
-            rows.append(found)
-            write_report(options.out or results_file(target_id, "few_bits_left_out"), rows, machine)
-            print(watch.seconds, found, flush=True)
-    finally:
-        builds.close()
+    options = parser_of(__doc__, "row", "out", seconds=60.0).parse_args()
+    measure_rows("few_bits_left_out", options, lambda _: called(list(SCHEDULES), options.row), timed)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,8 @@ the file of this card and driver lacks one of its installed peers: running the s
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ import torch
 
 from benchmarks.attention.timing import captured, machine, samples_us
 from benchmarks.common.called import called
+from benchmarks.common.program import in_time, parser_of
 from benchmarks.common.report import commit, write_report
 from tuner.ops.gemm.card.cublaslt import CublasLt
 
@@ -47,27 +45,19 @@ _MOST_ERROR = 0.3
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rows until the time is over; what is there is written after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", help="scheme/pair/m, or how it begins; all without it")
-    parser.add_argument("--seconds", type=float, default=180)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/few_bits_peers.json"))
-    options = parser.parse_args(arguments)
-    begin = time.monotonic()
+    options = parser_of(
+        __doc__, "row", seconds=180, out=Path("benchmarks/results/h200/few_bits_peers.json")
+    ).parse_args(arguments)
     torch.manual_seed(0)
     torch.ones(1, device="cuda")
     found = machine()
     done, lt = rows_of_this_card(options.out, found), CublasLt()
-    for row in called(rows(), options.row or ()):
-        if not missing_peers(row, done):
-            continue
-        if time.monotonic() - begin > options.seconds:
-            break
+    wanted = [row for row in called(rows(), options.row) if missing_peers(row, done)]
+    for row in in_time(wanted, options.seconds):
+        torch.cuda.empty_cache()  # of the row before
         lines = [line | {"commit": commit()} for line in measure_row(row, lt)]
         done = [line for line in done if line["row"] != row.name or not _is_of(line, lines)] + lines
         write_report(options.out, done, found)
-        print(f"[{time.monotonic() - begin:.0f} s]", flush=True)
-        gc.collect()
-        torch.cuda.empty_cache()
 
 
 def rows_of_this_card(path: Path, found: Json) -> list[Json]:

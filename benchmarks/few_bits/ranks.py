@@ -11,7 +11,6 @@ seconds.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, open_workbench
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
@@ -63,12 +63,9 @@ def pairs() -> list[RankedPair]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Times what is missing, and evaluates everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--seconds", type=float, default=150, help="after which nothing is timed")
+    parser = parser_of(__doc__, "gpu", "out", seconds=150)
     parser.add_argument("--each", type=int, default=28, help="schedules of a pair")
     parser.add_argument("--lines", type=Path, default=Path("build/few_bits_trials.jsonl"))
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args(arguments)
     with open_workbench(options.gpu, BUILD_CACHE) as bench:

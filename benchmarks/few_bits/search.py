@@ -11,18 +11,17 @@ an H200 with 16 cores.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.called import called
 from benchmarks.common.finals import figures_of
-from benchmarks.common.jobs import Ended, InTurn, open_jobs
-from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.found import Found
+from benchmarks.common.jobs import Ended, open_jobs, run_jobs
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import results_file
 from benchmarks.common.workbench import message_of
 from benchmarks.few_bits.rows import Row, rows
 from tuner.core.problem.workload import Workload
@@ -43,42 +42,26 @@ def workload_of(row: Row) -> Workload:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rows until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--row", action="append", help="scheme/pair/m, or how it begins; all without it")
-    parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=100)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args(arguments)
-    begin = time.monotonic()
+    options = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100).parse_args(arguments)
+    artifacts = dict[str, bytes]()
     with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
-        out, machine = options.out or results_file(jobs.target_id, "few_bits"), machine_of(jobs.environment)
-        done = rows_of_this_build(out, machine)
-        kept = {one["row"] for one in done}
-        ours = [row for row in rows() if row.scheme.name in set(Scheme)]
-        asked = [row for row in called(ours, options.row or ()) if row.name not in kept]
-        artifacts = dict[str, bytes]()
-        turns = InTurn(jobs, [_spec_of(row, jobs.target_id, options.trials) for row in asked])
-        for number, row in enumerate(asked):
-            if time.monotonic() - begin > options.seconds:
-                break
-            try:
-                ended = turns.end(number)
-                done.append(_line_of(row, ended, out))
-                if ended.best.artifact_digest and not jobs.environment.simulated:
-                    artifacts[row.name] = jobs.service.artifact(ended.best.artifact_digest)
-            except Exception as error:  # of one row; the others may come through
-                print(f"{row.name}: {message_of(error)} FAILED", flush=True)
-                continue
-            write_report(out, done, machine)
+        found = Found(jobs, options.out or results_file(jobs.target_id, "few_bits"))
+
+        def keep(row: Row, ended: Ended) -> None:
             said = ("kind_us", "verdict", "verdict_speedup", "over_reference", "over_peer", "rel_error", "wall_s")
-            print(row.name, json.dumps({name: done[-1].get(name) for name in said}), flush=True)
+            found.add(_line_of(row, ended, found.path), said)
+            if ended.best.artifact_digest and not jobs.environment.simulated:
+                artifacts[row.name] = jobs.service.artifact(ended.best.artifact_digest)
+
+        ours = found.missing([row for row in rows() if row.scheme.name in set(Scheme)], options.row)
+        specs = [(row, _spec_of(row, jobs.target_id, options.trials)) for row in ours]
+        run_jobs(jobs, specs, keep, seconds=options.seconds)
     if importlib.util.find_spec("torch"):  # the card has no other user now
-        for line in done:
+        for line in found.lines:
             if line["row"] in artifacts:
                 line |= _behind(artifacts[line["row"]])
                 print(line["row"], line["behind_foreign_us"], line.get("behind_reason", ""), flush=True)
-        write_report(out, done, machine)
+        found.write()
 
 
 def _behind(artifact: bytes) -> Json:

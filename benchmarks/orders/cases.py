@@ -133,8 +133,7 @@ def tilings_of(case: Case, space: Space) -> list[Tiling]:
 def row_major(tiling: Tiling) -> Schedule:
     """Op after op, row by row, dealt in turn, with a signal per row: the simplest order."""
     return Schedule.of(
-        tiling=tiling,
-        ordering=Ordering(rasters=(Raster(),) * len(tiling.tiles), assignment=Assignment.STATIC),
+        tiling=tiling, ordering=Ordering(rasters=(Raster(),) * len(tiling.tiles), assignment=Assignment.STATIC)
     )
 
 

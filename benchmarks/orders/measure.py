@@ -14,8 +14,6 @@ those of the same commit and machine stay, so that an interrupted run continues.
 
 from __future__ import annotations
 
-import argparse
-import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -23,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import Watch, parser_of
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
-from benchmarks.common.workbench import Watch, Workbench, message_of, open_workbench
+from benchmarks.common.workbench import Workbench, message_of, open_workbench
 from benchmarks.orders.cases import CASES, Case, orderings_of, row_major, tilings_of
 from tests.support.counting import apart, count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
@@ -308,11 +307,8 @@ def _report_of(report: Any) -> CounterReport:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what the command line names; exit code 1 where a case failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first GPU, if any; or simulated:<id>")
+    parser = parser_of(__doc__, "gpu", "seconds", "out")
     parser.add_argument("--case", action="append", default=[], help="part of a case's name, e.g. mma or /m64")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that would end later")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/orders.json")
     options = parser.parse_args(arguments)
     cases = [case for case in CASES if not options.case or any(part in case.name for part in options.case)]
     watch = Watch()

@@ -7,15 +7,14 @@ Only the text between the page's two marks is replaced.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.common.report import machine_line, redraw
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import machine_line, redraw, results_of
 from tuner.core.schedule.ordering import Assignment
 
 Row = dict[str, Any]
@@ -31,7 +30,7 @@ KINDS = {
     "assignment": ("#cf222e", "assigned otherwise"),
     "several": ("#a0a0a0", "several of these"),
 }
-#: Of the table of single changes.
+#: Axes that may differ from row-major order.
 SINGLE = ("raster", "merge", "signal", "assignment")
 TICKS = (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0)
 _STEP, _PAIR_GAP, _LEFT, _RIGHT, _TOP, _HEIGHT, _BOTTOM = 46.0, 30.0, 48.0, 16.0, 44.0, 300.0, 56.0
@@ -148,23 +147,6 @@ def _short(ordering: str, row_major: str) -> str:
     return f"`{' '.join(changed)}`" if changed else "row-major"
 
 
-def singles(rows: Sequence[Row]) -> list[str]:
-    """Markdown: the fastest and the slowest of the orderings that differ from row-major order in one axis; row-major
-    order's time divided by theirs."""
-    lines = ["| pair | m | raster | merge | signals, waits | assignment | tiling |", "|" + " --- |" * 7]
-    for row in rows:
-        base = row["row_major"]["ordering"]
-        base_us = next(one["us"] for one in row["orderings"] if one["ordering"] == base)
-        cells = [_pair_of(row), str(row["m"])]
-        for axis in SINGLE:
-            own = [one for one in row["orderings"] if kind_of(one["ordering"], base) == axis]
-            ends = [own[0], *([own[-1]] if len(own) > 1 else [])] if own else []
-            cells.append(", ".join(f"{base_us / one['us']:.2f} {_short(one['ordering'], base)}" for one in ends))
-        cells.append(f"`{row['tiling']}`")
-        lines.append("| " + " | ".join(cell or "–" for cell in cells) + " |")
-    return lines
-
-
 def drawn(results: dict[str, Any]) -> str:
     """The part of the page that is drawn."""
     rows = results["rows"]
@@ -173,20 +155,13 @@ def drawn(results: dict[str, Any]) -> str:
         "",
         f"![Time of each ordering over that of the best]({IMAGE})",
         "",
-        "A dot is an ordering of the case's tiling: its time over the best one's, from rounds that all of them share.",
+        "Each dot is the time of an ordering over the best ordering of the case, from shared rounds.",
         "",
         "### Row-major, best and worst",
         "",
-        "Times are microseconds a pair. Ratios are medians of paired rounds. The first has its 95 % interval.",
+        "Times are microseconds per pair. Ratios are medians over rounds; the first one has a 95 % interval.",
         "",
         *table(rows),
-        "",
-        "### One axis at a time",
-        "",
-        "Row-major order's time over another ordering's. Shown are the fastest and the slowest ordering that",
-        "differ from row-major order in one axis. Above 1 is faster than row-major.",
-        "",
-        *singles(rows),
         "",
     ]
     return "\n".join(lines)
@@ -194,16 +169,10 @@ def drawn(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Redraws the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200/orders.json"))
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    arguments = parser.parse_args()
-    if not arguments.results.exists():
-        raise SystemExit(f"there is no {arguments.results}: run `make bench-orders` on a card")
-    results = json.loads(arguments.results.read_text())
+    arguments = parser_of(__doc__, "docs", results=Path("benchmarks/results/h200/orders.json")).parse_args()
+    results = results_of(arguments.results, "bench-orders")
     redraw(arguments.docs / "orders.md", drawn(results), BEGIN, END)
     (arguments.docs / IMAGE).write_text(draw(results["rows"]))
-    print(f"drew {arguments.docs / 'orders.md'} and its plot")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ winners, and with the results of the jobs before them, like a user's.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -18,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import write_report
 from benchmarks.common.rows import Row, choose_rows
 from tuner.client import Client
@@ -145,15 +145,11 @@ def _result_figures(best: Best, trials: list[Trial]) -> dict[str, Any]:
 
 def main() -> None:
     """Runs the rows and writes the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpu", default="auto")
-    parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--row", action="append", help="a row's name, a pair or m16")
+    parser = parser_of(__doc__, "gpu", "trials", "row", "out")
     parser.add_argument("--priors", choices=["none", "nearest"], default="none")
     parser.add_argument(
         "--data", type=Path, help="the service's data; a folder that is removed afterwards if not given"
     )
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--trials-out", type=Path, help="every measured schedule, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -8,7 +8,6 @@ Only the text between README's two marks is replaced.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from statistics import geometric_mean
 from typing import Any
 from xml.sax.saxutils import escape
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_line, redraw
 from benchmarks.common.rows import ROWS, Row
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -208,8 +208,7 @@ def drawn(pairs: dict[str, Any], jobs: dict[str, Any]) -> tuple[str, str]:
 
 def main() -> None:
     """Redraws the front page if there are results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200"))
+    parser = parser_of(__doc__, results=Path("benchmarks/results/h200"))
     parser.add_argument("--root", type=Path, default=Path())
     arguments = parser.parse_args()
     text, picture = drawn(
@@ -217,7 +216,6 @@ def main() -> None:
     )
     redraw(arguments.root / "README.md", text, BEGIN, END)
     (arguments.root / "docs" / "front-page.svg").write_text(picture)
-    print("drew README.md and docs/front-page.svg")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ each: the verdict's gain there.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from statistics import geometric_mean
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.common.report import machine_line, redraw
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import machine_line, redraw, results_of
 from benchmarks.common.rows import SUITES
 from benchmarks.pairs.results import name_of
 from tuner.api.pictures.plot import nice_ticks
@@ -185,18 +185,11 @@ def others_beside(path: Path) -> list[Json]:
 
 def main() -> None:
     """Redraws the page where there are results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200/pairs.json"))
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    arguments = parser.parse_args()
-    if not arguments.results.exists():
-        raise SystemExit(f"there is no {arguments.results}: run `make bench-gpu` on a card")
-    text, images = drawn(json.loads(arguments.results.read_text()), others_beside(arguments.results))
-    page = arguments.docs / "results.md"
-    redraw(page, text, BEGIN, END)
+    arguments = parser_of(__doc__, "docs", results=Path("benchmarks/results/h200/pairs.json")).parse_args()
+    text, images = drawn(results_of(arguments.results, "bench-gpu"), others_beside(arguments.results))
+    redraw(arguments.docs / "results.md", text, BEGIN, END)
     for name, svg in images.items():
         (arguments.docs / name).write_text(svg)
-    print(f"drew {page} and {len(images)} plots")
 
 
 if __name__ == "__main__":

@@ -20,13 +20,12 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from benchmarks.common.jobs import Ended, InTurn, Jobs, open_jobs
+from benchmarks.common.jobs import Ended, Jobs, open_jobs, run_jobs
+from benchmarks.common.program import Watch, parser_of
 from benchmarks.common.report import machine_of, results_file
 from benchmarks.common.rows import SUITES, Row, choose_rows
 from benchmarks.common.winners import Winners
-from benchmarks.common.workbench import Watch, message_of
 from benchmarks.pairs.results import Results, row_of
 from tuner.core.problem.objective import Regime
 from tuner.core.trial.job import Budget, JobSpec, PriorsChoice
@@ -65,24 +64,21 @@ class Options:
         )
 
 
-def search_rows(jobs: Jobs, rows: Sequence[Row], winners: Winners, results: Results, options: Options) -> list[str]:
+def search_rows(
+    jobs: Jobs, rows: Sequence[Row], winners: Winners, results: Results, options: Options
+) -> dict[str, str]:
     """Searches each row and keeps the results; returns the names of those that failed, with their reasons."""
-    failures, total = list[str](), Watch()
-    turns = InTurn(jobs, [options.spec(row, jobs.target_id) for row in rows], anew=options.force)
-    for i, row in enumerate(rows):
-        if i and total.seconds > options.limit_s:
-            print(f"the time is up: {len(rows) - i} rows are left", flush=True)
-            break
-        try:
-            ended = turns.end(i)
-            winners.put(row.name, row.workload, ended)
-            if ended.job.spec.objective == row.problem.objective:
-                results.put(row.name, row_of(row, ended))
-            print(describe(row, ended), flush=True)
-        except Exception as error:  # whatever the error is, the other rows may succeed
-            failures.append(f"{row.name}: {message_of(error)}")
-            results.fail(row.name, message_of(error))
-            print(f"{row.name} FAILED: {message_of(error)}", flush=True)
+
+    def keep(row: Row, ended: Ended) -> None:
+        winners.put(row.name, row.workload, ended)
+        if ended.job.spec.objective == row.problem.objective:
+            results.put(row.name, row_of(row, ended))
+        print(describe(row, ended), flush=True)
+
+    specs = [(row, options.spec(row, jobs.target_id)) for row in rows]
+    failures = run_jobs(jobs, specs, keep, seconds=options.limit_s, anew=options.force)
+    for name, reason in failures.items():
+        results.fail(name, reason)
     return failures
 
 
@@ -97,22 +93,14 @@ def describe(row: Row, ended: Ended) -> str:
 
 
 def read_options() -> argparse.Namespace:
-    """What the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """The command line."""
+    parser = parser_of(__doc__, "row", "rounds", "gpu", "data", "out", "seconds", trials=Options.trials, winners=FOLDER)
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
-    parser.add_argument("--row", action="append", default=[], help="a row, a pair or m16")
-    parser.add_argument("--trials", type=int, default=Options.trials)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--priors", type=PriorsChoice, choices=list(PriorsChoice), default=Options.priors)
     parser.add_argument("--force", action="store_true", help="search rows again that have as many trials")
     parser.add_argument("--regime", type=Regime, choices=list(Regime), help="instead of the rows' own")
-    parser.add_argument("--rounds", type=int, help="of finals, in each of the two processes")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--seconds-per-job", type=float, default=SECONDS_PER_JOB, help="of search, at most")
-    parser.add_argument("--gpu", default="auto")
-    parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
-    parser.add_argument("--winners", type=Path, default=FOLDER, help="folder of <gpu>.json; default: tuner/winners")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/pairs.json")
     return parser.parse_args()
 
 
@@ -140,7 +128,7 @@ def main() -> None:
         print(suite, json.dumps(summary))
     print(f"{watch.seconds} s; winners in {shipped.path(jobs.target_id)}, results in {path}")
     if failures:
-        sys.exit("\n".join(["failed:", *failures]))
+        sys.exit(f"failed: {', '.join(failures)}")
 
 
 def _has(results: Results, row: Row, options: Options) -> bool:

@@ -5,11 +5,11 @@ python -m benchmarks.pairs.shipped_finals [--results benchmarks/results/h200] [-
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.winners.shipped import FINALS
 
@@ -39,10 +39,7 @@ def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Writes the file of one GPU."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200"))
-    parser.add_argument("--out", type=Path, default=FINALS)
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, results=Path("benchmarks/results/h200"), out=FINALS).parse_args()
     found = finals_of(json.loads((arguments.results / "pairs.json").read_text(encoding="utf-8")))
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(found.items()))
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -8,11 +8,10 @@ PyTorch is not available, `torch_us` is null and `torch_reason` says why.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, results_file
 from benchmarks.common.rows import SUITES, Row, choose_rows
 from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
@@ -50,12 +49,8 @@ def torch_figures(bench: Workbench, row: Row, num_rounds: int) -> dict[str, Any]
 
 def main() -> None:
     """Checks what the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "row", "gpu", "out", rounds=NUM_ROUNDS)
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
-    parser.add_argument("--row", action="append", default=[], help="a row, a pair or m16")
-    parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
-    parser.add_argument("--gpu", default="auto")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/pairs.json")
     arguments = parser.parse_args()
     with open_workbench(arguments.gpu, BUILD_CACHE) as bench:
         path = arguments.out or results_file(bench.evaluator.target.id, "pairs")

@@ -11,7 +11,6 @@ step has the rest of `--seconds`. About five minutes on an H200. A simulated GPU
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import Watch, parser_of
 from benchmarks.common.report import at_least_row, machine_of, merge_report, results_file, taken
 from benchmarks.common.setting import twin_of
-from benchmarks.common.workbench import Watch
 from tests.support.repository import ROOT
 from tuner.core.trial.stats import median
 from tuner.packs.read import read_pack
@@ -101,7 +100,7 @@ class Steps:
 
 @contextmanager
 def service(folder: Path, gpu: str) -> Iterator[str]:
-    """A service with an empty data folder; its address."""
+    """A service whose data lie in this folder; its address."""
     command = [sys.executable, "-m", "tuner.cli", "serve", "--data", str(folder / "data"), "--port", "0", "--gpu", gpu]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as server:
         try:
@@ -163,12 +162,8 @@ def decode(steps: Steps, model: Model, packs: Path) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all steps, and writes each one's rows when it is done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--trials", type=int, default=24, help="of each job")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of all steps")
+    parser = parser_of(__doc__, "gpu", "out", trials=24, seconds=300.0)
     parser.add_argument("--packs", type=Path, default=Path("build/model-packs"), help="where packs and their lock go")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     steps, packs, twin = Steps(options.seconds), options.packs, twin_of(options.gpu)
     packs.mkdir(parents=True, exist_ok=True)

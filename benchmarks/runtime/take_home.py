@@ -10,7 +10,6 @@ program, `benchmarks.runtime.model`. A simulated GPU has neither host time nor g
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, merge_report, results_file, taken
 from benchmarks.runtime.chosen import Chosen, ladder, winners
 from benchmarks.runtime.costs import guard_rows, host_rows, load_rows, loaded, operators, torch_rows
@@ -88,11 +88,9 @@ def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Tak
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU")
+    parser = parser_of(__doc__, "gpu", "out")
     parser.add_argument("--quick", action="store_true", help="fewer winners: whether it runs, not what it finds")
     parser.add_argument("--only", default="", help="checks whose name begins so")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     if options.gpu != "auto":
         raise SystemExit("only a card has a host's time and a guard's cost: give --gpu auto")

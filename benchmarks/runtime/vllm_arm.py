@@ -9,10 +9,11 @@ the Python that has vLLM, and imports nothing of this repository. A line of its 
 answered by a line that begins with `ARM`.
 
 A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how much of a step kernels
-ran, of which launches that begin early overlap, how many were a pack's, and what each kernel adds to a step
-(`kernels_us`). `mixed` runs decode steps while prompts arrive. `first_token_ms` is that of one sequence alone, with
-a prompt that no earlier run had. `logits` are those of decode steps with given tokens (teacher forcing), for the
-first sequences; `vllm_logits.py` compares them."""
+ran, of which launches that begin early overlap, how many were a pack's, what each kernel adds to a step
+(`kernels_us`), and how much of a prompt's run alone kernels ran (`first_gpu_ms`). `mixed` runs decode steps while
+prompts arrive. `first_token_ms` has the time of each prompt alone. No prompt that arrives begins like an earlier one,
+of which vLLM would have cached keys and values. `logits` are those of decode steps with given tokens (teacher forcing),
+for the first sequences; `vllm_logits.py` compares them."""
 
 from __future__ import annotations
 
@@ -26,9 +27,8 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 #: Steps of a run: skipped at its start, timed, and skipped at its end.
@@ -37,10 +37,10 @@ BEFORE, TIMED, BEHIND = 16, 128, 4
 TRACED = 16
 #: Steps whose logits are compared, and the maximum number of sequences.
 COMPARED, SEQUENCES = 64, 4
-#: New tokens of each sequence of a mixed run, steps between two arriving prompts, and the number of such runs.
-MIXED, EVERY, REPEATS = 48, 4, 3
-#: Runs until the first token.
-FIRSTS = 21
+#: New tokens of each sequence of a mixed run, and steps between two arriving prompts.
+MIXED, EVERY = 48, 4
+#: Prompts in turn whose first tokens are timed; and the first token of a prompt that no other run has.
+FIRSTS, NEW = 8, 1000
 #: Prefixes of the names of a pack's kernels.
 OURS = "tuner_"
 #: Number of listed kernels, those with the most time, and letters of their names.
@@ -119,6 +119,7 @@ class Runs:
 
     def __init__(self, llm: Any, prompt: int) -> None:
         self._llm, self._prompt = llm, prompt
+        self._new, self._mixed = count(NEW), count()
 
     def prompts(self, batch: int, salt: int) -> list[list[int]]:
         """Token ids, which follow from these numbers."""
@@ -150,32 +151,32 @@ class Runs:
         return {"ms_step": round(1e3 * (ends[BEFORE + TIMED] - ends[BEFORE]) / TIMED, 4)}
 
     def first_token(self) -> Json:
-        """Milliseconds until the first token of a sequence alone."""
+        """Milliseconds until the first token of a sequence alone, for each of some prompts."""
         found = []
-        for one in range(FIRSTS):
-            (prompt,) = self.prompts(1, one)
+        for _ in range(FIRSTS):
+            prompt = self._new_prompt()
             begin = time.perf_counter()
-            self.run([[405 + one, *prompt[1:]]], 1)  # no other prompt begins with such a token
-            found.append(time.perf_counter() - begin)
-        return {"first_token_ms": round(1e3 * median(found), 3)}
+            self.run([prompt], 1)
+            found.append(round(1e3 * (time.perf_counter() - begin), 3))
+        return {"first_token_ms": found}
 
     def mixed(self, batch: int) -> Json:
         """Milliseconds of a run in which this many sequences decode while new prompts arrive, one every `EVERY`
         steps: its batches mix prompts and decode steps."""
-        engine, found = self._llm.llm_engine, []
-        for repeat in range(REPEATS):
-            for place, prompt in enumerate(self.prompts(batch, 0)):
-                self._add(f"decodes-{repeat}-{place}", prompt, MIXED)
-            begin, steps = time.perf_counter(), 0
-            while engine.has_unfinished_requests():
-                if steps % EVERY == 0 and steps < MIXED // 2:
-                    # No other prompt begins with such a token.
-                    (prompt,) = self.prompts(1, steps)
-                    self._add(f"arrives-{repeat}-{steps}", [430 + steps + MIXED * repeat, *prompt[1:]], 2)
-                engine.step()
-                steps += 1
-            found.append(time.perf_counter() - begin)
-        return {"mixed_ms": round(1e3 * median(found), 3)}
+        engine, number = self._llm.llm_engine, next(self._mixed)
+        for place, prompt in enumerate(self.prompts(batch, 0)):
+            self._add(f"decodes-{number}-{place}", prompt, MIXED)
+        begin, steps = time.perf_counter(), 0
+        while engine.has_unfinished_requests():
+            if steps % EVERY == 0 and steps < MIXED // 2:
+                self._add(f"arrives-{number}-{steps}", self._new_prompt(), 2)
+            engine.step()
+            steps += 1
+        return {"mixed_ms": round(1e3 * (time.perf_counter() - begin), 3)}
+
+    def _new_prompt(self) -> list[int]:
+        """One that begins like no other."""
+        return [next(self._new), *self.prompts(1, 0)[0][1:]]
 
     def _add(self, name: str, prompt: list[int], tokens: int) -> None:
         from vllm import SamplingParams
@@ -188,27 +189,33 @@ class Runs:
         import torch
 
         if not torch.cuda.is_available():
-            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}}
+            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}, "first_gpu_ms": None}
         busy, ours, shares = [], [], []
         for tokens in (TRACED, 2 * TRACED):
             self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are the same
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                self.run(self.prompts(batch, 0), tokens)
-            events = [
-                event
-                for event in profile.profiler.kineto_results.events()
-                if event.device_type() == torch.autograd.DeviceType.CUDA
-            ]
+            events = self._events([self.prompts(batch, 0)], tokens)
             busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
             ours.append(sum(event.name().startswith(OURS) for event in events))
             shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
+        first = self._events([[self._new_prompt()] for _ in range(FIRSTS)], 1)
         less, more = shares
         own_us = {name: round((ns - less.get(name, 0)) / 1e3 / TRACED, 1) for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
             "kernels_us": dict(sorted(own_us.items(), key=lambda one: -one[1])[:LISTED]),
+            "first_gpu_ms": round(union_ns((one.start_ns(), one.duration_ns()) for one in first) / 1e6 / FIRSTS, 4),
         }
+
+    def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
+        """What the card does in runs of these prompts, one after the other."""
+        import torch
+
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for prompts in batches:
+                self.run(prompts, tokens)
+        events = profile.profiler.kineto_results.events()
+        return [event for event in events if event.device_type() == torch.autograd.DeviceType.CUDA]
 
     def logits(self, batch: int, file: str) -> Json:
         """Writes the logits of decode steps with given tokens, [steps, sequences, words], and what they follow on; a

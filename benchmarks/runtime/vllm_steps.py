@@ -8,8 +8,11 @@ alone, `layers` its layers or their runs, too. PYTHON is one that has vLLM and o
 at once, each with a compile cache of its own, and stay on the card side by side, so their memory is given by
 `--settings`, that of one model by `--settings-of`; one measures at a time. A turn is all arms of a model at a batch
 size, and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has the medians of an
-arm at a batch size. Its gain is over stock, turn by turn. `logits_ok` says whether logits of decode steps whose tokens
-are given lie no farther from fp32 than stock's, and have its top token wherever that is no matter of rounding."""
+arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts with decode steps,
+are the host's time for the most part, which other work doubles at times: all arms are measured in short rounds, before
+anything is traced, a time is the fastest tenth, and a gain that of these. `logits_ok` says whether logits of decode
+steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever that is no matter of
+rounding."""
 
 from __future__ import annotations
 
@@ -39,6 +42,8 @@ SETTINGS = (
 )
 #: Maximum waits for an arm: until it has started, and until it answers.
 START_S, ANSWER_S = 300.0, 90.0
+#: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
+ROUNDS = 5
 
 Json = dict[str, Any]
 
@@ -163,13 +168,16 @@ def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> t
 def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_first: bool) -> Json:
     """All arms at a batch size, one after the other; in the first, what one turn tells too."""
     found: Json = {"model": model, "batch": batch, "arms": {}}
+    rounds = take_rounds(arms, batch) if is_first else {}
     for arm in arms:
-        one = arm.ask("step", batch=batch)
+        one = arm.ask("step", batch=batch) | rounds.get(arm.name, {})
         if is_first:
-            one |= arm.ask("trace", batch=batch) | arm.ask("first_token") | arm.ask("mixed", batch=batch)
+            one |= arm.ask("trace", batch=batch)
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
-        known = ("ms_step", "gpu_ms", "launches_step", "first_token_ms", "mixed_ms")
-        print(f"{model}, batch {batch}, {arm.name}: { {name: one[name] for name in known if name in one} }", flush=True)
+        known = ("ms_step", "gpu_ms", "first_gpu_ms", "launches_step")
+        printed = {name: one[name] for name in known if name in one}
+        printed |= {name: undisturbed(ms) for name, ms in rounds.get(arm.name, {}).items()}
+        print(f"{model}, batch {batch}, {arm.name}: {printed}", flush=True)
     if is_first and (stock := next((arm for arm in arms if arm.name == "stock"), None)):
         files = {arm.name: str(folder / f"{model}.{arm.name}.logits") for arm in arms}
         answers = {arm.name: arm.ask("logits", batch=batch, file=files[arm.name]) for arm in arms}
@@ -178,6 +186,18 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
         else:
             found["logits"] = stock.ask("reference", files=files)["arms"]
             print(f"{model}, batch {batch}, logits: {found['logits']}", flush=True)
+    return found
+
+
+def take_rounds(arms: Sequence[Arm], batch: int) -> Json:
+    """Milliseconds of first tokens, and of runs that mix prompts with decode steps, by arm."""
+    found: Json = {arm.name: {"first_token_ms": [], "mixed_ms": []} for arm in arms}
+    for place in range(ROUNDS):
+        for arm in arms if place % 2 else reversed(arms):
+            first, mixed = arm.ask("first_token"), arm.ask("mixed", batch=batch)
+            if place:
+                found[arm.name]["first_token_ms"] += first["first_token_ms"]
+                found[arm.name]["mixed_ms"].append(mixed["mixed_ms"])
     return found
 
 
@@ -196,7 +216,8 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
     own = [turn["arms"][arm] for turn in turns]
     ms, first = [one["ms_step"] for one in own], own[0]
     stock = [turn["arms"]["stock"]["ms_step"] for turn in turns if "stock" in turn["arms"]]
-    gains = [before / after for before, after in zip(stock, ms, strict=False)]
+    gains = _ratios(stock, ms)
+    before = turns[0]["arms"].get("stock", {})
     logits = turns[0].get("logits", {})
     return {
         "model": turns[0]["model"],
@@ -204,6 +225,7 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
         "arm": arm,
         "ms_step": round(median(ms), 4),
         "gpu_ms": first["gpu_ms"],
+        "first_gpu_ms": first.get("first_gpu_ms"),
         "host_ms": None if first["gpu_ms"] is None else round(first["ms_step"] - first["gpu_ms"], 4),
         "gain": round(median(gains), 4) if gains else None,
         "gains": [round(gain, 4) for gain in gains],
@@ -212,9 +234,24 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
         "launches_step": first["launches_step"],
         "launches": first["calls"],
         "start_s": first["start_s"],
-        "first_token_ms": first["first_token_ms"],
-        "mixed_ms": first.get("mixed_ms"),
+        **_of_rounds("first_token", first, before),
+        **_of_rounds("mixed", first, before),
     }
+
+
+def undisturbed(ms: Sequence[float]) -> float:
+    """The fastest tenth: what a host is disturbed by makes it slower alone."""
+    return sorted(ms)[len(ms) // 10]
+
+
+def _of_rounds(name: str, own: Mapping[str, Any], stock: Mapping[str, Any]) -> Json:
+    """The time, and the gain over stock."""
+    ms, before = undisturbed(own[f"{name}_ms"]), stock.get(f"{name}_ms")
+    return {f"{name}_ms": ms, f"{name}_gain": round(undisturbed(before) / ms, 4) if before else None}
+
+
+def _ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    return [one / other for one, other in zip(before, after, strict=False)]
 
 
 def logits_ok(ours: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.jobs import Ended, JobError, Jobs, jobs_over
+from benchmarks.common.jobs import NUM_SEARCHES, Ended, JobError, Jobs, jobs_over
 from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
 from benchmarks.search.steps import Steps
@@ -245,8 +245,7 @@ class Card:
         self._evaluator = evaluator
         self._scratch = scratch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")
-        #: One for the current job, and one in which the next one begins.
-        self._processes = SearchProcesses(2)
+        self._processes = SearchProcesses(NUM_SEARCHES)
         self._num_services = 0
 
     @property

@@ -14,9 +14,7 @@ after `--seconds` no task starts that is not expected to fit. `--again` repeats 
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -24,8 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import Watch, parser_of
 from benchmarks.common.report import commit, results_file, write_report
-from benchmarks.common.workbench import Watch
 from benchmarks.search.cards import Done, Opened, SideBySide, cards_here, run_on_cards, target_here
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import Entry, Task, all_tasks
@@ -137,15 +135,12 @@ def _file_of(gpu: str, *, is_needed: bool) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the tasks of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "gpu", "seconds", "out")
     tasks = all_tasks()
-    parser.add_argument("--gpu", default="auto")
     parser.add_argument("--part", action="append", choices=list(dict.fromkeys(task.part for task in tasks)))
     parser.add_argument("--task", action="append", help="one entry, e.g. own/64; run as named")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that does not fit")
     parser.add_argument("--again", action="store_true", help="run what the file has anew")
     parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/search.json")
     options = parser.parse_args(arguments)
     chosen = chosen_tasks(tasks, options.part or (), options.task or ())
     path = options.out or _file_of(options.gpu, is_needed=not options.list)

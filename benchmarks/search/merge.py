@@ -9,13 +9,11 @@ without it. A run that continues from another's file has the same entry.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import without_folders, write_merged
+from benchmarks.common.merging import run
+from benchmarks.common.report import without_folders
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import all_tasks
 
@@ -49,13 +47,7 @@ def merged(reports: Sequence[Json]) -> Json:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads all files, then writes one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
-    report = merged([json.loads(path.read_text()) for path in options.files])
-    write_merged(report, options.out)
-    for row in report["rows"]:
+    for row in run(__doc__, merged, arguments)["rows"]:
         print({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")})
 
 

@@ -95,12 +95,7 @@ class TimedEvaluator:
         with self._timed("prepare", is_ours=candidate.plan_kind.is_ours):
             return self._evaluator.prepare(problem, candidate)
 
-    def measure(
-        self,
-        problem: Problem,
-        prepared: Prepared,
-        incumbent_speedup: float | None = None,
-    ) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
         """Checks and times."""
         with self._timed("measure"):
             return self._evaluator.measure(problem, prepared, incumbent_speedup)
@@ -152,12 +147,7 @@ class LentEvaluator(TimedEvaluator):
         """Probes whether the card can be used."""
         self._thread.submit(super().probe).result()
 
-    def measure(
-        self,
-        problem: Problem,
-        prepared: Prepared,
-        incumbent_speedup: float | None = None,
-    ) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
         """Checks and times."""
         return self._thread.submit(super().measure, problem, prepared, incumbent_speedup).result()
 

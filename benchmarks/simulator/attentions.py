@@ -73,11 +73,7 @@ def op_of(row: dict[str, Any]) -> AttentionOp:
     """A row's attention."""
     kv_heads, query_heads = _HEADS[row["model"]]
     shape = DecodeAttention(
-        sequences=row["batch"],
-        kv_heads=kv_heads,
-        query_heads=query_heads,
-        head_dim=128,
-        max_length=row["context"],
+        sequences=row["batch"], kv_heads=kv_heads, query_heads=query_heads, head_dim=128, max_length=row["context"]
     )
     pages = PagedCache(num_pages=row["batch"] * row["context"] // 16, page_tokens=16)
     form = replace(PLAIN, paged=pages) if row["row"].endswith("/pages16") else PLAIN

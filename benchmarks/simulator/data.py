@@ -11,7 +11,6 @@ from each pair's draw: a fit uses 30 schedules per pair.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
@@ -25,6 +24,7 @@ from typing import Any
 
 from pebble import ProcessPool
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import commit, machine_of
 from benchmarks.common.rows import Row
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Workbench, open_workbench
@@ -323,10 +323,7 @@ def _begun(bench: Workbench, path: Path) -> Findings:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Collects, and reports whether everything is there."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--out", type=Path, default=Path("build/simulator_data.jsonl"))
-    parser.add_argument("--seconds", type=float, default=500.0, help="after which nothing is begun")
+    parser = parser_of(__doc__, "gpu", out=Path("build/simulator_data.jsonl"), seconds=500.0)
     parser.add_argument("--share", type=float, default=1.0, help="of the schedules of each pair")
     options = parser.parse_args(arguments)
     with open_workbench(options.gpu, BUILD_CACHE) as bench:

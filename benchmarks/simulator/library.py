@@ -8,7 +8,6 @@ torch.compile is left out, since there is no model of it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 from benchmarks.attention import layer_rows
 from benchmarks.chains import rows as chains
 from benchmarks.common import rows as pairs
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import redraw
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
@@ -121,10 +121,7 @@ def drawn(found: Sequence[Compared]) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    options = parser.parse_args()
+    options = parser_of(__doc__, "docs", results=RESULTS).parse_args()
     redraw(options.docs / "simulator.md", drawn(compared(options.results)), BEGIN, END)
 
 

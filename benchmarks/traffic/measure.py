@@ -8,13 +8,13 @@ are read from its results. Each is counted in one cold run. About half a minute 
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.workbench import Workbench, open_workbench
 from benchmarks.orders.cases import CASES, Case
@@ -95,10 +95,7 @@ def rows_of(bench: Workbench, orderings: Sequence[Row]) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures all pairs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="auto", help="auto: this machine's first GPU, if any; or simulated:<id>")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/traffic.json")
-    options = parser.parse_args(arguments)
+    options = parser_of(__doc__, "gpu", "out").parse_args(arguments)
     orderings = json.loads(ORDERINGS.read_text())["rows"]
     with tempfile.TemporaryDirectory() as cache, open_workbench(options.gpu, Path(cache)) as bench:
         rows = rows_of(bench, orderings)

@@ -7,14 +7,13 @@ The page's own words stay; what stands between its two marks is replaced.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from benchmarks.common.report import machine_line, redraw
+from benchmarks.common.program import parser_of
+from benchmarks.common.report import machine_line, redraw, results_of
 from benchmarks.traffic.measure import L2_SECTORS, SECTOR_BYTES, SM_BYTES
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 
@@ -97,14 +96,8 @@ def drawn(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Redraws the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/h200/traffic.json"))
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    arguments = parser.parse_args()
-    if not arguments.results.exists():
-        raise SystemExit(f"there is no {arguments.results}: run `make bench-traffic` on a card")
-    redraw(arguments.docs / "traffic.md", drawn(json.loads(arguments.results.read_text())), BEGIN, END)
-    print(f"drew {arguments.docs / 'traffic.md'}")
+    arguments = parser_of(__doc__, "docs", results=Path("benchmarks/results/h200/traffic.json")).parse_args()
+    redraw(arguments.docs / "traffic.md", drawn(results_of(arguments.results, "bench-traffic")), BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ references. Nothing is built in between, since that would hide a part of it.
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import re
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_of, write_report
 from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import (
@@ -243,10 +243,8 @@ def undisturbed(measure: Callable[[PreparedKernel], Outcome], good: PreparedKern
 
 def main() -> None:
     """Runs the trials, prints the rows and writes the results file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=200)
+    parser = parser_of(__doc__, trials=200, out=Path("benchmarks/results/h200/faults.json"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/faults.json"))
     arguments = parser.parse_args()
     rows, environment = measure_faults(arguments.trials, arguments.seed)
     for row in rows:

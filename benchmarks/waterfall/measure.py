@@ -10,16 +10,15 @@ within 5 %. About 20 seconds a row on 16 cores.
 
 from __future__ import annotations
 
-import argparse
 import gc
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common.called import called
+from benchmarks.common.program import in_time, parser_of
 from benchmarks.common.reference import rates_of, reference_us
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
-from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, Timed, pair_on_card
+from benchmarks.common.report import results_file, write_report
+from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, Timed, open_builds, pair_on_card
 from benchmarks.waterfall.patches import LEFT_OUT
 from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
 from tuner.core.insight.waterfall import TENSOR_CORES, Figures, stamped_epilogue_us, waterfall_of
@@ -148,32 +147,19 @@ def report_row(taken: Taken, side: str, counters: dict[str, float], target_id: s
 
 def main() -> None:
     """Measures the rows of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", action="append", default=[])
-    parser.add_argument("--seconds", type=float, default=240.0, help="after which no row is begun")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    watch, rows = Watch(), list[Json]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
-        builds = Builds(bench.gpu)
-    path, taken = options.out or results_file(target_id, "waterfall"), list[Taken]()
-    try:
-        for row in ROWS:
-            if (not options.row or row.name in options.row) and watch.seconds < options.seconds:
-                taken.append(timed(row, builds))
-                gc.collect()
-                medians = {name: round(one.us, 2) for name, one in taken[-1].times.items()}
-                print(watch.seconds, row.name, medians, flush=True)
+    options = parser_of(__doc__, "row", "out", seconds=240.0).parse_args()
+    rows, taken = list[Json](), list[Taken]()
+    with open_builds() as builds:
+        for row in in_time(called(ROWS, options.row), options.seconds):
+            taken.append(timed(row, builds))
+            print(row.name, {name: round(one.us, 2) for name, one in taken[-1].times.items()}, flush=True)
         for one in taken:
             for side, counters in counted(one, builds).items():
-                rows.append(report_row(one, side, counters, target_id))
-                write_report(path, rows, machine)
+                rows.append(report_row(one, side, counters, builds.target_id))
+                write_report(options.out or results_file(builds.target_id, "waterfall"), rows, builds.machine)
             gc.collect()
             for printed in rows[-2:]:
-                print(watch.seconds, {key: value for key, value in printed.items() if key != "counters"}, flush=True)
-    finally:
-        builds.close()
+                print({key: value for key, value in printed.items() if key != "counters"}, flush=True)
 
 
 if __name__ == "__main__":

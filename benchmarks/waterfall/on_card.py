@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import argparse
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from benchmarks.common.workbench import BUILD_CACHE
+from benchmarks.common.called import R
+from benchmarks.common.program import in_time
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.workbench import BUILD_CACHE, message_of, open_workbench
 from benchmarks.waterfall.patches import Patch, PatchingBuilder
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.insight.traces.tracing import Stamped, spans_from_stamps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
-from tuner.errors import WorkerError
+from tuner.errors import TunerError, WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import PreparedKernel, prepare
@@ -59,9 +64,9 @@ class Build:
 class Builds:
     """Makes kernels, on all cores of this machine."""
 
-    def __init__(self, gpu: Gpu) -> None:
-        """For one kind of card."""
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, target_id: str, machine: dict[str, Any]) -> None:
+        """For one card; `machine` is what its reports say of it."""
+        self.gpu, self.target_id, self.machine = gpu, target_id, machine
         self._builder = Builder(BUILD_CACHE, num_processes=places_here())
         self._threads = ThreadPoolExecutor(places_here())  # compilers end with the thread that started them
 
@@ -89,6 +94,34 @@ class Builds:
         """Ends the compilers."""
         self._builder.close()
         self._threads.shutdown()
+
+
+@contextmanager
+def open_builds() -> Iterator[Builds]:
+    """Builds for this machine's first card, which no other process uses."""
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        card, environment = bench.evaluator.target, bench.evaluator.environment()
+    with closing(Builds(card.gpu, card.id, machine_of(environment))) as builds:
+        yield builds
+
+
+def measure_rows(
+    name: str,
+    options: argparse.Namespace,
+    rows_of: Callable[[Builds], Iterable[R]],
+    measured: Callable[[R, Builds], dict[str, Any]],
+) -> None:
+    """Measures rows until the time is over; the results file is written after each. A refused row says why.
+    `options`: `seconds` and `out`."""
+    found = list[dict[str, Any]]()
+    with open_builds() as builds:
+        for row in in_time(rows_of(builds), options.seconds):
+            try:
+                found.append({"row": row.name} | measured(row, builds))
+            except TunerError as error:
+                found.append({"row": row.name, "reason": message_of(error)})
+            write_report(options.out or results_file(builds.target_id, name), found, builds.machine)
+            print(json.dumps(found[-1]), flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)

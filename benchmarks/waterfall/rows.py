@@ -70,9 +70,7 @@ def _schedule(
         cluster_n=cluster[1],
     )
     ordering = Ordering(
-        rasters=(Raster(kind=raster), Raster(kind=raster)),
-        assignment=Assignment.STATIC,
-        reserved_sms=reserved,
+        rasters=(Raster(kind=raster), Raster(kind=raster)), assignment=Assignment.STATIC, reserved_sms=reserved
     )
     return Schedule.of(tiling=tiling, ordering=ordering)
 
@@ -119,5 +117,5 @@ OTHERS = {
         _schedule((304, 96, 64), (304, 192, 64), 4, 8, RasterKind.ROW, swap_ab=True, cluster=(2, 1)),
         _schedule((304, 64, 64), (304, 128, 64), 5, 8, RasterKind.ROW, swap_ab=True, cluster=(2, 1)),
         _schedule((160, 88, 64), (160, 168, 64), 4, 12),
-    ),
+    )
 }

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.attention_cases import CASES, plan_of, tiling_of
+from tests.support.attention_parameter import WeightsAt
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.attention_launches import run_out_of_range, worst
@@ -17,7 +18,7 @@ from tuner.core.problem.workload import Dtype
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shapes.form import AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
-from tuner.ops.attention.source import NextWeights, render_attention
+from tuner.ops.attention.source import render_attention
 from tuner.workers.builder.nvrtc import parse_log
 
 ALL_FORMS = AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0)
@@ -53,11 +54,11 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ("name", "before", "after"),
     [
         ("ragged", BRING + TELL, TELL + BRING),
-        ("ragged", "cp_async_arrive(ring.task_full(slot))", "mbarrier_arrive(ring.task_full(slot))"),
-        ("tiles left over", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
         ("pages of 16", "row, first + box", "row, first"),
-        ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
         *soaked(
+            ("ragged", "cp_async_arrive(ring.task_full(slot))", "mbarrier_arrive(ring.task_full(slot))"),
+            ("tiles left over", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
+            ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
             ("ragged", "(to ^ (token % 8 * kChunkBytes))", "to"),
             ("ragged", "row + 8 * chunk", "row"),
             ("ragged", BRING, BRING.replace("num_tokens", "num_tokens - 1")),
@@ -108,7 +109,7 @@ def test_lines_of_the_weights_behind_are_asked_for_once_without_a_copy_engine(ea
     case = CASES["ragged"]
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op, AttentionEngine.MMA)
-    weights = NextWeights(address=2**32 + 16, num_rows=200, row_bytes=1168, taken_bytes=288, early=early)
+    weights = WeightsAt(address=2**32 + 16, num_rows=200, row_bytes=1168, taken_bytes=288, early=early)
     rows = [weights.address + weights.row_bytes * row for row in range(weights.num_rows)]
     wanted = sorted(line for row in rows for line in range(row // 128 * 128, row + weights.taken_bytes, 128))
 

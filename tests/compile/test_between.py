@@ -11,6 +11,7 @@ from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.emulated.attention import WAITS_LAST
 from tests.support.emulated.between import EmulatedBetween
+from tests.support.lanes import one_in
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -27,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=WAYS, scope="module")
+@pytest.fixture(params=one_in(2, WAYS), scope="module")
 def made(request: pytest.FixtureRequest) -> EmulatedBetween:
     workload = between(**WAYS[request.param], norm=False, sizes={"max_length": 200})
     return EmulatedBetween(workload, candidate_of(workload), LENGTHS)

@@ -116,7 +116,7 @@ CASES = {
 
 
 #: One of each engine, and the one with the most that a chain can have.
-IN_CI = ("swapped_shared_k", "wgmma", "mma", "simt")
+IN_CI = ("swapped_shared_k", "wgmma", "mma")
 
 
 @pytest.mark.parametrize("name", soak_unless(lambda _, name: name in IN_CI, CASES))

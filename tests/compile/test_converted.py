@@ -52,11 +52,12 @@ def test_numbers_are_right(tiling: str) -> None:
 
 @pytest.mark.soak
 def test_a_run_of_a_layer_is_right() -> None:
-    """Norms, a gate and a residual beside factors of groups."""
+    """Norms, a gate, a residual, and heads that are rotated and written to a cache, beside scales of groups."""
+    heads = {"heads": 4, "kv_heads": 1, "head_dim": 64, "max_length": 50}
     ops = [
         {"name": "gate_up", "source": "r", "n": 512, "k": 256, "norm": "r", "gated": True, "activation": "silu"},
         {"name": "down", "source": "gate_up", "n": 256, "k": 512, "residual": "r", "is_output": True},
-        {"name": "qkv", "source": "down", "n": 384, "k": 256, "norm": "down"},
+        {"name": "qkv", "source": "down", "n": 384, "k": 256, "norm": "down", "bias": True, "rotary": heads},
     ]
     stored = [{**op, "weights": "int4_g128"} for op in ops]
     workload = workload_of({"kind": "chain", "m": 5, "dtype": "bf16", "ops": stored})

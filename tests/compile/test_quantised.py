@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 from typing import Any
@@ -80,3 +81,13 @@ def test_the_compiler_spills_nothing(tiling: str) -> None:
     arch = "sm_89" if tiling == "simt" else "sm_90a"
     _, log = compile_source(render(pair(Scheme.TOKEN), TILINGS[tiling]), arch)
     assert parse_log(log).spill_bytes == 0
+
+
+def test_numbers_of_columns_come_into_the_l2_with_a_tiles_first_weights() -> None:
+    """A cold load at a tile's end takes 0.7 us."""
+    source = render(pair(Scheme.TOKEN), TILINGS["swapped"])
+    (body,) = re.findall(r"void prefetch_of_columns\(.*?\n}\n", source, re.DOTALL)
+    first, second, third = (f"static_cast<const float*>(op.parts[{place}])" for place in (0, 1, 0))
+    asked = [f"prefetch_numbers<2>({first}, op.n, column, count)", f"prefetch_l2({second})"]
+    asked += [f"prefetch_numbers<1>({third}, op.n, column, count)"]
+    assert [line.split(") ", 1)[1].rstrip(";") for line in body.splitlines() if "constexpr" in line] == asked

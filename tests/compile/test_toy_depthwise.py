@@ -104,14 +104,13 @@ from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 from tuner.workers.source.variants import Variant
 
-for arch, rows_at_once in (("sm_80", 4), ("sm_90a", 2)):
+builds = ("sm_80", 4, False, Variant.GUARDED), ("sm_90a", 2, True, Variant.MEASURED)
+for arch, rows_at_once, traced, variant in builds:
     chosen = tiling(Engine.MMA, (64, 64, 64), (64, 64, 64), (64, 64, 64), rows_at_once=rows_at_once)
     dots = tiling(Engine.SIMT, (4, 8, 256), (4, 32, 256), (4, 8, 256), rows_at_once=rows_at_once)
     for workload, one in ((chain(m=256, length=128, n=512), chosen), (chain(m=4, length=2, n=512), dots)):
-        for traced, variant in ((False, Variant.MEASURED), (True, Variant.MEASURED), (False, Variant.GUARDED)):
-            cubin, log = compile_source(render(workload, one, traced=traced, variant=variant), arch)
-            assert cubin[:4] == b"\\x7fELF"
-            assert parse_log(log).spill_bytes == 0
+        cubin, log = compile_source(render(workload, one, traced=traced, variant=variant), arch)
+        assert (cubin[:4], parse_log(log).spill_bytes) == (b"\\x7fELF", 0)
 wgmma = replace(tiling(Engine.WGMMA, (64, 64, 64), (64, 64, 64), (64, 64, 64)), input_stages=2)
 for num_warps, variant in ((4, Variant.MEASURED), (8, Variant.GUARDED)):
     one = replace(wgmma, num_warps=num_warps)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.attention_cases import CASES, ENGINES_OF_CASES, Case, form_of, plan_of, tiling_of
 from tests.support.attention_faults import FAULTS
+from tests.support.attention_parameter import AttentionBuffers, cache_bytes, pack_attention_args
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
 from tuner.core.trial.limits import Limits
@@ -18,12 +19,9 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
-    AttentionBuffers,
     CacheMap,
     aborted_launch,
-    cache_bytes,
     cache_map,
-    pack_attention_args,
     render_attention,
 )
 from tuner.workers.builder.nvrtc import compile_source

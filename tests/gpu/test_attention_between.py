@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attention_jobs import without_torch
+from tests.support.attention_jobs import read_late, without_torch
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.conformance.launching import OnCard
@@ -100,15 +100,8 @@ def test_without_pytorch_the_library_is_right_too(on_card: OnCard, pages: dict[s
 
 def stale_queries(runner: Any, data: Any) -> None:
     """An attention of each run reads the queries of the run before."""
-    one = runner._own[0]
-    launch, op = one.launch_over, data.workload.launch_ops[0]
-    kept = cupy.zeros((op.m, op.n), dtype=cupy.uint16)
-
-    def late(given: Any, next_weights: int, stream: int) -> None:
-        launch(given._replace(q=kept.data.ptr), next_weights, stream)
-        cupy.cuda.runtime.memcpyAsync(kept.data.ptr, given.q, kept.nbytes, 3, stream)
-
-    one.launch_over = late
+    op = data.workload.launch_ops[0]
+    read_late(runner._own[0], op.source, cupy.zeros((op.m, op.n), dtype=cupy.uint16))
 
 
 def stale_rows(field: str) -> Callable[[Any, Any], None]:
@@ -117,13 +110,13 @@ def stale_rows(field: str) -> Callable[[Any, Any], None]:
     def fault(runner: Any, data: Any) -> None:
         one, name = runner._own[0], f"{data.workload.launch_ops[0].name}.{field}"
         copies = {inputs[name].data.ptr: inputs[name].copy() for inputs in data._check_inputs}
-        launch = one.launch_over
+        right = one.address_of
 
-        def old(given: Any, next_weights: int, stream: int) -> None:
-            cache = copies[getattr(given, field)].data.ptr
-            launch(given._replace(**{field: cache}), next_weights, stream)
+        def old(tensor: str, ops: Any) -> int:
+            address = int(right(tensor, ops))
+            return int(copies[address].data.ptr) if tensor == name else address
 
-        one.launch_over = old
+        one.address_of = old
 
     return fault
 
@@ -195,15 +188,16 @@ def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) 
     work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
     runner: Any = load_runner(prepared, work, kernels)
     one, count = runner._own[0], iter(range(100))
-    launch = one.launch_over
+    launch = one.launch
 
-    def unstable(given: Any, next_weights: int, stream: int) -> None:
-        launch(given, next_weights, stream)
+    def unstable(ops: Any, stream: int) -> None:
+        launch(ops, stream)
         with stream_at(stream):
-            out = next(o["attention"].bits for o in prepared.data.outputs if o["attention"].address == given.out)
+            at = one.address_of("attention", ops)
+            out = next(o["attention"].bits for o in prepared.data.outputs if o["attention"].address == at)
             out[...] ^= next(count) % 2
 
-    one.launch_over = unstable
+    one.launch = unstable
     with pytest.raises(WrongNumbers, match="a second launch of attention computed other bits"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
     kernels.unload()
@@ -230,7 +224,7 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, p
     cache.arguments = off_by_one
     with pytest.raises(WrongNumbers, match="of qkv are wrong"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
-    with pytest.raises(Overwritten, match="keys, where no new token is"):
+    with pytest.raises(Overwritten, match="keys, outside its new tokens"):
         prepared.check_intact(runner)
     kernels.unload()
     on_card.session._prepared = None

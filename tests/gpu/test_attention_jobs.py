@@ -16,6 +16,7 @@ from tests.support.attention_jobs import best_of_job, without_torch
 from tests.support.attentions import alone, attention
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import ATTENTION_EXAMPLE, problem
+from tuner.core.plan.op_launches import MAP_BYTES
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -23,7 +24,6 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.source import AttentionBuffers, NextWeights, pack_attention_args
 
 cupy = pytest.importorskip("cupy")
 
@@ -67,12 +67,14 @@ def with_arguments(change: Callable[[bytearray], None]) -> Callable[[Any], None]
     """A fault in the parameter of each launch, behind its tensor maps or addresses of caches."""
 
     def fault(one: Any) -> None:
-        def parameter(buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
-            args = pack_attention_args(one.plan, buffers, speculative=speculative, next_weights=next_weights)
-            caches = len(buffers.k + buffers.v)
+        right = one.parameter
+        caches = 2 * (MAP_BYTES if one.launchable.schedule.engine is AttentionEngine.TMA else 8)
+
+        def parameter(number: int, ops: Any) -> bytes:
+            args = right(number, ops)
             behind = bytearray(args[caches:])
             change(behind)
-            return args[:caches] + bytes(behind)
+            return bytes(args[:caches]) + bytes(behind)
 
         one.parameter = parameter
 
@@ -90,24 +92,26 @@ def a_span_twice(one: Any) -> None:
     tasks, queues = one.plan.tasks, one.plan.queues
     last = int(queues[1]) - 1
     assert last > 0
-    one._tasks.words[2 * last : 2 * last + 2] = cupy.asarray(tasks[0])
+    one._tables[0, "tasks"].words[2 * last : 2 * last + 2] = cupy.asarray(tasks[0])
 
 
 def stale_lengths(one: Any) -> None:
     """Each launch reads the lengths of the first one."""
     kept: list[int] = []
-    launch = one.launch_over
+    right, lengths = one.address_of, one.launchable.op.operands[2]
 
-    def late(given: Any, next_weights: int, stream: int) -> None:
-        kept.append(given.lengths)
-        launch(given._replace(lengths=kept[0]), next_weights, stream)
+    def first(tensor: str, ops: Any) -> int:
+        if tensor != lengths:
+            return int(right(tensor, ops))
+        kept.append(right(tensor, ops))
+        return kept[0]
 
-    one.launch_over = late
+    one.address_of = first
 
 
 def keys_of_another_launch(one: Any) -> None:
-    launch = one.launch_over
-    one.launch_over = lambda given, weights, stream: launch(given._replace(keys=given.values), weights, stream)
+    right, (keys, values, *_) = one.address_of, one.launchable.op.operands
+    one.address_of = lambda tensor, ops: right(values if tensor == keys else tensor, ops)
 
 
 @pytest.mark.parametrize(
@@ -134,17 +138,15 @@ def test_a_span_that_is_dropped_and_one_that_is_doubled_are_found_out(on_card: O
 
 def a_page_of_another_sequence(one: Any) -> None:
     """Each launch reads the table of the sequence before."""
-    launch = one.launch_over
+    right, op = one.address_of, one.launchable.op
 
-    def shifted(given: Any, next_weights: int, stream: int) -> None:
-        op = one.launchable.op
-        row = op.form.paged.pages_of(op.shape)
-        table = cupy.ndarray((op.shape.sequences, row), cupy.int32, cupy.cuda.MemoryPointer(
-            cupy.cuda.UnownedMemory(given.pages, 4 * row * op.shape.sequences, None), 0))  # fmt: skip
-        one.kept = cupy.roll(table, 1, axis=0)
-        launch(given._replace(pages=one.kept.data.ptr), next_weights, stream)
+    def shifted(tensor: str, ops: Any) -> int:
+        if tensor != op.operands[3]:
+            return int(right(tensor, ops))
+        one.kept = cupy.roll(ops.arrays[tensor], 1, axis=0)
+        return int(one.kept.data.ptr)
 
-    one.launch_over = shifted
+    one.address_of = shifted
 
 
 @pytest.mark.parametrize("engine", AttentionEngine)
@@ -281,15 +283,15 @@ def test_a_cubin_that_was_changed_is_not_loaded(on_card: OnCard) -> None:
 
 
 def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -> None:
-    from tuner.ops.attention.card.launch import AttentionOnDevice
+    from tuner.workers.gpu.own.launch import OwnOnDevice
 
-    launch = AttentionOnDevice.launch_over
+    right = OwnOnDevice.address_of
 
-    def beside(self: Any, given: Any, next_weights: int, stream: int) -> None:
-        launch(self, given._replace(out=given.out + 64), next_weights, stream)
+    def beside(self: Any, tensor: str, ops: Any) -> int:
+        return right(self, tensor, ops) + (64 if tensor == self.launchable.op.name else 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AttentionOnDevice, "launch_over", beside)
+        patch.setattr(OwnOnDevice, "address_of", beside)
         outcome = on_card.session.evaluate(problem(ALONE), on_card.ready(ALONE, SPANS).work).outcome
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.OVERWRITE

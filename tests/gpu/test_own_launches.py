@@ -51,7 +51,7 @@ UP = {"name": "up", "source": "embed", "m": 16, "n": 256, "k": 512, "activation"
 _STRANGERS = """
 ABSMAX = {"op": "absmax", "name": "scaled", "m": 16, "n": 512}
 TALLY = {"op": "tally", "name": "kept", "m": 16, "k": 512}
-BEHIND = {"op": "tally", "name": "kept", "m": 16, "k": 512, "source": "scaled"}
+BEHIND = {"op": "tally", "name": "kept", "m": 16, "k": 512, "source": "scaled.negated"}
 """
 _NUMBERS = """
 for dtype in ("bf16", "fp16"):
@@ -139,7 +139,7 @@ def test_a_planted_fault_is_found_out(gather: Path, strangers: Path) -> None:
     lines = planted(_GATHER + _PLANTED.replace("OPS", "GATHER, UP"), gather)
     for op in ("ABSMAX", "TALLY"):
         lines += planted(_STRANGERS + _PLANTED.replace("OPS", op), strangers)
-    assert len(lines) == 9
+    assert len(lines) == 10
     assert {kind for _, kind, _ in lines} == {"wrong_numbers"}, lines
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attention_jobs import without_torch
+from tests.support.attention_jobs import read_late, without_torch
 from tests.support.between import two_attentions
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
@@ -65,13 +65,7 @@ def test_an_attention_that_reads_the_queries_of_the_run_before_is_found_out(on_c
     runner: Any = load_runner(prepared, work, kernels)
     check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
     one, op = runner._own[which], WORKLOAD.launch_ops[which]
-    launch, kept = one.launch_over, cupy.zeros((op.m, op.n), dtype=cupy.uint16)
-
-    def late(given: Any, next_weights: int, stream: int) -> None:
-        launch(given._replace(q=kept.data.ptr), next_weights, stream)
-        cupy.cuda.runtime.memcpyAsync(kept.data.ptr, given.q, kept.nbytes, 3, stream)
-
-    one.launch_over = late
+    read_late(one, op.source, cupy.zeros((op.m, op.n), dtype=cupy.uint16))
     with pytest.raises(WrongNumbers, match=f"of attention{1 + which} are wrong"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
     kernels.unload()

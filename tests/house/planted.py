@@ -264,7 +264,7 @@ CHANGES = (
     ),
     Change(
         name="a hardware counter",
-        row="a counter",
+        row="a hardware counter",
         lines=(
             Line(
                 file="workers/cupti/metrics.py",

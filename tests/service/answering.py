@@ -12,11 +12,16 @@ from pathlib import Path
 import httpx
 
 from tests.support.serving import listening, running_service
+from tests.support.waiting import LIMIT_S
 
 
 def main(folder: str) -> None:
     """Serves until its input ends."""
-    with running_service(Path(folder)) as service, listening(service) as url, httpx.Client(base_url=url) as client:
+    with (
+        running_service(Path(folder)) as service,
+        listening(service) as url,
+        httpx.Client(base_url=url, timeout=LIMIT_S) as client,
+    ):
         print("ready", flush=True)
         for line in sys.stdin:
             method, path, *body = line.rstrip("\n").split(" ", 2)

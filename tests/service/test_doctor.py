@@ -28,12 +28,17 @@ def test_every_part_is_looked_at_and_what_is_not_well_has_a_remedy(tmp_path: Pat
     assert all((check["finding"] == "ok") == (check["remedy"] == "") for check in found.values())
     assert not (tmp_path / "data").exists()
     text = CliRunner().invoke(main, ["doctor", "--data", str(tmp_path / "data")]).stdout
-    assert sum(line.startswith(("ok", "warn")) for line in text.splitlines()) == len(found)
+    lines = text.splitlines()
+    assert sum(line.startswith(("ok", "warn")) for line in lines) == len(found)
+    remedies = [line for line in lines if "->" in line and "as for" not in line]
+    assert len(remedies) == len(set(remedies)) > 0
+    assert all(found["driver"]["remedy"] not in check["found"] for check in found.values())
 
 
 def test_a_database_is_looked_at_beside_a_server_and_a_damaged_one_fails(tmp_path: Path) -> None:
-    with Server(tmp_path / "data", "--gpu", "none"):
+    with Server(tmp_path / "data", "--gpu", "none") as server:
         code, found = findings(tmp_path / "data")
+        assert "alembic" not in server.log.read_text(), "each migration of a new database has a line"
         assert (code, "accepts writes" in found["database"]["found"]) == (0, True)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "tuner.db").write_bytes(b"no database at all, but long enough for one" * 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -37,8 +38,12 @@ def test_a_token_is_shown_once_and_listed_without_its_secret(tmp_path: Path) -> 
     [found] = [json.loads(line) for line in run("token", "list", "--json", "--data", str(tmp_path)).stdout.splitlines()]
     assert found["expires_at"] - found["created_at"] == pytest.approx(30 * 24 * 3600)
     assert run("token", "revoke", found["id"], "--data", str(tmp_path)).exit_code == 0
-    log = [json.loads(line)["action"] for line in run("audit", "--data", str(tmp_path)).stdout.splitlines()]
+    log = [json.loads(line)["action"] for line in run("audit", "--json", "--data", str(tmp_path)).stdout.splitlines()]
     assert log == ["token.revoke", "token.create"]
+    heading, newest, _ = run("audit", "--data", str(tmp_path)).stdout.splitlines()
+    assert heading.split() == ["when", "owner", "action", "subject"]
+    assert f"{datetime.now(UTC):%Y-%m-%d}" in newest
+    assert newest.endswith(f"token.revoke  {found['id']}")
 
 
 @pytest.mark.parametrize("owner", ["", " alice", "a\nb", "x" * 65])

@@ -16,10 +16,10 @@ from tests.support.compiled import compile_source
 from tests.support.toys import Toys
 from tuner.runtime.binding import native
 
-#: Of each a chain with a product behind the op, and a text of the op's kernel.
+#: Of each a chain with a product behind the op, the output that this reads, and a text of the op's kernel.
 CHAINS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "absmax": ({"op": "absmax", "name": "front", "n": 512}, "fp16", "ScaleArgs args)"),
-    "tally": ({"op": "tally", "name": "front", "k": 512}, "fp16", "TallyArgs args)"),
+    "absmax": ({"op": "absmax", "name": "front", "n": 512}, "front.negated", "ScaleArgs args)"),
+    "tally": ({"op": "tally", "name": "front", "k": 512}, "front", "TallyArgs args)"),
 }
 UP = {"name": "up", "source": "front", "n": 256, "k": 512}
 #: Tile ops with tensors of four dimensions, with two sources and two outputs, and with one that is changed in place.
@@ -81,14 +81,16 @@ def fetched(server: Toys, folder: Path, ops: list[dict[str, Any]], dtype: str = 
 
 
 def test_an_op_of_a_package_is_searched_fetched_and_found_in_a_pack(server: Toys, tmp_path: Path) -> None:
-    for kind, (op, dtype, text) in CHAINS.items():
-        found, job = fetched(server, tmp_path, [op, UP], dtype)
+    for kind, (op, read, text) in CHAINS.items():
+        found, job = fetched(server, tmp_path, [op, UP | {"source": read}])
         pack = tmp_path / f"{kind}.tunerpack"
         with zipfile.ZipFile(found) as archive:
             manifest = json.loads(archive.read("manifest.json"))
             assert text in archive.read("op0.cu").decode()
         assert manifest["simulated"] is True
         assert {recipe["op"] for recipe in manifest["own_launches"]} == {"front"}
+        roles = {one["name"]: one["role"] for one in manifest["tensors"]}
+        assert [name for name, role in roles.items() if role == "intermediate"] == [read]
         server.python(_PACK, str(found), str(pack))
         assert server.python(_OPEN, str(pack)).strip() == str([native.NONE, native.OK, native.NONE]), kind
         server.client("pack", "--job", job["id"], "-o", str(tmp_path / f"{kind}.jobs.tunerpack"))

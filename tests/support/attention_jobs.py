@@ -30,6 +30,21 @@ def without_torch() -> Iterator[None]:
         yield
 
 
+def read_late(one: Any, tensor: str, kept: Any) -> None:
+    """Plants a fault in an op on the card: each of its launches reads `tensor` as it was at the launch before, in the
+    array `kept`."""
+    right, launch = one.address_of, one.launch
+
+    def late(ops: Any, stream: int) -> None:
+        from cupy.cuda.runtime import memcpyAsync, memcpyDeviceToDevice
+
+        launch(ops, stream)
+        memcpyAsync(kept.data.ptr, right(tensor, ops), kept.nbytes, memcpyDeviceToDevice, stream)
+
+    one.address_of = lambda name, ops: kept.data.ptr if name == tensor else right(name, ops)
+    one.launch = late
+
+
 def best_of_job(pair: Mapping[str, Any], folder: Path) -> tuple[Any, bytes]:
     """The best of a bf16 job that a server of its own ran on this machine's card, and the zip of its artifact."""
     with running_server(folder / "data", "auto") as url, Client(url) as client:

@@ -23,6 +23,7 @@ TILINGS = {
     "int4, parts": (Scheme.INT4, wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, split_k=(1, 2))),
     "int4, shared k": (Scheme.INT4, wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, cluster_k=2)),
     "int4, shared weights": (Scheme.INT4, wgmma((32, 32, 256), (32, 64, 256), swap_ab=True, cluster_m=2)),
+    "int4, shared inputs": (Scheme.INT4, wgmma((32, 128, 256), (32, 128, 256), swap_ab=True, cluster_n=2)),
     "int4, zero points": (Scheme.INT4_ZP, wgmma((8, 64, 256), (8, 64, 512), swap_ab=True)),
     "int4, zero points, many rows": (Scheme.INT4_ZP, wgmma((48, 64, 256), (48, 64, 256), swap_ab=True)),
     "int4, two warpgroups": (Scheme.INT4, wgmma((16, 64, 256), (16, 128, 256), swap_ab=True, num_warps=8)),

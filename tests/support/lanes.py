@@ -15,6 +15,11 @@ def soaked(*values: T) -> list[object]:
     return [pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.soak) for value in values]
 
 
+def one_in(number: int, values: Iterable[T]) -> list[object]:
+    """All of them; `make soak` alone runs those that are not the first of each `number` values."""
+    return soak_unless(lambda place, _: place % number == 0, values)
+
+
 def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[object]:
     """All of them; those that are not short, told by place and value, are marked `soak`: `make soak` alone runs them.
 

@@ -92,7 +92,7 @@ def make(
 ) -> Made:
     """A kernel of a workload."""
     workload = workload or ffn()
-    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
+    ordering = Ordering(rasters=(Raster(),) * len(workload.tile_ops), assignment=assignment)
     candidate = Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, gpu, candidate)
     variants = tuple(

@@ -60,6 +60,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(
         ("TUNER_TIEBAND", "TIE_BAND"),
         ("TUNER_LOGLEVEL", "LOG_LEVEL"),
         ("TUNER_PORTS", "PORT"),
+        ("TUNER_ULR", "URL"),
     ],
 )
 def test_a_misspelt_setting_of_the_environment_is_refused(

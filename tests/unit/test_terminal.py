@@ -10,8 +10,8 @@ import pytest
 
 from tuner import cli
 from tuner.client import cli as client_cli
-from tuner.client.delivery.output import print_table, table_width
-from tuner.client.terminal.render import jobs_table
+from tuner.client.delivery.output import print_sentences, print_table, table_width
+from tuner.client.terminal.render import jobs_table, trials_table
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["prove", "--help"]], ids=" ".join)
@@ -52,3 +52,41 @@ def test_an_id_is_whole_in_the_table_of_jobs_however_narrow_the_terminal(
     for word in ("job-0123456789ab", "succeeded", "simulated:h200", "0.97x", "60/60"):
         assert word in printed, printed
     assert max(map(len, printed.splitlines())) <= width
+    assert width >= 120 or len(printed.splitlines()) == 3
+
+
+def test_a_trial_takes_a_line_and_its_schedule_the_next_ones_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    schedule = "wgmma 16x56x256+16x32x256 s6 i6 window2 w4 cluster1x1x2 | row+row producer_first chunk8-sync by slice"
+    trial = {
+        "number": 12,
+        "simulated": True,
+        "candidate": {"plan_kind": "two_launches_pdl", "text": schedule},
+        "outcome": {"kind": "measured", "time_us": 163.25, "speedup": 1.061},
+    }
+    print_table(trials_table([trial], table_width()))
+    heading, figures, *below = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["trial", "plan", "kind", "outcome", "time", "speed-up"]
+    assert figures.split() == ["12", "two", "launches", "pdl", "(simulated)", "measured", "163.2", "µs", "1.06x"]
+    assert " ".join(line.strip() for line in below) == schedule
+    assert len(below) == 2
+
+
+def test_sentences_continue_between_words_along_a_drawing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    print_sentences(
+        ["One sentence that is longer.", "", "┌─▶ task 1 waits for signal 7", "│     │ of task-2 of the second op"]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "One sentence that is",
+        "  longer.",
+        "",
+        "┌─▶ task 1 waits for",
+        "│     signal 7",
+        "│     │ of task-2 of the",
+        "│     │   second op",
+    ]

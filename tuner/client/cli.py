@@ -12,7 +12,13 @@ from typing import Any
 import click
 
 from tuner import __version__
-from tuner.client.connection.config import DEFAULT_URL, URL_VARIABLE, commands_defaults, read_config
+from tuner.client.connection.config import (
+    DEFAULT_URL,
+    URL_VARIABLE,
+    check_environment,
+    commands_defaults,
+    read_config,
+)  # fmt: skip
 from tuner.client.errors import ClientError
 from tuner.client.exits import ExitCode
 from tuner.client.options.repeated import GivenOnce
@@ -79,8 +85,9 @@ class _Commands(GivenOnce, click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Reads the configuration file; options and environment variables have priority over it."""
+        """Reads the environment and the configuration file, over which options and the environment have priority."""
         try:
+            check_environment()
             extra.setdefault("default_map", read_config(tables=COMMANDS))
         except ClientError as error:
             raise click.UsageError(str(error)) from error

@@ -36,13 +36,15 @@ def doctor(as_json: bool, **options: Any) -> None:
     checks = [*diagnose_workers(), _database(settings), _network()]
     if settings.scheduler is not None:
         checks.append(diagnose_scheduler(settings.scheduler, settings.tls, insecure=settings.insecure))
+    printed = dict[str, str]()
     for check in checks:
         if as_json:
             click.echo(json.dumps(asdict(check)))
             continue
         click.echo(f"{check.finding:<4}  {check.name:<8}  {check.found}")
         if check.remedy:
-            click.echo(f"{'':<16}-> {check.remedy}")
+            first = printed.setdefault(check.remedy, check.name)
+            click.echo(f"{'':<16}-> {check.remedy if first == check.name else f'as for {first}'}")
     if any(check.finding is Finding.FAIL for check in checks):
         raise click.exceptions.Exit(1)
 

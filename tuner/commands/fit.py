@@ -6,11 +6,10 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,18 +20,19 @@ from tuner.core.units import counted
 
 if TYPE_CHECKING:
     from tuner.core.model.fit import Trial
-    from tuner.core.model.judged import Judged
+    from tuner.core.model.own_fit import Changed, Evaluated
     from tuner.core.model.rates import Rates
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.candidate import Candidate
 
-#: Minimum number of trials for a fit, of workloads, and of trials for each.
-MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 2, 20
-#: Minimum improvement of a fit's ranking over the current rates: less could be due to other trials.
-MIN_GAIN = 0.01
+#: Minimum number of trials for a fit, of workloads, and of trials for each. With two workloads, a fit to one would be
+#: evaluated with the other.
+MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 3, 20
 #: Trials of a workload that are used for a fit.
-NUM_SHOWN = 60
+NUM_SHOWN = 100
+#: Smaller changes of a rate, as logarithms, are not shown.
+SHOWN_CHANGE = 0.01
 
 
 @click.command()
@@ -42,12 +42,12 @@ NUM_SHOWN = 60
 def fit(gpu_id: str, **place: Any) -> None:
     """Fits the simulator to the measured trials of GPU, a target of this service, and stores the fit in its folder.
 
-    It takes the trials of all jobs of products, 200 of at least two workloads. Each workload is evaluated with a fit to
-    the others. A fit that ranks no better than the current rates is not stored. Minutes of all cores.
+    It takes the trials of all jobs of products, 200 of at least three workloads, and starts from the rates that are
+    shipped for this GPU, else from its data sheet. Each workload is evaluated with a fit to the others. A fit that
+    ranks no better than its start is not stored. Minutes of all cores.
     """
-    from tuner.core.model.fit import Fitter, weighed
-    from tuner.core.model.judged import Judged, fitted_to_all, fitted_without
-    from tuner.core.model.rates import rates_of
+    from tuner.core.model.own_fit import OwnFit, is_better
+    from tuner.core.model.rates import CATALOGUE_RATES, shipped_fit
     from tuner.store.trials.measured import measured_candidates
 
     settings = settings_of_service(place)
@@ -55,56 +55,41 @@ def fit(gpu_id: str, **place: Any) -> None:
     with store_beside_servers(settings) as store, store.read() as session:
         found = [(workload, list(times)) for workload, times in measured_candidates(session, gpu_id)]
     by_workload = _usable(gpu, found)
+    shipped, path = shipped_fit(gpu.id), settings.fits_folder / f"{gpu.id}.json"
+    start_name = "the shipped rates" if shipped else "the rates of the data sheet"
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        fitter = Fitter(weighed([one for of in by_workload.values() for one in _shown(of)]), pool)
-        rates, without = fitted_to_all(fitter), fitted_without(fitter, by_workload)
-        judged = [
-            Compared(
-                workload=name,
-                in_use=Judged.of(trials, rates_of(gpu), pool),
-                fitted=Judged.of(trials, without[name], pool),
-            )
-            for name, trials in by_workload.items()
-        ]
-    for one in judged:
-        click.echo(str(one))
-    before, after = (median(getattr(one, name) for one in judged) for name in ("before", "after"))
-    click.echo(
-        f"rank correlation, median of {counted(len(judged), 'workload')}: {before:.3f} with the current rates, "
-        f"{after:.3f} with the fit"
-    )
-    num_trials = sum(map(len, by_workload.values()))
-    if after < before + MIN_GAIN:
-        problem = f"the fit to {counted(num_trials, 'trial')} ranks no better than the current rates"
-        raise click.ClickException(f"not kept: {problem}")
-    path = _keep(settings.fits_folder, gpu, rates, num_trials)
-    click.echo(f"{path}: fitted to {counted(num_trials, 'trial')}; restart a running server to use it")
+        shown = [one for of in by_workload.values() for one in _shown(of)]
+        own = OwnFit.to(shown, shipped.rates if shipped else CATALOGUE_RATES, pool)
+        rates, evaluated = own.fitted(), own.evaluated()
+    click.echo("\n".join([*_changes(own.changes(rates), start_name), *_evaluations(evaluated, start_name)]))
+    if not is_better(evaluated):
+        kept = f"; {path}, from an earlier fit, stays in use: delete it for {start_name}" if path.is_file() else ""
+        problem = f"the fit to {counted(len(shown), 'trial')} ranks no better than {start_name}"
+        raise click.ClickException(f"not kept: {problem}{kept}")
+    _keep(path, gpu, rates, len(shown))
+    click.echo(f"{path}: fitted to {counted(len(shown), 'trial')}; restart a running server to use it")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """How well the current rates rank a workload's trials, and how well a fit to the others does."""
+def _changes(changes: Sequence[Changed], start_name: str) -> list[str]:
+    """What a fit changed, and what it left."""
+    moved = [one for one in changes if one.change >= SHOWN_CHANGE]
+    unknown = [one.name for one in changes if not one.is_determined]
+    lines = [f"Fitted, from {start_name}:"]
+    lines += [f"  {one.name:<24} {one.before:9.4g} -> {one.after:.4g}" for one in moved]
+    left = f"Left within {SHOWN_CHANGE:.0%}: {len(changes) - len(moved)} others"
+    return [*lines, f"{left}, {len(unknown)} of which no trial depends on." if unknown else f"{left}."]
 
-    workload: str
-    in_use: Judged
-    fitted: Judged
 
-    @property
-    def before(self) -> float:
-        """Spearman's correlation with the current rates; 0 if all forecasts are equal."""
-        return self.in_use.rank_correlation or 0.0
-
-    @property
-    def after(self) -> float:
-        """The rank correlation of the fit."""
-        return self.fitted.rank_correlation or 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.workload}: {counted(len(self.fitted.measured_us), 'trial')}, rank correlation {self.before:.3f} "
-            f"before, {self.after:.3f} for trials that the fit has not seen; forecast over measured "
-            f"{self.fitted.ratio:.2f}"
-        )
+def _evaluations(evaluated: Sequence[Evaluated], start_name: str) -> list[str]:
+    """Each workload, then all."""
+    lines = ["Rank correlation (trials), before, and by a fit to the other workloads:"]
+    lines += [f"  {e.before:.3f} -> {e.after:.3f} ({e.num_trials})  {e.workload}" for e in evaluated]
+    before, after = [one.before for one in evaluated], [one.after for one in evaluated]
+    return [
+        *lines,
+        f"  {fmean(before):.3f} -> {fmean(after):.3f}  mean of {counted(len(evaluated), 'workload')}",
+        f"  {median(before):.3f} -> {median(after):.3f}  median; before: {start_name}",
+    ]
 
 
 def _gpu(gpu_id: str) -> Gpu:
@@ -167,8 +152,8 @@ def _usable(gpu: Gpu, found: Sequence[tuple[Workload, list[tuple[Candidate, floa
 
 
 def _trial(workload: Workload, gpu: Gpu, candidate: Candidate, time_us: float) -> Trial | None:
-    """None for candidates without our launches, and for those that are no longer legal."""
-    from tuner.core.model.fit import Trial
+    """None for candidates without our launches, for those that are no longer legal, and for the largest plans."""
+    from tuner.core.model.fit import MAX_FITTED_TASKS, Trial
     from tuner.core.proof.candidate_plans import plans_for
     from tuner.errors import IllegalSchedule, PlanError
 
@@ -180,7 +165,8 @@ def _trial(workload: Workload, gpu: Gpu, candidate: Candidate, time_us: float) -
     except (IllegalSchedule, PlanError):
         return None
     name = f"{workload.describe()} ({workload.digest[:8]})"
-    return Trial(workload=name, plans=plans, time_us=time_us, is_programmatic=kind.is_programmatic)
+    trial = Trial(workload=name, plans=plans, time_us=time_us, is_programmatic=kind.is_programmatic)
+    return trial if trial.num_tasks <= MAX_FITTED_TASKS else None
 
 
 def _shown(trials: Sequence[Trial]) -> list[Trial]:
@@ -190,14 +176,12 @@ def _shown(trials: Sequence[Trial]) -> list[Trial]:
     return shown(trials, NUM_SHOWN, trials[0].workload, lambda trial: trial.time_us)
 
 
-def _keep(folder: Path, gpu: Gpu, rates: Rates, num_trials: int) -> Path:
+def _keep(path: Path, gpu: Gpu, rates: Rates, num_trials: int) -> None:
     from tuner.core.model.rates import Fit
     from tuner.private import make_private_folder, private_files
 
     today = datetime.now(UTC).date().isoformat()
     fitted = Fit(rates=rates, gpu=gpu.id, gpu_name=gpu.name, date=today, commit=__version__, num_trials=num_trials)
-    path = folder / f"{gpu.id}.json"
     with private_files():
-        make_private_folder(folder)
+        make_private_folder(path.parent)
         path.write_text(json.dumps(fitted.to_json(), indent=1) + "\n")
-    return path

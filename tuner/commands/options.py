@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
     """
     from pydantic import ValidationError
 
+    from tuner.client.connection.config import VARIABLES, misspelt
     from tuner.core.model.rates import use_fits
     from tuner.settings import Settings
 
@@ -40,21 +40,11 @@ def settings_of(options: dict[str, Any]) -> Settings:
         settings = Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
         raise click.UsageError("; ".join(_in_words(one) for one in error.errors())) from error
-    if misspelt := misspelt_settings(os.environ, Settings.model_fields):
-        raise click.UsageError("; ".join(misspelt))
+    known = [*(f"TUNER_{name.upper()}" for name in Settings.model_fields), *VARIABLES]
+    if found := misspelt(os.environ, known):
+        raise click.UsageError("; ".join(found))
     use_fits(settings.fits_folder)
     return settings
-
-
-def misspelt_settings(environment: Iterable[str], settings: Iterable[str]) -> list[str]:
-    """Variables of the environment that are no settings but nearly have the name of one, in words; clients and other
-    programs have variables of their own, which are not near."""
-    known = {f"TUNER_{name.upper()}" for name in settings}
-    found = []
-    for name in sorted(set(environment) - known):
-        near = get_close_matches(name, known, n=1, cutoff=0.9) if name.startswith("TUNER_") else []
-        found += [f"{name}: is not a setting; did you mean {one}?" for one in near]
-    return found
 
 
 def _in_words(error: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.client.delivery.output import print_sentences
 from tuner.commands.options import data_option, database_option, settings_of, settings_of_service, store_beside_servers
 
 if TYPE_CHECKING:
@@ -64,14 +65,13 @@ def explain(what: str, *, waterfall: bool, data: Path | None, database_url: str 
     """
     place = {"data": data, "database_url": database_url}
     if waterfall:
-        click.echo("\n".join(_waterfall(what, place)))
+        print_sentences(_waterfall(what, place))
         return
     from tuner.core.insight.explain import explain as explained
 
     found = _from_job(what, place) if what.startswith("job-") and "/" not in what else _read(what, place, of_line)
     heading, *forecast = explained(found.workload, found.gpu, found.schedule)
-    for sentence in (heading, *found.measured, *forecast):
-        click.echo(sentence)
+    print_sentences((heading, *found.measured, *forecast))
 
 
 @click.command(cls=_OfSchedule)
@@ -119,16 +119,16 @@ def prove(
     if kind := plan_kind or found.plan_kind:
         candidate = Candidate(plan_kind=PlanKind(kind), schedule=found.schedule)
     words = candidate.plan_kind.replace("_", " ")
-    click.echo(f"{found.workload.describe()} on {found.gpu.name}, {words}: {found.schedule}.")
+    print_sentences([f"{found.workload.describe()} on {found.gpu.name}, {words}: {found.schedule}."])
     try:
         proven = prove(found.workload, found.gpu, candidate, [plan.read_bytes() for plan in plans])
     except PlanError as error:
-        click.echo("\n".join(refused(error)))
+        print_sentences(refused(error))
         raise SystemExit(1) from error
     for op in found.workload.launch_ops:
-        click.echo(f"\n{op.name} has its own launch; the code of its kind proved its plan.")
+        print_sentences(["", f"{op.name} has its own launch; the code of its kind proved its plan."])
     for one in proven:
-        click.echo("\n".join(("", *in_words(one), "", *drawn(one, task))))
+        print_sentences(["", *in_words(one), "", *drawn(one, task)])
 
 
 def _read(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Subject:

@@ -73,8 +73,11 @@ def create(owner: str, role: str, note: str, days: float | None, data: Path | No
     click.echo(secret)
 
 
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")
+
+
 @token.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")
+@_as_json
 @data_option
 @database_option
 def list_tokens(as_json: bool, data: Path | None, database_url: str | None) -> None:
@@ -165,25 +168,36 @@ def drop_quota(scope: str, name: str, data: Path | None, database_url: str | Non
 
 
 @quota.command("list")
+@_as_json
 @data_option
 @database_option
-def list_quotas(data: Path | None, database_url: str | None) -> None:
-    """Prints the quotas: JSON, one per line."""
+def list_quotas(as_json: bool, data: Path | None, database_url: str | None) -> None:
+    """Lists the quotas."""
     from tuner.store.access import quotas
 
     with _store(data, database_url) as store, store.read() as session:
-        for one in quotas.every(session):
-            click.echo(json.dumps(asdict(one)))
+        found = quotas.every(session)
+    if not as_json:
+        click.echo(f"{'scope':<8}  {'name':<16}  {'open jobs':>9}  card hours a day")
+    for one in found:
+        most = ("any" if limit is None else f"{limit:g}" for limit in (one.open_jobs, one.card_hours_per_day))
+        line = f"{one.scope:<8}  {one.name:<16}  {next(most):>9}  {next(most)}"
+        click.echo(json.dumps(asdict(one)) if as_json else line)
 
 
 @click.command()
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most entries.")
+@_as_json
 @data_option
 @database_option
-def audit(limit: int, data: Path | None, database_url: str | None) -> None:
-    """Prints who changed what, and when: JSON, one entry per line, newest first."""
+def audit(limit: int, as_json: bool, data: Path | None, database_url: str | None) -> None:
+    """Lists who changed what, and when (UTC), newest first."""
     from tuner.store.access import audit
 
     with _store(data, database_url) as store, store.read() as session:
-        for entry in audit.page(session, None, limit).items:
-            click.echo(json.dumps(asdict(entry)))
+        found = audit.page(session, None, limit).items
+    if not as_json:
+        click.echo(f"{'when':<16}  {'owner':<16}  {'action':<12}  subject")
+    for one in found:
+        line = f"{_day(one.at):<16}  {one.owner or '-':<16}  {one.action:<12}  {one.subject}"
+        click.echo(json.dumps(asdict(one)) if as_json else line)

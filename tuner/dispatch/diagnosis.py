@@ -84,8 +84,11 @@ def _checked(name: str, examine: Callable[[], Check]) -> Check:
 
 
 def _driver() -> Check:
-    from tuner.workers.host.cards import choice_of_gpus
+    from tuner.workers.host.cards import choice_of_gpus, missing_packages
 
+    if missing := missing_packages():
+        found = f"{', '.join(missing)} not installed"
+        return Check(name="driver", finding=Finding.WARN, found=found, remedy=_install_worker())
     try:
         cards = choice_of_gpus()
     except TunerError as error:
@@ -104,8 +107,11 @@ def _cupy() -> Check:
             return Check(name="CuPy", finding=Finding.OK, found=f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    remedy = f"{install_command('worker-cuda13')} (driver 580 or newer), otherwise worker-cuda12"
-    return Check(name="CuPy", finding=Finding.WARN, found="it is not installed", remedy=remedy)
+    return Check(name="CuPy", finding=Finding.WARN, found="it is not installed", remedy=_install_worker())
+
+
+def _install_worker() -> str:
+    return f"{install_command('worker-cuda13')} (driver 580 or newer), otherwise worker-cuda12"
 
 
 def _nvrtc() -> Check:
@@ -116,7 +122,7 @@ def _nvrtc() -> Check:
         return Check(name="NVRTC", finding=Finding.OK, found=f"{nvrtc_version()} compiles for {_PROBE_ARCH}")
     except (ImportError, OSError, RuntimeError, TunerError) as error:
         return Check(name="NVRTC", finding=Finding.WARN, found=f"it cannot compile: {error}",
-                     remedy=install_command("worker-cuda13"))  # fmt: skip
+                     remedy=_install_worker())  # fmt: skip
 
 
 def _cupti() -> Check:

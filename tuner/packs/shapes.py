@@ -165,7 +165,8 @@ class _OpsShape(BaseShape):
 
     def __str__(self) -> str:
         launched = f": {str(self.launched).partition(', ')[2]}" if self.launched else ""
-        return f"{self.dtype} {self.d_in} -> {' -> '.join(map(_words, self.ops))}{launched}"
+        read = [str(self.d_in)] * (self.d_in != UNKNOWN_COLUMNS)
+        return f"{self.dtype} {' -> '.join([*read, *map(_words, self.ops)])}{launched}"
 
 
 class LayerShape(_OpsShape):

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.core.problem.ops.op import Tensor
+from tuner.core.problem.op_kinds import op_kinds
+from tuner.core.problem.ops.op import LaunchOp, Tensor
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.reports.baselines import Baseline, CudaSource, PythonFunction, given_tensors, parameter_names
 from tuner.errors import InvalidInput
@@ -30,7 +31,8 @@ def baselines_of(workload: Workload, programs: Mapping[str, Program]) -> tuple[B
     is_alone = len(workload.ops) == 1 or not workload.launch_ops
     if programs and (not is_alone or any(op.written_cache for op in workload.ops)):
         problem = f"cannot be checked for {workload.describe()}"
-        raise InvalidInput("baselines", problem, "give them for products, for convolutions, or for one attention alone")
+        alone = " or ".join(name for name, kind in op_kinds().items() if issubclass(kind.op, LaunchOp))
+        raise InvalidInput("baselines", problem, f"give them for ops that share launches, or for one {alone} alone")
     return tuple(_baseline(workload, name, program) for name, program in programs.items())
 
 

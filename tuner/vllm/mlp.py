@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from vllm.distributed import tensor_model_parallel_all_reduce
 
-from tuner.errors import InvalidInput
-from tuner.runtime import RuntimeFailure, Weights
+from tuner.runtime import Weights
 
-from . import normed_run, operator
+from . import norm, normed_run, operator
 from .linear import reason_against
 from .log import log
-from .pack import VARIABLE, opened
+from .pack import UNFIT, opened, sentence
 
 #: The MLPs whose whole computation is down(activation(gate) * up), by module and class of vLLM 0.26.
 FAMILIES = {
@@ -108,7 +107,9 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         # On a CPU, vLLM converts the weights to another form and drops these.
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")
-        setattr(model.get_submodule(parent), last, PackedMlp(mlp))
+        layer = model.get_submodule(parent)
+        setattr(layer, last, PackedMlp(mlp))
+        norm.replace_norms(layer)
     log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
     if not found:
         log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")
@@ -125,16 +126,14 @@ def _bind(one: Found, activation: str, path: Path) -> str:
     try:
         ffn = opened(path).bind(Weights(w1, w2, activation=activation, gated=True))
         kernels.append(operator.FfnKernels(ffn))
-    except InvalidInput as error:
-        reasons.append(str(error))
-    except RuntimeFailure as failure:
-        reasons.append(f"{VARIABLE}: {failure}")
+    except UNFIT as error:
+        reasons.append(sentence(error))
     try:
         if (run := normed_run.of_pack(path, w1, w2, activation)) is not None:
             kernels.append(run)
-    except RuntimeFailure as failure:
-        reasons.append(f"{VARIABLE}: {failure}")
+    except UNFIT as error:
+        reasons.append(sentence(error))
     if kernels:
         operator.bind(w1, w2, kernels)
         return ""
-    return "; ".join(reasons)
+    return "; ".join(dict.fromkeys(reasons))

@@ -105,10 +105,15 @@ def _say_calls() -> None:
 
 atexit.register(_say_calls)
 _library = torch.library.Library("tuner_vllm", "DEF")
-_library.define(
-    "mlp(Tensor x, Tensor w1, Tensor w2, str activation) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order),
-)
-_library.impl("mlp", _run, "CPU")
-_library.impl("mlp", _run, "CUDA")
-torch.library.register_fake("tuner_vllm::mlp", _fake, lib=_library)
+
+
+def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """Defines an operator of the plugin, on CPU and card alike, whose inputs keep their strides."""
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
+    _library.impl(name, run, "CPU")
+    _library.impl(name, run, "CUDA")
+    torch.library.register_fake(f"tuner_vllm::{name}", fake, lib=_library)
+
+
+define("mlp(Tensor x, Tensor w1, Tensor w2, str activation) -> Tensor", _run, _fake)

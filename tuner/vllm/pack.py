@@ -12,6 +12,8 @@ from tuner.errors import InvalidInput
 
 from .log import log
 
+#: Raised where a pack is damaged, or does not fit the GPU or the weights. vLLM then serves as usual.
+UNFIT = (InvalidInput, tuner.runtime.RuntimeFailure)
 #: The environment variable that names it; without it, nothing is replaced.
 VARIABLE = "TUNER_PACK"
 
@@ -46,3 +48,8 @@ def opened(path: Path) -> tuner.runtime.Pack:
 def digest(path: Path) -> str:
     """Digest of its bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def sentence(error: Exception) -> str:
+    """A message that names the pack's variable."""
+    return str(error) if isinstance(error, InvalidInput) else f"{VARIABLE}: {error}"

@@ -19,16 +19,16 @@ from typing import Any
 import torch
 
 from tuner.core.problem.quantisation import quantisation_of
-from tuner.errors import InvalidInput
 from tuner.packs.read import read_pack
 from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
-from tuner.runtime import Program, RuntimeFailure
+from tuner.runtime import Program
 from tuner.runtime.checkpoints import feed_forward
 
-from .linear import DTYPES
+from . import norm
+from .linear import DTYPES, reason_against
 from .log import log
-from .operator import calls
-from .pack import VARIABLE, opened
+from .operator import calls, define
+from .pack import UNFIT, VARIABLE, opened, sentence
 
 #: The ops of such a block, by the names that `tune-model` gives them, and the inputs of a call.
 RUN, INPUT = ("up", "down"), "x"
@@ -39,7 +39,7 @@ _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_
 #: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
-#: MLPs that are laid out at once, each on a core of the host. One core takes three minutes for 8 billion weights.
+#: MLPs that are laid out at once, each on a core of the host. One core takes half a minute for 6 billion weights.
 _NUM_AT_ONCE = 8
 
 Tensors = dict[str, torch.Tensor]
@@ -85,11 +85,19 @@ def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str
 
 
 def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
-    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why not the others."""
-    config = quantisation_of(vars(model_config.hf_config))
-    if not config or not (kernels := _kernels(path, str(model_config.dtype).removeprefix("torch."))):
+    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why not the others. A quantised
+    model may have plain ones, which are not among these."""
+    if not (config := quantisation_of(vars(model_config.hf_config))):
         return []
-    named = [(name, mlp) for name, mlp in model.named_modules() if all(hasattr(mlp, part) for part in _PARTS)]
+    try:
+        kernels = _kernels(path, str(model_config.dtype).removeprefix("torch."))
+    except UNFIT as error:
+        log.warning("tuner: quantised MLPs stay vLLM's own: %s", sentence(error))
+        return []
+    if not kernels:
+        return []
+    found = [(name, mlp) for name, mlp in model.named_modules() if all(hasattr(mlp, part) for part in _PARTS)]
+    named = [(name, mlp) for name, mlp in found if any(map(reason_against, (mlp.gate_up_proj, mlp.down_proj)))]
     with ThreadPoolExecutor(_NUM_AT_ONCE) as pool:
         made = list(pool.map(lambda one: _laid_or_why_not(one[0], one[1], config, kernels), named))
     for reason, count in Counter(one for one in made if isinstance(one, str)).items():
@@ -103,8 +111,8 @@ def _laid_or_why_not(name: str, mlp: Any, config: Mapping[str, Any], kernels: Ke
         return reason
     try:
         tensors = laid_out(mlp, name, config, next(iter(kernels.values())).artifact.tensors)
-    except (InvalidInput, RuntimeFailure) as error:
-        return f"{VARIABLE}: {error}"
+    except UNFIT as error:
+        return f"{VARIABLE}: {error}".replace(name, "an MLP")  # so that equal reasons are counted
     return Laid(name=name, kernels=kernels, tensors=tensors)
 
 
@@ -160,7 +168,9 @@ def install(model: Any, found: list[Laid]) -> None:
     """Replaces each of them by the operator."""
     for one in found:
         parent, _, last = one.name.rpartition(".")
-        setattr(model.get_submodule(parent), last, QuantisedMlp(model.get_submodule(one.name), one))
+        layer = model.get_submodule(parent)
+        norm.replace_norms(layer)
+        setattr(layer, last, QuantisedMlp(model.get_submodule(one.name), one))
     if found:
         log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's where it has none", len(found))
 
@@ -180,11 +190,4 @@ def _fake(x: torch.Tensor, number: int) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-_library = torch.library.Library("tuner_vllm", "FRAGMENT")
-_library.define(
-    "quantised_mlp(Tensor x, int number) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order),
-)
-_library.impl("quantised_mlp", _run, "CPU")
-_library.impl("quantised_mlp", _run, "CUDA")
-torch.library.register_fake("tuner_vllm::quantised_mlp", _fake, lib=_library)
+define("quantised_mlp(Tensor x, int number) -> Tensor", _run, _fake)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
 from vllm.distributed import tensor_model_parallel_all_reduce
 
+from .norm import add_squares
 from .step import Batch, Model, Program, Step, normed, stream_of
 
 
@@ -44,23 +44,10 @@ class Runs(Batch):
     def run(self, hidden: torch.Tensor, positions: torch.Tensor, step: Step, launches: list[Any]) -> torch.Tensor:
         """As `Batch` has it."""
         stream, squares = stream_of(hidden), self._squares[: self.sequences]
-        add = _compiled() if hidden.is_cuda else _add
         self._stream.zero_()
-        add(self._stream, hidden, squares)
+        add_squares(self._stream, hidden, squares)
         for place, one in enumerate(launches):
             one.enqueue(stream)
             made = self._down if place % 2 else self._attended
-            add(self._stream, tensor_model_parallel_all_reduce(made), squares)
+            add_squares(self._stream, tensor_model_parallel_all_reduce(made), squares)
         return normed(self._stream, self.model.inner.norm)
-
-
-def _add(stream: torch.Tensor, rows: torch.Tensor, squares: torch.Tensor) -> None:
-    """Adds rows to the stream, and leaves its sums of squares."""
-    stream.add_(rows)
-    squares.copy_(stream.float().square().sum(dim=-1))
-
-
-@cache
-def _compiled() -> Any:
-    """The same as one compiled kernel."""
-    return torch.compile(_add, dynamic=True)

@@ -143,13 +143,13 @@ class OwnKernels:
         elements.
         """
         op, workload = self.workload.launch_ops[self.index], self.workload
-        written, found = {other.name for other in workload.ops}, []
+        found = []
         for tensor in op.tensors(workload.dtype):
-            if tensor.name in written and tensor.name != op.name:
+            is_made = tensor.role is Role.OUTPUT
+            if tensor.name in workload.written and not is_made:
                 continue  # another op's
-            role = str(tensor.role)
-            if tensor.name == op.name and not workload.leaves(op):
-                role = "intermediate"
+            leaves = workload.leaves(op) if tensor.name == op.name else not workload.is_read(tensor.name)
+            role = "intermediate" if is_made and not leaves else str(tensor.role)
             entry: Json = {"name": tensor.name, "role": role, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
             entry |= {"alignment_bytes": 16} | ({"range": list(tensor.range)} if tensor.range else {})
             entry |= {"written": True} if tensor.role is Role.CACHE else {}

@@ -41,7 +41,7 @@ from .measuring.measure import measure, measure_together
 from .measuring.others import captured_other
 from .measuring.problem import ProblemOnCard
 from .measuring.trace_run import trace_once
-from .own.launch import OnDevice, on_device
+from .own.launch import OwnOnDevice
 from .own.runner import OwnRunner
 from .tensors.check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from .tensors.fitting import DoesNotFit
@@ -294,7 +294,7 @@ class Kernels:
     """The modules that one request loaded."""
 
     def __init__(self) -> None:
-        self._loaded: list[Kernel | OnDevice] = []
+        self._loaded: list[Kernel | OwnOnDevice] = []
 
     def load(self, work: Work) -> Kernel:
         """The kernel of the products of `work`."""
@@ -302,10 +302,10 @@ class Kernels:
         self._loaded.append(kernel)
         return kernel
 
-    def load_own(self, work: Work) -> tuple[OnDevice, ...]:
+    def load_own(self, work: Work) -> tuple[OwnOnDevice, ...]:
         """The kernels of its launch ops."""
         programmatic, limit = work.plan_kind.is_programmatic, work.spin_limit_cycles
-        loaded = tuple(on_device(one, programmatic=programmatic, spin_limit_cycles=limit) for one in work.own)
+        loaded = tuple(OwnOnDevice(one, programmatic=programmatic, spin_limit_cycles=limit) for one in work.own)
         self._loaded += loaded
         return loaded
 

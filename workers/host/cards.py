@@ -55,8 +55,7 @@ def choice_of_gpus() -> Choice:
     Raises:
         WorkerError: none is usable; the message says why.
     """
-    missing = [name for name in ("pynvml", "cupy", "cuda.bindings") if not _is_installed(name)]
-    if missing:
+    if missing := missing_packages():
         raise WorkerError(f"{', '.join(missing)} not installed: {install_command('worker-cuda13')}")
     import pynvml
 
@@ -78,6 +77,11 @@ def choice_of_gpus() -> Choice:
         raise WorkerError(f"no NVIDIA driver answers ({error})") from error
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return choose(cards, chosen)
+
+
+def missing_packages() -> list[str]:
+    """The packages that measuring on a card needs and that are not installed."""
+    return [name for name in ("pynvml", "cupy", "cuda.bindings") if not _is_installed(name)]
 
 
 def choose(cards: Sequence[Card], chosen: str | None) -> Choice:

@@ -23,7 +23,7 @@ def pointers_of(op: TileOp) -> list[Argument]:
     that is not a product."""
     beside = (
         Argument(name=member_of(op, one), meaning=f"{one.role} {[*one.shape]}", tensor=one.name)
-        for one in op.others(Dtype.FP16)
+        for one in ([] if op.IS_PRODUCT else op.others(Dtype.FP16))
     )
     return [*(pointer for part in op.parts for pointer in part.pointers(op)), *beside]
 
@@ -72,16 +72,40 @@ def with_parts(text: str, workload: Workload) -> str:
     structs = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
     if not structs:
         return text
-    lines = (line for index, op in enumerate(workload.tile_ops) for line in _lines(index, op))
-    said = {"TUNER_PART_STRUCTS": "".join(part.text() for part in structs), "TUNER_PART_LINES": "".join(lines)}
-    return in_place(text, said)
+    lines, prefetches = (
+        "".join(line for index, op in enumerate(workload.tile_ops) for line in lines_of(index, op))
+        for lines_of in (_lines, _prefetches)
+    )
+    said = {"TUNER_PART_STRUCTS": "".join(part.text() for part in structs), "TUNER_PART_LINES": lines}
+    return in_place(text, said | {"TUNER_PART_PREFETCHES": prefetches})
 
 
 def _lines(index: int, op: Product) -> Iterator[str]:
     first = 0
     for part in op.epilogue:
         types = list(part.pointer_types().values())
-        pointers = (f"static_cast<{of}>(op.parts[{first + place}])" for place, of in enumerate(types))
-        made = f"{type(part).__name__}{{{', '.join([*part.literals(), *pointers])}}}"
-        yield f"  if constexpr (kOp == {index} && kStage == {_STAGES[part.stage]}) x = {made}(x, {_PLACE});\n"
+        pointers = [_pointer(of, first + place) for place, of in enumerate(types)]
+        columns, inside = (["op.n"], "if (row < op.m && column < op.n) ") if part.writes() else ([], "")
+        made = f"{type(part).__name__}{{{', '.join([*part.literals(), *pointers, *columns])}}}"
+        at = f"kOp == {index} && kStage == {_STAGES[part.stage]}"
+        yield f"  if constexpr ({at}) {inside}x = {made}(x, {_PLACE});\n"
         first += len(types)
+
+
+def _prefetches(index: int, op: Product) -> Iterator[str]:
+    """A line for each tensor with a number for a column, for each row of W, or for all."""
+    tensors = [tensor for part in op.epilogue for tensor in part.tensors(op, Dtype.FP16)]
+    types = [of for part in op.epilogue for of in part.pointer_types().values()]
+    for place, (tensor, of) in enumerate(zip(tensors, types, strict=True)):
+        if tensor.role is not Role.WEIGHT or tensor.shape not in ((1,), (op.n,), (op.weight_rows,)):
+            continue
+        pointer = _pointer(of, place)
+        is_one = tensor.num_elements == 1
+        numbers = f"prefetch_numbers<{tensor.num_elements // op.n}>({pointer}, op.n, column, count)"
+        yield f"  if constexpr (kOp == {index}) {f'prefetch_l2({pointer})' if is_one else numbers};\n"
+
+
+def _pointer(of: str, place: int) -> str:
+    """A part's pointer of that type."""
+    given = f"op.parts[{place}]"
+    return f"static_cast<{of}>({given if of.startswith('const ') else f'const_cast<void*>({given})'})"

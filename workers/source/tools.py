@@ -34,7 +34,7 @@ def _of_part(part: type[AddedPart]) -> str:
         text=part.text(),
         struct=part.__name__,
         parameters="".join(f", {of} {name}" for of, name in zip(types, names, strict=True)),
-        members=", ".join(names),
+        members=", ".join([*names, *(["static_cast<int>(columns)"] if part.writes() else [])]),
     )
 
 

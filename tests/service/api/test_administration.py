@@ -176,10 +176,11 @@ def test_a_quota_of_the_command_line_holds_in_a_running_server_within_a_second(g
         return result.stdout
 
     quota("set", "owner", "alice", "--open-jobs", "1")
-    assert '"open_jobs": 1' in quota("list")
+    assert quota("list").splitlines()[1].split() == ["owner", "alice", "1", "any"]
+    assert '"open_jobs": 1' in quota("list", "--json")
     time.sleep(REMEMBERED_S)
     assert submit(guarded, "alice", 32).status_code == 403
     quota("drop", "owner", "alice")
-    assert quota("list") == ""
+    assert quota("list", "--json") == ""
     nothing = CliRunner().invoke(main, ["quota", "set", "owner", "alice", "--data", data])
     assert (nothing.exit_code, "no limit was set" in nothing.output) == (1, True)

@@ -16,6 +16,7 @@ import pytest
 from tests.service.api.test_attention import SCHEMA, SIZES
 from tests.service.api.test_chains import submit
 from tests.service.api.test_layers import LAYER
+from tests.support.lanes import one_in
 from tests.support.serving import listening, running_service
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield http
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", one_in(3, JOBS))
 def test_a_job_ends_with_an_artifact_that_needs_no_tensor_map(http: httpx.Client, name: str) -> None:
     job = submit(http, JOBS[name])
     best = http.get(job["links"]["best"]).json()

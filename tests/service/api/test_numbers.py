@@ -70,7 +70,7 @@ def test_no_number_of_a_body_is_a_fault_of_the_server(api: Api) -> None:
             if field in tried:
                 continue  # of another example, or of another item of a list
             tried.add(field)
-            for word in WORDS:
+            for word in WORDS[len(tried) % 3 :: 3]:  # each word in a third of the fields
                 sent = changed(body, place, word)
                 answer = api.http.post(path, content=sent, headers={"content-type": "application/json"})
                 if answer.status_code >= 500:

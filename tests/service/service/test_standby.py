@@ -50,10 +50,11 @@ def wait_for(url: str, condition: Any) -> Any:
 
     def is_so() -> bool:
         nonlocal found
-        found = httpx.get(url, timeout=120).json()
+        found = http.get(url).json()
         return bool(condition(found))
 
-    wait_until(is_so, pause_s=0.1)
+    with httpx.Client(timeout=120) as http:
+        wait_until(is_so, pause_s=0.1)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.attention_parameter import AttentionBuffers, WeightsAt, cache_bytes, pack_attention_args
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
 from tuner.core.problem.ops.kv_cache import PagedCache
@@ -19,17 +20,8 @@ from tuner.ops.attention.reference import attention, gathered
 from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
-from tuner.ops.attention.source import (
-    ATTENTION_KERNEL,
-    STATUS_WORDS,
-    TRACE_WORDS,
-    AttentionBuffers,
-    NextWeights,
-    cache_bytes,
-    cache_map,
-    pack_attention_args,
-    render_attention,
-)
+from tuner.ops.attention.source import ATTENTION_KERNEL, STATUS_WORDS, cache_map, render_attention
+from tuner.ops.attention.stamps import TRACE_WORDS
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
 
@@ -132,7 +124,7 @@ class EmulatedAttention:
         tiling: AttentionTiling,
         *,
         speculative: bool,
-        next_weights: NextWeights | None = None,
+        next_weights: WeightsAt | None = None,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> Array:
         """The bits of the result of one launch. The counters of arrivals, and a trace, go on from launch to launch. A

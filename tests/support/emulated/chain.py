@@ -112,8 +112,9 @@ class EmulatedChain:
         given = [(op.source, op.source_shape), (self._residual(op), (op.m, op.n))]
         for name, shape in given[: 1 + op.residual]:
             if self.workload.op_index(name) is None and name not in self._tensors:
-                self._put(name, self._sized(self._random.standard_normal(shape)))
-        drawn = ((part, tensor) for part in op.epilogue for tensor in part.tensors(op, self.workload.dtype))
+                self._put(name, self._sized(self._random.standard_normal(shape)), self.workload.elements_of(name))
+        parts = ((part, tensor) for part in op.epilogue for tensor in part.tensors(op, self.workload.dtype))
+        drawn = ((part, tensor) for part, tensor in parts if tensor.role is not Role.OUTPUT)
         for part, tensor in drawn:
             values = part.draw(op, tensor, self)
             if tensor.dtype == self.workload.dtype:
@@ -152,8 +153,8 @@ class EmulatedChain:
             if one.role is Role.CACHE:
                 self._before[one.name] = self._tensors[one.name].copy()
 
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Elements of the workload's type, as a trial has them."""
+    def normal(self, shape: tuple[int, ...], dtype: str = "") -> Array:
+        """Elements, as a trial has them."""
         return self._random.standard_normal(shape)
 
     def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
@@ -365,7 +366,8 @@ class EmulatedChain:
         held = self._before.get(name, self._tensors[f"{op.name}.w" if operand == "weight" else name])
         if operand == "weight" and op.weights:
             return np.asarray(op.weights.row.known(np, held, op.k, self.workload.dtype.row))
-        return from_bits(held, self.workload.dtype) if held.dtype == self._bits else held
+        dtype = self.workload.elements_of(name)
+        return from_bits(held, dtype) if held.dtype == dtype.row.bits_name else held
 
     def _left(self) -> list[str]:
         """What ops write beside their outputs."""

@@ -41,6 +41,9 @@ def test_the_rows_are_those_that_are_asked_for() -> None:
     assert second.launch_ops[0].shape.max_length == 512
     (paged,) = choose_rows(["llama3-70b-tp8/qkv_attention/16/2048/pages16"])
     assert [op.rotary and op.rotary.page_tokens for op in paged.parts[0].tile_ops] == [16, None]
+    (one, many) = choose_rows(["llama3-8b-int4"])
+    assert [str(op.weights) for op in one.parts[0].tile_ops] == 4 * ["int4_g128"]
+    assert layers.in_order({many.name: {"batch": 16}})[0] == [{"batch": 16}]
     with pytest.raises(InvalidInput, match="no row is called llama9"):
         choose_rows(["llama9"])
 

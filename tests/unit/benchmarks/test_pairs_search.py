@@ -43,7 +43,7 @@ def opened(folder: Path) -> AbstractContextManager[Jobs]:
     return jobs_over(twin, winners=ShippedWinners(folder), num_rounds=3, data=folder / "data")
 
 
-def search(jobs: Jobs, folder: Path, *rows: Any, options: Options = EIGHT) -> list[str]:
+def search(jobs: Jobs, folder: Path, *rows: Any, options: Options = EIGHT) -> dict[str, str]:
     winners = Winners(ShippedWinners(folder).path(jobs.target_id))
     results = Results(folder / "pairs.json", machine_of(jobs.environment))
     return search_rows(jobs, rows, winners, results, options)
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two rows were searched."""
     folder = tmp_path_factory.mktemp("pairs")
     with opened(folder) as jobs:
-        assert search(jobs, folder, SMALL, OTHER) == []
+        assert search(jobs, folder, SMALL, OTHER) == {}
     return folder
 
 
@@ -104,10 +104,10 @@ def test_a_fair_search_leaves_the_winners_and_one_in_another_regime_leaves_no_re
     before = written(folder)
     with opened(folder) as jobs:
         fair = replace(EIGHT, priors=PriorsChoice.NONE)
-        assert search(jobs, folder, SMALL, options=fair) == []
+        assert search(jobs, folder, SMALL, options=fair) == {}
         assert written(folder)[0] == before[0]
         assert written(folder)[1][SMALL.pair]["priors"] == "none"
-        assert search(jobs, folder, SMALL, options=replace(EIGHT, regime=Regime.SUSTAINED)) == []
+        assert search(jobs, folder, SMALL, options=replace(EIGHT, regime=Regime.SUSTAINED)) == {}
     winners, rows = written(folder)
     assert winners[SMALL.name]["objective"]["regime"] == "sustained"
     assert rows[SMALL.pair]["regime"] == "burst"
@@ -141,10 +141,10 @@ def test_a_row_that_fails_is_reported_the_others_go_on_and_none_is_begun_when_th
             return end(job)
 
         monkeypatch.setattr(jobs, "end", fails_once)
-        assert search(jobs, tmp_path, OTHER, SMALL) == [f"{OTHER.name}: KeyError: 'm'"]
+        assert search(jobs, tmp_path, OTHER, SMALL) == {OTHER.name: "KeyError: 'm'"}
         assert set(written(tmp_path)[0]) == {SMALL.name}
         late = replace(EIGHT, limit_s=-1.0, force=True)
-        assert search(jobs, tmp_path, OTHER, SMALL, options=late) == [f"{OTHER.name}: KeyError: 'm'"]
+        assert search(jobs, tmp_path, OTHER, SMALL, options=late) == {}
 
 
 def test_rows_of_another_commit_go(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,19 @@ def test_a_step_of_the_fit_solves_a_linear_problem_and_sees_only_what_is_used() 
     assert np.abs(moved[1:] + 3.0).max() < 1e-9
 
 
+def test_a_step_solves_again_for_the_rest_where_a_rate_reaches_its_most() -> None:
+    """Two rates explain the same times; one may rise by 0.01 alone, so the other one explains the rest."""
+    share, time = names().index("dram_share"), names().index("post_us")
+    start = to_vector(CATALOGUE_RATES)
+    start[share] = np.log(MOST["dram_share"]) - 0.01
+    slopes = np.zeros((8, len(start)))
+    slopes[:4, [share, time]] = (-1.0, -1.0)
+    linear = Linear(at=start, residuals=np.array([0.1] * 4 + [0.0] * 4), slopes=slopes)
+    moved = improve(linear, start, np.ones(4, dtype=bool)) - start
+    assert moved[share] == pytest.approx(0.01)
+    assert moved[time] == pytest.approx(0.09, abs=0.002)
+
+
 def test_schedules_of_attentions_are_ranked_as_they_were_measured() -> None:
     """Where a task costs what a product's task does, and a tile of pages no time, these are 0.964, 0.614, 0.595 and
     0.514."""

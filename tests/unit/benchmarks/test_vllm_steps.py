@@ -27,8 +27,8 @@ for line in sys.stdin:
         sys.exit("a launch hangs")
     found = {
         "step": {"ms_step": 5.0 if name == "stock" else 4.0},
-        "trace": {"gpu_ms": 3.0, "launches_step": 6.0},
-        "first_token": {"first_token_ms": 9.0},
+        "trace": {"gpu_ms": 3.0, "first_gpu_ms": 5.5, "launches_step": 6.0},
+        "first_token": {"first_token_ms": [9.0, 9.0, 30.0] if name == "stock" else [8.0]},
         "mixed": {"mixed_ms": 400.0},
         "logits": {"problem": "other tokens"} if asked.get("batch") == 97 else {},
         "reference": {"arms": arms},
@@ -38,7 +38,7 @@ for line in sys.stdin:
 
 
 def turn(batch: int, *, is_first: bool = False, **ms: float) -> dict[str, Any]:
-    first = {"gpu_ms": 3.5, "launches_step": 64.0, "first_token_ms": 9.0} if is_first else {}
+    first = {"gpu_ms": 3.5, "launches_step": 64.0, "first_token_ms": [9.0, 8.0], "mixed_ms": [4.0]} if is_first else {}
     arms = {arm: {"ms_step": one, "start_s": 80.0, "calls": {"layers": 64}, **first} for arm, one in ms.items()}
     logits = {"logits": {arm: {"rms": 0.1, "other_top": 0} for arm in ms}} if is_first else {}
     return {"model": "llama", "batch": batch, "arms": arms, **logits}
@@ -61,7 +61,7 @@ def test_a_row_has_medians_and_gains_turn_by_turn() -> None:
     assert (ours["ms_step"], ours["gpu_ms"], ours["host_ms"]) == (4.5, 3.5, 0.5)
     assert ours["gains"] == [1.25, 1.2]
     assert (ours["gain"], ours["launches_step"], ours["launches"]) == (1.225, 64.0, {"layers": 64})
-    assert (ours["model"], ours["batch"], ours["logits_ok"], ours["first_token_ms"]) == ("llama", 8, True, 9.0)
+    assert (ours["model"], ours["batch"], ours["logits_ok"], ours["first_token_ms"]) == ("llama", 8, True, 8.0)
 
 
 def test_logits_are_right_where_they_lie_no_farther_and_decide_alike() -> None:
@@ -108,6 +108,8 @@ def test_arms_are_asked_by_turns_and_what_ended_is_kept(
         (1, "layers", [1.25, 1.25]),
         (8, "layers", [1.25, 1.25]),
     ]
+    assert [row["first_gpu_ms"] for row in rows] == [5.5] * len(rows)
+    assert (rows[-1]["first_token_ms"], rows[-1]["first_token_gain"], rows[-1]["mixed_gain"]) == (8.0, 1.125, 1.0)
     assert (rows[-1]["logits_ok"], rows[-1]["logits"]) == (False, {"rms": 0.1, "other_top": 1})
 
 

@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 
 from tuner.client import Client
 from tuner.client.cli import COMMANDS, main
-from tuner.client.connection.config import configured_url
-from tuner.client.errors import Refused
+from tuner.client.connection.config import VARIABLES, configured_url, misspelt
+from tuner.client.errors import Misconfigured, Refused
 from tuner.client.exits import ExitCode
+from tuner.settings import Settings
 
 #: What takes long to import, and none of which is needed to say what there is.
 HEAVY = ("httpx", "rich", "json", "numpy", "optuna", "tuner.core", "tuner.packs", "asyncio", "ssl", "urllib.request")
@@ -165,3 +166,19 @@ def test_a_body_that_json_cannot_hold_is_an_error_of_the_clients_own() -> None:
     for body in ({"soft_cap": float("nan")}, {"x": object()}):
         with pytest.raises(Refused, match="the request cannot be sent"):
             Client("http://127.0.0.1:9").submit(body)
+
+
+@pytest.mark.parametrize("variable", ["TUNER_ULR", "TUNER_UR", "TUNER_URLS", "TUNER_TOKN", "TUNER_CONFG"])
+def test_a_misspelt_variable_is_refused_by_commands_and_programs(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    result = CliRunner().invoke(main, ["jobs"])
+    assert (result.exit_code, f"{variable}: is not a setting; did you mean TUNER_" in result.stderr) == (2, True)
+    with pytest.raises(Misconfigured, match=variable):
+        configured_url()
+
+
+@pytest.mark.parametrize("variable", [f"TUNER_{name.upper()}" for name in Settings.model_fields])
+def test_no_setting_of_the_service_is_taken_for_a_misspelt_one(variable: str) -> None:
+    assert misspelt([variable], VARIABLES) == []

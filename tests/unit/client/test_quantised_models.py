@@ -111,3 +111,17 @@ def test_a_block_of_quantised_weights_is_the_same_with_another_format() -> None:
         workload_of({**block, "weights": "int5_g128"})
     with pytest.raises(InvalidInput, match="which is converted to 16 bits, but the dtype is fp8_e4m3"):
         workload_of({**block, "weights": "int4_g128", "dtype": "fp8_e4m3"})
+
+
+def test_weights_without_groups_have_a_scale_per_channel() -> None:
+    block = {"kind": "decoder-block", "model": "llama3-8b", "m": 16, "dtype": "bf16", "weights": "e4m3"}
+    assert [op["epilogue"] for op in workload_of(block).to_json()["ops"]] == 4 * [[{"part": "channel_scale"}]]
+
+
+def test_a_layer_of_quantised_weights_is_the_same_with_another_format() -> None:
+    layer = {"kind": "decoder-layer", "model": "qwen2.5-7b", "sequences": 4, "max_length": 2048, "dtype": "bf16"}
+    plain, stored = (workload_of({**layer, **more}).to_json()["ops"] for more in ({}, {"weights": "int4_g128"}))
+    assert [op if op.get("op") else {**op, "weights": "int4_g128"} for op in plain] == stored
+    with pytest.raises(InvalidInput, match="weights: are e4m3, which has a scale per output channel: qkv is rotated"):
+        workload_of({**layer, "weights": "e4m3"})
+    assert workload_of({**layer, "weights": "e4m3", "rotary": False}).tile_ops[-1].epilogue

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.cases import H200
+from tests.support.lanes import one_in
 from tuner.core.legal import mma, simt, wgmma
 from tuner.core.legal.legality import (
     dynamic_smem_bytes,
@@ -96,7 +97,7 @@ def some_tilings(workload: Workload) -> list[Tiling]:
 CASES = [pytest.param(apart(workload), id=workload.describe()) for workload in WORKLOADS]
 
 
-@pytest.mark.parametrize("workload", CASES)
+@pytest.mark.parametrize("workload", one_in(2, CASES))
 def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) -> None:
     other, tilings = halved(workload), some_tilings(workload)
     assert len(tilings) > 50
@@ -177,7 +178,7 @@ def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
             assert made.box[0] * of.dtype.size_bytes == LINE_BYTES
 
 
-@pytest.mark.parametrize("workload", CASES)
+@pytest.mark.parametrize("workload", one_in(2, CASES))
 def test_the_tilings_on_offer_have_stages_of_good_bytes(workload: Workload) -> None:
     """Not the same ones: products take other shares of the time."""
     other = halved(workload)

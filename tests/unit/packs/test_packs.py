@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 import zipfile
 from dataclasses import replace
@@ -17,7 +18,7 @@ from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry, Kernel
 from tuner.packs.read import read_pack
 from tuner.packs.records import DIGEST_OFFSET, HEADER, MAGIC, VERSION
-from tuner.packs.shapes import Shape
+from tuner.packs.shapes import ChainShape, Shape
 from tuner.packs.write import ALIGNMENT, FOR_PEOPLE, INDEX, SIGNATURE, SUMS, pack_bytes, write_pack, zipped
 
 
@@ -138,3 +139,10 @@ def test_a_document_of_another_form_is_refused_though_its_digests_are_right(docu
     sums = f"{hashlib.sha256(document).hexdigest()}  {FOR_PEOPLE}\n".encode()
     with pytest.raises(InvalidInput, match=re.escape(FOR_PEOPLE)):
         read_pack(zipped({FOR_PEOPLE: document, SUMS: sums}, {}))
+
+
+def test_a_chain_is_named_by_its_ops_and_by_the_columns_that_a_product_reads() -> None:
+    front = {"op": "wrap", "name": "front", "source": "x"}
+    up = {"name": "up", "source": "front", "n": 256, "k": 512, "activation": "identity"}
+    for ops, name in (([front, up], "fp16 front -> up 256"), ([up, front], "fp16 512 -> up 256 -> front")):
+        assert str(ChainShape(dtype="fp16", ops_json=json.dumps(ops))) == name

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.attention_packs import MadeAttention, made_of, table
+from tests.support.attention_parameter import AttentionBuffers, cache_bytes, pack_attention_args, weights_at
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
@@ -18,13 +19,7 @@ from tests.unit.runtime.encoded import encoded
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.source import (
-    AttentionBuffers,
-    cache_bytes,
-    cache_map,
-    next_weights_of,
-    pack_attention_args,
-)
+from tuner.ops.attention.source import cache_map
 from tuner.ops.gemm.op import GemmOp
 from tuner.packs.programs import Part, program_of
 from tuner.packs.write import write_pack
@@ -172,7 +167,7 @@ def workers_attention(one: Prepared) -> bytes:
         **{name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")},
     )
     weight = one.at[f"{reader.name}.w"] if reader else 0
-    weights = next_weights_of(one.made.workload, 0, kernel.schedule, weight)
+    weights = weights_at(one.made.workload, 0, kernel.schedule, weight)
     speculative = kernel.schedule.speculative
     packed = bytearray(pack_attention_args(kernel.plan, buffers, speculative=speculative, next_weights=weights))
     if op.form.paged:

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.attention_parameter import AttentionBuffers, cache_bytes, pack_attention_args
 from tests.support.attentions import alone, attention
 from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200, wgmma
 from tests.support.chains import block
 from tests.support.forged import tied
+from tests.support.lanes import one_in
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
 from tests.support.parts import ColumnScale, Softcap
@@ -34,7 +36,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.source import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
+from tuner.ops.attention.source import cache_map
 from tuner.ops.gemm.op import GemmOp
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
@@ -161,7 +163,9 @@ EPILOGUES = [
 ]
 
 
-@pytest.mark.parametrize(("rotary", "parts", "number"), EPILOGUES, ids=["", "turned", "to pages", "of a package"])
+@pytest.mark.parametrize(
+    ("rotary", "parts", "number"), one_in(4, EPILOGUES), ids=["", "turned", "to pages", "of a package"]
+)
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL], ids=str)
 def test_launches_of_a_chain_have_the_workers_parameters(
     recorder: Recorder, kind: PlanKind, rotary: Rotary | None, parts: tuple[AddedPart, ...], number: int

@@ -180,17 +180,18 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("_on_the_recorder")
-def test_an_op_of_two_launches_has_one_workspace_and_two_outputs(
+def test_an_op_of_two_launches_has_one_workspace_and_three_outputs(
     recorder: Recorder, tmp_path: Path, strangers: Path
 ) -> None:
     op = {"op": "absmax", "name": "it", "m": 4, "n": 64}
     artifact = Artifact(made(strangers, tmp_path, [op], dtype="fp16", kind="two_launches"))
     roles = {name: (one["role"], one["dtype"]) for name, one in artifact.tensors.items()}
-    assert roles == {"x": ("input", "fp16"), "it.scale": ("output", "fp32"), "it": ("output", "fp16")}
+    others = {"it.scale": ("output", "fp32"), "it.negated": ("output", "fp16")}
+    assert roles == {"x": ("input", "fp16"), **others, "it": ("output", "fp16")}
     given = tensors_of(artifact)
     launches = artifact.bind(given)
     recorder.clear()
-    for launch, size in zip(launches._launches, (24, 40), strict=True):
+    for launch, size in zip(launches._launches, (24, 48), strict=True):
         recorder.cuda.fake_parameter_bytes(size)
         launch.enqueue(STREAM)
     parts, scale = recorder.calls("cuLaunchKernelEx")
@@ -198,7 +199,8 @@ def test_an_op_of_two_launches_has_one_workspace_and_two_outputs(
     x, workspace, columns = struct.unpack("<2Qi4x", parts.parameter)
     assert (x, columns) == (at["x"], 64)
     assert workspace == artifact._own[0]._workspace
-    assert scale.parameter == struct.pack("<i4x4Q", 1, at["x"], workspace, at["it.scale"], at["it"])
+    outputs = (at["it.scale"], at["it.negated"], at["it"])
+    assert scale.parameter == struct.pack("<i4x5Q", 1, at["x"], workspace, *outputs)
 
 
 @pytest.mark.usefixtures("_on_the_recorder")

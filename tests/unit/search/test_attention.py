@@ -11,6 +11,7 @@ import pytest
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
+from tests.support.lanes import one_in
 from tests.support.presets import decoder_attention, decoder_layer
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
@@ -198,7 +199,7 @@ def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_eve
     assert kinds == {PlanKind.LIBRARY, *launched}
 
 
-@pytest.mark.parametrize("num_behind", [0, 1, 3])
+@pytest.mark.parametrize("num_behind", one_in(3, [0, 1, 3]))
 def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(num_behind: int) -> None:
     workload = between(num_behind=num_behind)
     trials = run(workload, 24)

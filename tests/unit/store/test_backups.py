@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, text
 
 from tests.support.builders import spec
+from tests.support.lanes import one_in
 from tests.support.postgres import PostgreSQL
 from tests.unit.store.frozen import FOLDER, fill, frozen_spec, thaw
 from tuner.cli import main
@@ -122,17 +123,20 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [
-        ({"backup.json": None}, "has no readable backup.json"),
-        ({"backup.json": b"{"}, "has no readable backup.json"),
-        ({"backup.json": b"[]"}, "has no format in its backup.json"),
-        ({"backup.json": b'{"format": 1, "revision": [], "rows": {}}'}, "has no revision in its backup.json"),
-        ({"backup.json": b'{"format": 1, "revision": "0027", "rows": 5}'}, "has no rows in its backup.json"),
-        ({"trials.jsonl": None}, "is damaged: it has no trials.jsonl"),
-        ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
-        ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
-        ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
-    ],
+    one_in(
+        3,
+        [
+            ({"backup.json": None}, "has no readable backup.json"),
+            ({"backup.json": b"{"}, "has no readable backup.json"),
+            ({"backup.json": b"[]"}, "has no format in its backup.json"),
+            ({"backup.json": b'{"format": 1, "revision": [], "rows": {}}'}, "has no revision in its backup.json"),
+            ({"backup.json": b'{"format": 1, "revision": "0027", "rows": 5}'}, "has no rows in its backup.json"),
+            ({"trials.jsonl": None}, "is damaged: it has no trials.jsonl"),
+            ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
+            ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
+            ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is not a row of that table"),
+        ],
+    ),
 )
 def test_what_is_wrong_in_a_damaged_backup_is_named(
     tmp_path: Path, store: Store, changes: dict[str, bytes | None], words: str
@@ -171,7 +175,7 @@ def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> 
     assert "restored 2 jobs and 4 trials" in run("restore", str(tmp_path / "b.zip"), "--data", again)
     assert f"revision {migrate.head()}" in run("upgrade", "--data", again)
     refused = CliRunner().invoke(main, ["db", "delete", waiting, "--data", data])
-    assert f"{waiting} is queued; cancel it before deleting it" in refused.output
+    assert f"{waiting} has the state queued; cancel it before deleting it" in refused.output
     size = (tmp_path / "data" / "tuner.db").stat().st_size
     assert "deleted 1 job and 4 trials" in run("delete", done, "--data", data)
     assert (tmp_path / "data" / "tuner.db").stat().st_size <= size

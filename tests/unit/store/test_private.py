@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from tests.support.lanes import one_in
 from tests.support.waiting import wait_until
 from tuner.errors import StoreError
 from tuner.packs.signing import signing_key
@@ -104,7 +105,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(5, NAMES))
 def test_a_folder_may_be_called_anything(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / name
     store = Store.open(folder)

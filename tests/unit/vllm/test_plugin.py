@@ -189,7 +189,7 @@ def test_rows_of_the_library_take_vllms_own_kernel_of_the_activation(
 
 def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_PACK", "/nowhere/model.tunerpack")
-    with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is not a file; give a pack"):
+    with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is not a file; use a pack"):
         loaded(config(), "tuner")
 
 
@@ -259,8 +259,8 @@ def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(
         ({"lora": True}, "adapters (LoRA) change each product separately"),
         ({"sleep": True}, "sleep mode may discard"),
         ({"ubatching": True}, "two micro-batches at once (DBO)"),
-        ({"invariant": True}, "VLLM_BATCH_INVARIANT promises bits"),
-        ({"additional": ()}, "additional_config is no dict"),
+        ({"invariant": True}, "VLLM_BATCH_INVARIANT requires bits"),
+        ({"additional": ()}, "additional_config is not a dict"),
         ({"load_format": "whole"}, "load format 'whole' builds the model itself"),
     ],
 )
@@ -294,3 +294,19 @@ def test_the_tanh_form_of_gelu_is_the_operators() -> None:
     with torch.inference_mode():
         assert torch.equal(packed(x), own(x))
     assert type(packed.model.layers[0].mlp).__name__ == "PackedMlp"
+
+
+def test_a_damaged_pack_is_a_reason_of_each_mlp_on_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both readers of the pack refuse it: vLLM serves on."""
+    mlp = importlib.import_module("tuner.vllm.mlp")
+
+    def opened(path: Path) -> Any:
+        raise mlp.UNFIT[1](-1, "the pack is cut off")
+
+    monkeypatch.setattr(mlp, "opened", opened)
+    (tmp_path / "cut.tunerpack").write_bytes(b"half of a pack")
+    weight = SimpleNamespace(data=SimpleNamespace(is_cuda=True, shape=(96, 32), dtype=torch.bfloat16))
+    monkeypatch.setattr(mlp, "Weights", lambda *given, **how: given)
+    found = mlp.Found(name="model.mlp", reason="", weights=(weight, weight))
+    reason = mlp._bind(found, "silu", tmp_path / "cut.tunerpack")
+    assert reason.startswith("TUNER_PACK: the pack is cut off; ")

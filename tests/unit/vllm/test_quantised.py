@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,3 +145,39 @@ def test_an_mlp_of_another_format_stays_vllms_own(
     caplog.set_level("INFO")
     assert quantised.read(model, about, None) == []
     assert "1 quantised MLPs stay vLLM's own: TUNER_PACK: up.w: has format 'int4_g128'" in caplog.text
+
+
+def test_equal_reasons_of_several_mlps_are_said_once(
+    quantised: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = SimpleNamespace(artifact=SimpleNamespace(tensors=kernel(Scheme.INT4, Dtype.FP16)))
+    monkeypatch.setattr(quantised, "_kernels", lambda path, dtype: {range(1, 5): program})
+    model = torch.nn.ModuleList([of_gptq()[0] for _ in range(2)])
+    for mlp in model:
+        del mlp.gate_up_proj.qweight
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=of_gptq()[2]), dtype=torch.float16)
+    caplog.set_level("INFO")
+    assert quantised.read(model, about, None) == []
+    assert "2 quantised MLPs stay vLLM's own: TUNER_PACK: an MLP.gate_proj.qweight: is missing" in caplog.text
+
+
+def test_plain_mlps_of_a_quantised_model_are_not_among_them(
+    quantised: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = SimpleNamespace(artifact=SimpleNamespace(tensors=kernel(Scheme.INT4, Dtype.FP16)))
+    monkeypatch.setattr(quantised, "_kernels", lambda path, dtype: {range(1, 5): program})
+    plain = [Layer({"weight": torch.zeros(8, 8, dtype=torch.float16)}, [8]) for _ in range(2)]
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=of_gptq()[2]), dtype=torch.float16)
+    caplog.set_level("INFO")
+    assert quantised.read(torch.nn.ModuleList([Mlp(*plain)]), about, None) == []
+    assert "quantised" not in caplog.text
+
+
+def test_a_damaged_pack_leaves_quantised_mlps_to_vllm(
+    quantised: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mlp, _, config = of_gptq()
+    (tmp_path / "cut.tunerpack").write_bytes(b"half of a pack")
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
+    assert quantised.read(torch.nn.ModuleList([mlp]), about, tmp_path / "cut.tunerpack") == []
+    assert "quantised MLPs stay vLLM's own: " in caplog.text

@@ -129,7 +129,7 @@ def batches(client: Client, as_json: bool) -> None:
 @click.pass_obj
 def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> None:
     """Lists a job's trials."""
-    _list(client.trials(job_id, limit=500, **filters), as_json, render.trials_table)
+    _list(client.trials(job_id, limit=500, **filters), as_json, partial(render.trials_table, width=table_width()))
 
 
 def _each(name: str, change: Callable[[Client, str], str], words: str) -> click.Command:

@@ -6,7 +6,8 @@ Options have priority over environment variables, and those over the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,34 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 CONFIG_VARIABLE = "TUNER_CONFIG"
 #: The environment variable that says where the service is.
 URL_VARIABLE = "TUNER_URL"
+#: The environment variable of the token, which has priority over a stored one.
+TOKEN_VARIABLE = "TUNER_TOKEN"
+#: Environment variables of the client.
+VARIABLES = (URL_VARIABLE, CONFIG_VARIABLE, TOKEN_VARIABLE)
 #: Keys outside any table.
 _TOP = ("url",)
+#: From this similarity on, a name is probably a misspelt one: `TUNER_ULR` has 0.89.
+_NEAR = 0.88
+
+
+def misspelt(environment: Iterable[str], known: Collection[str]) -> list[str]:
+    """Environment variables that are unknown but nearly have the name of a known one, in words; other programs have
+    variables of their own, which are not near."""
+    found = []
+    for name in sorted(name for name in set(environment) - set(known) if name.startswith("TUNER_")):
+        near = get_close_matches(name, known, n=1, cutoff=_NEAR)
+        found += [f"{name}: is not a setting; did you mean {one}?" for one in near]
+    return found
+
+
+def check_environment() -> None:
+    """Checks the names of the client's environment variables.
+
+    Raises:
+        Misconfigured: names those that are misspelt.
+    """
+    if found := misspelt(os.environ, VARIABLES):
+        raise Misconfigured("; ".join(found))
 
 
 def config_path() -> Path:
@@ -98,5 +125,10 @@ def commands_defaults(command: click.Command, table: Mapping[str, Any], name: st
 
 
 def configured_url() -> str | None:
-    """The address of the service, from the environment, otherwise from the file; None if neither has it."""
+    """The address of the service, from the environment, otherwise from the file; None if neither has it.
+
+    Raises:
+        Misconfigured: a variable of the environment is misspelt, or the file is wrong.
+    """
+    check_environment()
     return os.environ.get(URL_VARIABLE) or read_config().get("url")

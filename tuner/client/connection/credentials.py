@@ -8,13 +8,11 @@ from pathlib import Path
 
 import click
 
+from tuner.client.connection.config import TOKEN_VARIABLE
 from tuner.client.delivery.files import alone_with, write_atomically
 from tuner.client.errors import ClientError
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
-
-#: The environment variable that has priority over the file.
-TOKEN_VARIABLE = "TUNER_TOKEN"
 
 
 def credentials_path() -> Path:

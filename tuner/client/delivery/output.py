@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from tuner.client.delivery.files import write_atomically
 
 #: Width of tables that do not go to a terminal.
 _PIPE_WIDTH = 240
+#: How the signs of a drawing at the begin of a line continue below it.
+_CONTINUED = str.maketrans("┌─▶", "│  ")
 #: Columns below which shapes are not repeated in each row.
 _NARROW = 110
 
@@ -32,10 +35,13 @@ def plain_console(**options: Any) -> Console:
     return Console(markup=False, **options)
 
 
-def print_table(table: Table) -> None:
+def print_table(table: RenderableType) -> None:
     """Prints a table, as wide as the terminal or COLUMNS; in full width otherwise. No word is cut: a long one
     continues on the next line. In a narrow terminal, each shape has a table of its own below its name."""
     width = table_width()
+    if not isinstance(table, Table):
+        plain_console(width=width, highlight=False).print(table)
+        return
     of_shapes = table.columns[0].header == "shape" and width < _NARROW
     for one in _by_shape(table) if of_shapes else (table,):
         for column in one.columns:
@@ -64,6 +70,17 @@ def table_width() -> int:
     """Columns that a table may take."""
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     return plain_console().width if has_width else _PIPE_WIDTH
+
+
+def print_sentences(sentences: Iterable[str]) -> None:
+    """A line each. Where the terminal is narrower, it continues between words, along the lines of a drawing."""
+    width = table_width()
+    for sentence in sentences:
+        margin = sentence[: len(sentence) - len(sentence.lstrip(" │┌─▶"))].translate(_CONTINUED)
+        lines = textwrap.wrap(
+            sentence, width, subsequent_indent=f"{margin}  ", break_long_words=False, break_on_hyphens=False
+        )
+        click.echo("\n".join(lines))
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -189,6 +189,7 @@ class DecoderLayer(AttentionSizes):
     run: NotRequired[str]
     rotary: NotRequired[bool]
     dtype: NotRequired[str]
+    weights: NotRequired[str | None]
 
 
 class Filters(TypedDict):

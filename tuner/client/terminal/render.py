@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 from tuner.core.units import counted, figure
 from tuner.core.units import microseconds as microseconds
@@ -250,43 +252,70 @@ def headline(best: Json) -> str:
     return kind if kind == "library" or speedup is None else f"{kind}, {ratio(speedup)} the library's speed"
 
 
-def jobs_table(jobs: Iterable[Json], width: int) -> Table:
-    """One row per job. On fewer than 120 columns pair and target stand below the id, which is never cut."""
-    is_wide = width >= _WIDE_COLUMNS
-    table = Table("job")
-    table.columns[0].min_width = _ID_COLUMNS
-    for header in (*(("pair", "target") if is_wide else ()), "state", "trials", "best of ours", "library", "speed-up"):
-        table.add_column(header)
-    for job in jobs:
-        what = (job["workload"], job["target"] + mark(job["simulated"]))
-        table.add_row(
-            *((job["id"], *what) if is_wide else ("\n".join((job["id"], *what)),)),
+def jobs_table(jobs: Iterable[Json], width: int) -> RenderableType:
+    """One row per job. With fewer than 120 columns, pair and target are a line of their own below it."""
+    rows = [
+        (
+            job["id"],
             job["state"],
             trials_of(job["num_trials"], job["budget"]["trials"], job["state"]).partition(" ")[0],
             microseconds(job["best_us"]),
             microseconds(job["library_us"]),
             ratio(job.get("best_speedup")),
+            job["workload"],
+            job["target"] + mark(job["simulated"]),
         )
+        for job in jobs
+    ]
+    figures = ("state", "trials", "best of ours", "library", "speed-up")
+    if width < _WIDE_COLUMNS:
+        return _stacked(("job", *figures), [(row[:-2], f"{row[-2]} on {row[-1]}") for row in rows])
+    table = Table("job", "pair", "target", *figures)
+    table.columns[0].min_width = _ID_COLUMNS
+    for one, *values, pair, target in rows:
+        table.add_row(one, pair, target, *values)
     return table
 
 
-def trials_table(trials: Iterable[Json]) -> Table:
-    """One row per trial."""
-    table = Table("trial", "plan kind", "outcome", "time", "speed-up", "schedule, or reason")
+def trials_table(trials: Iterable[Json], width: int = _WIDE_COLUMNS) -> RenderableType:
+    """One row per trial. With fewer than 120 columns, its schedule or reason is below it."""
+    rows = list[tuple[str, ...]]()
     for trial in trials:
         outcome, candidate = trial["outcome"], trial["candidate"]
         remark = f" ({outcome['remark']})" if outcome.get("remark") else ""
         early = " (truncated)" if outcome.get("truncated") else ""
         failure = f": {words(outcome['failure'])}" if outcome["kind"] == "failed" else ""
-        table.add_row(
-            str(trial["number"]),
-            words(candidate["plan_kind"]) + mark(trial["simulated"]),
-            outcome["kind"] + failure + early,
-            microseconds(outcome.get("time_us")),
-            ratio(outcome.get("speedup")),
-            outcome.get("reason") or candidate["text"] + remark,
+        rows.append(
+            (
+                str(trial["number"]),
+                words(candidate["plan_kind"]) + mark(trial["simulated"]),
+                outcome["kind"] + failure + early,
+                microseconds(outcome.get("time_us")),
+                ratio(outcome.get("speedup")),
+                outcome.get("reason") or candidate["text"] + remark,
+            )
         )
+    headers = ("trial", "plan kind", "outcome", "time", "speed-up")
+    if width < _WIDE_COLUMNS:
+        return _stacked(headers, [(row[:-1], row[-1]) for row in rows])
+    table = Table(*headers, "schedule, or reason")
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _stacked(headers: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> RenderableType:
+    """Columns as narrow as may be, and below the figures of each row a text, which breaks between words."""
+    widths = [max(map(len, cells)) for cells in zip(headers, *(figures for figures, _ in rows), strict=True)]
+    lines: list[RenderableType] = [Text(_in_columns(headers, widths), style="bold")]
+    for figures, below in rows:
+        lines.append(Text(_in_columns(figures, widths)))
+        lines += [Padding(Text(below), (0, 0, 0, 2), expand=False)] if below else []
+    return Group(*lines)
+
+
+def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def counters_table(found: Json) -> Table:

@@ -82,7 +82,7 @@ def _bounds(workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan]) -> Iter
     whole_us = sum(wave_us(plan.graph, gpu, plan.plan.tasks) for plan in plans)
     of = "of products " if workload.launch_ops else ""
     yield (
-        f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the {binding} are the limit; whole "
+        f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the limit is the {binding}; whole "
         f"tiles on {gpu.num_sms} SMs {whole_us:.1f} us; traffic {of}through all on-chip memory "
         f"{io_us(workload, gpu):.1f} us."
     )

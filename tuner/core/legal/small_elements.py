@@ -55,11 +55,14 @@ def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def parts_problem(workload: Workload, engine: Engine) -> str | None:
-    """Parts of its epilogues that the engine supports only with 16-bit elements."""
+    """Parts of its epilogues that the engine supports only with outputs of 16-bit elements."""
     if engine is Engine.SIMT or workload.dtype.row.has_pairs:
         return None
-    for op in workload.tile_ops:
-        if part := next((part for part in op.parts if part.is_of_words), None):
-            what = f"{op.name} has a {part.field}, which {engine} supports only with 16-bit elements"
-            return f"{what}: leave it out, or use simt"
+    for index, op in enumerate(workload.tile_ops):
+        if op.stored_in(workload.dtype).row.has_pairs and not op.written_cache:
+            continue
+        part = next((part.field for part in op.parts if part.is_of_words), None)
+        if found := part or ("norm behind it" if workload.writes_squares(index) else None):
+            what = f"{op.name} has a {found}, which {engine} supports only with 16-bit elements"
+            return f"{what}: leave it out, use simt, or give {op.name} an out_dtype of 16 bits"
     return None

@@ -1,8 +1,8 @@
 """Fits the simulator's rates to measured trials: damped least squares on the logarithms of times and bytes.
 
-Rates are varied on a logarithmic scale, so they stay positive, and a weak penalty keeps them near their starting point:
-a rate that the trials do not determine stays unchanged. Derivatives are differences of simulations, a few seconds for a
-few hundred trials.
+Rates are varied on a logarithmic scale, so they stay positive, and a penalty keeps them near their starting point: a
+rate that the trials do not determine stays unchanged. Derivatives are differences of simulations, a minute for a few
+hundred trials.
 
 Source: Levenberg, "A method for the solution of certain non-linear problems in least squares", Quart. Appl. Math. 2,
 1944; weights by Huber, "Robust estimation of a location parameter", Ann. Math. Stat. 35(1), 1964.
@@ -27,6 +27,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 
 Vector = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 #: Standard deviation of a rate from its starting point, as a logarithm; and the step for its derivative.
 PENALTY_WIDTH = 0.7
@@ -83,8 +84,8 @@ class Forecast:
 
 
 def forecast(trial: Trial, rates: Rates) -> Forecast:
-    """One simulation of each launch."""
-    timelines = [simulate(plan, rates) for plan in trial.plans]
+    """One simulation of each launch, as in a search's forecasts."""
+    timelines = [simulate(plan, rates, is_apart=trial.is_programmatic) for plan in trial.plans]
     saved_us = PROGRAMMATIC_GAIN_US * len(timelines) if trial.is_programmatic else 0.0
     return Forecast(
         time_us=sum(timeline.makespan_us for timeline in timelines) - saved_us,
@@ -158,6 +159,8 @@ class Linear:
     residuals: Vector
     #: [residual, rate]
     slopes: npt.NDArray[np.float64]
+    #: How many observations a residual counts as; None: one each.
+    counts: Vector | None = None
 
 
 def linearise(trials: Sequence[Trial], at: Vector, pool: Executor | None = None) -> Linear:
@@ -180,17 +183,37 @@ def _moved(at: Vector, index: int, step: float) -> Vector:
     return moved
 
 
-def improve(linear: Linear, start: Vector, is_used: npt.NDArray[np.bool_]) -> Vector:
-    """The best rates according to the linear model of the used trials; `start` is the centre of the penalty."""
+def improve(linear: Linear, start: Vector, is_used: Flags, width: float = PENALTY_WIDTH) -> Vector:
+    """The best rates according to the linear model of the used trials; `start` is the centre of the penalty, and
+    `width` the standard deviation of a rate's logarithm."""
     used = np.concatenate([is_used, is_used])
     values, slopes = linear.residuals[used], linear.slopes[used]
-    weights = np.minimum(1.0, HUBER / np.maximum(np.abs(values), 1e-9))
-    scale = weights / HUBER**2
-    normal = slopes.T @ (slopes * scale[:, None]) + np.eye(len(start)) / PENALTY_WIDTH**2
-    move = np.linalg.solve(normal, -slopes.T @ (scale * values) - (linear.at - start) / PENALTY_WIDTH**2)
+    scale = _huber_weights(values) / HUBER**2 * (1.0 if linear.counts is None else linear.counts[used])
+    normal = slopes.T @ (slopes * scale[:, None]) + np.eye(len(start)) / width**2
+    right = -slopes.T @ (scale * values) - (linear.at - start) / width**2
     most = np.log([MOST.get(name.split(".")[-1], math.inf) for name in names()])
-    changed: Vector = np.minimum(linear.at + np.clip(move, -MAX_MOVE, MAX_MOVE), most)
+    changed: Vector = linear.at + np.clip(_solve_below(normal, right, most - linear.at), -MAX_MOVE, MAX_MOVE)
     return changed
+
+
+def _huber_weights(values: Vector) -> Vector:
+    weights: Vector = np.minimum(1.0, HUBER / np.maximum(np.abs(values), 1e-9))
+    return weights
+
+
+def _solve_below(normal: npt.NDArray[np.float64], right: Vector, most: Vector) -> Vector:
+    """The solution of least squares whose values are at most `most`: what exceeds it is put there, and the others are
+    solved for again."""
+    found, is_free = np.zeros(len(right)), np.ones(len(right), dtype=bool)
+    while True:
+        free = np.flatnonzero(is_free)
+        rest = right - normal[:, ~is_free] @ found[~is_free]
+        found[free] = np.linalg.solve(normal[np.ix_(free, free)], rest[free])
+        is_over = is_free & (found > most)
+        if not is_over.any():
+            return found
+        found[is_over] = most[is_over]
+        is_free &= ~is_over
 
 
 def loss(values: Vector) -> float:

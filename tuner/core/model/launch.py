@@ -23,6 +23,8 @@ class Launch:
     written_before: tuple[tuple[tuple[int, int], ...], ...]
     #: By op: the share of its tasks whose weights are requested together with a neighbour's; empty for none.
     merged: Mapping[int, float] = field(default_factory=dict)
+    #: The same for the inputs of ops that gather them.
+    merged_inputs: Mapping[int, float] = field(default_factory=dict)
     #: CTAs that compute a task together.
     cluster_size: int
     #: CTAs, or clusters, per SM, or per that many SMs.

@@ -25,7 +25,7 @@ class Memory:
     """DRAM, L2 and link of one launch; CTAs wait for numbered transfers."""
 
     def __init__(self, launch: Launch, gpu: Gpu, rates: Rates) -> None:
-        self._costs, self._merged = launch.costs, launch.merged
+        self._costs, self._merged, self._merged_inputs = launch.costs, launch.merged, launch.merged_inputs
         self._weight_hint = launch.weight_class
         self._input_hints, self._output_hints = launch.input_classes, launch.output_classes
         self._us_per_byte = 1e6 / (gpu.dram_bytes_per_s * rates.dram_share)
@@ -112,9 +112,10 @@ class Memory:
         if missed:
             self._begin(self.dram, transfer, missed * cost.dram_stretch, now_us)
             self._wait_for(transfer, cta)
-        merged = self._merged.get(tile[0], 0.0) * (1 - PASSING_SHARE) * cost.w_bytes[tile[2]]
+        weights, inputs = self._merged.get(tile[0], 0.0), self._merged_inputs.get(tile[0], 0.0)
+        merged = (1 - PASSING_SHARE) * (weights * cost.w_bytes[tile[2]] + inputs * cost.a_bytes[tile[1]])
         self.passed_bytes += total - merged
-        self._begin(self.link, self._num_transfers, total - merged, now_us)
+        self._begin(self.link, self._num_transfers, (total - merged) * cost.link_stretch, now_us)
         self._waiting[self._num_transfers - 1].append(cta)  # already counted, as its inputs
         return missed > 0
 

@@ -43,6 +43,7 @@ def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: b
         output_classes={op: _CLASSES[hint] for op, hint in enumerate(hints.outputs)},
         written_before=tuple(_written_before(graph, costs)),
         merged=merged,
+        merged_inputs=_merged_inputs(words, graph, is_apart=is_apart),
         cluster_size=tiling.cluster_size,
         occupancy=occupancy(plan.resources, gpu),
         num_stages=tiling.num_stages,
@@ -52,6 +53,15 @@ def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: b
         num_pollers=WARP if runs_ahead(tiling) else plan.resources.num_threads,
         engine=rates.of(tiling.engine),
     )
+
+
+def _merged_inputs(plan: Plan, graph: TileGraph, *, is_apart: bool) -> Mapping[int, float]:
+    """Of ops that gather their inputs, which therefore are most of what they read."""
+    gathering = {op for op in graph.op_indices if graph.workload.tile_ops[op].GATHERS}
+    if not gathering:
+        return {}
+    shares = merged_shares(plan, graph.tiling, is_apart=is_apart, of_inputs=True)
+    return {op: share for op, share in shares.items() if op in gathering}
 
 
 def _written_before(graph: TileGraph, costs: Mapping[int, OpCosts]) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -191,6 +191,11 @@ def fit_of(gpu_id: str) -> Fit | None:
     return _fit_in(os.environ.get(FITS_VARIABLE, ""), gpu_id)
 
 
+def shipped_fit(gpu_id: str) -> Fit | None:
+    """The fit to trials of that GPU that is part of the program, if there is one."""
+    return _fit_in("", gpu_id)
+
+
 @lru_cache(maxsize=64)
 def _fit_in(folder: str, gpu_id: str) -> Fit | None:
     own = Path(folder, f"{gpu_id}.json")

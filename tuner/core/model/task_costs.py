@@ -40,6 +40,10 @@ CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
 #: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
 #: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
+#: How much longer than others, for the same bytes, an op that gathers its inputs occupies the link, and how much longer
+#: each of its k-steps takes in wgmma. Fitted to 199 schedules of seven pairs of convolutions on an H200
+#: (conv_forecasts.json and conv_sweep.json of its results).
+GATHERING_LINK_STRETCH, GATHERING_STEP_US = 1.95, 0.05
 #: Maximum kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has as many as there are CTAs.
 MAX_KINDS = 1024
 #: Slices of an even part's inputs, if parts are not even: such a part reads what begins among its k-steps.
@@ -50,7 +54,8 @@ SLICES_PER_PART = 2
 class PartCosts:
     """Costs of some k-steps of the tiles of an op: those of a part, or all."""
 
-    #: [tile row] (panel, bytes) of the rows of A that it reads, and total bytes.
+    #: [tile row] (panel, bytes) of the rows of A that it reads, and the bytes that it requests: a gathering op reads
+    #: what several of its columns have in common once for each.
     a_panels: list[list[tuple[int, int]]]
     a_bytes: list[int]
     #: [tile col] (panel, bytes) of its weights and bias, and total bytes.
@@ -68,8 +73,9 @@ class PartCosts:
     #: Bytes of its weights that can be requested before its inputs arrive; and the weights of one stage.
     ahead_bytes: int
     stage_bytes: int
-    #: Factor by which its reads occupy the DRAM longer than their bytes.
+    #: Factors by which its reads occupy the DRAM, and the link, longer than their bytes.
     dram_stretch: float
+    link_stretch: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,9 +284,10 @@ def _part_costs(
     step_us = _step_us(graph, op_index, gpu, rates)
     own, tiling = product_tile(op, graph.tiling.cta_tiles[op_index]), graph.tiling
     turn_us = _port_us(own, size, bits, gpu, rates.of(tiling.engine))
+    gathered = [rows * depth * tile.k * size for rows in op.row_extents(tile.m)] if op.GATHERS else None
     return PartCosts(
         a_panels=a_panels,
-        a_bytes=[sum(num_bytes for _, num_bytes in row) for row in a_panels],
+        a_bytes=gathered or [sum(num_bytes for _, num_bytes in row) for row in a_panels],
         w_panels=w_panels,
         w_bytes=[sum(num_bytes for _, num_bytes in row) for row in w_panels],
         busy_us=own_depth * step_us,
@@ -291,6 +298,7 @@ def _part_costs(
         ahead_bytes=min(depth, ahead * sharers) * tile.n * tile.k * bits // 8,
         stage_bytes=sharers * tile.n * tile.k * bits // 8,
         dram_stretch=1 + rates.dram_row_bytes / (tile.k * bits / 8),
+        link_stretch=GATHERING_LINK_STRETCH if op.GATHERS else 1.0,
     )
 
 
@@ -383,7 +391,8 @@ def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
         return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
         convert_us = converting_us(op, a_rows, tile.k, tiling.num_warps, gpu)
-        return max(port_us, tensor_us / tensor_share(b_rows), convert_us) + engine.step_us
+        slowest_us = max(port_us, tensor_us / tensor_share(b_rows), convert_us)
+        return slowest_us + engine.step_us + GATHERING_STEP_US * op.GATHERS
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.
     smem_us = (tile.m * warps_n + tile.n * warps_m) * tile.k * size / SMEM_BYTES_PER_CLOCK / gpu.clock_mhz

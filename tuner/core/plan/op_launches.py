@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from tuner.errors import ResourceError, WordError
 
 #: Bytes of a number or an address of each type, which is also its alignment.
 FIELD_BYTES = {"pointer": 8, "int64": 8, "int32": 4, "float32": 4}
-_FORMATS = {"int64": "<q", "int32": "<i", "float32": "<f"}
+_FORMATS = {"pointer": "<Q", "int64": "<q", "int32": "<i", "float32": "<f"}
 #: Limits of the program and the C runtime. Source of the kernel's limits: CUDA C++ Programming Guide, "Technical
 #: Specifications per Compute Capability", and kernel parameters of CUDA 12.1.
 MOST_CTAS, MOST_THREADS, MOST_CLUSTER, MOST_PARAMETER_BYTES = 1 << 20, 1024, 16, 32764
@@ -164,6 +164,15 @@ class OpLaunch:
         end, alignment = self.offsets[-1] + self.fields[-1].num_bytes, max(one.alignment_bytes for one in self.fields)
         return -(-end // alignment) * alignment
 
+    def parameter(self, value_of: Callable[[Field], bytes | int | float]) -> bytes:
+        """The struct; `value_of` gives a tensor map's bytes, an address or a number for each field but constants."""
+        found = bytearray(self.parameter_bytes)
+        for field, offset in zip(self.fields, self.offsets, strict=True):
+            value = value_of(field) if field.data is None else field.data
+            data = value if isinstance(value, bytes) else struct.pack(_FORMATS[field.type], value)
+            found[offset : offset + len(data)] = data
+        return bytes(found)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpLaunches:
@@ -174,6 +183,10 @@ class OpLaunches:
     workspace_bytes: int = 0
     #: Bytes at its beginning that are zero before the first run. Counters there continue from run to run.
     zero_bytes: int = 0
+    #: Number of 32-bit words among them in which a launch reports invalid inputs and expired waits, and their offset in
+    #: bytes: the file ``launches`` has `report_of` for them.
+    status_words: int = 0
+    status_at: int = 0
 
     @property
     def num_tasks(self) -> int:
@@ -222,6 +235,10 @@ def check_op_launches(launches: OpLaunches, name: str, tensors: Collection[str],
     if not 0 <= launches.zero_bytes <= launches.workspace_bytes:
         what = f"{launches.zero_bytes} bytes of a workspace of {launches.workspace_bytes} are zeroed"
         raise ResourceError("the workspace is smaller than the part that is zeroed", f"{name}: {what}")
+    begin, end = launches.status_at, launches.status_at + 4 * launches.status_words
+    if begin % 4 or not 0 <= begin <= end <= launches.zero_bytes:
+        what = f"{launches.status_words} words from byte {begin}, of {launches.zero_bytes}"
+        raise ResourceError("a launch reports outside the part of its workspace that is zeroed", f"{name}: {what}")
     for one in launches.launches:
         _check_grid(f"{name}, kernel {one.kernel}", one)
         _check_fields(f"{name}, kernel {one.kernel}", one, tensors, launches.workspace_bytes)

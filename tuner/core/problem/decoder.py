@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tuner.errors import InvalidInput
@@ -48,6 +49,8 @@ MODELS: Mapping[str, DecoderModel] = {
         hidden=3584, intermediate=18944, num_heads=28, num_kv_heads=4, head_size=128, eps=1e-6, qkv_bias=True
     ),
 }  # fmt: skip
+#: What a preset's `weights` is.
+STORED_WEIGHTS = "how all weights are stored, in fewer bits; null for the dtype"
 #: Models whose attention normalizes queries and keys.
 _NORMS_QUERIES = ("qwen3",)
 
@@ -87,9 +90,12 @@ def check_reduced(tp: int, runs: str) -> None:
         raise InvalidInput("run", problem, f"use {runs}, the runs between them, or tp 1")
 
 
-def block_products(sizes: DecoderModel, tp: int, *, in_runs: bool) -> dict[str, dict[str, Any]]:
+def block_products(
+    sizes: DecoderModel, tp: int, *, in_runs: bool, stored: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, dict[str, Any]]:
     """The products between two attentions on one of `tp` ranks, by name, as ops of a chain; with `in_runs`, for the
-    runs between two all-reduces, after which the residual is added."""
+    runs between two all-reduces, after which the residual is added. `stored` are
+    the fields that say how the weights of all are stored."""
     d, inner = sizes.hidden, sizes.intermediate // tp
     heads, qkv = sizes.num_heads * sizes.head_size // tp, (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_size
     stream, summed = ("residual", "residual") if in_runs else ("o_proj", "down")
@@ -102,4 +108,4 @@ def block_products(sizes: DecoderModel, tp: int, *, in_runs: bool) -> dict[str, 
         {"name": "down", "source": "gate_up", "n": d, "k": inner, **adds_again},
         {"name": "qkv", "source": summed, "norm": summed, "eps": sizes.eps, "n": qkv // tp, "k": d, **bias},
     )  # fmt: skip
-    return {op["name"]: op for op in ops}
+    return {op["name"]: {**op, **stored} for op in ops}

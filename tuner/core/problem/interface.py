@@ -134,6 +134,21 @@ def overrides_problem(cls: type, base: type) -> str:
                 continue  # a *args hook: its argument count is checked at the call site
             if problem := call_problem(getattr(cls, name), signature):
                 return f"{name}, which {problem}"
+    return _hidden_problem(cls, base)
+
+
+def _hidden_problem(cls: type, base: type) -> str:
+    """Which field of a dataclass hides a property of another type of its base; empty for none."""
+    for one in fields(cls) if is_dataclass(cls) else ():
+        asked = inspect.getattr_static(base, one.name, None)
+        if not isinstance(asked, property) or asked.fget is None:
+            continue
+        try:
+            is_same = get_type_hints(cls)[one.name] == returned_by(asked.fget)
+        except NameError:  # a type that is only imported for checks
+            is_same = False
+        if not is_same:
+            return f"the field {one.name}, where all ops have something else by that name: use another one"
     return ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -60,7 +60,7 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
             tile="tuner.workers.source.own_tasks:TaskSource",
             is_needed=True,
         ),
-        "launches": OpFile(launch="tuner.core.proof.own_plans:LaunchesOfKind"),
+        "launches": OpFile(launch="tuner.core.proof.own_plans:LaunchesOfKind", optional=("report_of",)),
         "numbers": OpFile(launch="tuner.core.trial.reports.numbers:Numbers", optional=("planted", "draw")),
         "reference": OpFile(tile="tuner.workers.gpu.tensors.reference:TileReference", is_needed=True),
         "words": OpFile(launch="tuner.core.insight.explain_launch_ops:Words", optional=("order_of_sums",)),
@@ -76,7 +76,7 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
         "card": OpFile(
             launch="tuner.workers.gpu.library.op_library:CardOfLaunchOp",
             tile="tuner.workers.gpu.tensors.own_ops:CardOfTileOp",
-            optional=("data_of", "on_device", "baseline_of", "kernel_of"),
+            optional=("data_of", "baseline_of", "kernel_of"),
         ),
     }
 )
@@ -103,11 +103,12 @@ def _schedule_problem(op: type[Op], file: ModuleType) -> str:
     if not found:
         return f"(schedule.py) has no dataclass derived from {base.__name__}"
     kind = getattr(found[-1], "kind", "")
-    return (
-        ""
-        if kind == op.KIND
-        else f"(schedule.py) has a class of the kind {kind!r}: declare its class with kind={op.KIND!r}"
-    )
+    axes, of_base = ({one.name for one in fields(cls)} for cls in (found[-1], base))
+    if taken := sorted((axes - of_base) & {"op", *dir(base)}):
+        return f"(schedule.py) has an axis called {taken[0]!r}, which every schedule has: use another name"
+    if kind != op.KIND:
+        return f"(schedule.py) has a class of the kind {kind!r}: declare its class with kind={op.KIND!r}"
+    return ""
 
 
 def held(op: type[Op], name: str, file: ModuleType) -> Any:

@@ -12,7 +12,7 @@ import importlib.util
 import pkgutil
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import isabstract
 from pathlib import Path
@@ -23,8 +23,9 @@ from typing import Any
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.interface import ANY_FAULT, fields_problem, overrides_problem, reason_of
 from tuner.core.problem.op_files import FILES, file_problem, held
-from tuner.core.problem.ops.codec import fields_of, spelling_problem
+from tuner.core.problem.ops.codec import defaults_problem, fields_of, spelling_problem
 from tuner.core.problem.ops.op import LaunchOp, Op
+from tuner.core.problem.rows.added import row_versions
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -99,7 +100,8 @@ class _Registry:
                 problem = problem or _problem(name, kind, found) or ("" if is_own else _class_problem(kind.op))
                 if not (problem or is_own):
                     place = f"{package}.asked"
-                    problem = _asked_problem(_file(package, "asked"))
+                    asked = _file(package, "asked")
+                    problem = _asked_problem(asked) or _defaults_problem(getattr(asked, "OP", kind.op), asked)
             except ANY_FAULT as error:
                 problem = f"cannot be imported: {reason_of(error, __file__)}"
             if problem:
@@ -161,6 +163,12 @@ def _asked_problem(asked: ModuleType | None) -> str:
     if nameless := next((one for one in workloads if not isinstance(getattr(one, "KIND", None), str)), None):
         return f"has {nameless!r}, whose KIND is empty"
     return ""
+
+
+def _defaults_problem(op: Any, asked: ModuleType | None) -> str:
+    """Which default of an op, or of a kind's workloads, no request could give; empty for none."""
+    found = ((one, defaults_problem(one)) for one in (op, *getattr(asked, "WORKLOADS", ())))
+    return next((f"has {one.__name__}, which {problem}" for one, problem in found if problem), "")
 
 
 def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
@@ -242,15 +250,22 @@ def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
     return tuple(sorted(names - unnamed - {""} | needed))
 
 
+def spelled(needed: Iterable[str]) -> str:
+    """Names of `kind_versions` in a sentence: ``the dtype e5m2 and the kind of op conv``."""
+    named = ((name.rpartition(":")[0] or "kind of op", name.rpartition(":")[2]) for name in sorted(needed))
+    return " and ".join(f"the {of} {name}" for of, name in named)
+
+
 def usable_kinds(versions: Mapping[str, int]) -> tuple[str, ...]:
     """The known kinds that another process has in the same version, given its `kind_versions`."""
     return tuple(name for name, version in kind_versions().items() if versions.get(name) == version)
 
 
 def kind_versions() -> dict[str, int]:
-    """The version of each known kind."""
+    """The version of each known kind, and of what else packages have added."""
     extras = (kind.extras() for kind in op_kinds().values())
-    return {name: kind.version for name, kind in op_kinds().items()} | {k: v for one in extras for k, v in one.items()}
+    found = {name: kind.version for name, kind in op_kinds().items()} | {k: v for one in extras for k, v in one.items()}
+    return found | row_versions()
 
 
 def culprit(error: BaseException, otherwise: str = "the service") -> str:

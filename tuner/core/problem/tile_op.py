@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import UINT8, Dtype
 from tuner.core.problem.epilogue.part import PLAIN
-from tuner.core.problem.ops.op import Op, Role, Tensor
+from tuner.core.problem.ops.op import Op, Tensor
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
@@ -82,7 +82,7 @@ class TileOp(Op):
 
     def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """For an op that is not a product, its tensors other than source, W and output: more inputs, weights and
-        outputs, and tensors that it changes in place."""
+        outputs, and tensors that it changes in place. For a product more outputs."""
         if self.IS_PRODUCT:
             return ()
         plain = (self.source, f"{self.name}.weight", self.name)
@@ -90,19 +90,13 @@ class TileOp(Op):
 
     @property
     def made(self) -> tuple[Tensor, ...]:
-        """Those of them that later ops may read."""
-        return tuple(one for one in self.others(Dtype.FP16) if one.role is Role.OUTPUT)
+        """Products have no other outputs."""
+        return () if self.IS_PRODUCT else super().made
 
     @property
     def changed(self) -> tuple[str, ...]:
         """Products name no cache that they write to."""
         return () if self.IS_PRODUCT else super().changed
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """The names of its own tensors, which no other op may use."""
-        made = {one.name for one in self.made}
-        return tuple(name for name in super().operands if name not in made)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -16,10 +17,12 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
-from tuner.core.problem.op_kinds import op_from_json
+from tuner.core.problem.op_kinds import named_kinds, op_from_json
+from tuner.core.problem.ops.codec import fields_of
 from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.ops.kv_cache import OF_CACHE
 from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, range_problem
+from tuner.core.problem.rows.added import needed_rows
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
@@ -108,6 +111,14 @@ class Workload(JsonForm):
         return tuple(dict.fromkeys(op.kind for op in self.ops if isinstance(op, UnknownOp)))
 
     @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """What a process must have for it, in the form of `kind_versions`: kinds of ops, and what else is of packages;
+        sorted. What every process has is left out."""
+        known = [op for op in self.ops if not isinstance(op, UnknownOp)]
+        rows = needed_rows([self.dtype, *(getattr(op, one.name) for op in known for one in fields_of(type(op)))])
+        return tuple(sorted({*named_kinds(self.ops), *rows}))
+
+    @cached_property
     def tile_ops(self) -> tuple[TileOp, ...]:
         """Ops that may share a launch."""
         return tuple(op for op in self.ops if isinstance(op, TileOp))
@@ -121,6 +132,20 @@ class Workload(JsonForm):
     def dtypes(self) -> tuple[Dtype, ...]:
         """Its element types: of operands, and of stored outputs of tile ops."""
         return tuple(dict.fromkeys((self.dtype, *(op.out_dtype or self.dtype for op in self.tile_ops))))
+
+    def elements_of(self, tensor: str) -> Dtype:
+        """The element type of a tensor of a tile op; the workload's for one of factors or integers."""
+        stored = self._element_types.get(tensor, "")
+        return Dtype(stored) if stored in set(Dtype) else self.dtype
+
+    @cached_property
+    def _element_types(self) -> Mapping[str, str]:
+        """By name, the element types of all tensors of tile ops, as their writer or first reader has them."""
+        found: dict[str, str] = {}
+        for op in self.tile_ops:
+            for tensor in op.tensors(self.dtype):
+                found.setdefault(tensor.name, tensor.dtype)
+        return found
 
     @cached_property
     def own_tile_ops(self) -> tuple[int, ...]:

@@ -63,6 +63,10 @@ class LaunchesOfKind(Protocol):
     def launches_of(self, op: Any, schedule: Any, plan: Any, workload: Workload) -> OpLaunches:
         """The launches, with all arguments."""
 
+    def report_of(self, words: Sequence[int]) -> str:
+        """What a launch has reported in the status words of its workspace, which are unsigned: invalid inputs, or an
+        expired wait; empty if nothing. Needed if the launches have such words."""
+
 
 def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gpu: Gpu) -> Any:
     """The plan for the op's launches.
@@ -129,7 +133,10 @@ def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, p
         IllegalSchedule: the op's kind does not define launches.
         ResourceError, WordError: as `check_op_launches`.
     """
-    found: OpLaunches = _part(op, "launches").launches_of(op, schedule, plan, workload)
+    part = _part(op, "launches")
+    found: OpLaunches = part.launches_of(op, schedule, plan, workload)
+    if found.status_words and not hasattr(part, "report_of"):
+        raise WordError("nothing reads the status words of a launch", f"{op.name}: add report_of to launches.py")
     own = op.tensors(workload.dtype)
     check_tensors(op, own)
     written = [tensor.name for tensor in own if tensor.role is Role.OUTPUT]

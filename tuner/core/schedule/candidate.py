@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from tuner.core.problem.rows.added import needed_rows
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -18,6 +19,11 @@ class Candidate:
     plan_kind: PlanKind
     #: None for the library.
     schedule: Schedule | None = None
+
+    @property
+    def needs(self) -> set[str]:
+        """What a process must have for it besides what its workload needs, in the same form: rasters of packages."""
+        return needed_rows(raster.kind for raster in self.schedule.ordering.rasters) if self.schedule else set()
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""

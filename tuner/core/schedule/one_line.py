@@ -49,8 +49,8 @@ def read_line(text: str) -> Schedule:
     """The schedule whose `str` is that line, ignoring spaces.
 
     Raises:
-        InvalidInput: the line is malformed; or its schedule has an op with its own launch, whose words belong to its
-            kind.
+        InvalidInput: the line is malformed; or it has words that belong to a kind of op: a line does not say to which
+            op.
     """
     text = " ".join(text.split())
     halves = text.split(_BAR)
@@ -155,7 +155,7 @@ def _named(of: type, words: str) -> Iterator[tuple[str, Any]]:
                     yield name, int(value)
                     break
         else:
-            raise ValueError(f"{word!r} is not a word of a schedule's line")
+            raise ValueError(f"{word!r} is not a word of a schedule's line; give what only a kind has as JSON")
 
 
 def _values(hint: Any) -> tuple[Any, ...]:

@@ -249,12 +249,12 @@ class GridConfig:
     ctas_per_sm: int = axis(
         1, features=lambda value: (value,), values_in_words="1 or 2", meaning="persistent CTAs per SM"
     )
-    #: SMs left free for other work.
+    #: SMs that the launch leaves free.
     reserved_sms: int = axis(
         0,
         features=lambda value: (math.log2(1 + value),),
         values_in_words="0 and more",
-        meaning="SMs left free for other work",
+        meaning="SMs that the launch leaves free",
     )
     #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
     partition: int = axis(0, since=LATER, features=lambda value: (value / 4,))

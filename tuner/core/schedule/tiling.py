@@ -133,8 +133,7 @@ class KernelConfig:
         since=LATER,
         features=log2,
         values_in_words="24, 32, 48 or 64",
-        meaning="buffer for the partial sums that CTAs which split a tile's K exchange, KiB, see "
-        "[below](#ctas-that-split-k)",
+        meaning="KiB of shared memory for [exchanged partial sums](#ctas-that-split-k)",
     )
     #: CTAs that a launch places side by side though each works alone, 1 or 2: requests of neighbours for the same
     #: weights are merged. For wgmma.
@@ -147,7 +146,7 @@ class KernelConfig:
         since=LATER,
         features=log2,
         values_in_words="1 or 2",
-        meaning="CTAs that a launch places side by side, though each works alone, see [below](#neighbours)",
+        meaning="CTAs that a launch places on [neighbouring SMs](#neighbours), although each works alone",
     )
     #: Which part adds up the parts of a tile, if some op is split. For wgmma.
     part_sums: PartSums = axis(
@@ -157,7 +156,7 @@ class KernelConfig:
         sentence="Each part of a tile adds up a share of it.",
         since=LATER,
         values_in_words="`last`; `wgmma` also `scattered`",
-        meaning="who adds up the parts of a split tile, see [below](#scattered-sums)",
+        meaning="which parts of a split tile [add up the sums](#scattered-sums)",
     )
     #: CTAs that should fit on an SM at once, 1 or 2: the compiler is limited to their share of the registers.
     resident_ctas: int = axis(
@@ -167,8 +166,7 @@ class KernelConfig:
         features=lambda value: (value,),
         values_in_words="1 or 2",
         meaning=(
-            "CTAs that should fit on an SM: with 2, the compiler uses half as many "
-            "registers, see [below](#two-ctas-on-an-sm)"
+            "[CTAs that should fit on an SM](#two-ctas-on-an-sm); with 2, the compiler may use half as many registers"
         ),
     )
     #: L2 hint for weights.
@@ -177,7 +175,7 @@ class KernelConfig:
         word="weights-{}",
         since=LATER,
         values_in_words="see [below](#cache-hints)",
-        meaning="cache hint of weight loads in the L2",
+        meaning="L2 cache hint of weight loads",
     )
     #: L2 hint for stores and loads of an op's output that another op reads.
     intermediate_hint: CacheHint = axis(
@@ -185,7 +183,7 @@ class KernelConfig:
         word="intermediate-{}",
         since=LATER,
         values_in_words="`default`, `normal` or `evict_last`",
-        meaning="cache hint of stores and loads of an intermediate in the L2",
+        meaning="L2 cache hint of stores and loads of an intermediate",
     )
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from tuner.core.problem.op_kinds import spelled
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Preparation, Problem
+from tuner.core.trial.outcome import Rejected, Stage
 from tuner.dispatch.cluster import messages
 from tuner.dispatch.cluster.lane import ClusterLane
-from tuner.dispatch.cluster.members import Lost, Member
+from tuner.dispatch.cluster.members import Lost, Member, lacking
 from tuner.errors import WorkerError
 
 #: Maximum number of attempts to build a candidate whose workers are lost.
@@ -70,6 +72,12 @@ class BuildLine:
         still_waiting = deque[_Build]()
         while self._waiting:
             build = self._waiting.popleft()
+            if lacks := lacking(build.call, build.lane.kinds) if build.lane.member else set():
+                what = f"the worker of {build.lane.uuid} lacks {spelled(lacks)}"
+                reason = f"{what}: install the package that provides it there, in the same version as here"
+                if build.tried or build.future.set_running_or_notify_cancel():
+                    build.future.set_result(Rejected(stage=Stage.VERIFY, reason=reason))
+                continue
             member = self._choose(build)
             if member is None:
                 still_waiting.append(build)

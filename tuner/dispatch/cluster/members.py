@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from distributed.comm.core import Comm, connect
 from distributed.core import send_recv
 
-from tuner.core.problem.op_kinds import named_kinds, usable_kinds
+from tuner.core.problem.op_kinds import usable_kinds
 from tuner.core.trial.limits import Limits
 from tuner.dispatch.cluster import messages
 from tuner.dispatch.cluster.gate import check_answer, check_error
@@ -59,8 +60,8 @@ class Member:
         return not self.distrust and self.num_building < THREADS_PER_PLACE * self.announcement.num_places
 
     def can_build_for(self, call: messages.PrepareCall, compiler: str) -> bool:
-        """Whether it has the kinds of ops, and its builds are usable for a card whose machine has that compiler."""
-        if not set(named_kinds(call.problem.workload.ops)) <= set(usable_kinds(self.announcement.kinds)):
+        """Whether it lacks nothing, and its builds are usable for a card whose machine has that compiler."""
+        if lacking(call, self.announcement.kinds):
             return False
         return call.target.simulated or (bool(compiler) and self.announcement.compiler == compiler)
 
@@ -125,6 +126,11 @@ class Member:
             with suppress(OSError):
                 comm.abort()
         self._free.clear()
+
+
+def lacking(call: messages.PrepareCall, versions: Mapping[str, int]) -> set[str]:
+    """What a candidate needs and a worker that announced these versions lacks."""
+    return {*call.problem.workload.needs, *call.candidate.needs}.difference(usable_kinds(versions))
 
 
 def _checked(call: messages.Call, answer: object) -> Any:

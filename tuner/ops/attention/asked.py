@@ -8,10 +8,12 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.asked import COUNT, SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
-from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
+from tuner.core.problem.decoder import MODELS, STORED_WEIGHTS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.channel_scale import stored_fields
 from tuner.core.problem.ops.kv_cache import PAGE_TOKENS
 from tuner.core.problem.ops.op import Op
+from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import AttentionOp, Lengths
@@ -283,13 +285,14 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
     run: LayerRun = asked_field("the whole layer, or the ops between two all-reduces", LayerRun.LAYER)
     rotary: bool = asked_field("whether qkv rotates queries and keys, and writes keys and values to the cache", True)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
+    weights: WeightFormat | None = asked_field(STORED_WEIGHTS, None)
 
     def to_workload(self) -> Workload:
         """The ops of one rank.
 
         Raises:
             InvalidInput: the model is unknown, the ranks cannot share it, there is an all-reduce inside, a kernel that
-                is not an op is needed after its own qkv, or there is no such cache.
+                is not an op is needed after its own qkv, there is no such cache, or no kernel has such weights.
         """
         sizes, names = shared_model(self.model, self.tp), _OPS[self.run]
         if self.run in _REDUCED:
@@ -300,10 +303,9 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
                 "between qkv and its attention, a separate kernel would write to the cache, which is not an op here"
             )
             raise InvalidInput("rotary", problem, "leave it true, or tune qkv and the rest separately")
-        products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED)
-        turned = self._turned(products["qkv"])
+        products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED, stored=stored_fields(self.weights))
         if self.rotary:
-            products["qkv"] = turned
+            products["qkv"] = self._turned(products["qkv"])
         if self.run is LayerRun.FROM_QKV:  # whose input is the output of down, which no op here reads
             products["qkv"] |= {"source": "residual", "norm": "residual"}
             products["down"] = {**products["down"], "is_output": False}
@@ -328,6 +330,9 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         try:
             op_of(found, self.new_tokens, self.dtype)
         except InvalidInput as error:
+            if "epilogue" in qkv and error.field.startswith("qkv.epilogue"):
+                problem = f"are {self.weights}, which has a scale per output channel: {error.problem}"
+                raise InvalidInput("weights", problem, "use a format with groups, or rotary false") from error
             raise InvalidInput(error.field.removeprefix("qkv.rotary."), error.problem, error.remedy) from error
         return found
 

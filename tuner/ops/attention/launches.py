@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuner.core.plan.op_launches import (
     ALIGNMENT_BYTES,
@@ -28,12 +28,14 @@ from tuner.ops.attention.source import (
     ABORT_WORD,
     ATTENTION_KERNEL,
     STATUS_WORDS,
+    aborted_launch,
     cache_map,
     cap_numbers,
     form_numbers,
     next_weights_of,
     workspace_words,
 )
+from tuner.workers.source.refused import refused_launch
 
 #: Bytes of a task in the table, and of the fields before the first tasks.
 TASK_BYTES = 8
@@ -53,7 +55,18 @@ def launches_of(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPla
         num_tasks=len(plan.tasks),
         fields=tuple(_fields(op, schedule, plan, workload)),
     )
-    return OpLaunches(launches=(launch,), workspace_bytes=at["bytes"], zero_bytes=at["partials"])
+    return OpLaunches(
+        launches=(launch,),
+        workspace_bytes=at["bytes"],
+        zero_bytes=at["partials"],
+        status_words=STATUS_WORDS,
+        status_at=at["refused"],
+    )
+
+
+def report_of(words: Sequence[int]) -> str:
+    """The first invalid length or page that a launch has found, or else its first wait that expired."""
+    return str(refused_launch(words) or aborted_launch(words) or "")
 
 
 def workspace_of(plan: AttentionPlan, schedule: AttentionSchedule) -> dict[str, int]:

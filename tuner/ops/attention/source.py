@@ -5,21 +5,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core.plan.table.header import MOST_QUEUES
 from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.trial.limits import Limits
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.ops.attention.rules import num_math_registers, num_summing_registers
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
-from tuner.workers.source.launch_args import MAP_BYTES
 from tuner.workers.source.refused import signed
 from tuner.workers.source.render import config_types, device_text, inlined, without_comments
 from tuner.workers.source.rows import with_rows
@@ -44,8 +40,6 @@ ATTENTION_FILES = (*_FIRST_FILES, *COPIES.values(), *_LAST_FILES)
 #: Name of the kernel.
 ATTENTION_KERNEL = "tuner_attention"
 
-#: 64-bit words of a row of a traced build's stamps; `kTraceWords`.
-TRACE_WORDS = 7
 #: After `REFUSED_WORDS`, in the same memory, come two words with which a launch checks that all CTAs have read the same
 #: lengths, then the record of an expired wait: `AttentionAbort`. Words of all.
 ABORT_WORD, STATUS_WORDS = 8, 16
@@ -65,8 +59,6 @@ _WAITED = (
 _ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
-#: Alignment of a parameter with tensor maps, and with the addresses of caches instead of them.
-ARGS_ALIGNMENT = {AttentionEngine.TMA: 64, AttentionEngine.MMA: 8}
 #: Registers that leave room on a scheduler with three warps for two more of another launch, and the number of threads
 #: for which they are.
 _ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
@@ -85,7 +77,6 @@ class CacheMap:
 class NextWeights:
     """Weights [num_rows, row_bytes] of the next launch: a launch prefetches the beginning of each row into the L2."""
 
-    address: int
     num_rows: int
     row_bytes: int
     #: Bytes of each row, a multiple of 16.
@@ -99,37 +90,13 @@ class NextWeights:
         Raises:
             ValueError: rows are not whole vectors, or more bytes are requested than exist.
         """
-        if self.address % 16 or self.row_bytes % 16 or self.taken_bytes % 16:
-            raise ValueError(f"{self}: address, rows and the bytes used of them must be multiples of 16 bytes")
+        if self.row_bytes % 16 or self.taken_bytes % 16:
+            raise ValueError(f"{self}: rows and the bytes used of them must be multiples of 16 bytes")
         if not 0 <= self.taken_bytes <= self.row_bytes:
             raise ValueError(f"{self.taken_bytes} bytes do not fit into a row of {self.row_bytes}")
 
 
-NO_WEIGHTS = NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionBuffers:
-    """Device addresses for a launch; the two caches are passed as `cache_bytes`."""
-
-    k: bytes
-    v: bytes
-    q: int
-    out: int
-    #: int32 of each sequence.
-    lengths: int
-    tasks: int
-    queues: int
-    #: `AttentionTiling.partial_floats` for each slot and span.
-    partials: int
-    #: uint32 for each `AttentionPlan.num_counters`, zero before the first launch.
-    arrivals: int
-    #: `TRACE_WORDS` for each CTA itself and for each traced task, zero before the first launch; or 0.
-    trace: int
-    #: `STATUS_WORDS`, zero before the first launch: what was refused, and the record of an abort.
-    refused: int
-    #: int32 [sequences, pages of the longest context]; 0 where the cache is contiguous.
-    pages: int = 0
+NO_WEIGHTS = NextWeights(num_rows=0, row_bytes=0, taken_bytes=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,13 +164,6 @@ def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | 
         strides_bytes=(row_heads * op.head_dim * size, _LINE_DIMS * size),
         box=(_LINE_DIMS, box_tokens(tiling, paged), lines),
     )
-
-
-def cache_bytes(
-    cache: CacheMap, engine: AttentionEngine, address: int, encode: Callable[[CacheMap, int], bytes]
-) -> bytes:
-    """The parameter's field for a cache at that address: a tensor map as the driver encodes it, or the address."""
-    return encode(cache, address) if engine is AttentionEngine.TMA else struct.pack("<Q", address)
 
 
 def workspace_words(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
@@ -278,15 +238,14 @@ def source_of(
     return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form, traced_tasks=traced_tasks)
 
 
-def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
-    """What the launch of attention `index` prefetches of the weights at this address; all zeros for nothing."""
+def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule) -> NextWeights:
+    """What the launch of attention `index` prefetches of the next weights; all zeros for nothing."""
     reader = workload.reader_of(workload.launch_ops[index])
     row_bytes = reader.k * reader.weight_bits(workload.dtype) // 8 if reader else 0
     taken_bytes = schedule.taken_bytes(row_bytes)
     if reader is None or not taken_bytes:
         return NO_WEIGHTS
     return NextWeights(
-        address=address,
         num_rows=reader.weight_rows,
         row_bytes=row_bytes,
         taken_bytes=taken_bytes,
@@ -312,43 +271,3 @@ def cap_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, float]:
     """The soft cap in units of unscaled scores, and the factor in its exp2; zeros for none."""
     cap = form.soft_cap / op.score_scale if form.soft_cap else 0.0
     return {"cap": cap, "tanh_scale_log2": 2 * math.log2(math.e) / cap if cap else 0.0}
-
-
-def _pack_form(op: DecodeAttention, form: AttentionForm) -> bytes:
-    return struct.pack("<7i2f", *form_numbers(op, form).values(), *cap_numbers(op, form).values())
-
-
-def pack_attention_args(
-    plan: AttentionPlan,
-    buffers: AttentionBuffers,
-    *,
-    speculative: bool,
-    next_weights: NextWeights | None = None,
-    spin_limit_cycles: int = Limits.spin_limit_cycles,
-) -> bytes:
-    """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known. A
-    wait that lasts longer than `spin_limit_cycles` aborts the launch.
-
-    Raises:
-        ValueError: there are more queues than the parameter has space for, or `speculative` is set but the first tiles
-            depend on the length.
-    """
-    if plan.num_queues > MOST_QUEUES:
-        raise ValueError(f"{plan.num_queues} queues: the parameter has space for {MOST_QUEUES}")
-    op, form = plan.op, plan.form
-    if speculative and (plan.by_length or not form.knows_tokens_early):
-        raise ValueError("the first task depends on the length: nothing can be requested before it is known")
-    addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
-    args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
-    args += struct.pack("<3Q", buffers.pages, buffers.refused, buffers.refused + 4 * ABORT_WORD)
-    args += struct.pack("<q", spin_limit_cycles)
-    behind = next_weights or NO_WEIGHTS
-    args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, behind.early)
-    args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
-    args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
-    args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
-    args += struct.pack("<3i", plan.num_assigned, plan.num_queues, op.sequences)
-    args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
-    args = buffers.k + buffers.v + args
-    engine = AttentionEngine.TMA if len(buffers.k) == MAP_BYTES else AttentionEngine.MMA
-    return args + bytes(-len(args) % ARGS_ALIGNMENT[engine])

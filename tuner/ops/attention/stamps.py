@@ -11,6 +11,14 @@ import numpy as np
 from tuner.core.insight.traces.tracing import Ints, Stamped, Stamps
 from tuner.ops.attention.plans.tasks import AttentionPlan
 
+#: 64-bit words of a row of stamps; `kTraceWords`.
+TRACE_WORDS = 7
+
+
+def shape_of(plan: AttentionPlan, traced_tasks: int) -> tuple[int, ...]:
+    """Of each CTA a row for itself, then one for each of its tasks."""
+    return plan.num_ctas, 1 + traced_tasks, TRACE_WORDS
+
 
 def tile_of(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple[Ints, Ints]:
     """The position of an attention's tasks in its chart: the sequence, and one number for KV head, block of columns

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
-from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
+from tuner.core.problem.decoder import MODELS, STORED_WEIGHTS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, asked_part, parts_from_json
+from tuner.core.problem.epilogue.channel_scale import stored_fields
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.ops.codec import fields_from_json, fields_to_json
 from tuner.core.problem.ops.rotary import Rotary
@@ -21,6 +22,7 @@ from tuner.errors import InvalidInput
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.ops.gemm.quantised import QuantisedFfn
+from tuner.ops.gemm.scaled_chain import scaled_products
 
 _DTYPE = "element type of every tensor; sums are in fp32"
 
@@ -293,20 +295,23 @@ class DecoderBlock(AskedWorkload):
     tp: int = asked_field("number of ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
     run: Run = asked_field("the whole block, or the ops between two all-reduces", Run.BLOCK)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
-    weights: WeightFormat | None = asked_field("how all weights are stored, in fewer bits; null for the dtype", None)
+    weights: WeightFormat | None = asked_field(STORED_WEIGHTS, None)
 
     def to_workload(self) -> Workload:
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, the ranks cannot share it, or there is an all-reduce inside.
+            InvalidInput: the model is unknown, the ranks cannot share it, there is an all-reduce inside, or a bias
+                would have 8 bits.
         """
         sizes = shared_model(self.model, self.tp)
         if self.run is Run.BLOCK:
             check_reduced(self.tp, "o_proj, mlp or qkv")
-        products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK)
-        stored = {} if self.weights is None else {"weights": str(self.weights)}
-        ops = tuple(op_of({**products[name], **stored}, self.m, self.dtype) for name in _OPS[self.run])
+        products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK, stored=stored_fields(self.weights))
+        chosen = [products[name] for name in _OPS[self.run]]
+        if self.dtype.sums is not self.dtype and self.weights is None:
+            chosen = scaled_products(chosen, self.dtype.sums)
+        ops = tuple(op_of(one, self.m, self.dtype) for one in chosen)
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
 
 

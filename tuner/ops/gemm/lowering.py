@@ -21,6 +21,7 @@ def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
         reads.append(Read(box=Box(tensor=op.source, extents=(rows, whole(op.k))), is_late=True))
     for tensor, are_rows in (read for part in reversed(op.parts) for read in part.late_reads(op)):
         reads.append(Read(box=Box(tensor=tensor, extents=(rows, whole(op.k) if are_rows else columns)), is_late=True))
+    written = (op.name, *(one.name for one in op.made))
     for half in range(op.rows_per_column):
         mine = along(1, op.n, tile.n, offset=half * op.n)
         reads.append(Read(box=Box(tensor=f"{op.name}.weight", extents=(mine, along(STEP, op.k, tile.k)))))
@@ -29,6 +30,6 @@ def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
         grid=(-(-op.m // tile.m), -(-op.n // tile.n)),
         num_steps=-(-op.k // tile.k),
         num_parts=num_parts,
-        writes=(Box(tensor=op.name, extents=(rows, columns)),),
+        writes=tuple(Box(tensor=name, extents=(rows, columns)) for name in written),
         reads=tuple(reads),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
@@ -12,9 +12,10 @@ from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
+from tuner.core.problem.epilogue.residual import residual_dtype
 from tuner.core.problem.op_kinds import OpKind
 from tuner.core.problem.ops.dataflow import Read
-from tuner.core.problem.ops.op import TILE, Op, OpWords, Tensor, given, output, weight
+from tuner.core.problem.ops.op import TILE, Op, OpWords, Role, Tensor, given, output, weight
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.tile_op import MAX_ELEMENTS, TileOp
 from tuner.core.problem.weights import WeightFormat
@@ -124,6 +125,11 @@ class GemmOp(TileOp):
         remedy = "make the consumer's m and k the producer's m and n"
         return (Read("source", self.source, (self.m, self.k), blame="k", remedy=remedy), *named)
 
+    def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """What parts of its epilogue write besides C."""
+        of_parts = (tensor for part in self.epilogue for tensor in part.tensors(self, dtype))
+        return tuple(tensor for tensor in of_parts if tensor.role is Role.OUTPUT)
+
     @property
     def operands(self) -> tuple[str, ...]:
         """The names of the tensors that only this op has, and of those of a norm; weights are ``w`` in an artifact."""
@@ -204,11 +210,16 @@ class GemmOp(TileOp):
         Raises:
             InvalidInput: names the op, and what would be right.
         """
-        reader = next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None)
-        if reader and self.stored_in(dtype) is not dtype:
-            problem = f"{reader} reads {self.name} as {dtype}, but it is stored in {self.out_dtype}"
-            raise InvalidInput(f"{self.name}.out_dtype", problem, "leave it out of all but the last op")
+        readers = [(one.name, *read) for one in ops if isinstance(one, TileOp) for read in _reads_as(one, dtype)]
+        for by, tensor, read_as in readers:
+            if tensor == self.name and read_as is not self.stored_in(dtype):
+                problem = f"{by} reads {self.name} as {read_as}, but it is stored in {self.stored_in(dtype)}"
+                remedy = f"leave it out, or let {by} read {self.name}.operand_values, of an epilogue's part operand"
+                raise InvalidInput(f"{self.name}.out_dtype", problem, remedy)
         normed = next((op for op in ops if op.name == self.norm), None)
+        if normed is None and self.norm not in ("", self.source) and dtype.sums is not dtype:
+            problem = f"{self.name} normalizes by the input {self.norm}, and reads {self.source}"
+            raise InvalidInput(f"{self.name}.norm", problem, "normalize by what it reads, or by an op's output")
         if isinstance(normed, TileOp) and not normed.IS_PRODUCT:
             problem = (
                 f"{self.name} normalizes by {normed.name}, a {normed.KIND}, which "
@@ -307,6 +318,13 @@ class GemmOp(TileOp):
         weights = WeightFormat(data["weights"]) if data.get("weights") else None
         made = {"activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue}
         return cls(**{**data, **made, "out_dtype": stored, "weights": weights})
+
+
+def _reads_as(op: TileOp, dtype: Dtype) -> Iterator[tuple[str, Dtype]]:
+    """The tensors of which an op reads elements, and the type in which it does."""
+    yield from ((name, dtype) for name in ([op.source] if op.IS_PRODUCT else op.read_names))
+    if op.residual_source:
+        yield op.residual_source, residual_dtype(op, dtype)
 
 
 @cache

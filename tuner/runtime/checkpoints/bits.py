@@ -43,8 +43,11 @@ def known(bits: Array, dtype: Dtype | None) -> Array:
 
 def nibbles(words: Array) -> Array:
     """Eight from each int32 of a row, lowest bits first: [rows, 8 columns]."""
-    parts = [words.view(np.uint32) >> np.uint32(4 * place) & np.uint32(15) for place in range(8)]
-    return np.stack(parts, axis=-1).astype(np.uint8).reshape(words.shape[0], -1)
+    held = np.ascontiguousarray(words).view(np.uint8)
+    found = np.empty((*held.shape, 2), np.uint8)
+    np.bitwise_and(held, 15, out=found[:, :, 0])
+    np.right_shift(held, 4, out=found[:, :, 1])
+    return found.reshape(words.shape[0], -1)
 
 
 def words_of(codes: Array) -> Array:

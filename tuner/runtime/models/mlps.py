@@ -1,7 +1,7 @@
 """`tuner.runtime.patch`: a pack's kernels in the MLPs of a model of transformers, in place.
 
-    model = AutoModelForCausalLM.from_pretrained(...) print(tuner.runtime.patch(model, "llama.tunerpack"))   # 32 of 32
-    MLPs run kernels
+    model = AutoModelForCausalLM.from_pretrained(...)
+    print(tuner.runtime.patch(model, "llama.tunerpack"))  # 32 of 32 MLPs run the pack's kernels
 
 `generate`, its static cache, torch.compile and continuous batching work as before, since modules keep their names,
 parameters and states. The weights of gate and up become the halves of one tensor, so nothing is stored twice.

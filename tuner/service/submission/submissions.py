@@ -9,7 +9,7 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
+from tuner.core.problem.op_kinds import broken_kinds, spelled, usable_kinds
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.ladders.batch import BatchRecord
 from tuner.core.trial.records import JobRecord, Webhook
@@ -340,7 +340,7 @@ class Submissions:
         return replace(job, reason=waiting) if waiting else job
 
     def _lack(self, job: JobRecord) -> str:
-        """Which kind of op that an open job needs is missing here; empty if all are available."""
+        """What of packages an open job needs and no worker has; empty if nothing."""
         workload, target_id = job.spec.workload, job.spec.target_id
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
@@ -348,16 +348,17 @@ class Submissions:
             broken = [f"{kind} cannot be used: {why}" for kind, why in broken_kinds().items() if kind in unknown]
             remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that provides it"
             return f"{known}: {remedy}, or cancel it"
-        needed = set(named_kinds(workload.ops))
+        needed = set(workload.needs)
         workers = range(self._dispatcher.num_workers(target_id)) if needed else ()
         lacking: list[set[str]] = [
             needed - set(usable_kinds(self._dispatcher.lane(target_id, one).kinds)) for one in workers
         ]
         if not lacking or not all(lacking):
             return ""
-        which = " and ".join(sorted(sorted(lacking, key=len)[0]))
+        fewest: set[str] = min(lacking, key=len)
+        which = spelled(fewest)
         remedy = "install the package that provides it there, in the same version as here"
-        return f"it waits, since no worker of {target_id} supports the kind of op {which}: {remedy}, or cancel it"
+        return f"it waits, since no worker of {target_id} has {which}: {remedy}, or cancel it"
 
     def _wait_of_ladder(self, job: JobRecord) -> str:
         """Which jobs of its ladder a job waits for, paused ones first; empty if it waits for none."""

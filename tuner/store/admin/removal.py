@@ -73,7 +73,7 @@ def mark(session: Session, job_id: str, now: float, reason: str) -> None:
     """
     row = row_of(session, job_id)
     if not JobState(row.state).is_final:
-        raise Conflict(f"{job_id} is {row.state}; cancel it before deleting it")
+        raise Conflict(f"{job_id} has the state {row.state}; cancel it before deleting it")
     row.deleted_at = now
     session.add(DeletedJobRow(job_id=job_id, deleted_at=now, reason=reason[:255]))
     for model in (ResultKeyRow, IdempotencyKeyRow, WebhookRow):

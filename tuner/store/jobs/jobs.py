@@ -12,7 +12,6 @@ from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlalchemy import insert as sql_insert
 from sqlalchemy.orm import Session, lazyload
 
-from tuner.core.problem.op_kinds import named_kinds
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.ladders.batch import BatchStep
 from tuner.core.trial.records import JobRecord, Page
@@ -164,7 +163,7 @@ def insert(
         "problem_digest": spec.problem_digest,
         "target_id": spec.target_id,
         "state": str(job.state),
-        "op_kinds": " ".join(named_kinds(spec.workload.ops)),
+        "op_kinds": " ".join(spec.workload.needs),
     }
     gathering.add(session, _INSERT_JOB, values)
     if owner:

@@ -53,7 +53,7 @@ def record(
     """
     job = row_of(session, job_id)
     if job.state != JobState.SEARCHING:
-        raise Conflict(f"{job_id} is {job.state}: it accepts no more trials")
+        raise Conflict(f"{job_id} has the state {job.state}: it accepts no more trials")
     if trial.number != job.num_measured + job.num_rejected + job.num_failed:
         raise Conflict(f"{job_id} has no place for trial {trial.number}")
     row = trial_to_row(job_id, trial)

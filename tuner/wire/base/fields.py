@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tuner.core.problem.ops.codec import MOST_CHARACTERS, TEXT
 from tuner.core.problem.tile_op import MAX_ELEMENTS
 from tuner.core.problem.workload import Dtype
 
@@ -14,7 +15,7 @@ Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
 DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are in fp32")]
 
 
-Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
+Name = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS, pattern=TEXT)]
 
 
 class Strict(BaseModel):

@@ -59,9 +59,6 @@ class CardOfLaunchOp(Protocol):
     def data_of(self, workload: Workload, op: Any, seed: int) -> OpData:
         """The op's tensors, if the kind does not use `OpData`."""
 
-    def on_device(self, launchable: Any, *, programmatic: bool, spin_limit_cycles: int) -> Any:
-        """The op's kernels, if the kind does not load them with `OwnOnDevice`."""
-
 
 class TorchOpLibrary(OpLibrary):
     """A library whose calls only PyTorch can capture."""

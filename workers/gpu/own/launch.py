@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import struct
-from typing import Any, Protocol
+from typing import Any
 
+import cupy
 import numpy as np
 from cuda.bindings import driver
 
@@ -29,49 +29,8 @@ from ..launching.launch import (
 from ..launching.tensor_maps import encode
 from ..tensors.op_data import RunOperands
 
-_FORMATS = {"pointer": "<Q", "int64": "<q", "int32": "<i", "float32": "<f"}
 #: CTAs of a cluster beyond which a kernel must opt in. Source: CUDA C++ Programming Guide, "Thread Block Clusters".
 _MOST_PORTABLE_CLUSTER = 8
-
-
-class OnDevice(Protocol):
-    """The interface of a launch op on the card."""
-
-    launchable: OwnLaunchable
-
-    def launch(self, ops: RunOperands, stream: int) -> None:
-        """Enqueues all its launches over a run's operands."""
-
-    def poison(self) -> None:
-        """Sets all of its own memory that a run must write before it reads it to NaN, on the current stream."""
-
-    def overwritten(self) -> str:
-        """What a launch overwrote although it must not, in words; empty if nothing."""
-
-    def abort_record(self) -> str | None:
-        """The first invalid length or page, or the first wait that expired, in words."""
-
-    def clear_stamps(self) -> None:
-        """Clears the stamps of earlier launches; on the current stream."""
-
-    def stamps(self) -> Stamps:
-        """The stamps of the last launch of a traced build."""
-
-    def unload(self) -> None:
-        """Frees the module; no launch may be running."""
-
-
-def on_device(
-    launchable: OwnLaunchable, *, programmatic: bool, spin_limit_cycles: int = Limits.spin_limit_cycles
-) -> OnDevice:
-    """A launch op's kernels, loaded by its kind's folder ``card``, or else from its launches' arguments.
-
-    Raises:
-        LaunchRefused: something differs from what was tied, or the card cannot hold it.
-    """
-    make = getattr(part_of(launchable.op.KIND, "card"), "on_device", OwnOnDevice)
-    made: OnDevice = make(launchable, programmatic=programmatic, spin_limit_cycles=spin_limit_cycles)
-    return made
 
 
 class OwnOnDevice:
@@ -105,6 +64,10 @@ class OwnOnDevice:
             for field in one.fields
             if field.table is not None
         }
+        self._stamps: Any = None
+        if launchable.traced_tasks:
+            of_kind: Any = part_of(launchable.op.KIND, "stamps")
+            self._stamps = cupy.zeros(of_kind.shape_of(self.plan, launchable.traced_tasks), dtype=cupy.int64)
 
     def _function(self, one: OpLaunch) -> Any:
         function = check(driver.cuModuleGetFunction(self._module, one.kernel.encode()))
@@ -118,6 +81,11 @@ class OwnOnDevice:
         if held < (one.num_ctas if one.needs_all_ctas else one.cluster):
             problem = f"{self._name}, kernel {one.kernel}: {one.num_ctas} CTAs, but the card holds {held} at once"
             raise LaunchRefused(problem)
+        config = launch_config(one.cluster, one.num_threads, one.smem_bytes, 0)
+        if one.cluster > 1 and int(check(driver.cuOccupancyMaxActiveClusters(function, config))) < 1:
+            raise LaunchRefused(
+                f"{self._name}, kernel {one.kernel}: the card cannot hold a cluster of {one.cluster} CTAs"
+            )
         return function
 
     def launch(self, ops: RunOperands, stream: int) -> None:
@@ -134,31 +102,26 @@ class OwnOnDevice:
 
     def parameter(self, number: int, ops: RunOperands) -> bytes:
         """The struct of one of its launches."""
-        one = self._launches.launches[number]
-        found = bytearray(one.parameter_bytes)
-        for field, offset in zip(one.fields, one.offsets, strict=True):
-            value = self._value(number, field, ops)
-            data = value if isinstance(value, bytes) else struct.pack(_FORMATS[field.type], value)
-            found[offset : offset + len(data)] = data
-        return bytes(found)
+        return self._launches.launches[number].parameter(lambda field: self._value(number, field, ops))
 
     def _value(self, number: int, field: Field, ops: RunOperands) -> Any:
-        if field.data is not None:
-            return field.data
         if field.map is not None:
             tensor = field.map.tensor
-            return encode(field.map, Dtype(self._dtypes[tensor]), int(ops.arrays[tensor].data.ptr))
+            return encode(field.map, Dtype(self._dtypes[tensor]), self.address_of(tensor, ops))
         if field.tensor:
-            return self._address(field.tensor, ops)
+            return self.address_of(field.tensor, ops)
         if field.room is not None:
             return self._workspace.address + field.room
         if field.table is not None:
             return self._tables[number, field.name].address
         if field.is_spin_limit:
             return self._spin_limit
-        return 0 if field.is_null else field.value
+        if field.is_null:
+            return 0 if field.name != "trace" or self._stamps is None else int(self._stamps.data.ptr)
+        return field.value
 
-    def _address(self, tensor: str, ops: RunOperands) -> int:
+    def address_of(self, tensor: str, ops: RunOperands) -> int:
+        """Of a tensor of a run: an array of the launch ops, or weights of a tile op."""
         if tensor in ops.arrays:
             return int(ops.arrays[tensor].data.ptr)
         names = [f"{op.name}.w" for op in self.launchable.workload.tile_ops]
@@ -180,15 +143,22 @@ class OwnOnDevice:
         return "" if self._workspace.is_guarded() else f"memory around the workspace of {self._name}"
 
     def abort_record(self) -> str | None:
-        """Empty: its waits are unknown."""
-        return None
+        """The first invalid input or expired wait that a launch has reported, in words."""
+        begin, count = self._launches.status_at // 4, self._launches.status_words
+        if not count:
+            return None
+        words = self._workspace.words[begin : begin + count].get().tolist()
+        of_kind: Any = part_of(self.launchable.op.KIND, "launches")
+        found = of_kind.report_of(words)
+        return f"{self._name}: {found}" if found else None
 
     def clear_stamps(self) -> None:
-        """There are none."""
+        """Clears the stamps of earlier launches; on the current stream."""
+        self._stamps.fill(0)
 
     def stamps(self) -> Stamps:
-        """None: a traced build of such a kind is refused earlier."""
-        raise LaunchRefused(f"kernels of {self._name} leave no stamps")
+        """The stamps of the last launch of a traced build, in the form of its kind."""
+        return self._stamps.get()  # type: ignore[no-any-return]
 
     def unload(self) -> None:
         """Frees the module; no launch may be running."""

@@ -8,13 +8,13 @@ from ...source.launchable import LaunchRefused
 from ..launching.launch import PlanOnDevice
 from ..library.runners import ChainRunner, StreamsRunner
 from ..tensors.op_data import RunOperands
-from .launch import OnDevice
+from .launch import OwnOnDevice
 
 
 class OwnRunner:
     """All launches of a workload with launch ops, in the order of its ops, on one stream."""
 
-    def __init__(self, own: tuple[OnDevice, ...], products: ChainRunner | None) -> None:
+    def __init__(self, own: tuple[OwnOnDevice, ...], products: ChainRunner | None) -> None:
         """`products`, if there are any.
 
         Raises:
@@ -25,7 +25,7 @@ class OwnRunner:
         plans = products.plans if products else ()
         shared = [(plan.plan.graph.op_indices, index) for index, plan in enumerate(plans)]
         #: Each launch op, and between them the launches of consecutive products.
-        self._order = list[OnDevice | range]()
+        self._order = list[OwnOnDevice | range]()
         for _, launch in in_launch_order(workload, shared, own):
             if not isinstance(launch, int):
                 self._order.append(launch)
@@ -37,9 +37,9 @@ class OwnRunner:
             raise LaunchRefused("a launch op runs between products, but these run on two streams side by side")
 
     @property
-    def plans(self) -> tuple[OnDevice | PlanOnDevice, ...]:
+    def plans(self) -> tuple[OwnOnDevice | PlanOnDevice, ...]:
         """Plans of all launches, in order."""
-        plans = list[OnDevice | PlanOnDevice]()
+        plans = list[OwnOnDevice | PlanOnDevice]()
         for one in self._order:
             if isinstance(one, range):
                 assert self._products is not None

@@ -29,7 +29,7 @@ from ...source.launch_args import OpBuffers
 from ...source.parts import pointers_of
 from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
-from .op_data import DrawsOnCard, RunOperands, data_of, draw_bits, from_bits, to_bits
+from .op_data import DrawsOnCard, RunOperands, data_of, draw_bits, from_bits, of_sizes
 from .outputs import GuardedOutput, bits_type
 from .reference import Reference, references_of
 from .segments import Segments
@@ -45,10 +45,6 @@ MAX_CHAIN = 256
 #: Seeds whose numbers are checked before the timing; one more is checked after it.
 NUM_CHECK_SEEDS = NUM_CHECKS - 1
 
-#: Odd inputs of a norm have one large channel in all rows except the small ones; these are its size, and theirs. A
-#: model's residual stream looks like that.
-LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
-
 
 class _Tensors:
     """What the reference of an op reads: earlier references, inputs, weights, and the tensors of a cache."""
@@ -61,9 +57,9 @@ class _Tensors:
     def __getitem__(self, name: str) -> Known:
         if name in self._made:
             return Known(values=self._made[name].values, tolerance=self._made[name].tolerance)
-        array, dtype = self._data._array(self._op, name, self._inputs), self._data.workload.dtype
+        array, dtype = self._data._array(self._op, name, self._inputs), self._data.workload.elements_of(name)
         if name == f"{self._op.name}.weight":
-            return Known(values=known_weights(self._op, array, dtype))
+            return Known(values=known_weights(self._op, array, self._data.workload.dtype))
         if array.dtype == bits_type(dtype):
             array = from_bits(array, dtype, as_type=cupy.float64)
         return Known(values=array)
@@ -325,9 +321,9 @@ class ProblemData:
         for op in self.workload.tile_ops:
             if op.source not in written and op.source not in inputs:
                 drawn = self._draw(op.source_shape, 1.0)
-                inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
+                inputs[op.source] = self._sized(op.source, drawn, is_odd=is_odd) if op.source in normed else drawn
             for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
-                inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
+                inputs[name] = self._sized(name, drawn, is_odd=is_odd) if name in normed else drawn
             for role in (Role.INPUT, Role.CACHE):
                 inputs |= self._drawn_others(op, role, inputs)
         for cache in self.caches.values():
@@ -369,14 +365,8 @@ class ProblemData:
             return (op.norm,)
         return self.workload.tile_ops[producer].source, residual_of(self.workload.tile_ops[producer])
 
-    def _with_sizes(self, bits: Array, *, is_odd: bool) -> Array:
-        """Rows of unequal sizes."""
-        values = from_bits(bits, self.workload.dtype)
-        rows = cupy.arange(values.shape[0])
-        if is_odd:
-            values[:, values.shape[1] // 3] = LARGE_CHANNEL * (rows % 2 == 0)
-        sizes = cupy.where(rows % 2 == 1, SMALL_ROW, 1.0) if is_odd else 0.5 + rows % 4
-        return to_bits(values * sizes[:, None].astype(cupy.float32), self.workload.dtype)
+    def _sized(self, name: str, bits: Array, *, is_odd: bool) -> Array:
+        return of_sizes(bits, self.workload.elements_of(name), self.workload.dtype.row.largest, is_odd=is_odd)
 
     def _draws(self, there: Mapping[str, Array]) -> DrawsOnCard:
         return DrawsOnCard(self._random, self.workload.dtype, there)

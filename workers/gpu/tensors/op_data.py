@@ -66,6 +66,24 @@ def draw_bits(random: Any, shape: tuple[int, ...], scale: float, dtype: Dtype) -
     return bits.reshape(shape)
 
 
+#: Odd inputs of a norm have one large channel in all rows except the small ones; these are its size, and theirs. A
+#: model's residual stream looks like that.
+LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
+#: The size of small rows where operands have a static scale.
+SMALL_SCALED_ROW = 0.25
+
+
+def of_sizes(bits: Array, dtype: Dtype, largest: float | None, *, is_odd: bool) -> Array:
+    """With rows of unequal sizes; `largest` is that of operands with a static scale."""
+    large, small = (LARGE_CHANNEL, SMALL_ROW) if largest is None else (largest / 4, SMALL_SCALED_ROW)
+    values = from_bits(bits, dtype)
+    rows = cupy.arange(values.shape[0])
+    if is_odd:
+        values[:, values.shape[1] // 3] = large * (rows % 2 == 0)
+    sizes = cupy.where(rows % 2 == 1, small, 1.0) if is_odd else 0.5 + rows % 4
+    return to_bits(values * sizes[:, None].astype(cupy.float32), dtype)
+
+
 class DrawsOnCard:
     """`Draws` with one generator, for one slot or one check."""
 
@@ -73,9 +91,9 @@ class DrawsOnCard:
         """`inputs` are already drawn."""
         self._random, self._dtype, self._inputs = random, dtype, inputs
 
-    def normal(self, shape: tuple[int, ...]) -> Array:
+    def normal(self, shape: tuple[int, ...], dtype: str = "") -> Array:
         """Elements, as bits."""
-        return draw_bits(self._random, shape, 1.0, self._dtype)
+        return draw_bits(self._random, shape, 1.0, Dtype(dtype) if dtype else self._dtype)
 
     def factors(self, shape: tuple[int, ...]) -> Array:
         """fp32, from 0.5 to 2."""

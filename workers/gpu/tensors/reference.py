@@ -67,11 +67,12 @@ def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed
     is_converted = op.weights is not None and op.weights.row.group > 0
     roundoff = row.sum_roundoff + (is_rounded + is_converted) * row.roundoff
     said = (
-        {"others": {one.name: _known(one, tensors) for one in beside if one.role is not Role.OUTPUT}} if beside else {}
+        {"others": {one.name: _known(one, tensors) for one in beside if one.role is not Role.OUTPUT}}
+        if beside and not op.IS_PRODUCT
+        else {}
     )
     made = part.reference(xp, op, source.values, w, roundoff=roundoff, off=source.tolerance, **said)
-    by_name = made if beside else {op.name: made}
-    found = {one.name: _rounded(xp, one, by_name, dtype) for one in beside if one.role in (Role.OUTPUT, Role.CACHE)}
+    by_name = {op.name: made} if op.IS_PRODUCT else made if beside else {op.name: made}
     values, error = _pair(by_name, op.name)
     sums = Sums(xp=xp, row=dtype.sums.row, values=values, error=error, held=xp.abs(values))
     for stage in Stage:
@@ -82,6 +83,9 @@ def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed
             sums.compute()
             if split_epilogue(op)[1] or is_normed:
                 sums.round(sums.held)
+    for one in op.parts:
+        by_name |= one.made(op, sums, tensors)
+    found = {one.name: _rounded(xp, one, by_name, dtype) for one in beside if one.role in (Role.OUTPUT, Role.CACHE)}
     if stored.largest is not None:
         sums.values = xp.clip(sums.values, -stored.largest, stored.largest)
     sums.row = stored
@@ -111,5 +115,7 @@ def _rounded(xp: Any, tensor: Tensor, made: Any, dtype: Dtype) -> Reference:
     """An additional output of an op, [rows, columns]: the error that its rounding adds."""
     values, error = (one.reshape(tensor.rows_and_columns) for one in _pair(made, tensor.name))
     if tensor.dtype == str(dtype):
+        if dtype.row.largest is not None:
+            values = xp.clip(values, -dtype.row.largest, dtype.row.largest)
         error = error + dtype.row.roundoff * 2 * xp.abs(values) + dtype.row.smallest_step
     return _kept(xp, values, error)

@@ -14,7 +14,8 @@ __device__ __forceinline__ float activate(float x) {
 }
 
 // Two columns from `column` on; those outside the matrix are zero.
-__device__ __forceinline__ void load_two(float (&values)[2], const Element::Bits* row, int column, int n) {
-  values[0] = column < n ? Element::widen(row[column]) : 0.0f;
-  values[1] = column + 1 < n ? Element::widen(row[column + 1]) : 0.0f;
+template <class Type = Element>
+__device__ __forceinline__ void load_two(float (&values)[2], const typename Type::Bits* row, int column, int n) {
+  values[0] = column < n ? Type::widen(row[column]) : 0.0f;
+  values[1] = column + 1 < n ? Type::widen(row[column + 1]) : 0.0f;
 }

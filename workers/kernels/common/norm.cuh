@@ -46,10 +46,11 @@ __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& t
 }
 
 // Of the elements of a word as they are stored: two neighbours, or of another size than 16 bits the first one alone.
+template <class Type>
 __device__ __forceinline__ float squares_of(u32 word) {
-  const float low = Element::widen(static_cast<Element::Bits>(word));
-  if constexpr (!Element::kHasPairs) return low * low;
-  const float high = Element::widen(static_cast<Element::Bits>(word >> 16));
+  const float low = Type::widen(static_cast<typename Type::Bits>(word));
+  if constexpr (!Type::kHasPairs) return low * low;
+  const float high = Type::widen(static_cast<typename Type::Bits>(word >> 16));
   return low * low + high * high;
 }
 

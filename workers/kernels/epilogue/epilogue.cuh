@@ -80,7 +80,7 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
           out[c] = finish_result<kOp>(out[c], op, row, column + c);
         }
         const u32 packed = Output<kOp>::narrow_two(out[0], out[1]);
-        if constexpr (kLeavesSquares) squares[i][half] += squares_of(packed);
+        if constexpr (kLeavesSquares) squares[i][half] += squares_of<Output<kOp>>(packed);
         u16* target = op.c + first;
         if (pairs) {
           store_global<kConfig.output_hint>(reinterpret_cast<u32*>(target), packed);

@@ -92,7 +92,7 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
   const u32 word = Output<kOp>::narrow(out);
   using Bits = typename Output<kOp>::Bits;
   store_global<kConfig.output_hint>(reinterpret_cast<Bits*>(op.c) + element, static_cast<Bits>(word));
-  if constexpr (kChainOps[kOp].squares) store_shared(sum, squares_of(word));
+  if constexpr (kChainOps[kOp].squares) store_shared(sum, squares_of<Output<kOp>>(word));
 }
 
 template <int kOp>

@@ -44,10 +44,10 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, 
   for (int r = 0; r < 2; ++r) {
     const auto up = [&] { return sums[2 + r]; };
     float sum = sums[r];
-    if constexpr (Residual<kOp>::is_of_sums()) sum = sums[r] + Element::widen(static_cast<u16>(residual >> 16 * r));
+    if constexpr (Residual<kOp>::is_of_sums()) sum = sums[r] + Residual<kOp>::widen(residual >> 16 * r);
     out[r] = finish_output<kOp>(sum, up, scale[r], column.bias[0], column.bias[1], op, row + r, number);
     if constexpr (Residual<kOp>::is_there() && !Residual<kOp>::is_of_sums())
-      out[r] = Residual<kOp>::apply(out[r], Element::widen(static_cast<u16>(residual >> 16 * r)));
+      out[r] = Residual<kOp>::apply(out[r], Residual<kOp>::widen(residual >> 16 * r));
     out[r] = finish_result<kOp>(out[r], op, row + r, number);
   }
   return Output<kOp>::narrow_two(out[0], out[1]);
@@ -129,7 +129,7 @@ struct TransposedSquares {
   // The lane's word of a fragment, group by group; all lanes of a warp.
   __device__ __forceinline__ void add(int block, int fragment, u32 two, int lane) {
     if constexpr (kChainOps[kOp].squares) {
-      partial += squares_of(two);
+      partial += squares_of<Output<kOp>>(two);
       if (fragment % kFragments != kFragments - 1) return;
       const float sum = add_four_lanes(partial);
       const int row = fragment / kFragments * 8 + lane / 4;

@@ -97,7 +97,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   if constexpr (Residual<kOp>::is_there() && kResidualsInFlight<kOp> == 1 && !EarlyResidual<kOp>::kIsThere) {
     if (row.is_inside) Residual<kOp>::two(residual, op, row.first, column);
   } else if constexpr (Residual<kOp>::is_there()) {
-    residual[0] = Element::widen(static_cast<u16>(word)), residual[1] = Element::widen(static_cast<u16>(word >> 16));
+    residual[0] = Residual<kOp>::widen(word), residual[1] = Residual<kOp>::widen(word >> 16);
   }
   float out[2];
 #pragma unroll
@@ -119,7 +119,7 @@ struct TileSquares {
   float of_row[WgmmaTile<kOp>::kBlocks][2] = {};
 
   __device__ __forceinline__ void add(int block, int half, u32 two) {
-    if constexpr (kChainOps[kOp].squares) of_row[block][half] += squares_of(two);
+    if constexpr (kChainOps[kOp].squares) of_row[block][half] += squares_of<Output<kOp>>(two);
   }
 };
 

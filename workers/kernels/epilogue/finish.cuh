@@ -53,8 +53,25 @@ __device__ __forceinline__ float finish_result(float out, const OpArgs& op, int 
   return apply_parts<kOp, kOfResult>(out, op, row, column);
 }
 
-// What the columns of a tile add, into the L2: `count` from `column` on.
+// A part's numbers of these columns into the L2, and of the second rows of W behind them; whole lines.
+template <int kHalves, class Number>
+__device__ __forceinline__ void prefetch_numbers(const Number* numbers, int n, int column, int count) {
+  constexpr int kPerLine = 128 / sizeof(Number);
+  const int end = min(column + count, n);
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+#pragma unroll 1
+    for (int i = column / kPerLine * kPerLine; i < end; i += kPerLine) prefetch_l2(numbers + half * n + i);
+  }
+}
+
+// What the columns of a tile add, and are multiplied by, into the L2: `count` from `column` on. A tile that requests them at its
+// end waits for the memory.
 template <int kOp>
 __device__ __forceinline__ void prefetch_of_columns(const OpArgs& op, int column, int count) {
   Bias<kOp>::prefetch(op, column, count);
+#ifndef TUNER_PART_PREFETCHES
+#define TUNER_PART_PREFETCHES
+  // A line for each tensor of a package's part with numbers of columns replaces this one.
+#endif
 }

@@ -12,10 +12,13 @@ struct Residual {
   static __device__ constexpr bool is_there() { return kOps[kOp].residual; }
   static __device__ constexpr bool is_of_sums() { return (TUNER_ADDED_TO_SUMS >> kOp & 1) != 0; }
 
+  using Type = typename AddedTo<kOp>::Type;
+  using Bits = typename Type::Bits;
+
   // By the place of an element in C, inside of the matrix.
   static __device__ __forceinline__ float one(const OpArgs& op, long long element) {
     if constexpr (is_there()) {
-      return Element::widen(op.residual[element]);
+      return Type::widen(begin(op)[element]);
     } else {
       return 0.0f;
     }
@@ -23,12 +26,14 @@ struct Residual {
 
   // Of two columns from `column` on, of the row that begins there in C.
   static __device__ __forceinline__ void two(float (&values)[2], const OpArgs& op, long long row, int column) {
-    load_two(values, op.residual + row, column, op.n);
+    load_two<Type>(values, begin(op) + row, column, op.n);
   }
 
   // Where it begins, for loads of two neighbours as a word.
-  static __device__ __forceinline__ const Element::Bits* begin(const OpArgs& op) { return op.residual; }
-  static __device__ __forceinline__ u32 word(const Element::Bits* two) { return *reinterpret_cast<const u32*>(two); }
+  static __device__ __forceinline__ const Bits* begin(const OpArgs& op) { return reinterpret_cast<const Bits*>(op.residual); }
+  static __device__ __forceinline__ u32 word(const Bits* two) { return *reinterpret_cast<const u32*>(two); }
+  // The lower element of a word.
+  static __device__ __forceinline__ float widen(u32 word) { return Type::widen(static_cast<Bits>(word)); }
 
   static __device__ __forceinline__ float apply(float out, float residual) { return out + residual; }
 };

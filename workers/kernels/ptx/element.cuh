@@ -37,3 +37,13 @@ struct OutputOf {
 #endif
 template <int kOp>
 using Output = typename OutputOf<kOp>::Type;
+
+// The element type of an op's residual: elements of 8 bits hold none, so there it is that of the output.
+template <int kOp, bool kIsSmall = sizeof(Element::Bits) == 1>
+struct AddedTo {
+  using Type = Element;
+};
+template <int kOp>
+struct AddedTo<kOp, true> {
+  using Type = Output<kOp>;
+};

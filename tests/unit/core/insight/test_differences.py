@@ -15,3 +15,13 @@ def test_leaves_of_both_are_listed_once_and_marked_where_they_differ() -> None:
         "tiles.1.m": (32, 64, True),
         "swap_ab": (None, True, True),
     }
+
+
+def test_a_long_list_is_one_row() -> None:
+    order = list(range(400))
+    first, second = {"raster": order, "few": [1, 2]}, {"raster": [*order[:-2], 399, 398], "few": [1, 2]}
+    raster, *few = side_by_side(first, second)
+    assert (raster.name, raster.differs, len(few)) == ("raster", True, 2)
+    assert raster.first.startswith("400: 0 1 2 3 4 5 6 7 ..., digest ")
+    assert not side_by_side(first, first)[0].differs
+    assert not side_by_side(first, {})[0].second

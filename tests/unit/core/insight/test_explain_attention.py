@@ -10,6 +10,7 @@ import pytest
 from tests.support.attentions import alone, attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
+from tests.support.lanes import one_in
 from tests.support.presets import decoder_layer
 from tuner.core.insight.explain import explain
 from tuner.ops.attention.op import Lengths
@@ -60,7 +61,7 @@ def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chai
     assert "Cuts: of 8 ways to launch it" in text
 
 
-@pytest.mark.parametrize("num_behind", [0, 1, 3])
+@pytest.mark.parametrize("num_behind", one_in(3, [0, 1, 3]))
 def test_products_on_both_sides_are_told_by_their_launches(num_behind: int) -> None:
     workload = between(num_behind=num_behind)
     schedule = next(iter(first_guesses(space_with(workload), 0)))

@@ -60,6 +60,14 @@ def test_what_came_in_while_a_task_waited_is_no_load_of_less_than_nothing() -> N
     assert gantt.per_sm() == [(0, 1, {"wait": 400, "load": 0, "compute": 500, "store": 100})]
 
 
+def test_a_task_whose_waits_were_over_before_it_was_taken_waited_for_nothing() -> None:
+    """A warp that loads inputs is ahead of those that multiply."""
+    trace = make_trace((span(0, 0, 0, 100, 40, 200, 900, 1100),), OPS, [1], simulated=False)
+    up = trace.shares[0]
+    assert (up.wait, up.load, up.compute, up.store) == (0.0, 0.1, 0.7, 0.2)
+    assert gantt_of_trace(trace, (), 1).per_sm() == [(0, 1, {"wait": 0, "load": 100, "compute": 700, "store": 200})]
+
+
 def test_the_tail_is_the_idle_end_of_every_cta_of_every_launch() -> None:
     spans = (
         span(0, 0, 0, 0, 0, 0, 0, 100),

@@ -122,6 +122,7 @@ def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
             ("which is not a dimension of any of its boxes"),
         ),
         (lambda: space_of((along(0, 6, 2),), grid=(3,), bounds=(bound("a", 0, 0),)), "in dimension 0 by 0, which"),
+        (lambda: space_of((along(0, 6, 2),), grid=(3,), bounds=(bound("a", -1),)), "in dimension -1 by None, which"),
         (lambda: RunTimeInput(name="n", count=1, least=3, most=2), "1 numbers of 3 to 2; .* 0 <= least <= most"),
         (lambda: RunTimeInput(name="n", count=0, least=0, most=2), "at least"),
         (lambda: Read(box=Box(tensor="a", extents=(along(STEP, 4, 2),)), is_late=True), "does not move with the steps"),

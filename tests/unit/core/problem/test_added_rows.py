@@ -111,3 +111,53 @@ def test_a_package_changes_the_kernel_version_of_those_alone_who_name_its_rows(s
     version, *others = json.loads(run(_VERSIONS % asked, site))
     assert version == without == others[0]
     assert len(set(others)) == len(asked)
+
+
+_NEEDED = """
+import asyncio
+import json
+from dataclasses import replace
+from tests.service.dispatch.test_kinds import member, prepare
+from tests.support.builders import BEST, schedule
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op_kinds import kind_versions, spelled
+from tuner.core.schedule.candidate import fused
+from tuner.core.schedule.ordering import Raster, RasterKind
+from tuner.dispatch.cluster import messages
+from tuner.dispatch.cluster.builds import BuildLine
+from tuner.dispatch.cluster.lane import ClusterLane
+from tuner.dispatch.cluster.members import lacking
+from tuner.ops.gemm.pairs import ffn_pair
+def workload(dtype="fp16", activation="relu"):
+    return ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64, dtype=Dtype(dtype), activation=Activation(activation))
+plain, spiral = schedule(), Raster(kind=RasterKind("spiral"))
+ordered = plain.but(ordering=replace(plain.ordering, rasters=(plain.ordering.rasters[0], spiral)))
+calls = [
+    prepare(workload(), fused(plain)),
+    prepare(workload("e5m2", "relu2"), fused(plain)),
+    prepare(workload(), fused(ordered)),
+]
+has = kind_versions()
+others = {name: version for name, version in has.items() if ":" not in name}
+older = has | {"dtype:e5m2": 1, "raster:spiral": 1}
+print(json.dumps([[one.problem.workload.needs, sorted(one.candidate.needs)] for one in calls]))
+print(json.dumps([[member(kinds).can_build_for(one, "") for one in calls] for kinds in (has, others, older)]))
+print(spelled(lacking(calls[1], others)))
+async def prepared(call, worker):
+    loop = asyncio.get_running_loop()
+    card = messages.CardInfo(uuid="GPU-1", target=call.target, environment=BEST.environment)
+    lane = ClusterLane(loop, card)
+    lane.attach(worker, card)
+    found = BuildLine(loop, lambda: [worker, member(has)]).prepare(lane, call.problem, call.candidate)
+    return (await asyncio.wait_for(asyncio.wrap_future(found), 20)).reason
+print(asyncio.run(prepared(calls[2], member(others))))
+"""
+
+
+def test_a_worker_without_rows_of_a_package_is_not_given_what_needs_them(site: Path) -> None:
+    needed, may, lacks, refused = run(_NEEDED, site).splitlines()
+    assert json.loads(needed) == [[[], []], [["activation:relu2", "dtype:e5m2"], []], [[], ["raster:spiral"]]]
+    assert json.loads(may) == [[True, True, True], [True, False, False], [True, False, False]]
+    assert lacks == "the activation relu2 and the dtype e5m2"
+    assert refused.startswith("the worker of GPU-1 lacks the raster spiral: install the package that provides it there")

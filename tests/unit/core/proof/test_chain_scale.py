@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cases import H200, ordering, wgmma
 from tests.support.chains import block
+from tests.support.lanes import one_in
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.tile_graph import tile_graph
@@ -26,7 +27,7 @@ WHOLE, PARTS = wgmma(*[(16, 8, 64)] * 4), wgmma(*[(16, 8, 64)] * 4, split_k=(2, 
 TALL = wgmma((16, 64, 64), (16, 48, 64), (16, 64, 64), (16, 56, 64))
 
 
-@pytest.mark.parametrize(("in_band", "granularity"), [(False, Granularity.TILE), (True, Granularity.ROW)])
+@pytest.mark.parametrize(("in_band", "granularity"), one_in(4, [(False, Granularity.TILE), (True, Granularity.ROW)]))
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.SHARES, Assignment.TICKET])
 @pytest.mark.parametrize(
     ("workload", "tiling"), [(WIDE, WHOLE), (IN_PARTS, PARTS), (MANY_ROWS, TALL)], ids=["wide", "parts", "many rows"]

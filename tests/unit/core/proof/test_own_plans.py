@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,9 +134,13 @@ def test_what_a_plan_is_proven_for_is_what_a_launch_is_given(limit: RunTimeInput
     assert bool(says) == bool(problem)
 
 
+#: Facts of all launches of an op.
+ROOMS = ("workspace_bytes", "zero_bytes", "status_words", "status_at")
+
+
 def launches(*fields: Field, **facts: object) -> OpLaunches:
     usual = {"kernel": "run", "num_ctas": 4, "num_threads": 128, "fields": (pointer("out", "it"), *fields)}
-    of_op = {name: facts.pop(name) for name in ("workspace_bytes", "zero_bytes") if name in facts}
+    of_op = {name: facts.pop(name) for name in ROOMS if name in facts}
     return OpLaunches(launches=(OpLaunch(**{**usual, **facts}),), **of_op)  # type: ignore[arg-type]
 
 
@@ -151,6 +156,10 @@ def test_a_struct_is_laid_out_as_c_does_it() -> None:
     checked(found)
     assert found.launches[0].offsets == (0, 8, 16, 24, 28, 32, 64, 192, 208)
     assert found.launches[0].parameter_bytes == 256, "whole multiples of the map's alignment"
+    packed = found.launches[0].parameter(lambda field: b"map" if field.map else field.value or 7)
+    assert packed[:40] == struct.pack("<QixxxxQifq", 7, 1, 7, 2, 0.5, 3)
+    assert packed[64:67] == b"map"
+    assert packed[192:] == bytes(16) + struct.pack("<Q", 7) + bytes(40)
 
 
 WRONG = {
@@ -170,6 +179,16 @@ WRONG = {
         launches(workspace_bytes=4, zero_bytes=8),
         ResourceError,
         ("is smaller than the part that is zeroed"),
+    ),
+    "a report behind the zeros": (
+        launches(workspace_bytes=64, zero_bytes=16, status_words=3, status_at=8),
+        ResourceError,
+        "3 words from byte 8, of 16",
+    ),
+    "a report between words": (
+        launches(workspace_bytes=64, zero_bytes=64, status_words=1, status_at=6),
+        ResourceError,
+        "1 words from byte 6",
     ),
     "an empty table": (launches(table("t", b"")), WordError, "it is empty"),
     "a map of one dimension": (launches(tensor_map("m", "x", (64,), (), (8,))), WordError, "2 to 5 dimensions"),

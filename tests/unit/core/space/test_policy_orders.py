@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cases import H200, fork, small_gpu
 from tests.support.interpret import interpret, plain_product, random_tensors
+from tests.support.lanes import one_in
 from tuner.core.legal.legality import check_schedule
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.tile_graph import tile_graph
@@ -96,7 +97,7 @@ def test_only_the_tail_is_split_where_only_the_tail_was() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [2, 16, 256])
+@pytest.mark.parametrize("m", one_in(3, [2, 16, 256]))
 def test_what_a_rule_gives_is_told_to_be_that_rules_for_every_engine(m: int) -> None:
     workload = ffn_pair(m=m, d_in=512, d_hidden=1024, d_out=512)
     space = Space(workload, H200)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, chain_of_three, gemms, wgmma
-from tests.support.lanes import soak_unless
+from tests.support.lanes import one_in, soak_unless
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.order.split_k import num_tiles
@@ -61,15 +61,18 @@ def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "op", "shapes"),
-    [
-        (LLAMA, 0, {(112, 128, 1), (224, 64, 2)}),
-        (LLAMA, 1, {(32, 256, 1), (128, 128, 4), (64, 128, 2)}),
-        (LLAMA_70B, 0, {(224, 64, 1), (112, 128, 1)}),
-        (LLAMA_70B, 1, {(128, 128, 2), (64, 128, 1)}),
-        (GPT3_SLICE, 0, {(96, 128, 2), (48, 256, 1)}),
-        (GPT3_SLICE, 1, {(96, 128, 1), (96, 64, 1)}),
-        (GATED, 0, {(112, 64, 1)}),
-    ],
+    one_in(
+        3,
+        [
+            (LLAMA, 0, {(112, 128, 1), (224, 64, 2)}),
+            (LLAMA, 1, {(32, 256, 1), (128, 128, 4), (64, 128, 2)}),
+            (LLAMA_70B, 0, {(224, 64, 1), (112, 128, 1)}),
+            (LLAMA_70B, 1, {(128, 128, 2), (64, 128, 1)}),
+            (GPT3_SLICE, 0, {(96, 128, 2), (48, 256, 1)}),
+            (GPT3_SLICE, 1, {(96, 128, 1), (96, 64, 1)}),
+            (GATED, 0, {(112, 64, 1)}),
+        ],
+    ),
 )
 def test_few_rows_are_cut_so_that_nearly_every_sm_has_one_task(
     workload: Workload, op: int, shapes: set[tuple[int, int, int]]
@@ -197,7 +200,7 @@ def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("m", "is_there"), [(64, False), (65, True), (128, True), (129, False)])
+@pytest.mark.parametrize(("m", "is_there"), one_in(2, [(64, False), (65, True), (128, True), (129, False)]))
 def test_two_ctas_of_64_rows_share_weights_where_they_cover_all_rows(m: int, is_there: bool) -> None:
     offered = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
     shared = [one for one in offered.tilings() if one.cluster_m == 2 and one.num_warps == 4]

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.attention_parameter import AttentionBuffers, pack_attention_args, weights_at
 from tests.support.attentions import alone, attention, space_with
 from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
+from tests.support.lanes import one_in
 from tests.support.on_card import problem
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
@@ -22,7 +24,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.ops.attention.artifact import CacheKernel
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.source import AttentionBuffers, next_weights_of, pack_attention_args, workspace_words
+from tuner.ops.attention.source import workspace_words
 from tuner.search.guesses.seeds import first_guesses
 from tuner.versions import CACHES_FORMAT, ORDERED_FORMAT, PAGES_FORMAT
 from tuner.workers.builder.artifact import assemble
@@ -86,7 +88,7 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     return bytes(buffer)
 
 
-@pytest.mark.parametrize("engine", AttentionEngine)
+@pytest.mark.parametrize("engine", one_in(4, AttentionEngine))
 @pytest.mark.parametrize(
     ("d_out", "asked", "form"),
     [
@@ -127,7 +129,7 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
         refused=space + recipe["workspace"]["refused"],
         pages=PAGES if "page_tokens" in form else 0,
     )
-    weights = next_weights_of(workload, 0, kernel.schedule, WEIGHTS)
+    weights = weights_at(workload, 0, kernel.schedule, WEIGHTS)
     packed = pack_attention_args(kernel.plan, buffers, speculative=kernel.schedule.speculative, next_weights=weights)
     assert from_recipe(recipe, maps) == packed
     assert bool(weights.taken_bytes) == (asked > 0)
@@ -139,7 +141,7 @@ def test_what_is_prefetched_of_the_next_weights_lies_in_them(stored: WeightForma
     (product,) = whole.tile_ops
     workload = replace(whole, ops=tuple(replace(op, weights=stored) if op is product else op for op in whole.ops))
     (schedule,) = alone(next_percent=100).launch_ops
-    weights = next_weights_of(workload, 0, schedule, WEIGHTS)
+    weights = weights_at(workload, 0, schedule, WEIGHTS)
     rows, bits = product.weight_rows, stored.row.bits if stored else 16
     assert (weights.num_rows, weights.row_bytes, weights.taken_bytes) == (
         rows,

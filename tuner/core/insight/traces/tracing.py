@@ -196,7 +196,11 @@ def trace_from_stamps(
 
 
 class StampsOfKind(Protocol):
-    """The file ``stamps`` of a kind of launch op whose kernels can be traced."""
+    """The file ``stamps`` of a kind of launch op whose kernels can be traced: its launches have a null field ``trace``,
+    which in a traced build is the address of the stamps."""
+
+    def shape_of(self, plan: Any, traced_tasks: int) -> tuple[int, ...]:
+        """Shape of the stamps, in 64-bit words, if this many tasks of each CTA are stamped."""
 
     def stamped_of(self, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
         """Stamps of its launch; `op` is its number in a trace.
@@ -225,10 +229,11 @@ def no_trace(reason: str, *, simulated: bool) -> Trace:
 
 
 def _earlier(span: TaskSpan, by_ns: int) -> TaskSpan:
+    """A warp that loads inputs may be ahead of those that multiply: then a task waited for nothing."""
     return replace(
         span,
         taken_ns=span.taken_ns - by_ns,
-        ready_ns=span.ready_ns - by_ns,
+        ready_ns=max(span.ready_ns, span.taken_ns) - by_ns,
         loaded_ns=span.loaded_ns - by_ns,
         computed_ns=span.computed_ns - by_ns,
         stored_ns=span.stored_ns - by_ns,

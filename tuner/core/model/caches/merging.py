@@ -1,6 +1,7 @@
-"""Requests for weights that the L2 answers together: of adjacent CTAs whose tiles are in one column.
+"""Requests that the L2 answers together: of adjacent CTAs for the weights of one column of tiles, or for the images of
+one row of them.
 
-Two SMs of a TPC ask for the same weights at the same time, and one read answers both (docs/findings/shared-weights.md).
+Two SMs of a TPC ask for the same bytes at the same time, and one read answers both (docs/findings/shared-weights.md).
 A plain launch places neighbouring CTAs there, a programmatic one on whichever SMs become free.
 """
 
@@ -20,20 +21,23 @@ TOGETHER_SHARE = 0.3
 PASSING_SHARE = 0.5
 
 
-def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool) -> Mapping[int, float]:
+def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool, of_inputs: bool = False) -> Mapping[int, float]:
     """By op: the share of its tasks whose weights are requested together with a neighbour's, if there are any.
 
     Args:
         plan: its tasks and their queues.
         tiling: theirs; only for CTAs with a copy engine, and without clusters of the kernel itself.
         is_apart: whether the launch takes SMs as they become free.
+        of_inputs: the same for their inputs.
     """
-    if tiling.engine is not Engine.WGMMA or tiling.cluster_size > 1 or not plan.tasks[:, 1].any():
+    if tiling.engine is not Engine.WGMMA or tiling.cluster_size > 1 or not plan.tasks[:, 2 if of_inputs else 1].any():
         return {}
     share = TOGETHER_SHARE if is_apart and tiling.neighbours == 1 else 1.0
     lane, turn = _places(plan)
     by_turn = np.lexsort((lane, turn))
     ops, rows, columns = plan.tasks[by_turn, :3].T
+    if of_inputs:
+        rows, columns = columns, rows
     turns = turn[by_turn]
     is_pair = (
         (ops[1:] == ops[:-1]) & (columns[1:] == columns[:-1]) & (rows[1:] != rows[:-1]) & (turns[1:] == turns[:-1])

@@ -191,8 +191,9 @@ class TileSpace:
                 raise ValueError(f"{self.name}: a tile writes one box of {box.tensor}, which must not be empty")
         for bound in self.bounds:
             boxes = [box for box in (*self.writes, *(read.box for read in self.reads)) if box.tensor == bound.tensor]
-            most = max(bound.dimension, bound.by or 0)
-            if not boxes or bound.dimension == bound.by or any(most >= len(box.extents) for box in boxes):
+            used = [bound.dimension] if bound.by is None else [bound.dimension, bound.by]
+            rank = min((len(box.extents) for box in boxes), default=0)
+            if bound.dimension == bound.by or not all(0 <= one < rank for one in used):
                 what = f"{bound.tensor} in dimension {bound.dimension} by {bound.by}"
                 raise ValueError(
                     f"{self.name}: {bound.limit.name} bounds {what}, which is not a dimension of any of its boxes"

@@ -8,6 +8,7 @@ from tuner.core.problem.epilogue.bias import Bias
 from tuner.core.problem.epilogue.channel_scale import ChannelScale
 from tuner.core.problem.epilogue.gate import Gate
 from tuner.core.problem.epilogue.norm import Norm
+from tuner.core.problem.epilogue.operand import Operand
 from tuner.core.problem.epilogue.output_scale import OutputScale
 from tuner.core.problem.epilogue.part import Argument, Part, Product, Stage
 from tuner.core.problem.epilogue.residual import Residual
@@ -16,7 +17,7 @@ from tuner.core.problem.epilogue.turn import Turn
 
 __all__ = ["PARTS", "AddedPart", "Argument", "Part", "Product", "Stage", "parts_of"]
 
-keep_own(ChannelScale, OutputScale)
+keep_own(ChannelScale, Operand, OutputScale)
 
 #: The program's own parts, in the order in which a kernel executes them.
 PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(), Residual())

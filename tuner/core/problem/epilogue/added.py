@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -73,7 +73,8 @@ class AddedPart(Part):
     field: ClassVar[str] = "epilogue"
     #: Its name in JSON, as ``part``.
     name: ClassVar[str]
-    #: Tensors that it reads.
+    #: Tensors that it reads, or writes if they are outputs: then it is called inside of the matrix alone, once for each
+    #: element, and its struct's last member is the number of columns.
     owns: ClassVar[tuple[Own, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -107,7 +108,7 @@ class AddedPart(Part):
         return self in op.epilogue
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        read = [tensors[self.tensor_name(op, own)].values for own in self.owns]
+        read = [tensors[self.tensor_name(op, own)].values for own in self.owns if own.role is not Role.OUTPUT]
         values, error = sums.values, sums.error
         sums.replace(self.host(sums.xp, values, *read), self.spread(sums.xp, values, error, *read))
         if self.stage is Stage.SUMS:
@@ -148,8 +149,19 @@ class AddedPart(Part):
             for own in self.owns
         )
 
+    def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
+        return tuple((tensor.name.rpartition(".")[2], tensor) for tensor in self._read(op, dtype))
+
     def operands(self, op: Product) -> tuple[str, ...]:
-        return tuple(self.tensor_name(op, own) for own in self.owns)
+        return tuple(self.tensor_name(op, own) for own in self.owns if own.role is not Role.OUTPUT)
+
+    @classmethod
+    def writes(cls) -> bool:
+        """Whether it writes tensors besides the output."""
+        return any(own.role is Role.OUTPUT for own in cls.owns)
+
+    def _read(self, op: Product, dtype: Dtype) -> Iterator[Tensor]:
+        return (tensor for tensor in self.tensors(op, dtype) if tensor.role is not Role.OUTPUT)
 
     def pointers(self, op: Product) -> tuple[Argument, ...]:
         return tuple(
@@ -163,7 +175,7 @@ class AddedPart(Part):
 
     def traffic(self, op: Product, dtype: Dtype) -> Traffic:
         per_column = per_row = per_element = 0
-        for tensor in self.tensors(op, dtype):
+        for tensor in self._read(op, dtype):
             rows, columns = (1, 1, *tensor.shape)[-2:]
             if rows == 1:
                 per_column += tensor.num_bytes // op.n
@@ -174,7 +186,7 @@ class AddedPart(Part):
         return Traffic(row=per_row, column=per_column, element=per_element)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
-        return sum(tensor.num_bytes for tensor in self.tensors(op, dtype))
+        return sum(tensor.num_bytes for tensor in self._read(op, dtype))
 
     def words(self, op: Product) -> Mapping[str, str]:
         return {"function": self.describe()}
@@ -190,7 +202,8 @@ class AddedPart(Part):
     @classmethod
     def pointer_types(cls) -> dict[str, str]:
         """CUDA types of its struct's last members, by name."""
-        return {own.name: f"const {_ELEMENTS.get(own.dtype, 'Element::Bits')}*" for own in cls.owns}
+        held = {own: "" if own.role is Role.OUTPUT else "const " for own in cls.owns}
+        return {own.name: f"{const}{_ELEMENTS.get(own.dtype, 'Element::Bits')}*" for own, const in held.items()}
 
     @classmethod
     def number_types(cls) -> dict[str, str]:

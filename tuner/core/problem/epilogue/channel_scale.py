@@ -10,6 +10,7 @@ from tuner.core.problem.epilogue.added import AddedPart, Own
 from tuner.core.problem.epilogue.part import Draws, Product, Stage
 from tuner.core.problem.ops.op import Tensor
 from tuner.core.problem.rows.dtype import Array, ArrayModule
+from tuner.core.problem.weights import WeightFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +34,10 @@ class ChannelScale(AddedPart):
 
     def is_plain(self, op: Product) -> bool:
         return True
+
+
+def stored_fields(weights: WeightFormat | None) -> dict[str, Any]:
+    """The fields of a chain's product with weights of that format: without groups, each output channel has a scale."""
+    if weights is None:
+        return {}
+    return {"weights": str(weights)} | ({} if weights.row.group else {"epilogue": [{"part": ChannelScale.name}]})

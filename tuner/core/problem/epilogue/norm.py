@@ -26,7 +26,6 @@ class Norm(Part):
     """An earlier op stores the sums of squares of its output; those of an input must be given."""
 
     field: ClassVar[str] = "norm"
-    is_of_words: ClassVar[bool] = True
     stage: ClassVar[Stage] = Stage.SUMS
     scales_rows: ClassVar[bool] = True
     slot: ClassVar[str] = "row_scale"
@@ -38,10 +37,13 @@ class Norm(Part):
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
         """The factor of a row is a function of the rounded row, and the library rounds the row again after scaling
-        it. Each error is within one roundoff of the scaled value."""
+        it, if that is what it multiplies. Each error is within one roundoff of the scaled value."""
         rows = tensors[op.norm].values
         sums.scale((1 / sums.xp.sqrt((rows**2).mean(axis=1) + op.eps))[:, None])
-        sums.error += 2 * sums.row.roundoff * sums.held
+        if op.norm == op.source:
+            sums.error += 2 * sums.row.roundoff * sums.held
+        else:
+            sums.compute()
 
     def step(self, op: Product) -> str:
         return f"norm by {op.norm}"

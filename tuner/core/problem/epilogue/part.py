@@ -94,6 +94,8 @@ class Product(Protocol):
     @property
     def epilogue(self) -> tuple[Any, ...]: ...
     @property
+    def out_dtype(self) -> Dtype | None: ...
+    @property
     def weights(self) -> WeightFormat | None: ...
     @property
     def source(self) -> str: ...
@@ -106,8 +108,8 @@ class Product(Protocol):
 class Draws(Protocol):
     """Makes the tensors of a trial."""
 
-    def normal(self, shape: tuple[int, ...]) -> Any:
-        """Elements of the workload's type."""
+    def normal(self, shape: tuple[int, ...], dtype: str = "") -> Any:
+        """Elements of that type; of the workload's by default."""
 
     def factors(self, shape: tuple[int, ...]) -> Any:
         """fp32, from 0.5 to 2: a model's factors are all near 1, and a wrong one would not be noticed."""
@@ -125,7 +127,7 @@ def drawn(tensor: Tensor, draws: Draws) -> Any:
         return draws.factors(tensor.shape)
     if tensor.range is not None:
         return draws.integers(tensor.shape, *tensor.range)
-    return draws.normal(tensor.shape)
+    return draws.normal(tensor.shape, tensor.dtype)
 
 
 class Part(ABC):
@@ -141,7 +143,7 @@ class Part(ABC):
     halves: ClassVar[str] = ""
     #: Whether it multiplies each row of the sums by a factor.
     scales_rows: ClassVar[bool] = False
-    #: Whether `wgmma` handles its elements in words of two, which only works for 16 bits.
+    #: Whether tensor-core engines handle elements of the output's type in words of two, which only works for 16 bits.
     is_of_words: ClassVar[bool] = False
     #: Names of the op's own tensors that belong to it, present or not.
     own_names: ClassVar[tuple[str, ...]] = ()
@@ -173,6 +175,11 @@ class Part(ABC):
     @abstractmethod
     def step(self, op: Product) -> str:
         """What it does, in words that follow those of earlier parts."""
+
+    def made(self, op: Product, sums: Sums, tensors: Tensors) -> Mapping[str, tuple[Any, Any]]:
+        """The tensors that it writes besides the output, by name: values and their error before rounding, from those of
+        the output."""
+        return {}
 
     def broken(self, op: Product) -> list[Broken]:
         """Which of the op's fields contradict each other, as far as this part is concerned."""

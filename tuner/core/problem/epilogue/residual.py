@@ -18,6 +18,12 @@ def residual_of(op: Product) -> str:
     return op.residual_source or f"{op.name}.residual"
 
 
+def residual_dtype(op: Product, dtype: Dtype) -> Dtype:
+    """The element type of the added tensor, in a workload of that type: elements with scales hold no residual stream,
+    which then has the type of the output."""
+    return op.out_dtype if op.out_dtype and dtype.sums is not dtype else dtype
+
+
 class Residual(Part):
     """A tensor that the op names, or a separate input."""
 
@@ -56,7 +62,7 @@ class Residual(Part):
         return (Read("residual_source", op.residual_source, (op.m, op.n), verb="adds", remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
-        return (given(residual_of(op), (op.m, op.n), dtype),)
+        return (given(residual_of(op), (op.m, op.n), residual_dtype(op, dtype)),)
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
         return tuple(("residual", tensor) for tensor in self.tensors(op, dtype))
@@ -76,10 +82,10 @@ class Residual(Part):
         return ((residual_of(op), False),)
 
     def traffic(self, op: Product, dtype: Dtype) -> Traffic:
-        return Traffic(element=dtype.size_bytes)
+        return Traffic(element=residual_dtype(op, dtype).size_bytes)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
-        return op.m * op.n * dtype.size_bytes
+        return op.m * op.n * residual_dtype(op, dtype).size_bytes
 
     def own_bytes(self, op: Product, dtype: Dtype, written: Collection[str]) -> int:
         return 0 if op.residual_source else self.num_bytes(op, dtype)

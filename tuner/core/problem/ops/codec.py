@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+import operator
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -16,6 +18,20 @@ T = TypeVar("T")
 
 #: Metadata keys that are bounds of a field's value.
 BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length")
+_KEEPS: Mapping[str, Callable[[Any, Any], bool]] = {
+    **{name: getattr(operator, name) for name in BOUNDS[:4]},
+    "min_length": lambda value, bound: len(value) >= bound,
+    "max_length": lambda value, bound: len(value) <= bound,
+}
+#: What a request may give for a text, most often the name of a tensor, and its most characters.
+TEXT, MOST_CHARACTERS = r"^[A-Za-z_][A-Za-z0-9_.-]*$", 60
+#: Methods of Pydantic's models that do not begin with ``model_``. Source: Pydantic 2, ``BaseModel``.
+_OF_MODELS = frozenset(
+    (
+        *("construct", "copy", "dict", "from_orm", "json", "parse_file", "parse_obj", "parse_raw"),
+        *("schema", "schema_json", "update_forward_refs", "validate"),
+    )
+)
 #: Types of values, and their names in JSON.
 _PLAIN: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
@@ -85,6 +101,8 @@ def spelling_problem(cls: Any, taken: Collection[str]) -> str:
 def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     if one.name in taken:
         return "which documents use for something else"
+    if one.name in _OF_MODELS or one.name.startswith(("_", "model_")):
+        return "whose name no model of a request can have: use another word"
     if not _has_form(hint):
         return f"of type {hint}, which has no form in JSON: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
     for bound in BOUNDS:
@@ -97,6 +115,26 @@ def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     except InvalidInput as error:
         return f"whose default {error.problem}: {error.remedy}"
     return ""
+
+
+def defaults_problem(cls: Any) -> str:
+    """Which default of a class no request could give, although answers contain it; empty for none."""
+    found = ((one.name, _default_problem(_default(one), one.metadata)) for one in fields(cls))
+    return next((f"has the field {name!r}, {problem}" for name, problem in found if problem), "")
+
+
+def _default_problem(default: Any, metadata: Mapping[str, Any]) -> str:
+    if default in (MISSING, None):
+        return ""
+    for bound, keeps in _KEEPS.items():
+        if bound in metadata and not keeps(default, metadata[bound]):
+            return f"whose default is {default!r}: with {bound} {metadata[bound]!r}, use one within it"
+    texts = default if isinstance(default, tuple) else (default,)
+    wrong = (one for one in texts if type(one) is str and (len(one) > MOST_CHARACTERS or not re.match(TEXT, one)))
+    text = next(wrong, None)
+    if text is None:
+        return ""
+    return f"whose default is {text!r}: use a name of letters, digits, _, . and - that begins with a letter, or None"
 
 
 def _has_form(hint: Any) -> bool:

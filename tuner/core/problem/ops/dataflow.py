@@ -53,7 +53,7 @@ def check_names(flows: Sequence[Flow]) -> None:
     for name in (*names, *(read.tensor for flow in flows for read in flow.reads)):
         if name in operands:
             problem = f"{name} is already an operand of {operands[name]}"
-            raise InvalidInput("ops", problem, "rename the op, or the input")
+            raise InvalidInput("ops", problem, "rename the op, or the input; others read outputs of the element type")
     for flow in flows:
         others = {read.tensor for other in flows if other is not flow for read in other.reads} | set(names)
         if shared := next((name for name in flow.changed if name in others), None):

@@ -164,8 +164,9 @@ class Op(ABC):
 
     @property
     def made(self) -> tuple[Tensor, ...]:
-        """Tensors other than its output that later ops may read."""
-        return ()
+        """Its other outputs of the workload's element type: later ops may read them, too."""
+        others = (one for one in self.tensors(Dtype.FP16) if one.role is Role.OUTPUT and one.name != self.name)
+        return tuple(one for one in others if one.dtype == Dtype.FP16)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -190,8 +191,8 @@ class Op(ABC):
     @property
     def operands(self) -> tuple[str, ...]:
         """The names of tensors of its own."""
-        own = (tensor.name for tensor in self.tensors(Dtype.FP16))
-        return tuple(name for name in own if name != self.name and name not in self.read_names)
+        others = {self.name, *self.read_names, *(one.name for one in self.made)}
+        return tuple(one.name for one in self.tensors(Dtype.FP16) if one.name not in others)
 
     @property
     @abstractmethod

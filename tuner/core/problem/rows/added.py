@@ -10,9 +10,9 @@ A broken package adds nothing. Requests for its row get the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tuner.core.problem.interface import ANY_FAULT, fields_problem, reason_of
 
@@ -36,6 +36,8 @@ R = TypeVar("R", bound=_Row)
 
 #: Why a row cannot be used, by table and name.
 _broken: dict[tuple[str, str], str] = {}
+#: The rows of packages, by table and name, e.g. ``dtype:e5m2``.
+_added: dict[str, _Row] = {}
 
 
 def added_rows(group: str, of: type[R], own: Sequence[_Row]) -> tuple[R, ...]:
@@ -49,7 +51,20 @@ def added_rows(group: str, of: type[R], own: Sequence[_Row]) -> tuple[R, ...]:
                 continue
             taken |= {row.name: row.name, row.number: row.name}
             found.append(row)
+            _added[f"{group.removeprefix('tuner.').removesuffix('s')}:{row.name}"] = row
     return tuple(sorted(found, key=lambda row: row.number))
+
+
+def row_versions() -> dict[str, int]:
+    """The number of each row of a package, in the form that workers announce: by table and name. A package that changes
+    the meaning of a row must rename it."""
+    return {name: row.number for name, row in _added.items()}
+
+
+def needed_rows(values: Iterable[Any]) -> set[str]:
+    """Names, in that form, of the rows of packages that are the ``row`` of one of these values."""
+    rows = [getattr(value, "row", None) for value in values] if _added else []
+    return {name for name, row in _added.items() if any(one is row for one in rows)}
 
 
 def check_broken(group: str, name: object) -> None:

@@ -7,14 +7,11 @@ from typing import Any
 
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.card.data import AttentionData
-from tuner.ops.attention.card.launch import AttentionOnDevice
 from tuner.ops.attention.card.library import AttentionLibrary
 from tuner.ops.attention.card.products import AttentionProducts
 from tuner.ops.attention.op import AttentionOp
 from tuner.workers.gpu.library.vendor import Vendor
 from tuner.workers.gpu.tensors.op_data import Arrays
-
-on_device = AttentionOnDevice
 
 
 def data_of(workload: Workload, op: AttentionOp, seed: int) -> AttentionData:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -40,25 +40,6 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 _DEVIATIONS = 12
 #: Relative error that all weights of a query have in common, from scores in fp32, exp2 and the normaliser.
 _WEIGHTS_ERROR = 2.0**-14
-
-
-class AttentionAddresses(NamedTuple):
-    """Device addresses of one attention's operands."""
-
-    q: int
-    keys: int
-    values: int
-    lengths: int
-    out: int
-    #: The table of a paged cache, else 0.
-    pages: int = 0
-
-
-def addresses_of(op: AttentionOp, arrays: Arrays) -> AttentionAddresses:
-    """The addresses of a run's arrays."""
-    keys, values, lengths, *table = (int(arrays[name].data.ptr) for name in op.operands)
-    q, out = (int(arrays[name].data.ptr) for name in (op.source, op.name))
-    return AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out, pages=sum(table))
 
 
 def edge_lengths(op: AttentionOp, turn: int) -> tuple[int, ...]:

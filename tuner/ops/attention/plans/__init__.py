@@ -111,6 +111,8 @@ def check_made_for(plan: AttentionPlan, schedule: AttentionSchedule) -> None:
     for name, value in wanted.items():
         if getattr(plan, name) != value:
             raise WordError(f"the plan's {name} differs from the schedule's", f"{getattr(plan, name)!r}, not {value!r}")
+    if schedule.speculative and (plan.by_length or not plan.form.knows_tokens_early):
+        raise WordError("a first task depends on the lengths", "nothing can be requested before these are known")
     if plan.num_asking and not schedule.next_early:
         detail = f"num_asking is {plan.num_asking}; it must be 0, since no weights are prefetched early"
         raise WordError("clusters without tasks have nothing to do", detail)

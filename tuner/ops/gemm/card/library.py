@@ -33,7 +33,7 @@ class LibraryRunner:
         self._ops = data.workload.tile_ops
         #: Whether the products may run side by side: none reads another's output.
         self.can_run_beside = data.workload.is_independent
-        self._parts = LibraryParts(tools, self._dtype)
+        self._parts = LibraryParts(tools, data.workload)
         self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
         #: The product of an op that needs another pass to become C (gate and up projection, both halves of rotated
@@ -129,6 +129,7 @@ class LibraryRunner:
     def poison(self) -> None:
         """Gate and up projections, normalized tensors."""
         self._norms.poison()
+        self._parts.poison()
         for sums in self._sums:
             if sums is not None:
                 fill(sums, self._dtype.sums.row.nan_bits)

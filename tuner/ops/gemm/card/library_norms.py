@@ -35,10 +35,11 @@ class LibraryNorms:
         self._workload = workload
         self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))
         dtype = bits_type(workload.dtype)
-        #: The normalized tensors, by tensor and eps; several ops may read one.
+        #: The normalized tensors, by tensor and eps; several ops may read one. `LibraryParts` scales the sums of
+        #: operands with scales that are not the normed tensor itself.
         self._normed: dict[tuple[str, float], Any] = {}
         for op in workload.tile_ops:
-            if op.norm:
+            if op.norm and (op.norm == op.source or workload.dtype.sums is workload.dtype):
                 _check(op)
                 self._normed.setdefault((op.norm, op.eps), cupy.empty((op.m, op.k), dtype))
         #: The outputs of products whose residual the norm's kernel adds.
@@ -77,9 +78,9 @@ class LibraryNorms:
         this run.
         """
         op = self._workload.tile_ops[op_index]
-        if not op.norm:
-            return buffer.a
         key = (op.norm, op.eps)
+        if key not in self._normed:
+            return buffer.a
         if key not in self._done:
             self._launch(key, buffer.a, 0, 0)
         return int(self._normed[key].data.ptr)

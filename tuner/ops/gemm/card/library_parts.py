@@ -9,7 +9,7 @@ import cupy
 
 from tuner.core.problem.epilogue import AddedPart, Part, Product
 from tuner.core.problem.tile_op import TileOp
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.errors import WorkerError
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import Parts, kernels_of, split_epilogue
@@ -19,19 +19,34 @@ from tuner.workers.source.tools import kernel_of
 EPILOGUE_WIDTH = 8
 #: Threads of a CTA of `tuner_rotary`, and of the other kernels; the maximum CTAs of a launch.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
+#: Threads of a CTA that has a row.
+_MAX_THREADS = 1024
 #: The parts that the kernel for sums of another type applies, and the fields with its factors.
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
 _FACTORS = ("channel_scale_factors", "output_scale_factor")
+#: The same of the kernel for a residual stream, and of these those that the other one lacks.
+_STREAMED = {"row_scale", "channel_scale", "residual", "operand"}
+_OF_STREAM = _STREAMED - _SCALED
 #: Types of a part's numbers, as its kernel takes them.
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"float": cupy.float32, "int": cupy.int32, "bool": cupy.bool_}
 
 
 class LibraryParts:
-    """The kernels, for one element type."""
+    """The kernels, for one workload."""
 
-    def __init__(self, tools: Any, dtype: Dtype) -> None:
+    def __init__(self, tools: Any, workload: Workload) -> None:
         """`tools` has a kernel for each `Part.library_kernel`, of each element type."""
-        self._tools, self._dtype = tools, dtype
+        self._tools, self._dtype = tools, workload.dtype
+        #: Where sums have another type than elements: by op, the factors of its rows' norm, and eps.
+        self._norms: dict[str, tuple[Any, float]] = {}
+        if self._dtype.sums is not self._dtype:
+            rows = {op.norm: (op.m, op.eps) for op in workload.tile_ops if op.norm not in ("", op.source)}
+            self._norms = {name: (cupy.empty(m, cupy.float32), eps) for name, (m, eps) in rows.items()}
+
+    def poison(self) -> None:
+        """Writes NaN wherever the next run must write."""
+        for factors, _ in self._norms.values():
+            factors.fill(cupy.nan)
 
     def enqueue(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
         """Enqueues the rest of the epilogue, on the current stream; `sums` [m, rows of W] is the product's output."""
@@ -61,12 +76,15 @@ class LibraryParts:
             WorkerError: it does not support a part of the op.
         """
         stored, parts = op.stored_in(self._dtype), {_name_of(part): part for part in split_epilogue(op)[1]}
+        if op.name in self._norms or _OF_STREAM & parts.keys():
+            self._stream(op, sums, buffer)
+            return
         if others := [part.step(op) for name, part in parts.items() if name not in _SCALED]:
             raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} does this: {', '.join(others)}")
         if stored not in (self._dtype, self._dtype.sums):
             raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} stores {stored}")
         name = "tuner_scaled" if stored is self._dtype else "tuner_scaled_sums"
-        factors = (buffer.row_scale, *(buffer.parts.get(name, 0) for name in _FACTORS))
+        factors = (self._row_scale(op, buffer), *(buffer.parts.get(name, 0) for name in _FACTORS))
         args = (
             *map(cupy.uint64, (sums, buffer.c, *factors)),
             cupy.uint32(op.m),
@@ -77,6 +95,29 @@ class LibraryParts:
         num_vectors = op.m * op.n // (EPILOGUE_WIDTH if op.n % EPILOGUE_WIDTH == 0 else 1)
         function = self._tools.get_function(kernel_of(name, self._dtype))
         function((min(-(-num_vectors // _THREADS), _MAX_CTAS),), (_THREADS,), args)
+
+    def _row_scale(self, op: TileOp, buffer: OpBuffers) -> int:
+        """The address of the factors of the rows, given or of a norm."""
+        return int(self._norms[op.norm][0].data.ptr) if op.norm in self._norms else buffer.row_scale
+
+    def _stream(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
+        """Scales, the residual, the operand of the next products, and the factors of a norm, in one kernel.
+
+        Raises:
+            WorkerError: it does not support a part of the op.
+        """
+        parts = {_name_of(part): part for part in split_epilogue(op)[1]}
+        if others := [part.step(op) for name, part in parts.items() if name not in _STREAMED]:
+            raise WorkerError(f"{op.name}: no library's kernel of a residual stream does this: {', '.join(others)}")
+        if (stored := op.stored_in(self._dtype)) is not self._dtype.sums:
+            raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} has a residual stream of {stored}")
+        factors, eps = self._norms.get(op.name, (None, 0.0))
+        given = [buffer.parts.get(name, 0) for name in ("channel_scale_factors", "operand_factors", "operand_values")]
+        addresses = (sums, buffer.c, self._row_scale(op, buffer), given[0], buffer.residual, *given[1:])
+        norms = 0 if factors is None else int(factors.data.ptr)
+        args = (*map(cupy.uint64, (*addresses, norms)), cupy.float32(eps), cupy.uint32(op.m), cupy.uint32(op.n))
+        threads = min(_MAX_THREADS, 32 * -(-op.n // (32 * EPILOGUE_WIDTH)))
+        self._tools.get_function(kernel_of("tuner_scaled_stream", self._dtype))((op.m,), (threads,), args)
 
 
 def _name_of(part: Part) -> str:

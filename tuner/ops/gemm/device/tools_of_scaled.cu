@@ -72,3 +72,59 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
                                                            int activation, int gated) {
   scale_all<Sum>({sums, row_scale, channels, output, m, n, activation, gated}, out);
 }
+
+// What adds to a residual stream, and what reads that next; null where it is not there.
+struct Stream {
+  const SumBits* residual;
+  SumBits* to;
+  const float* factors;  // of columns, for the operand
+  Bits* operand;
+  float* norms;  // of rows: 1 / sqrt(mean(x^2) + eps)
+  float eps;
+};
+
+// A CTA for each row: C = sums + residual, the operand of the next products, and the factor of the row's norm. kWidth columns at a
+// time.
+template <int kWidth>
+__device__ void add_to_stream(const Scaled& s, const Stream& stream) {
+  __shared__ float of_warp[32];
+  const u32 row = blockIdx.x;
+  float total = 0.0f;
+  for (u32 column = threadIdx.x * kWidth; column < s.n; column += blockDim.x * kWidth) {
+    const long long at = static_cast<long long>(row) * s.n + column;
+    float values[kWidth];
+    load_scaled(values, s, row, column);
+    const auto more = stream.residual ? *reinterpret_cast<const Vector<SumBits, kWidth>*>(stream.residual + at) : Vector<SumBits, kWidth>{};
+    Vector<SumBits, kWidth> out;
+    Vector<Bits, kWidth> operand;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      const float value = values[c] + Sum::widen(more.bits[c]);
+      out.bits[c] = static_cast<SumBits>(Sum::narrow(value));
+      total += Sum::widen(out.bits[c]) * Sum::widen(out.bits[c]);
+      if (stream.operand) operand.bits[c] = narrow(value * stream.factors[column + c]);
+    }
+    *reinterpret_cast<Vector<SumBits, kWidth>*>(stream.to + at) = out;
+    if (stream.operand) *reinterpret_cast<Vector<Bits, kWidth>*>(stream.operand + at) = operand;
+  }
+  for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(0xFFFFFFFFu, total, distance);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = total;
+  __syncthreads();
+  if (threadIdx.x != 0 || !stream.norms) return;
+  total = 0.0f;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) total += of_warp[warp];
+  stream.norms[row] = rsqrtf(__fdividef(total, static_cast<float>(s.n)) + stream.eps);
+}
+
+extern "C" __global__ void TUNER_KERNEL(tuner_scaled_stream)(const SumBits* sums, SumBits* out, const float* row_scale,
+                                                             const float* channels, const SumBits* residual,
+                                                             const float* factors, Bits* operand, float* norms, float eps,
+                                                             u32 m, u32 n) {
+  const Scaled scaled{sums, row_scale, channels, nullptr, m, n, 0, 0};
+  const Stream stream{residual, out, factors, operand, norms, eps};
+  if (n % 8 == 0) {
+    add_to_stream<8>(scaled, stream);
+  } else {
+    add_to_stream<1>(scaled, stream);
+  }
+}

@@ -25,6 +25,7 @@ def launches_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan, worklo
             pointer("x", op.source),
             room("parts"),
             pointer("scale", f"{op.name}.scale"),
+            pointer("negated", f"{op.name}.negated"),
             pointer("out", op.name),
         ),
     )

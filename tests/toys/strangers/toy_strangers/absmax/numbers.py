@@ -26,7 +26,9 @@ def reference(op: AbsmaxOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> 
     scale = xp.abs(x).max(axis=1)
     out = xp.where(scale[:, None] > 0, x / xp.where(scale > 0, scale, 1)[:, None], 0)
     tolerance = 2 * dtype.row.roundoff * xp.abs(out) + dtype.row.smallest_step
-    return {op.name: Expected(values=out, tolerance=tolerance), f"{op.name}.scale": Expected(values=scale)}
+    of_sign = {op.name: out, f"{op.name}.negated": -out}
+    found = {name: Expected(values=values, tolerance=tolerance) for name, values in of_sign.items()}
+    return found | {f"{op.name}.scale": Expected(values=scale)}
 
 
 def planted(op: AbsmaxOp, schedule: AbsmaxSchedule, dtype: Dtype) -> Mapping[str, str]:
@@ -35,5 +37,6 @@ def planted(op: AbsmaxOp, schedule: AbsmaxSchedule, dtype: Dtype) -> Mapping[str
     return {
         "signs count": right.replace("fabsf(widen", "(widen"),
         "zeros are divided": right.replace("largest > 0.0f ?", "true ?"),
+        "a sign is missing": right.replace("narrow(-quotient)", "narrow(quotient)"),
         "a scale is another row's": right.replace("args.scale[blockIdx.x] =", "args.scale[blockIdx.x ^ 1] ="),
     }

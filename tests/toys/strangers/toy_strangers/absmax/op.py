@@ -33,9 +33,10 @@ class AbsmaxOp(LaunchOp):
         return (Read("source", self.source, (self.m, self.n)),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """X, the scales of its rows in fp32, and the output."""
-        scale = output(f"{self.name}.scale", (self.m,), "fp32")
-        return given(self.source, (self.m, self.n), dtype), scale, output(self.name, (self.m, self.n), dtype)
+        """X, the scales of its rows in fp32, the negated quotients, and the output."""
+        sizes = (self.m, self.n)
+        others = output(f"{self.name}.scale", (self.m,), "fp32"), output(f"{self.name}.negated", sizes, dtype)
+        return given(self.source, sizes, dtype), *others, output(self.name, sizes, dtype)
 
     @property
     def num_flops(self) -> int:

@@ -50,6 +50,7 @@ def spaces_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan) -> Seque
         num_steps=1,
         writes=(
             Box(tensor=op.name, extents=(rows, whole(op.n))),
+            Box(tensor=f"{op.name}.negated", extents=(rows, whole(op.n))),
             Box(tensor=f"{op.name}.scale", extents=(rows,)),
         ),
         reads=tuple(

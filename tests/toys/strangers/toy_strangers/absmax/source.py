@@ -20,6 +20,7 @@ struct ScaleArgs {
   const u16* x;
   const float* parts;
   float* scale;
+  u16* negated;
   u16* out;
 };
 
@@ -44,7 +45,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) absmax_scale(const __grid_
   if (threadIdx.x == 0) args.scale[blockIdx.x] = largest;
   for (int at = threadIdx.x; at < COLUMNS; at += THREADS) {
     const long long place = (long long)blockIdx.x * COLUMNS + at;
-    args.out[place] = narrow(largest > 0.0f ? widen(args.x[place]) / largest : 0.0f);
+    const float quotient = largest > 0.0f ? widen(args.x[place]) / largest : 0.0f;
+    args.out[place] = narrow(quotient);
+    args.negated[place] = narrow(-quotient);
   }
 }
 """

@@ -1,0 +1,59 @@
+"""Chains of 8-bit operands with a residual stream of 16 bits, on the CPU by their own text."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.support.cases import H200, wgmma
+from tests.support.compiled import compile_source
+from tests.support.emulated.chain import EmulatedChain, plans_of
+from tests.support.lanes import soak_unless
+from tests.support.operands import FAULTS, OTHERS, SWAPPED, block
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
+from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.source.render import render
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+
+def num_bad(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> dict[str, int]:
+    """By tensor, the elements that are further from the reference than rounding can explain."""
+    assert tiling_problem(workload, H200, tiling) is None
+    chain = EmulatedChain(workload)
+    found = chain.run(tiling, plans_of(workload, tiling, is_fused=True), changes)
+    wanted = chain.references()
+    return {name: int((~(np.abs(found[name] - one.values) <= one.tolerance)).sum()) for name, one in wanted.items()}
+
+
+def test_every_output_is_right() -> None:
+    found = num_bad(block(), SWAPPED)
+    assert {"o_proj", "o_proj.operand_values", "gate_up", "down", "down.operand_values", "qkv"} == set(found)
+    assert set(found.values()) == {0}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("form", OTHERS)
+def test_every_output_is_right_in_other_forms(form: str) -> None:
+    assert set(num_bad(block(), OTHERS[form]).values()) == {0}
+
+
+@pytest.mark.soak
+def test_an_operand_of_16_bits_has_the_weights_of_a_norm() -> None:
+    """Which cannot be folded into weights of 4 bits."""
+    workload = block(dtype="bf16", weights="int4_g128")
+    assert set(num_bad(workload, wgmma(*[(8, 64, 256)] * 4, swap_ab=True)).values()) == {0}
+
+
+@pytest.mark.parametrize("fault", soak_unless(lambda number, _: number == 0, FAULTS))
+def test_a_planted_fault_is_found(fault: str) -> None:
+    assert sum(num_bad(block(), SWAPPED, (FAULTS[fault],)).values()) > 0
+
+
+def test_the_compiler_spills_nothing() -> None:
+    _, log = compile_source(render(block(), SWAPPED), "sm_90a")
+    assert parse_log(log).spill_bytes == 0

@@ -1,0 +1,51 @@
+"""A decoder block of 8-bit operands with a residual stream of 16 bits, on a card."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.conformance.launching import OnCard
+from tests.support.forged import with_others
+from tests.support.operands import FAULTS, OTHERS, SWAPPED, block
+from tuner.core.schedule.candidate import LIBRARY, fused
+from tuner.core.schedule.ordering import Ordering, Raster
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.workers.source.render import render
+
+pytest.importorskip("cupy")
+TILINGS = {"swapped": SWAPPED, **OTHERS}
+
+
+def chosen(tiling: Tiling) -> Schedule:
+    return Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(),) * 4))
+
+
+@pytest.fixture(autouse=True)
+def _of_hopper(on_card: OnCard) -> None:
+    if on_card.gpu.compute_capability != (9, 0):
+        pytest.skip(f"{on_card.gpu.name} has no wgmma")
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_every_number_is_right(on_card: OnCard, tiling: str) -> None:
+    assert on_card.measured(block(), fused(chosen(TILINGS[tiling]))).time_us > 0
+
+
+@pytest.mark.parametrize("m", [1, 16])
+def test_the_library_is_right(on_card: OnCard, m: int) -> None:
+    assert on_card.measured(block(m), LIBRARY).time_us > 0
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(on_card: OnCard, fault: str) -> None:
+    workload, schedule = block(), chosen(SWAPPED)
+    work = on_card.ready(workload, fused(schedule)).work
+    source = render(workload, schedule.tiling)
+    before, after = FAULTS[fault]
+    assert before in source
+    planted = on_card.builder.build(source.replace(before, after), on_card.gpu.arch)
+    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.kind is FailureKind.WRONG_NUMBERS

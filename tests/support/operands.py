@@ -1,0 +1,45 @@
+"""The block of a decoder whose products read 8 bits, and faults that a check must find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.cases import simt, wgmma
+from tuner.core.problem.asked import workload_of
+from tuner.core.problem.decoder import DecoderModel, block_products
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.workload import Workload
+from tuner.ops.gemm.scaled_chain import scaled_products
+
+#: As small as groups of weights let them be.
+_SIZES = DecoderModel(hidden=256, intermediate=512, num_heads=4, num_kv_heads=1, head_size=64, eps=1e-5)
+SWAPPED = wgmma(*[(8, 64, 128)] * 4, swap_ab=True)
+#: Other forms: of parts, of shared k, not swapped, without tensor cores.
+OTHERS = {
+    "parts": wgmma((8, 64, 128), (8, 64, 128), (8, 64, 128), (8, 64, 128), swap_ab=True, split_k=(1, 1, 2, 1)),
+    "shared k": wgmma(*[(16, 32, 128)] * 4, swap_ab=True, cluster_k=2),
+    "wide": wgmma(*[(64, 32, 128)] * 4),
+    "simt": simt(*[(4, 16, 512)] * 4, num_warps=4),
+}
+#: What is changed in the device text.
+FAULTS = {
+    "columns of the operand exchanged": ("x * factors[column]", "x * factors[column ^ 1]"),
+    "a residual left out": ("{ return out + residual; }", "{ return out; }"),
+    "squares of the operand's type": ("squares_of<Output<kOp>>(two)", "squares_of<Element>(two)"),
+    "a row of the operand": ("(row) * columns + column] =", "(row / 2) * columns + column] ="),
+}
+
+
+def block(m: int = 5, dtype: str = "fp8_e4m3", weights: str = "") -> Workload:
+    """o_proj, gate_up, down and qkv, whose normed tensors are read as operands."""
+    products: list[dict[str, Any]] = scaled_products([*block_products(_SIZES, 1, in_runs=False).values()], Dtype.BF16)
+    if weights:
+        products = [_converted(op, weights) for op in products]
+    return workload_of({"kind": "chain", "m": m, "dtype": dtype, "ops": products})
+
+
+def _converted(op: dict[str, Any], weights: str) -> dict[str, Any]:
+    """With elements of 16 bits, and without scales: groups of weights have their own."""
+    parts = [part for part in op["epilogue"] if part["part"] == "operand"]
+    kept = {name: value for name, value in op.items() if name not in ("out_dtype", "row_scale")}
+    return {**kept, "epilogue": parts, "weights": weights}

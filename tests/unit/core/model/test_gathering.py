@@ -1,0 +1,44 @@
+"""Ops that gather their inputs: what they request of the L2, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.cases import H200
+from tuner.core.model.caches.merging import merged_shares
+from tuner.core.model.forecast import forecast_us
+from tuner.core.model.rates import rates_of
+from tuner.core.model.task_costs import costs_of
+from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import fused
+from tuner.core.schedule.one_line import read_line
+from tuner.core.schedule.ordering import Raster, RasterKind
+from tuner.ops.conv.asked import ConvPair, Filters
+
+CHANNELS, IMAGES, SIDE = 256, 4, 14
+_3X3 = Filters(filters=CHANNELS, kernel=3, stride=1)
+PAIR = ConvPair(images=IMAGES, height=SIDE, width=SIDE, channels=CHANNELS, first=_3X3, second=_3X3).to_workload()
+ORDER = "row+row producer_first row-sync static 1/SM"
+LOW = read_line(f"wgmma 64x32x256+64x32x256 s4 i4 w4 | {ORDER}")
+
+
+def test_a_tile_requests_its_rows_once_for_each_place_of_a_filter_and_the_memory_is_read_once() -> None:
+    first = costs_of(tile_graph(PAIR, LOW.tiling), H200, rates_of(H200))[0].whole
+    assert first.a_bytes[0] == 64 * 9 * CHANNELS * 2
+    assert sum(size for panels in first.a_panels for _, size in panels) == IMAGES * SIDE**2 * CHANNELS * 2
+
+
+def test_neighbours_along_a_row_of_tiles_request_the_same_images_together() -> None:
+    columns = (Raster(kind=RasterKind.COLUMN),) * 2
+    down = LOW.but(ordering=replace(LOW.ordering, rasters=columns))
+    for schedule, of_inputs in ((LOW, True), (down, False)):
+        (plan,) = plans_for(PAIR, H200, fused(schedule))
+        shares = [merged_shares(plan.plan, LOW.tiling, is_apart=False, of_inputs=way) for way in (True, False)]
+        assert shares == ([{0: 1.0, 1: 1.0}, {}] if of_inputs else [{}, {0: 1.0, 1: 1.0}])
+
+
+def test_the_tile_that_requests_most_is_the_slowest_as_it_was_on_an_h200() -> None:
+    """32.2 us and 16.0 us in conv_forecasts.json of its results."""
+    flat = read_line(f"wgmma 256x16x64+256x16x64 s6 i6 w8 cluster1x1x2 | {ORDER}")
+    assert forecast_us(PAIR, H200, fused(flat)) > 1.4 * forecast_us(PAIR, H200, fused(LOW))

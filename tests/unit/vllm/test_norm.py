@@ -1,0 +1,83 @@
+"""The sum and norm before an MLP: which of vLLM's norms the operator replaces, and that it computes the same."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+WIDE, EPS = 48, 1e-5
+
+
+@pytest.fixture
+def norm() -> Any:
+    return importlib.import_module("tuner.vllm.norm")
+
+
+class RMSNorm(torch.nn.Module):  # type: ignore[misc]
+    """vLLM's, by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter((torch.rand(WIDE) + 0.5).bfloat16(), requires_grad=False)
+        self.variance_epsilon, self.has_weight, self.variance_size_override = EPS, True, None
+
+    def forward(self, rows: Any, residual: Any = None) -> Any:
+        both = rows.float() if residual is None else rows.float() + residual.float()
+        normed = torch.nn.functional.rms_norm(both, (WIDE,), eps=EPS).bfloat16() * self.weight
+        return normed if residual is None else (normed, both.bfloat16())
+
+
+class GemmaRMSNorm(RMSNorm):
+    """It multiplies by 1 + its weight."""
+
+
+def layer(name: str = "LlamaDecoderLayer", module: str = "llama", norm: Any = None, ranks: int = 1) -> Any:
+    kind = type(name, (torch.nn.Module,), {"__module__": f"vllm.model_executor.models.{module}"})
+    made = kind()
+    made.input_layernorm, made.post_attention_layernorm = norm or RMSNorm(), norm or RMSNorm()
+    made.mlp = torch.nn.Identity()
+    made.mlp.down_proj = SimpleNamespace(tp_size=ranks)
+    return made
+
+
+@pytest.mark.parametrize("shape", [(5, WIDE), (1, 5, WIDE)])
+def test_it_computes_the_norms_own_in_a_graph(norm: Any, shape: tuple[int, ...]) -> None:
+    one = layer()
+    names = one.state_dict().keys()
+    rows, residual = torch.randn(2, *shape).bfloat16()
+    norms = {name: getattr(one, name) for name in ("input_layernorm", "post_attention_layernorm")}
+    norm.replace_norms(one)
+    assert one.state_dict().keys() == names
+    for name, own in norms.items():
+        assert getattr(one, name) is not own
+        graph = torch.compile(getattr(one, name), backend="aot_eager", fullgraph=True)
+        for found, wanted in zip(graph(rows, residual), own(rows, residual), strict=True):
+            assert torch.equal(found, wanted)
+        assert torch.equal(graph(rows), own(rows)), "a first layer has no residual yet"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        layer("Gemma2DecoderLayer", "gemma2"),
+        layer("LlamaDecoderLayer", "another"),
+        layer(norm=GemmaRMSNorm()),
+        layer(ranks=2),
+    ],
+)
+def test_others_stay_vllms(norm: Any, other: Any) -> None:
+    own = other.input_layernorm, other.post_attention_layernorm
+    norm.replace_norms(other)
+    assert (other.input_layernorm, other.post_attention_layernorm) == own
+
+
+def test_sums_of_squares_are_those_of_the_stored_stream(norm: Any) -> None:
+    stream, rows = torch.randn(2, 3, WIDE).bfloat16()
+    wanted, squares = stream + rows, torch.empty(3)
+    norm.add_squares(stream, rows, squares)
+    assert torch.equal(stream, wanted)
+    assert torch.allclose(squares, wanted.float().square().sum(dim=-1))

@@ -1,0 +1,11 @@
+// The result once more, times a factor of its column, as the next products read it. One store an element: few rows.
+struct Operand {
+  const float* factors;
+  Element::Bits* values;
+  int columns;
+
+  __device__ __forceinline__ float operator()(float x, int row, int column) const {
+    values[static_cast<long long>(row) * columns + column] = static_cast<Element::Bits>(Element::narrow(x * factors[column]));
+    return x;
+  }
+};

@@ -1,0 +1,47 @@
+"""A chain's products with operands of 8 bits, and scales per token and channel; the residual stream has 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.operand import Operand
+from tuner.core.problem.epilogue.output_scale import OutputScale
+from tuner.errors import InvalidInput
+
+Json = dict[str, Any]
+
+
+def scaled_products(products: Sequence[Mapping[str, Any]], stream: Dtype) -> list[Json]:
+    """The same products, as ops of a chain whose elements have 8 bits.
+
+    An input is quantised by token: its factors are a row scale, and a norm of it has been applied. A product whose
+    output is normed stores that in `stream`, for the residual and the norm, and once more in 8 bits, times the norm's
+    weights over a static scale, as readers multiply it. An intermediate that is not normed has a static scale.
+
+    Raises:
+        InvalidInput: a product has a bias, whose elements would have 8 bits.
+    """
+    names = {str(op["name"]) for op in products}
+    normed, read = {op.get("norm") for op in products}, {op["source"] for op in products}
+    return [_scaled(op, stream, names, op["name"] in normed, op["name"] in read) for op in products]
+
+
+def _scaled(op: Mapping[str, Any], stream: Dtype, names: set[str], is_normed: bool, is_read: bool) -> Json:
+    if op.get("bias"):
+        problem = "has a bias, whose elements would have the 8 bits of the operands"
+        raise InvalidInput(str(op["name"]), problem, "use a model without biases, or weights e4m3 and a 16-bit dtype")
+    parts = [ChannelScale.name]
+    made = {name: value for name, value in op.items() if name not in ("norm", "eps")}
+    if op["source"] not in names:
+        made["row_scale"] = True
+    elif op.get("norm"):
+        made |= {"norm": op["norm"], "eps": op["eps"], "source": Operand.values_of(str(op["source"]))}
+    if is_normed or not is_read:
+        made["out_dtype"] = str(stream)
+        parts += [Operand.name] if is_normed else []
+    else:
+        parts.append(OutputScale.name)
+    return {**made, "epilogue": [{"part": part} for part in parts]}

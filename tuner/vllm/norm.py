@@ -1,0 +1,83 @@
+"""The sums and norms before and after an MLP, as kernels that overlap with its launches.
+
+vLLM's own kernel ends before a pack's launch begins, whose weights are then requested late: 2 to 3 µs per layer. This
+one lets its dependents begin at once. A pack's kernel requests its weights meanwhile, and waits for the rows. The norm
+of the next layer begins before the MLP ends, and waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import operator
+from .layers import FAMILIES
+
+#: Layers that call these norms with rows and residual, but the first with rows alone, by module and class of vLLM 0.26.
+CALLERS = FAMILIES | {("qwen3", "Qwen3DecoderLayer")}
+_NAMES = ("input_layernorm", "post_attention_layernorm")
+
+
+class PackedNorm(torch.nn.Module):  # type: ignore[misc]
+    """vLLM's norm with the operator; its parameter has the same name."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.weight, self.variance_epsilon = norm.weight, norm.variance_epsilon
+        self._own = [norm]  # no module of this one, whose parameter would have two names
+
+    def forward(self, rows: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
+        """[..., hidden] twice to the normed sum, and the sum; of rows alone the normed rows, by vLLM."""
+        if residual is None:
+            return self._own[0](rows)
+        wide = rows.shape[-1]
+        flat = rows.reshape(-1, wide), residual.reshape(-1, wide)
+        normed, added = torch.ops.tuner_vllm.add_norm(*flat, self.weight, self.variance_epsilon)
+        return normed.view(rows.shape), added.view(rows.shape)
+
+
+def replace_norms(layer: Any) -> None:
+    """Replaces the norms of a layer, if they are plain. Behind an all-reduce, with which vLLM may fuse them, they
+    stay."""
+    kind = type(layer)
+    if (kind.__module__.rpartition(".")[2], kind.__name__) not in CALLERS or layer.mlp.down_proj.tp_size > 1:
+        return
+    for name in _NAMES:
+        norm = getattr(layer, name)
+        if type(norm).__name__ == "RMSNorm" and norm.has_weight and norm.variance_size_override is None:
+            setattr(layer, name, PackedNorm(norm))
+
+
+def add_squares(stream: torch.Tensor, rows: torch.Tensor, squares: torch.Tensor) -> None:
+    """Adds rows [rows, hidden] to the stream in place, and writes the sums of squares of its rows, fp32."""
+    if stream.is_cuda:
+        from .norm_kernel import launch
+
+        launch(rows, stream, stream, squares=squares)
+        return
+    stream.add_(rows)
+    squares.copy_(stream.float().square().sum(dim=-1))
+
+
+def _run(
+    rows: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if rows.is_cuda:
+        from .norm_kernel import launch
+
+        normed, added = torch.empty_like(rows), torch.empty_like(residual)
+        launch(rows, residual, added, normed=normed, weight=weight, eps=eps)
+        return normed, added
+    both = rows.float() + residual.float()
+    factor = torch.rsqrt(both.square().mean(dim=-1, keepdim=True) + eps)
+    return (both * factor).to(rows.dtype) * weight, both.to(residual.dtype)
+
+
+def _fake(
+    rows: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(rows), torch.empty_like(residual)
+
+
+operator.define("add_norm(Tensor rows, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor)", _run, _fake)

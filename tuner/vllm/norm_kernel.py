@@ -1,0 +1,56 @@
+"""The kernel of `norm`, in Triton, which vLLM has where there is a card."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def add_norm_kernel(  # type: ignore[no-untyped-def]
+    rows, before, after, normed, weight, squares, row_step, before_step, eps,
+    columns: tl.constexpr, block: tl.constexpr, is_norm: tl.constexpr, is_dependent: tl.constexpr,
+):  # fmt: skip
+    """A program for each row: after = rows + before; then normed, or the sum of squares of what is stored."""
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, block)
+    inside = at < columns
+    if is_norm:
+        weights = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    if is_dependent:
+        # What begins early waits for this kernel's end before it reads rows, and this one for the end of those before.
+        gdc_launch_dependents()
+        gdc_wait()
+    both = tl.load(rows + row * row_step + at, mask=inside, other=0.0).to(tl.float32)
+    both += tl.load(before + row * before_step + at, mask=inside, other=0.0).to(tl.float32)
+    stored = both.to(after.dtype.element_ty)
+    tl.store(after + row * columns + at, stored, mask=inside)
+    if is_norm:
+        factor = tl.rsqrt(tl.sum(both * both, axis=0) / columns + eps)
+        scaled = (both * factor).to(normed.dtype.element_ty)
+        found = scaled.to(tl.float32) * weights
+        tl.store(normed + row * columns + at, found.to(normed.dtype.element_ty), mask=inside)
+    else:
+        read = stored.to(tl.float32)
+        tl.store(squares + row, tl.sum(read * read, axis=0))
+
+
+def launch(
+    rows: torch.Tensor,
+    before: torch.Tensor,
+    after: torch.Tensor,
+    *,
+    normed: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    squares: torch.Tensor | None = None,
+    eps: float = 0.0,
+) -> None:
+    """Launches it on the current stream, for [rows, columns] whose columns are contiguous. `after` may be `before`.
+    It writes `normed` or `squares`."""
+    (count, columns), is_card = rows.shape, rows.is_cuda
+    how = {"num_warps": min(16, max(4, triton.next_power_of_2(columns) // 512)), "launch_pdl": True} if is_card else {}
+    add_norm_kernel[(count,)](
+        rows, before, after, normed, weight, squares, rows.stride(0), before.stride(0), eps,
+        columns=columns, block=triton.next_power_of_2(columns), is_norm=normed is not None, is_dependent=is_card, **how,
+    )  # fmt: skip
