@@ -209,12 +209,23 @@ def microseconds(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
     return {name: statistics.median(found) for name, found in samples.items()}
 
 
+def count(text: str) -> int:
+    """A number of at least 1.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"is {text!r}, but must be a whole number of at least 1")
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compares outputs, then times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pack", type=Path, help="with programs of the blocks")
-    parser.add_argument("--images", type=int, default=1)
-    parser.add_argument("--size", type=int, default=224, help="rows and columns of an image")
+    parser.add_argument("--images", type=count, default=1)
+    parser.add_argument("--size", type=count, default=224, help="rows and columns of an image")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile beside cuDNN")
     parser.add_argument("--json", type=Path, help="writes what is printed")
     parser.add_argument("--formula", action="store_true", help="PyTorch in the place of the launches, on the CPU")

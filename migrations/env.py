@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the engine that `tuner.store.admin.migrate` hands over."""
+"""Alembic's entry point: runs the migrations on the engine from `tuner.store.admin.migrate`."""
 
 from alembic import context
 

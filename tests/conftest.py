@@ -14,10 +14,10 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.support import compiled
 
-# The width of a terminal, which some runners set: tables in the tests go to pipes.
+# Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
 
-# How long an example takes is the machine's business: an example that pauses once is not a wrong one.
+# How long an example takes depends on the machine; a pause does not make it wrong.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -27,8 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    DEFAULT_TIMEOUT_CONFIG.read = 120.0  # httpx's five seconds are few where compilers share two cores with a server
-    worker = getattr(config, "workerinput", None)  # None but in a process of xdist
+    DEFAULT_TIMEOUT_CONFIG.read = (
+        120.0  # httpx's default of five seconds is too short when compilers share two cores with a server
+    )
+    worker = getattr(config, "workerinput", None)  # None outside of xdist
     if not config.getoption("--cold"):
         if worker is None:
             compiled.prune(compiled.FOLDER)

@@ -1,4 +1,4 @@
-"""`tuner`: runs and keeps a service. Its libraries come with the extra `server`, so commands import them late."""
+"""`tuner`: runs and administers a service. Its libraries come with the extra `server`, so commands import them late."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ from tuner.versions import VERSION_MESSAGE, install_command
 if TYPE_CHECKING:
     from tuner.store import Store
 
-#: While a server runs, `tuner gc` keeps files younger than this, seconds: a file exists before a row names it.
+#: While a server runs, `tuner gc` keeps files younger than this, seconds, since a file is written before a row refers
+#: to it.
 _SPARED_S = 600.0
 
 
 class _Commands(GivenOnce, click.Group):
-    """Turns this project's errors into one line."""
+    """Prints this project's errors as one line."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Reads the command line, which may ask for nothing but help, and runs the command."""
+        """Parses the command line, which may only request help, and runs the command."""
         try:
             with printing():
                 return super().main(*args, **extra)
@@ -87,7 +88,7 @@ for command in (audit, db, doctor, explain, fit, prove, quota, scheduler, tls, t
     "--standby",
     is_flag=True,
     default=None,
-    help=("Share the data with other servers; run the jobs when no other server does."),
+    help=("Share the data with other servers; run the jobs if no other server does."),
 )
 @click.option("--root-path", help="Path under which a proxy serves the service, e.g. /tuner.  [default: none]")
 @click.option("--insecure", is_flag=True, default=None, help="Allow an address beyond loopback without tokens.")
@@ -104,7 +105,7 @@ def serve(**options: Any) -> None:
 @main.command()
 @data_option
 def migrate(data: Path | None) -> None:
-    """Brings the database to this version's tables."""
+    """Migrates the database to this version's tables."""
     from tuner.store import Store
     from tuner.store.admin.migrate import revision_of
 
@@ -123,9 +124,9 @@ def migrate(data: Path | None) -> None:
     "--limit", "limit_bytes", type=int, help=("Maximum bytes to keep.  [default: TUNER_DISK_LIMIT_BYTES, 8 GiB]")
 )
 def gc(limit_bytes: int | None, **place: Any) -> None:
-    """Deletes builds, artifacts, samples, counters and traces, the oldest first, until the rest fits.
+    """Deletes builds, artifacts, samples, counters and traces, oldest first, until the rest fits.
 
-    Results and trials stay. Beside a running server what is younger than ten minutes stays, too.
+    Results and trials are kept. While a server runs, so is everything younger than ten minutes.
     """
     settings = settings_of_service({**place, "disk_limit_bytes": limit_bytes})
     with store_beside_servers(settings) as store:
@@ -137,7 +138,7 @@ def gc(limit_bytes: int | None, **place: Any) -> None:
 
 
 def _is_alone(store: Store) -> bool:
-    """Whether no server runs; none can begin then before the store is closed."""
+    """Whether no server runs; then none can start before the store is closed."""
     try:
         store.leadership.take()
     except StoreError:
@@ -153,7 +154,7 @@ def key() -> None:
 @key.command("show")
 @data_option
 def show_key(data: Path | None) -> None:
-    """Prints the public key, which clients pin; creates one if there is none."""
+    """Prints the public key, which clients pin; creates a key if there is none."""
     from tuner.packs.signing import signing_key
 
     click.echo(signing_key(folder_of_service({"data": data})).public)
@@ -162,7 +163,7 @@ def show_key(data: Path | None) -> None:
 @key.command("rotate")
 @data_option
 def rotate_key(data: Path | None) -> None:
-    """Makes a new key and prints its public half. Packs that the old one signed stay signed by it."""
+    """Creates a new key and prints its public half. Existing packs keep the old key's signature."""
     from tuner.packs.signing import rotate
 
     click.echo(rotate(folder_of_service({"data": data})).public)
@@ -172,7 +173,7 @@ def rotate_key(data: Path | None) -> None:
 @click.argument("rows", type=int)
 @click.argument("cols", type=int)
 @click.option(
-    "--cache", "cache_panels", type=int, required=True, help="Operand panels that the cache holds, at least 2."
+    "--cache", "cache_panels", type=int, required=True, help="Number of operand panels in the cache, at least 2."
 )
 @click.option("--k", "num_steps", type=click.IntRange(min=1), default=1, show_default=True, help="K-steps of a tile.")
 @click.option(
@@ -186,8 +187,8 @@ def rotate_key(data: Path | None) -> None:
 def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str, num_listed: int) -> None:
     """Finds the paths of least traffic over a grid of ROWS x COLS tiles, up to 4 x 4, from tile (0, 0).
 
-    A tile reads its row's panel of A and its column's panel of W. The cache keeps the panels used last. With several
-    k-steps a panel has a piece for each, and pieces are what is counted. The dashboard's order explorer shows the same.
+    A tile reads its row's panel of A and its column's panel of W. With several k-steps, a panel has a piece for each,
+    and pieces are counted. The dashboard's order explorer shows the same.
     """
     from itertools import islice
 
@@ -211,7 +212,7 @@ def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str,
 
 
 def _extra_of(module: str | None) -> str:
-    """The extra that brings a module that is not there."""
+    """The extra that installs the missing module."""
     is_clusters = (module or "").split(".")[0] in ("dask", "distributed", "cryptography")
     return "server,cluster" if is_clusters else "server"
 

@@ -1,4 +1,4 @@
-"""`make demo`: starts a service, tunes one pair, shows the answer, and fetches the kernel."""
+"""`make demo`: starts a service, tunes one pair, shows the result, and fetches the kernel."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tuner.terminal import CannotPrint, printing
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
-#: The simulated GPU answers in milliseconds; slowed down a little, there is something to watch.
+#: The simulated GPU responds in milliseconds; it is slowed down so that progress is visible.
 _SIMULATED_LATENCY_S = "0.2"
 #: The kernel as a pack, next to the artifact's files.
 _PACK = "model.tunerpack"
-#: A server drains its streams, then ends its children.
+#: A server closes its streams, then ends its child processes.
 _STOPPED_WITHIN_S = 20.0
 
 
@@ -60,7 +60,7 @@ def main(data: Path, output: Path, gpu: str, trials: int) -> None:
 
 
 def show(client: Client, body: dict[str, Any], output: Path, console: Console) -> str:
-    """Runs the job on screen and leaves its kernel under `output`; the path of the job's page."""
+    """Runs the job with progress on screen, and writes its kernel to `output`; returns the path of the job's page."""
     environment = client.targets()[0]["environment"]
     console.print(f"The service is running; its dashboard is {client.url}/")
     if environment["simulated"]:
@@ -98,16 +98,16 @@ def unpack(artifact: Artifact, folder: Path) -> None:
 
 @contextmanager
 def running_server(data: Path, gpu: str) -> Iterator[str]:
-    """The address of a server that lives as long as the block.
+    """The address of a server that runs for the duration of the block.
 
     Raises:
-        Unreachable: it did not come up; the message holds the end of its log.
+        Unreachable: it did not start; the message has the end of its log.
     """
     make_private_folder(data)
     make_private_file(log_path(data))
     command = [sys.executable, "-m", "tuner.cli", "serve", "--port", "0", "--data", str(data), "--gpu", gpu]
     variables = {"TUNER_SIMULATED_LATENCY_S": _SIMULATED_LATENCY_S} | os.environ
-    # Ctrl-C reaches a terminal's whole process group: in a session of its own the server outlives the last request.
+    # Ctrl-C reaches a terminal's whole process group, so the server has its own session and outlives the last request.
     with (
         log_path(data).open("w") as log,
         subprocess.Popen(
@@ -135,7 +135,7 @@ def running_server(data: Path, gpu: str) -> Iterator[str]:
 
 
 def log_path(data: Path) -> Path:
-    """Where the server's log goes."""
+    """The path of the server's log."""
     return data / "server.log"
 
 

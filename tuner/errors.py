@@ -1,31 +1,31 @@
-"""The exception tree. Each message is a sentence that a user can read, and names the remedy where there is one.
+"""The exception tree. Each message is a sentence for users, with a remedy if there is one.
 
 TunerError
-├── InvalidInput        a request's field is wrong (HTTP 422)
-├── NotFound            what was named does not exist (HTTP 404)
-├── Conflict            the state of a thing forbids the request (HTTP 409)
-├── Forbidden           the asker may not do that (HTTP 403)
-├── IllegalSchedule     the statement of legality (`tuner.core.space.space`) refuses a schedule
+├── InvalidInput        a field of a request is wrong (HTTP 422)
+├── NotFound            the named object does not exist (HTTP 404)
+├── Conflict            the object's state does not allow the request (HTTP 409)
+├── Forbidden           the caller may not do that (HTTP 403)
+├── IllegalSchedule     a schedule is not legal (`tuner.core.space.space`)
 ├── PlanError           `tuner.core.proof.verify` refuses a plan, with a witness
-│   ├── WordError       a word of the table is out of its range
-│   ├── CoverageError   a tile is missing or doubled
+│   ├── WordError       a word of the table is out of range
+│   ├── CoverageError   a tile is computed never, or twice
 │   ├── SafetyError     a read can precede the write that it needs
-│   ├── LivenessError   a wait that never ends
-│   └── ResourceError   more than the GPU has
+│   ├── LivenessError   a wait can never end
+│   └── ResourceError   it needs more than the GPU has
 ├── StoreError          the database cannot be used
-│   └── StoreUnavailable  it cannot be used now: it is locked, or the disk is full (HTTP 503)
-├── SearchLost          the process of a search is gone; the job continues from its recorded trials
-└── WorkerError         a worker could not be started, or is gone
+│   └── StoreUnavailable  temporarily: it is locked, or the disk is full (HTTP 503)
+├── SearchLost          the process of a search has died; the job continues from its recorded trials
+└── WorkerError         a worker could not be started, or has died
     ├── BuildError      a kernel did not compile
-    ├── Unbelievable    what a worker says cannot be
-    └── Quarantined     a card is not fit to measure on; it is probed again
+    ├── Unbelievable    data from a worker is impossible
+    └── Quarantined     a card cannot be measured on; it is probed again
 """
 
 from __future__ import annotations
 
 
 class TunerError(Exception):
-    """The root: everything that this project raises on purpose."""
+    """The base class of all exceptions that this project raises on purpose."""
 
 
 class InvalidInput(TunerError):
@@ -48,23 +48,23 @@ class InvalidInput(TunerError):
 
 
 class NotFound(TunerError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
 
 class Conflict(TunerError):
-    """The present state of a thing forbids what was asked."""
+    """The object's current state does not allow the request."""
 
 
 class Forbidden(TunerError):
-    """Whoever asks may not do that; the message says who may."""
+    """The caller may not do that; the message says who may."""
 
 
 class IllegalSchedule(TunerError):
-    """A schedule is outside the legal space; the message says why."""
+    """A schedule is outside the legal space; the message has the reason."""
 
 
 class PlanError(TunerError):
-    """A plan is refused; `witness` is the evidence, a sentence that names tasks and signals."""
+    """A plan is refused; `witness` is the evidence, a sentence about tasks and signals."""
 
     def __init__(self, problem: str, witness: str) -> None:
         super().__init__(f"{problem}: {witness}")
@@ -76,7 +76,7 @@ class PlanError(TunerError):
 
 
 class WordError(PlanError):
-    """The table is no plan: a word is out of the range in which the device's 32-bit arithmetic holds."""
+    """The table is not a plan: a word is out of the range for which the device's 32-bit arithmetic is correct."""
 
 
 class CoverageError(PlanError):
@@ -88,7 +88,7 @@ class SafetyError(PlanError):
 
 
 class LivenessError(PlanError):
-    """A task waits for something that never comes; of a circle of waits, `cycle` has each task, and why it waits."""
+    """A task waits forever; for a cycle of waits, `cycle` has each task with the reason for its wait."""
 
     def __init__(self, problem: str, witness: str, cycle: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(problem, witness)
@@ -103,28 +103,28 @@ class ResourceError(PlanError):
 
 
 class StoreError(TunerError):
-    """The database cannot be opened or used; the message names the path and the remedy."""
+    """The database cannot be opened or used; the message has the path and the remedy."""
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be read or written now, and nothing was changed: the same may be tried again later."""
+    """The database cannot be read or written now, and nothing was changed; the operation may be retried later."""
 
 
 class SearchLost(TunerError):
-    """The process that chose a job's candidates is gone; another one continues from the recorded trials."""
+    """The process that chose a job's candidates has died; another one continues from the recorded trials."""
 
 
 class WorkerError(TunerError):
-    """A worker could not be started, or is gone."""
+    """A worker could not be started, or has died."""
 
 
 class BuildError(WorkerError):
-    """A kernel did not compile; the message carries the compiler's log."""
+    """A kernel did not compile; the message has the compiler's log."""
 
 
 class Unbelievable(WorkerError):
-    """What a worker says cannot be; the message names the figure and its range."""
+    """Data from a worker is impossible; the message has the figure and its range."""
 
 
 class Quarantined(WorkerError):
-    """A card is not fit to measure on, or another process keeps it: what waits for it continues waiting."""
+    """A card cannot be measured on, or another process occupies it; calls for it keep waiting."""

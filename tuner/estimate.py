@@ -1,4 +1,4 @@
-"""What kernels would gain before anything is tuned: from what came with the program, and from the simulator.
+"""What kernels would gain, before anything is tuned: from the built-in results and the simulator.
 
 `tuner-client estimate` runs it as a program: ``python -m tuner.estimate`` reads ``{"target": ..., "pairs": [...]}`` and
 prints a line of JSON for each pair. The client's own installation has neither NumPy nor the simulator.
@@ -36,25 +36,24 @@ from tuner.winners.shipped import ShippedWinners
 from tuner.wire.requests.pairs import Asked as AskedPair
 from tuner.wire.requests.pairs import workload_of
 
-#: What was measured for a shape this far off says what another one gains: as far as 1.4 times the rows, or as one op
-#: with twice the weights.
+#: Results for shapes within this distance are used: up to 1.4 times the rows, or one op with twice the weights.
 NEAR = 0.5
-#: As in `tuner.search.guesses.priors`: this many candidates of neighbours are forecast.
+#: As in `tuner.search.guesses.priors`: the number of candidates of similar shapes that are forecast.
 _TRIALS = 32
-#: Fewer than twice as many problems are not worth a second process.
+#: With fewer than twice as many problems, a second process is not worth its start.
 _FEW = 4
-#: Without neighbours this many first guesses are forecast, in each plan kind.
+#: Without similar shapes, this many first guesses are forecast for each plan kind.
 _NUM_GUESSES = 4
 
 
 class Basis(StrEnum):
-    """What an estimate is made of."""
+    """The basis of an estimate."""
 
-    #: Finals on this model of card, of this very problem.
+    #: Finals of exactly this problem, on this model of card.
     MEASURED = "measured"
-    #: Finals, or a search, of a problem like it; times are scaled by what the hardware allows.
+    #: Finals or a search of a similar problem, whose times are scaled by the hardware's limits.
     NEAR = "near"
-    #: The simulator, for the library and for schedules that were found for neighbours.
+    #: The simulator, for the library and for schedules found for similar shapes.
     SIMULATED = "simulated"
     #: Nothing is known.
     NONE = "none"
@@ -83,7 +82,7 @@ class Estimator:
         self._gpu, self._found, self._finals = gpu, found, finals
 
     def of(self, workload: Workload) -> Estimate:
-        """What is known of a problem with a cold L2, the best first."""
+        """What is known about a problem with a cold L2, best first."""
         objective = Objective(regime=default_regime(workload.num_rows))
         nearest = min(self._found, key=lambda one: distance(workload, objective, one), default=None)
         away = math.inf if nearest is None else distance(workload, objective, nearest)
@@ -136,7 +135,7 @@ class Estimator:
 
 
 def estimator_of(target_id: str) -> Estimator:
-    """Reads the winners that came with the program.
+    """Reads the built-in winners.
 
     Raises:
         InvalidInput: there is no such card.
@@ -148,7 +147,7 @@ def estimator_of(target_id: str) -> Estimator:
 
 
 def main() -> None:
-    """Reads what is asked, and prints a line of JSON for each pair."""
+    """Reads the queries, and prints a line of JSON for each pair."""
     asked = json.load(sys.stdin)
     try:
         estimator = estimator_of(asked["target"])
@@ -160,7 +159,7 @@ def main() -> None:
 
 
 def estimates(estimator: Estimator, workloads: Sequence[Workload]) -> Iterator[Estimate]:
-    """Of each, in order. One that the simulator answers takes a third of a second: all cores share them."""
+    """Estimates in order. The simulator takes a third of a second for each, so all cores are used."""
     num_processes = min(os.cpu_count() or 1, len(workloads) // _FEW)
     if num_processes < 2:
         yield from map(estimator.of, workloads)

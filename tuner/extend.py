@@ -1,7 +1,7 @@
-"""What packages import that bring kinds of ops, parts of epilogues, element types, activations or rasters: one place,
-whose names stay. How to write one: docs/extending.md.
+"""The interface for packages with kinds of ops, parts of epilogues, element types, activations or rasters: all names
+are here, and stay compatible. docs/extending.md explains how to write such a package.
 
-Names are loaded only when they are used: a client, which has only the standard library, reads the file `op` of a kind.
+Names are loaded on demand, since a client, which has only the standard library, reads the file `op` of a kind.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from tuner.errors import WorkerError as WorkerError
     from tuner.search.launch_op import LaunchOpSearch as LaunchOpSearch
 
-#: The contents of each module: the names for imports, each followed by a colon and its name in the module if that
+#: The contents of each module: the names to import, each followed by a colon and its name in the module if that
 #: differs.
 PLACES = {
     "tuner.core.model.launch_ops": "LaunchTimeline TimedTask",
@@ -98,7 +98,7 @@ PLACES = {
     "tuner.core.trial.reports.numbers": "Expected",
     "tuner.errors": "InvalidInput WorkerError",
     "tuner.search.launch_op": "LaunchOpSearch",
-    # What the folder `card` of a kind imports, where CuPy is.
+    # Imports of the folder `card` of a kind, which need CuPy.
     "tuner.workers.gpu.library.op_library": "OpLibrary",
     "tuner.workers.gpu.library.vendor": "Vendor",
     "tuner.workers.gpu.tensors.op_data": "Arrays OpData",
@@ -113,7 +113,7 @@ __all__ = list(_FOUND)
 
 
 def __getattr__(name: str) -> Any:
-    """An imported name, from its module."""
+    """An exported name, loaded from its module."""
     if name not in _FOUND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it has {', '.join(_FOUND)}")
     module, there = _FOUND[name]

@@ -1,4 +1,4 @@
-"""Log lines: as text or as JSON, each with the request, the job and the trial that it is about, where there is one."""
+"""Log lines as text or JSON, each with the request, job and trial that it belongs to, if any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-#: The request, the job and the trial that the current thread or task works on; empty where it does not.
+#: The request, job and trial that the current thread or task works on; empty for none.
 _CONTEXT: dict[str, ContextVar[str]] = {
     name: ContextVar(name, default="") for name in ("request_id", "job_id", "trial_number")
 }
@@ -16,7 +16,7 @@ _CONTEXT: dict[str, ContextVar[str]] = {
 
 @contextmanager
 def about(**ids: str) -> Iterator[None]:
-    """Has the lines of a block name `request_id`, `job_id` or `trial_number`."""
+    """Adds `request_id`, `job_id` or `trial_number` to the log lines of a block."""
     marks = [(_CONTEXT[name], _CONTEXT[name].set(value)) for name, value in ids.items()]
     try:
         yield
@@ -26,7 +26,7 @@ def about(**ids: str) -> Iterator[None]:
 
 
 def _add_ids(record: logging.LogRecord) -> bool:
-    """A filter that lets all through, and adds what the line is about."""
+    """A filter that accepts all lines, and adds these ids."""
     found = {name: value for name, variable in _CONTEXT.items() if (value := variable.get())}
     record.__dict__.update(found)
     record.about = "".join(f" [{name}={value}]" for name, value in found.items())
@@ -34,7 +34,7 @@ def _add_ids(record: logging.LogRecord) -> bool:
 
 
 def configure(level: str, form: str) -> None:
-    """Sends log lines to stderr: as `text`, or as `json`, one object a line."""
+    """Sends log lines to stderr: as `text`, or as `json` with one object per line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_add_ids)
     handler.setFormatter(_json_formatter() if form == "json" else _text_formatter())
@@ -56,6 +56,6 @@ def _json_formatter() -> logging.Formatter:
         "%(levelname)s %(name)s %(message)s",
         timestamp=True,
         rename_fields={"levelname": "level", "name": "logger"},
-        # The server's own decoration, and what the text has instead of fields.
+        # Attributes that the server adds, and those that the text has instead of fields.
         reserved_attrs=[*RESERVED_ATTRS, "about", "color_message", "taskName"],
     )

@@ -1,4 +1,4 @@
-"""Folders and files that only their owner reaches: a machine's other users have no business in a data folder."""
+"""Folders and files that only their owner can access: other users of a machine must not read a data folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make_private_folder(path: Path) -> None:
     """Creates a folder and its missing parents, each accessible only to its owner; an existing one is not changed.
 
     Raises:
-        OSError: it cannot be made, or is no folder.
+        OSError: it cannot be created, or is not a folder.
     """
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
@@ -24,20 +24,23 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Creates an empty file that only its owner can access; an existing one is not changed. It is not even opened: to
-    close a descriptor of a database takes all locks of it from this process, and then another one may delete its log.
+    """Creates an empty file that only its owner can access; an existing one is not changed, and not even opened:
+    closing a descriptor of a database releases all locks of this process on it, and then another process may delete its
+    log.
 
     Source: https://www.sqlite.org/howtocorrupt.html, 2.2.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
 
 
 def close_to_others(path: Path) -> bool:
-    """Takes a folder or a file from all but its owner; whether others reach it still, since it is somebody else's."""
+    """Removes all access to a folder or file except its owner's; returns whether others still have access, since it
+    belongs to another user.
+    """
     found = path.stat()
     if not found.st_mode & _OTHERS:
         return False

@@ -1,8 +1,8 @@
-"""Processes that are spawned: they do not import the program's main module again, and Ctrl-C is not for them.
+"""Spawned processes: they do not import the program's main module again, and ignore Ctrl-C.
 
-`multiprocessing` has each spawned process import the main module first, since what it is to run may be there. What our
-processes run is in this package. The main module may be a user's script, which imports PyTorch: in each of twenty
-processes that would take seconds and half a gigabyte. And a script that tunes when it is imported would tune again.
+With `multiprocessing`, each spawned process first imports the main module, which may define the function to run. Our
+functions are in this package. The main module may be a user's script that imports PyTorch, which would take seconds and
+half a gigabyte in each of twenty processes; and a script that tunes on import would tune again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-#: Keys that describe the main module to a new process. A process without them does not import it.
+#: Keys that describe the main module to a new process. Without them, it does not import it.
 _OF_MAIN = ("init_main_from_name", "init_main_from_path")
 
 _here = threading.local()
@@ -24,7 +24,7 @@ _prepared = spawn.get_preparation_data
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """The preparation data of a starting process; one of ours gets nothing about the main module."""
+    """The preparation data of a new process; for ours, without the main module."""
     data: dict[str, Any] = _prepared(name)
     if getattr(_here, "starts_ours", False):
         for key in _OF_MAIN:
@@ -32,14 +32,14 @@ def _preparation_data(name: str) -> dict[str, Any]:
     return data
 
 
-# The one place at which the standard library decides it (docs/adr/README.md).
-# Whoever else starts processes in this program is not affected.
+# The only place where the standard library decides this (docs/adr/README.md). Other code that starts processes in this
+# program is not affected.
 spawn.get_preparation_data = _preparation_data
 
 
 @contextmanager
 def _starts_ours() -> Iterator[None]:
-    """What this thread starts in the block is one of ours."""
+    """Processes that this thread starts in the block are ours."""
     _here.starts_ours = True
     try:
         yield
@@ -49,9 +49,9 @@ def _starts_ours() -> Iterator[None]:
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """What this thread starts in the block takes no SIGINT. A terminal sends it to the children, too, and one that
-    still imports could not ignore it yet: it would end with a traceback."""
-    resource_tracker.ensure_running()  # the first spawn would start it, and that unblocks the signal
+    """Processes that this thread starts in the block ignore SIGINT. A terminal sends it to children, too, and a child
+    that is still importing could not ignore it yet: it would end with a traceback."""
+    resource_tracker.ensure_running()  # the first spawn would start it, which unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -70,5 +70,5 @@ class _Context(SpawnContext):
     Process = _Process
 
 
-#: In place of `multiprocessing.get_context("spawn")`.
+#: Used instead of `multiprocessing.get_context("spawn")`.
 SPAWN = _Context()

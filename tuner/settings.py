@@ -1,4 +1,4 @@
-"""The server's settings: from the command line, else from environment variables, else the defaults here."""
+"""The server's settings: from the command line, otherwise from environment variables, otherwise the defaults here."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.trial.limits import Limits
 from tuner.errors import InvalidInput
 
-#: Builds, artifacts, samples, counters and traces may fill this much.
+#: Maximum size of builds, artifacts, samples, counters and traces.
 DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
-#: A write waits so long for another one's end, seconds.
+#: How long a write waits for another one to end, seconds.
 DEFAULT_LOCK_PATIENCE_S = 5.0
-#: A token may send this many requests a second, in the mean over ten seconds.
+#: Maximum requests per second of a token, averaged over ten seconds.
 DEFAULT_REQUESTS_PER_S = 300.0
-#: This many connections are kept at a time; each event stream holds one.
+#: Maximum number of connections; each event stream holds one.
 DEFAULT_MAX_CONNECTIONS = 1000
-#: The text between two slashes of a path, without characters that an address would escape.
+#: A segment of a path, without characters that would be escaped in an address.
 _STEP = re.compile(r"[A-Za-z0-9._~-]+")
-#: With what the service's own paths begin. Below a root path that begins so, a request would mean two things.
+#: The first segments of the service's own paths. With such a root path, requests would be ambiguous.
 OWN_PATHS = frozenset(
     {
         *("artifacts", "audit", "batches", "best", "favicon.ico", "imports", "jobs", "livez", "login", "logout"),
@@ -35,19 +35,19 @@ OWN_PATHS = frozenset(
 )
 #: Minimum length of a webhook's secret, characters.
 _LEAST_SECRET = 16
-#: Head and body of a request must each arrive in this many seconds.
+#: Time limit for the head and for the body of a request, seconds each.
 DEFAULT_REQUEST_DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """Which jobs that have ended are kept; all, unless something is given."""
+    """Which ended jobs are kept; all by default."""
 
-    #: Days since their end; None for ever.
+    #: Days since their end; None for no limit.
     days: float | None = None
-    #: How many, the newest; None for all.
+    #: The number of newest jobs; None for no limit.
     num_jobs: int | None = None
-    #: Whether those stay that `GET /best` answers with.
+    #: Whether jobs whose results `GET /best` returns are spared.
     keeps_best: bool = True
 
     @property
@@ -56,20 +56,20 @@ class Retention:
         return self.days is not None or self.num_jobs is not None
 
     def __str__(self) -> str:
-        """For log lines, and for what is said of a deleted job."""
+        """For log lines, and for records of deleted jobs."""
         limits = [
             *([f"those of the last {self.days:g} days"] if self.days is not None else []),
             *([f"the newest {self.num_jobs}"] if self.num_jobs is not None else []),
         ]
-        return f"of the jobs that have ended, the server keeps {' and of these '.join(limits)}"
+        return f"of the ended jobs, the server keeps {' and of these '.join(limits)}"
 
 
 class Settings(BaseSettings):
-    """Each is read from `TUNER_` and its name in capitals, e.g. `TUNER_PORT`."""
+    """Each setting is read from `TUNER_` and its name in capitals, e.g. `TUNER_PORT`."""
 
     model_config = SettingsConfigDict(env_prefix="TUNER_", frozen=True, extra="forbid")
 
-    host: str = Field(default="127.0.0.1", description="address to listen on; one beyond loopback needs tokens")
+    host: str = Field(default="127.0.0.1", description="address to listen on; one beyond loopback requires tokens")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 chooses a free one and prints it")
     data: Path = Field(default=Path("tuner-data"), description="folder for database, artifacts and build cache")
     fits: Path | None = Field(
@@ -262,8 +262,8 @@ class Settings(BaseSettings):
     finals_deadline_s: float = Field(
         default=Limits.finals_deadline_s,
         description=(
-            "seconds for all finalists of a search in one of the two processes; then it is "
-            "killed. A study gets as much again for each 16 more schedules"
+            "seconds for all finalists of a search in each of the two processes; then the process is "
+            "killed. For a study, as much again for every 16 additional schedules"
         ),
     )
     torch_compile_deadline_s: float = Field(
@@ -330,7 +330,7 @@ class Settings(BaseSettings):
 
     @property
     def login_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """From where `login_header` is believed."""
+        """The addresses from which `login_header` is trusted."""
         return tuple(ip_network(network) for network in _words(self.login_proxies))
 
     @property
@@ -351,27 +351,27 @@ class Settings(BaseSettings):
 
     @property
     def limits(self) -> Limits:
-        """How long anything may last."""
+        """All time limits."""
         return Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)})
 
     @property
     def retention(self) -> Retention:
-        """How long jobs are kept."""
+        """Which jobs are kept."""
         return Retention(days=self.keep_days, num_jobs=self.keep_jobs, keeps_best=self.keep_best)
 
     @property
     def finals(self) -> FinalsProcedure:
-        """How finals are held and judged."""
+        """How finals are run and judged."""
         return FinalsProcedure(num_rounds=self.finals_rounds, min_tie_band=self.tie_band)
 
 
 def _words(text: str) -> list[str]:
-    """What stands between commas."""
+    """The comma-separated items."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`."""
+    """Whether `host` is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

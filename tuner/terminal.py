@@ -1,4 +1,4 @@
-"""What a command prints, where stdout is less than a terminal of UTF-8: an ASCII one, a full disk."""
+"""A command's output on a stdout with limits, such as an ASCII terminal or a full disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPELLED = {
     "“": '"',
     "”": '"',
 }
-#: A place that takes no more, by the number of the error.
+#: Reasons why an output cannot be written, by error number.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _HANDLER = "tuner.spelled"
 
@@ -41,7 +41,7 @@ codecs.register_error(_HANDLER, _spelled)
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """While it lasts every character can be printed, and a stdout that takes no more raises `CannotPrint`.
+    """Within the block every character can be printed, and a stdout that cannot be written raises `CannotPrint`.
 
     Raises:
         CannotPrint: stdout takes no more.
@@ -51,7 +51,7 @@ def printing() -> Iterator[None]:
     try:
         try:
             yield
-        finally:  # an exit is none before what was printed is there
+        finally:  # the output must be complete before the exit
             if sys.stdout is not None:
                 sys.stdout.flush()
     except OSError as error:
@@ -62,7 +62,7 @@ def printing() -> Iterator[None]:
 
 
 class CannotPrint(Exception):
-    """Stdout takes no more; the message says why."""
+    """Stdout cannot be written; the message has the reason."""
 
 
 def _make_printable(stream: TextIO | None) -> None:
@@ -71,7 +71,7 @@ def _make_printable(stream: TextIO | None) -> None:
 
 
 def _give_up(stream: TextIO) -> None:
-    """What is still in the buffer goes nowhere: the interpreter would fail at it once more when it ends."""
+    """Discards the buffered output, since the interpreter would fail on it again at its exit."""
     with suppress(OSError, ValueError):  # a stream without a descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

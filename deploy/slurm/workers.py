@@ -1,10 +1,11 @@
-"""Workers on a Slurm partition by dask-jobqueue, a batch job and a GPU each; they are cancelled when this ends.
+"""Workers on a Slurm partition by dask-jobqueue, each a batch job with a GPU; they are cancelled when this program
+ends.
 
 TUNER_SCHEDULER=tls://login.example:8786 python deploy/slurm/workers.py 8 --queue gpu --walltime 04:00:00
 
-What a site needs besides (account, prologue, other directives) stands in dask-jobqueue's own `jobqueue.yaml`. `--show`
+Other settings of a site (account, prologue, more directives) go into dask-jobqueue's own `jobqueue.yaml`. `--show`
 prints the batch script and submits nothing. The batch jobs run `tuner worker`, as tuner-worker.sbatch beside this file
-does. Dask's own worker, which SLURMCluster would start, runs what whoever reaches it sends.
+does. SLURMCluster would start Dask's own worker, which runs any code that a peer sends.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from dask_jobqueue.slurm import SLURMJob
 
 BATCH_SCRIPT = Path(__file__).with_name("tuner-worker.sbatch")
-#: What a worker needs of Slurm: a card, and a signal before its time is over.
+#: Slurm options of a worker: a card, and a signal before its time is over.
 DIRECTIVES = ["--gpus=1", "--signal=B:TERM@30"]
 
 
@@ -27,7 +28,7 @@ class WorkerJob(SLURMJob):
     """A batch job with dask-jobqueue's header, and with the commands of the batch script."""
 
     def __init__(self, **options: Any) -> None:
-        """`options` are those of `SLURMJob`; all else is what `jobqueue.yaml` says."""
+        """`options` are those of `SLURMJob`; all other settings come from `jobqueue.yaml`."""
         super().__init__(**options)
         self.job_header += "".join(f"\n#SBATCH {directive}" for directive in DIRECTIVES)
 
@@ -39,7 +40,7 @@ class WorkerJob(SLURMJob):
 
 
 async def run(jobs: list[WorkerJob]) -> None:
-    """Submits them, and cancels them at SIGINT or SIGTERM."""
+    """Submits the jobs, and cancels them at SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -61,16 +62,16 @@ def main() -> None:
     parser.add_argument("--queue", help="the partition")
     parser.add_argument("--account", help="whom Slurm charges")
     parser.add_argument("--walltime", default="04:00:00", help="of each, HH:MM:SS")
-    parser.add_argument("--cores", type=int, default=8, help="of each: it builds on them")
+    parser.add_argument("--cores", type=int, default=8, help="cores of each worker, for its builds")
     parser.add_argument("--memory", default="32GB", help="of each")
-    parser.add_argument("--show", action="store_true", help="print the batch script, and submit nothing")
+    parser.add_argument("--show", action="store_true", help="print the batch script without submitting it")
     arguments = vars(parser.parse_args())
     num_workers, is_shown = arguments.pop("workers"), arguments.pop("show")
     named = [WorkerJob(name=f"tuner-{number}", job_name="tuner-worker", **arguments) for number in range(num_workers)]
     if is_shown:
         print(named[0].job_script(), end="")
     elif not os.environ.get("TUNER_SCHEDULER"):
-        parser.error("say where the scheduler is: TUNER_SCHEDULER=tls://HOST:8786")
+        parser.error("set the scheduler's address: TUNER_SCHEDULER=tls://HOST:8786")
     else:
         asyncio.run(run(named))
 

@@ -1,4 +1,4 @@
-"""How a trial's time was taken, and whether its rounds ended early"""
+"""How a trial's time was measured, and whether its rounds ended early"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What a result is found by: digests, and the sizes that the nearest shape is found by"""
+"""Search keys of results: digests, and the sizes for finding the nearest shape"""
 
 import hashlib
 import json
@@ -44,7 +44,7 @@ def upgrade() -> None:
 
 
 def _digest(value: object) -> str:
-    """As `tuner.store.results.result_keys` makes it on the day of this migration."""
+    """As `tuner.store.results.result_keys` made it at the time of this migration."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

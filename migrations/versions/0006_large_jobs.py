@@ -1,4 +1,4 @@
-"""Indexes for jobs of very many trials, and sizes that need no look at what they are the sizes of"""
+"""Indexes for jobs with very many trials, and stored sizes, so that the data need not be read for them"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What the search knew when it chose a trial's candidate: of older versions, which took one by one, all before it"""
+"""The trials that a search knew when it chose a candidate; in older versions, all earlier ones"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # With a default, SQLite adds a column that may not be null without copying the table.
+    # With a default, SQLite adds a non-null column without copying the table.
     op.add_column("trials", sa.Column("num_known", sa.Integer(), nullable=False, server_default="0"))
     op.execute("update trials set num_known = number")
 

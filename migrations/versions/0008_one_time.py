@@ -22,4 +22,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Nothing: the times of the search are in its trials."""
+    """Does nothing: the times of the search are in its trials."""

@@ -1,4 +1,4 @@
-"""What the policies would have reached with the kernel of a job's best fused schedule"""
+"""The times of the policies with the kernel of a job's best fused schedule"""
 
 import sqlalchemy as sa
 from alembic import op

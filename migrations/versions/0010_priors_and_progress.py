@@ -1,4 +1,4 @@
-"""The priors of a job, and which of its trials tried them; how long its search is without progress, and had the card"""
+"""The priors of a job and the trials that tried them; trials without progress, and busy seconds of the card"""
 
 import sqlalchemy as sa
 from alembic import op

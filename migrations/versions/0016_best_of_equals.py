@@ -1,4 +1,4 @@
-"""A result is found by objective, gain and machine too, and has the library's recipe; packs"""
+"""Results are also found by objective, gain and machine, and have the library's recipe; packs"""
 
 import hashlib
 import json
@@ -50,7 +50,7 @@ def downgrade() -> None:
 
 
 def _update(values) -> None:
-    """Gives each key the values that follow from its job and result."""
+    """Fills each key with the values that follow from its job and result."""
     connection = op.get_bind()
     query = sa.text(
         "select j.seq, j.spec, b.winner, b.finals, b.environment from jobs j join bests b on b.job_id = j.id"
@@ -72,7 +72,7 @@ def _new_values(spec: dict, winner: str, finals: list, environment: dict) -> dic
 
 
 def _sure_speedup(winner: str, finals: list) -> float:
-    """As `Best.sure_speedup` on the day of this migration."""
+    """As `Best.sure_speedup` at the time of this migration."""
     rows = [row for row in finals if row["candidate"]["plan_kind"] == winner and row["time_us"] is not None]
     if winner == "library" or not rows:
         return 1.0

@@ -1,4 +1,4 @@
-"""Tokens, owners of jobs, the audit log; how jobs are treated: priority, project, labels, deadline, pause"""
+"""Tokens, owners of jobs, the audit log; terms of jobs: priority, project, labels, deadline, pause"""
 
 import sqlalchemy as sa
 from alembic import op

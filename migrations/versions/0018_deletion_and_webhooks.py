@@ -1,4 +1,4 @@
-"""Jobs that are deleted in the background, what is said of them afterwards, and webhooks"""
+"""Deletion of jobs in the background, records of deleted jobs, and webhooks"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Batches: jobs that are asked for together, and the ladders that they answer"""
+"""Batches: jobs that are submitted together, and their ladders"""
 
 import sqlalchemy as sa
 from alembic import op

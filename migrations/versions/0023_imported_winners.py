@@ -1,4 +1,4 @@
-"""Winners of searches elsewhere, which a job may begin with and which never answer"""
+"""Winners of external searches, which are priors of jobs but never results"""
 
 import sqlalchemy as sa
 from alembic import op

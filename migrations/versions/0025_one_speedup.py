@@ -1,4 +1,4 @@
-"""A job keeps the speed-up of what it shows as ours"""
+"""A job's speed-up belongs to the trial that is shown as our best"""
 
 import sqlalchemy as sa
 from alembic import op

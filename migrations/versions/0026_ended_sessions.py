@@ -1,4 +1,4 @@
-"""Sessions of the dashboard that were ended before their time"""
+"""Dashboard sessions that were ended before they expired"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""How long a job's finals took"""
+"""The duration of a job's finals"""
 
 import sqlalchemy as sa
 from alembic import op

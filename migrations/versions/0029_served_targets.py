@@ -1,4 +1,4 @@
-"""What the server that runs the jobs measures on"""
+"""The targets of the server that runs the jobs"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Who gave a job a label"""
+"""Which owner gave a job a label"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Sizes of a result are a list: not every op has three"""
+"""The sizes of a result as a list, since not every op has three"""
 
 import json
 

@@ -33,9 +33,9 @@ from tuner.workers.source.variants import Variant
 
 FILE = Path(__file__).with_suffix(".json")
 ARCH = "sm_90a"
-#: Sections of a cubin that hold what runs, and what it needs to run: instructions, constants, a kernel's resources.
+#: Sections of a cubin with code and with what it needs to run: instructions, constants, a kernel's resources.
 _SECTIONS = re.compile(r"\.text\.|\.nv\.constant|\.nv\.shared\.|\.nv\.info\.")
-#: Of a section, such as shared memory, that has a size alone.
+#: Sections that only have a size, such as shared memory.
 _WITHOUT_BYTES = 8
 
 _PAGED = DecodeAttention(sequences=3, kv_heads=2, query_heads=4, head_dim=128, max_length=40)
@@ -51,7 +51,7 @@ def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str
 
 
 _BY_MMA = attention.by_mma(attention.SCHEDULES)
-#: By name, what gives the source.
+#: By name, the function that returns the source.
 SOURCES = {
     **{name: partial(render, *case) for name, case in golden.CASES.items()},
     "wgmma_guarded": partial(render, *golden.CASES["wgmma_decode"], variant=Variant.GUARDED),

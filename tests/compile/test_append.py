@@ -34,7 +34,7 @@ def test_it_compiles_without_spills_or_warnings(op: DecodeAttention, paged: Page
     assert resources.registers_per_thread <= 64, "its CTAs find room beside those of the launch before"
 
 
-#: Of a cache's pages; the last one of a context is not full.
+#: With a paged cache; the last page of a context is not full.
 PAGES = {
     "heads first": PagedCache(num_pages=9, page_tokens=16),
     "tokens first": PagedCache(num_pages=9, page_tokens=16, heads_first=False),

@@ -61,7 +61,7 @@ FORMS = [
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0),
 ]
-#: Stamps of a clock that goes.
+#: Stamps of a running clock.
 CLOCKED = [("= read_clock();", "= ++stamped;"), ("read_globaltimer()", "++stamped")]
 QUICK = (
     "ragged", "new tokens", "tiles left over", "clusters, spans", "by length",
@@ -70,8 +70,8 @@ QUICK = (
 QUICK_BY = {AttentionEngine.TMA: QUICK, AttentionEngine.MMA: ("ragged", "new tokens", "many pages")}
 
 
-#: Head, columns, tokens of a tile, warps that multiply and that end tasks, cluster, loads at once: what has just the
-#: registers that it needs.
+#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, cluster, loads at once; these need all
+#: available registers.
 EDGE = [
     (128, 16, 64, 4, 4, 16, 8),
     (128, 16, 16, 4, 3, 4, 32),
@@ -310,7 +310,7 @@ def test_weights_that_are_not_asked_for_early_are_asked_for_when_a_ctas_tiles_ar
     )
     weights = WeightsAt(address=2**32, num_rows=64, row_bytes=64, taken_bytes=64)
     least = []
-    for seed in range(4):  # copies end in another order each time; the last one requested may be the last
+    for seed in range(4):  # copies complete in varying order, and the last one requested may be the last
         before = len(asked_of_l2(library))
         run = EmulatedAttention(op=op, lengths=case.lengths, copy_rounds=400, seed=seed)
         run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)

@@ -20,13 +20,13 @@ from tuner.ops.attention.source import aborted_launch
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-#: Rounds of all threads; a copy takes 40 at most.
+#: Rounds of all threads; a copy takes at most 40.
 SPIN_LIMIT_CYCLES = 1200
 MMA = AttentionEngine.MMA
 LAUNCHES = itertools.count()
 
 
-#: A case, and what becomes of its lengths while it runs.
+#: A case, and how its lengths change while it runs.
 CHANGED = [
     (n, becomes) for n in ("ragged", "by length", "new tokens", "pages of 16", "clusters") for becomes in BECOMES
 ]

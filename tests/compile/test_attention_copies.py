@@ -22,7 +22,8 @@ from tuner.ops.attention.source import render_attention
 from tuner.workers.builder.nvrtc import parse_log
 
 ALL_FORMS = AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0)
-#: Head, columns, tokens of a tile, warps that multiply and that end tasks, loads at once: what has just its registers.
+#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, loads at once; these just fit in the
+#: registers.
 EDGE = [(128, 16, 64, 4, 2, 8), (128, 8, 64, 8, 4, 16)]
 
 
@@ -42,7 +43,7 @@ def test_a_kernel_without_a_copy_engine_compiles_without_spills_or_warnings(
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
-#: Half a tile's copy by cp.async, and who says that it is there.
+#: Half a tile's copy by cp.async, and which thread signals its arrival.
 BRING = (
     "  copy_box(args, of_values ? ring.v(stage) : ring.k(stage), of_values ? args.v : args.k, row, 0, num_tokens);\n"
 )

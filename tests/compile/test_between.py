@@ -15,11 +15,11 @@ from tests.support.lanes import one_in
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-#: The longest, one token, an empty sequence, one that ends in a tile.
+#: The longest sequence, one token, an empty sequence, one that ends within a tile.
 LENGTHS = (200, 1, 0, 131)
 
 
-#: What each turns, and where it writes.
+#: What each rotates, and where it writes.
 WAYS: dict[str, dict[str, Any]] = {
     "turned": {},
     "turned, pages of 16": {"pages": {"page_tokens": 16}},

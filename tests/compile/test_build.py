@@ -60,7 +60,7 @@ def test_processes_that_begin_early_import_what_they_are_told(tmp_path: Path) ->
         begun = {process.pid for process in multiprocessing.active_children()} - others
         assert len(begun) == 4, "three that compile, and one for what is short"
         for pid in begun:
-            os.kill(pid or os.getpid(), signal.SIGINT)  # Ctrl-C, which is for their parent alone
+            os.kill(pid or os.getpid(), signal.SIGINT)  # Ctrl-C, which is only for the parent process
         assert builder.run(is_imported, "wave")
         assert {process.pid for process in multiprocessing.active_children()} - others == begun
     with closing(Builder(tmp_path, num_processes=3)) as builder:
@@ -135,7 +135,7 @@ def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> 
         os.kill(pid, signal.SIGSTOP)
     try:
         begin = time.monotonic()
-        with pytest.raises(BuildTimeout, match="no compiler answered within 3 s"):
+        with pytest.raises(BuildTimeout, match="no compiler responded within 3 s"):
             builder.build(KERNEL, "sm_86")
         assert time.monotonic() - begin < 10
     finally:

@@ -29,7 +29,8 @@ def mma(*tiles: tuple[int, int, int], **fields: object) -> Tiling:
     return Tiling(tiles=whole, **{"num_stages": 3, "num_warps": 4, **fields})  # type: ignore[arg-type]
 
 
-#: Ways in which squares leave a tile, or factors reach one; tests/soak/kernels.py compiles all that a card is to run.
+#: Ways in which squares leave a tile or factors reach one; tests/soak/kernels.py compiles everything that runs on a
+#: card.
 CASES = {
     "wgmma": (
         DECODE,
@@ -57,7 +58,7 @@ CASES = {
         SHARD,
         wgmma(*((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 128, 64)), num_warps=8, swap_ab=True, cluster_k=2),
     ),
-    "swapped_shared_k, many rows": (  # so large that the compiler left a function by itself
+    "swapped_shared_k, many rows": (  # so large that the compiler did not inline a function
         decoder_block("llama3-8b", m=512),
         wgmma(
             *((256, 128, 64), (256, 56, 64), (256, 128, 64), (256, 112, 64)),
@@ -115,7 +116,7 @@ CASES = {
 }
 
 
-#: One of each engine, and the one with the most that a chain can have.
+#: One for each engine, the first of them the longest possible chain.
 IN_CI = ("swapped_shared_k", "wgmma", "mma")
 
 

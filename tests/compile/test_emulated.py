@@ -30,24 +30,24 @@ from tuner.workers.source.variants import Variant
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-#: Of a row: a few roundings of an output.
+#: For a row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 #: The others are in tests/soak/emulated.py.
 FEW = ("mma, parts", "swapped, shared k", "in band, parts, tickets", "turned, three tokens", "pages, simt")
 
 
-#: What clears the place of finished elements in the other half of a mailbox.
+#: The code that clears the finished elements in the other half of a mailbox.
 TAKEN_AWAY = ("*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};", "")
-#: What clears the rows there that a launch has not.
+#: The code that clears the mailbox's rows that the launch does not have.
 ROWS_TAKEN_AWAY = ("clear_rows_beyond<kOp>(args.ops[kOp], task.tile_n, norm.next_mailbox);", "")
-#: Where a warp that reads in band begins to wait for slots of the ring, and by how many polls one is late there.
+#: Where a warp that reads in band begins to wait for slots of the ring, and by how many polls one is delayed there.
 WALKS = "    fill_stages(args, shared, slot, epoch, input,"
 LATE = (
     WALKS,
     "    for (int i = 0; slot.index < 4 && i < 1000; ++i) load_relaxed_gpu(&args.base.workspace->abort.raised);\n"
     + WALKS,
 )
-#: A ring in which a stage is there when the warp that fills it has come, and in which the others only walk past.
+#: A ring in which a stage is full once its producer warp has arrived, without waiting for the others.
 FILLED_BY_ONE = (
     ("2 + kReaderWarps : 1", "2 : 1"),
     ("mbarrier_arrive(ring.full(place));  // others", "// others"),
@@ -177,12 +177,12 @@ def test_a_page_that_is_not_in_the_cache_is_told_and_not_written(name: str, is_b
     cache.pages[0, -1] = page
     assert cache.is_kept().sum() < (cache.positions() >= 0).sum()
     assert refused_of(chain, CASES[name]) == f"sequence 0 has the page {page}: use 0 to {cache.num_pages - 1}"
-    if is_behind and name == "pages, simt":  # what is planted lies in the code that all engines have
+    if is_behind and name == "pages, simt":  # the faults are in code that all engines share
         with pytest.raises(AssertionError, match="written outside its new tokens"):
             refused_of(chain, CASES[name], ("token.page >= num_pages", "token.page > num_pages"))
 
 
-#: Queries of more columns than pairs there are of all heads, and of fewer.
+#: Queries with more columns than there are pairs in all heads, and with fewer.
 GROUPED = Rotary(heads=8, kv_heads=1, head_dim=64, max_length=37)
 APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
 

@@ -22,8 +22,8 @@ def test_the_generated_source_is_the_one_that_was_reviewed(name: str) -> None:
     assert generated_source(render(workload, tiling)) == written.read_text(), "run `make golden`, and read the diff"
 
 
-#: How much longer a compile may take here than alone: the other process of the tests may have the same core, as two
-#: threads of it. The bars themselves are held by `benchmarks/cpu/compile_space.py`, over the whole space.
+#: How much longer a compile may take here than alone: the other test process may run on the same core, as its second
+#: thread. `benchmarks/cpu/compile_space.py` checks the bars themselves, over the whole space.
 SHARED_CORE = 2.0
 
 

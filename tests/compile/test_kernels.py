@@ -89,7 +89,7 @@ def enumerate_all(tilings: list[Tiling]) -> Iterator[tuple[int, int]]:
     return (value for tiling in tilings for value in enumerate(axes(tiling)))
 
 
-#: What the tensor cores of `mma` multiply.
+#: The element types that the tensor cores of `mma` multiply.
 MULTIPLIED = [dtype for dtype in Dtype if dtype.row.tensor_kind is not None]
 SMALL = Tiling(tiles=(Tile(m=32, n=64, k=32), Tile(m=16, n=32, k=64)), num_stages=3, num_warps=4)
 
@@ -213,6 +213,9 @@ def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(
 @pytest.mark.parametrize("engine", [Engine.MMA, Engine.SIMT], ids=str)
 def test_code_that_ops_share_takes_its_arguments_from_the_tasks_own_op(engine: Engine) -> None:
     """Ops of equal configuration share one instance, that of the first of them: its arguments are not the others'."""
-    exact = ["dependent_launch.cuh", "own_task_cta.cuh"]  # dispatch on the op itself; an own task shares no instance
+    exact = [
+        "dependent_launch.cuh",
+        "own_task_cta.cuh",
+    ]  # dispatch on the op itself; a kind's own task shares no instance
     users = [name for name in DEVICE_FILES[engine] if "ops[kOp]" in device_text(name).replace("kOps[kOp]", "")]
     assert sorted(users) == exact

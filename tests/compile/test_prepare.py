@@ -39,7 +39,7 @@ from tuner.workers.builder.prepare import PreparedKernel, prepare, try_prepare
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=128)
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
 CANDIDATE = fused(Schedule.of(tiling=TILING, ordering=Ordering(rasters=(Raster(), Raster()))))
-#: More stages than there may be.
+#: More stages than allowed.
 TOO_DEEP = fused(Schedule.of(tiling=replace(TILING, num_stages=4096), ordering=Ordering(rasters=(Raster(), Raster()))))
 
 

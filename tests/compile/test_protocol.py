@@ -134,7 +134,7 @@ def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> 
         tasks = [task for plan in plans for task in plan.tasks.tolist()]
         assert sorted(map(tables.unit, tasks)) == list(range(tables.first_unit[-1]))
     ways = {(one.plan_kind, one.schedule.ordering.split_tiles) for one in sample if one.schedule is not None}
-    drawn = set(SplitTiles) - {SplitTiles.TAILS}  # which first guesses and their neighbours have alone
+    drawn = set(SplitTiles) - {SplitTiles.TAILS}  # which only first guesses and their neighbours have
     assert ways == set(product(kinds, drawn if CASES[case][1].split_k else (SplitTiles.ALL,)))
 
 
@@ -192,7 +192,7 @@ class Replica:
             self.list = deque(range(plan.num_first_tasks, plan.num_tasks))
             begin = self._behind_its_own if plan.assignment == FIRST_WAVE else self._drawn
             queues = [begin(cta) for cta in range(plan.num_ctas)]
-        #: Of each CTA the task that it holds, and the k-steps that it has read.
+        #: The task that each CTA holds, and the k-steps that it has read.
         held = {cta: (next(queue, self.plan.num_tasks), 0) for cta, queue in enumerate(queues)}
         held = {cta: state for cta, state in held.items() if state[0] < self.plan.num_tasks}
         while held:
@@ -302,7 +302,7 @@ def test_every_ordering_keeps_the_protocol(case: str) -> None:
         assert faults(Replica(plan, tables, rng).record(2), tables, ((plan,),)) == []
 
 
-#: Of three shares of what is asked, `make soak` alone runs the second and the third.
+#: The cases are divided in three; the second and third parts run only in `make soak`.
 SHARES = [0, *(pytest.param(share, marks=pytest.mark.soak) for share in (1, 2))]
 
 
@@ -361,7 +361,7 @@ def test_the_judge_names_whatever_is_wrong() -> None:
     )
     tables = tables_of(*CASES["a pair"])
     right = Replica(good.plan, tables, random.Random(0)).record(3)
-    reader = next(unit for unit, read in enumerate(tables.reads) if read)  # its reads are the first of all
+    reader = next(unit for unit, read in enumerate(tables.reads) if read)  # its reads come before all others
 
     def changed(name: str, at: object, value: int) -> Record:
         array = getattr(right, name).copy()

@@ -23,7 +23,7 @@ from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-#: Those that every change is tried with: a kernel takes some seconds to compile.
+#: The kernels that are compiled for every change, since each takes some seconds.
 _FEW = {"swapped", "two channels exchanged"}
 
 

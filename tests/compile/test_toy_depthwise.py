@@ -65,7 +65,7 @@ def test_its_device_code_leaves_the_right_numbers_and_a_fault_in_it_shows(tmp_pa
     assert [verdict for _, _, verdict in faults] == ["False"] * 4, printed
 
 
-#: Rings of one depth, and two teams that take turns, with rings of two.
+#: Rings of one depth, and two alternating teams with rings of two stages.
 WGMMA = """
 from dataclasses import replace
 from tests.support.depthwise import chain, tiling

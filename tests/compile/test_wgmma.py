@@ -137,11 +137,11 @@ CASES = [
 ]
 
 
-#: Lines, whole stages, and pairs of a gate and an up projection, of one CTA and of CTAs that share them.
+#: Lines, whole stages, and pairs of a gate and an up projection, for one CTA and for CTAs that share them.
 CASES += [(workload, replace(chosen, startup_prefetch=8)) for workload, chosen in (*CASES[::5], CASES[33], CASES[43])]
 
 
-#: tests/soak/kernels.py compiles every case, without stamps and with them, which are the same code in each.
+#: tests/soak/kernels.py compiles every case, with and without stamps, which are the same code in each.
 SOME, TRACED = CASES[::14], CASES[1::40]
 
 
@@ -295,7 +295,7 @@ def test_a_swapped_gate_and_up_projection_take_turns_by_eight_rows() -> None:
     workload = replace(GATED, ops=(replace(GATED.tile_ops[0], n=48, k=192), replace(GATED.tile_ops[1], n=64, k=48)))
     chosen = tiling(((16, 24, 128), (16, 64, 64)), 4, 4, swapped_warps=4)
     [found] = [m for m in tensor_maps(workload, chosen) if (m.op, m.operand) == (0, "w")]
-    weights = np.arange(2 * 48 * 192, dtype=np.int32).reshape(2 * 48, 192)  # of 2 bytes each on a card
+    weights = np.arange(2 * 48 * 192, dtype=np.int32).reshape(2 * 48, 192)  # 2 bytes each on a card
     strides = [2, *found.strides_bytes]
     seen = np.lib.stride_tricks.as_strided(
         weights, shape=found.dims[::-1], strides=[stride * 2 for stride in strides[::-1]]

@@ -22,9 +22,9 @@ from tuner.workers.builder.own_artifact import own_kernels
 
 cupy = pytest.importorskip("cupy")
 
-#: The longest, one in which the last page is not full, none, and one more than there is room for.
+#: The longest context, one whose last page is not full, an empty one, and one more than fits.
 LENGTHS = (700, 133, 0, 701)
-#: Of a key or a value, of about 1 to 4: one rounding in bf16, and that of an angle's sine.
+#: For a key or a value of about 1 to 4: one rounding in bf16, and the error of an angle's sine.
 MOST = 0.03
 
 

@@ -18,7 +18,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 pytest.importorskip("cupy")
 
-#: Tiles enough to fill a card with clusters of four.
+#: Enough tiles to fill a card with clusters of four.
 WIDE = ffn_pair(m=160, d_in=1024, d_hidden=16384, d_out=1024)
 
 

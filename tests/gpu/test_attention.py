@@ -29,7 +29,7 @@ from tuner.workers.source.refused import refused_launch
 
 cupy = pytest.importorskip("cupy")
 
-#: Launches that follow each other without a pause.
+#: Number of back-to-back launches.
 NUM_LAUNCHES = 20
 CANARY = 0x5A5A
 

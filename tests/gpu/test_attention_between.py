@@ -28,9 +28,9 @@ from tuner.workers.builder.prepare import prepare
 
 cupy = pytest.importorskip("cupy")
 
-#: Launches of a captured chain that follow each other without a pause.
+#: Number of back-to-back launches in a captured chain.
 NUM_CHAINS = 20
-#: Of the global timer, by which clocks of SMs are brought together.
+#: Resolution of the global timer, with which the clocks of SMs are aligned.
 TOLERANCE_NS = 2_000
 WORKLOADS: dict[str, dict[str, Any]] = {
     "turned": {},
@@ -253,7 +253,7 @@ def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
     assert prepared.run_once(runner, data.check_ops(0)) is None
     right = data.written("qkv", 0).copy()
     kept = given.copy()
-    data.poison()  # of the rows that the right values name
+    data.poison()  # of the rows that the reference names
     given.reshape(-1)[31 if field == "pages" else 0] = value
     assert says in str(prepared.run_once(runner, data.check_ops(0)))
     assert says in str(runner._products.plans[0].refused())

@@ -29,10 +29,10 @@ cupy = pytest.importorskip("cupy")
 
 ALONE, PAIR = attention(), attention(d_out=520)
 SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
-#: Behind the caches: the scale of scores as exp2 takes it, and whether first tiles are requested early.
+#: After the caches: the scale of scores for exp2, and whether first tiles are requested early.
 _SCALE_OFFSET = 12 * 8 + 24 + 16 + 16
-#: Behind these where pages lie, then the window, then the cap of scores that are not scaled, then how many sequences'
-#: tasks a launch assigns.
+#: After these: the place of pages, the window, the cap of unscaled scores, and the number of sequences whose tasks a
+#: launch assigns.
 _WINDOW_OFFSET = _SCALE_OFFSET + 8 + 6 * 4
 _ASSIGNED_OFFSET = _WINDOW_OFFSET + 4 + 8
 
@@ -304,7 +304,7 @@ def check_operator(archive: Path) -> None:
 
     from tuner.runtime import load_attention, torch_attention
 
-    torch.zeros(1, device="cuda")  # makes a context current, where this test runs alone
+    torch.zeros(1, device="cuda")  # creates a context if this test runs alone
     attention = load_attention(archive)
     op, name = attention.op, attention.op["name"]
     like: dict[str, Any] = {"dtype": torch.bfloat16, "device": "cuda"}

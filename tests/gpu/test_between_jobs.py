@@ -61,7 +61,7 @@ def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runti
     launches = artifact.bind({name: array for name, array in given.items() if name in artifact.tensors})
 
     def run(ops: Any) -> None:
-        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        cupy.cuda.Device().synchronize()  # the NaNs are written on another stream
         for _ in range(3):
             launches.enqueue(prepared.stream.ptr)
         prepared.stream.synchronize()

@@ -22,18 +22,19 @@ from tuner.workers.source.launchable import Launchable
 
 cupy = pytest.importorskip("cupy")
 
-#: Chains that follow each other without a pause, and how often.
+#: Number of back-to-back chains, and of repetitions.
 NUM_CHAINS, NUM_TRIES = 3, 20
-#: The first CTA of every launch lags, by a millisecond: longer than the host takes to enqueue the launches behind it.
+#: The first CTA of every launch is delayed by a millisecond, which is longer than the host needs to enqueue the
+#: following launches.
 LAG = KernelFault(
     name="lag",
     statement="const long long begin = clock64(); while (clock64() - begin < 2000000) {}",
     kind=FailureKind.WRONG_NUMBERS,
     reason="",
 )
-#: What keeps a programmatic launch from ending before the one before it has.
+#: What keeps a programmatic launch from ending before the previous one.
 WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
-#: What clears the place of finished elements in the other half of a mailbox.
+#: The code that clears the finished elements in the other half of a mailbox.
 TAKEN_AWAY = "*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};"
 
 

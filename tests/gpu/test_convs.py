@@ -21,7 +21,7 @@ pytest.importorskip("cupy")
 
 ALL = CASES | {"a bottleneck": bottleneck(), "a bottleneck of four images": bottleneck(4)}
 ALL |= {f"wgmma, {name}": case for name, case in BY_WARPGROUPS.items()}
-#: Sizes by which cuDNN's plans are asked for: whole channels, and three of them.
+#: Sizes for which cuDNN's plans are requested: whole channels, and three channels.
 ASKED: dict[str, dict[str, Any]] = {
     "a bottleneck": {"kind": "network-convs", "network": "resnet50", "stage": 2, "images": 4},
     "three channels": {

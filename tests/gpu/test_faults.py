@@ -52,7 +52,7 @@ GOOD = fused(schedule(((16, 64, 64), (16, 64, 64))))
 #: More than a good trial, and good finals of ten rounds, take here.
 EVALUATE_S = 3.0
 FINALS_S = 5.0
-#: SM clock cycles of more than an hour: a wait that long ends with its process.
+#: SM clock cycles of more than an hour: such a wait ends only with its process.
 ENDLESS_CYCLES = 10**13
 
 
@@ -163,7 +163,7 @@ def test_a_child_killed_while_idle_costs_no_trial_and_one_killed_in_flight_costs
     idle_pid = gpu_supervisor.child_pid
     assert idle_pid is not None
     os.kill(idle_pid, signal.SIGKILL)
-    os.waitid(os.P_PID, idle_pid, os.WEXITED | os.WNOWAIT)  # its supervisor has yet to find out
+    os.waitid(os.P_PID, idle_pid, os.WEXITED | os.WNOWAIT)  # its supervisor has not noticed yet
     assert isinstance(evaluate(gpu_supervisor, PROBLEM, GOOD), Measured)
     in_flight = hanging(gpu_supervisor)
     with once_asked(kill):
@@ -234,7 +234,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_killed_parent_takes_its_hanging_child_along_and_frees_the_card(card: Card, build_cache: Path) -> None:
-    # The spin limit is hours, so the kernel hangs for good.
+    # The spin limit is hours, so the kernel hangs practically forever.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     pynvml.nvmlInit()
     command = [sys.executable, "-c", HANGING_PARENT, str(build_cache)]

@@ -44,7 +44,7 @@ from tuner.workers.gpu.child import lock_path
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 PROBLEM = problem(WORKLOAD)
 GOOD = fused(schedule(((16, 64, 64), (16, 64, 64))))
-#: More than any good trial here takes.
+#: More than any good trial takes here.
 EVALUATE_S = 3.0
 BUILD_S = 6.0
 

@@ -29,7 +29,7 @@ FINALISTS = (LIBRARY, fused(schedule(((16, 64, 64), (16, 64, 64)))))
 ROUNDS = 8
 HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "cloudpickle"))
 
-#: A thread an element; `kFault` is what it does wrong.
+#: One thread per element; `kFault` selects its fault.
 TEXT = r"""
 #include <cuda_fp16.h>
 extern "C" __global__ void layer(const __half *x, const __half *w, __half *y, int n, int k, int relu, float scale) {

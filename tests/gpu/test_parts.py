@@ -21,7 +21,9 @@ from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")
-sys.path.insert(0, str(install("parts", Path(tempfile.mkdtemp()))))  # found by its metadata when kernels are compiled
+sys.path.insert(
+    0, str(install("parts", Path(tempfile.mkdtemp())))
+)  # found through its metadata when kernels are compiled
 
 
 def chosen(tiling: str) -> Schedule:

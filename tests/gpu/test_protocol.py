@@ -21,11 +21,11 @@ pytest.importorskip("cupy")
 from tests.support.protocol.rig import SLOW_CYCLES, Rig, clear_counters, launches_of
 from tuner.workers.gpu.library.runners import ChainRunner
 
-#: Of one plan, back to back.
+#: Back-to-back launches of one plan.
 NUM_RUNS = 30
-#: Many times what a wait of a right plan takes, without a slow tile.
+#: Many times the longest wait of a correct plan without a slow tile.
 SHORT_SPIN_CYCLES = SLOW_CYCLES
-#: Of `FAULTY`, those whose launches are aborted.
+#: The faults of `FAULTY` whose launches are aborted.
 ABORTED = [(case, split_tiles) for case, split_tiles in FAULTY if case in ("a pair", "parts")]
 
 
@@ -65,7 +65,7 @@ def test_a_wait_that_is_too_short_too_late_or_missing_shows_as_a_stale_read(
         assert (kind, expected - seen) == (1, 1), (name, found)
         assert task in planted.tasks, (name, found)
         assert tile in tables.reads[unit], (name, found)
-        # The slow tile holds up others of its CTA, so the tile that was missed by most may be one of those.
+        # The slow tile delays other tiles of its CTA, so the tile that most tasks missed may be one of those.
         assert fault is Fault.REMOVED or "was there" in found[-1], (name, found)
 
 

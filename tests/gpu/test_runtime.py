@@ -28,7 +28,7 @@ from tests.support.arrays_on_card import operands  # noqa: E402
 
 MMA = Tiling(tiles=(Tile(m=16, n=64, k=64), Tile(m=16, n=64, k=64)), num_stages=3, num_warps=4)
 SIMT = Tiling(engine=Engine.SIMT, tiles=(Tile(m=4, n=8, k=256),) * 2, num_stages=3, num_warps=4)
-#: A tiling, the rows that it is made for, and how it is launched: every row count up to these is tried.
+#: A tiling, the rows for which it is made, and its kind of launch; all smaller row counts are tried, too.
 LADDERS = {
     "wgmma": (wgmma((64, 64, 64)), 256, PlanKind.FUSED_PDL, Assignment.STATIC),
     "wgmma neighbours": (wgmma((64, 64, 64), neighbours=2), 200, PlanKind.FUSED_PDL, Assignment.STATIC),
@@ -38,7 +38,7 @@ LADDERS = {
     "mma two streams": (MMA, 48, PlanKind.TWO_STREAMS, Assignment.STATIC),
     "simt": (SIMT, 8, PlanKind.FUSED_PDL, Assignment.STATIC),
 }
-#: Kernels of one order of sums each, for so many rows: which one runs must not show in a row's bits.
+#: Kernels with the same order of sums, for different numbers of rows: a row's bits must not show which one ran.
 ORDERS = {
     "wgmma": {
         16: wgmma((16, 64, 64)),

@@ -31,10 +31,10 @@ from tests.support.arrays_on_card import Operands, operands  # noqa: E402
 from tuner.workers.gpu.launching.launch import check  # noqa: E402
 
 MMA = Tiling(tiles=(Tile(m=16, n=64, k=64), Tile(m=16, n=64, k=64)), num_stages=3, num_warps=4)
-#: One or two CTAs an SM, so that few SMs do not hold its grid.
+#: One or two CTAs per SM, so that a few SMs cannot hold its grid.
 LARGE = Tiling(tiles=(Tile(m=16, n=64, k=128), Tile(m=16, n=64, k=128)), num_stages=4, num_warps=4)
 NUM_BYTES = 1 << 20
-#: Keeps the stream that it is launched on busy.
+#: Occupies the stream on which it is launched.
 BUSY = r"""
 extern "C" __global__ void busy(long long cycles) {
   const long long begin = clock64();

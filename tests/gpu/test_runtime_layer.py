@@ -67,7 +67,7 @@ class OnCardLayer:
         assert layer is not None
         self.layer: Layer = layer
         self.stream = self.prepared.stream
-        #: Of a launch over the check's inputs, by the manifest's names; outputs are those that the check looks at.
+        #: For a launch over the check's inputs, by the manifest's names; outputs are those that are checked.
         self.given = dict(self.data._check_inputs[0])
         self.given |= {name: output.bits for name, output in self.data.outputs[0].items()}
         self.given |= {f"{op.name}.w": self.data._weights[0][i] for i, op in enumerate(self.workload.tile_ops)}
@@ -81,7 +81,7 @@ class OnCardLayer:
         launches = self.layer.bind(self.given)
 
         def run(ops: Any) -> None:
-            cupy.cuda.Device().synchronize()  # the poison is on another stream
+            cupy.cuda.Device().synchronize()  # the NaNs are written on another stream
             for _ in range(3):
                 launches.enqueue(self.stream.ptr)
             self.stream.synchronize()
@@ -191,7 +191,7 @@ def test_a_length_beyond_the_plan_and_an_abort_are_told_and_the_next_launch_is_r
     in_c.launch()
     one.stream.synchronize()
     wanted, kept = one.left(), lengths.copy()
-    if (table := one.given.get("attention.pages")) is not None:  # those that no length has reached are none
+    if (table := one.given.get("attention.pages")) is not None:  # pages beyond all lengths do not exist
         table[...] = cupy.clip(table, 0, one.given["attention.keys"].shape[0] - 1)
     lengths[2] = one.longest + 1
     cupy.cuda.Device().synchronize()

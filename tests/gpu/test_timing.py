@@ -32,7 +32,7 @@ from tuner.workers.gpu.measuring.card import CardView
 from tuner.workers.gpu.measuring.timing import Timer
 from tuner.workers.gpu.session import Session
 
-#: 64 rows of a layer of an 8-billion-parameter model, halved: its chain alone is cold.
+#: 64 rows of a layer of an 8-billion-parameter model, halved, whose chain alone is cold.
 WORKLOAD = ffn_pair(m=64, d_in=2048, d_hidden=7168, d_out=2048)
 GOOD = schedule(((64, 64, 64), (64, 64, 64)), stages=4)
 #: The same in tiles so small that each weight is read four times.
@@ -202,8 +202,8 @@ def test_the_energy_of_a_run_is_its_time_at_a_plausible_power(watched: Session, 
     assert report.run_mj is not None, report.reason
     assert 100 < report.power_w < 800
     assert 1.0 <= report.window_s < 2.0
-    # The energy is of a run of its own, behind that which was timed: a card once took 22.1 mJ where its power and the
-    # time before gave 20.06, so a tenth is too little.
+    # The energy comes from a separate run after the timed one. On one card it was 22.1 mJ, where power times the
+    # earlier time gave 20.06, so a tenth is too narrow.
     assert report.run_mj == pytest.approx(1e-3 * report.power_w * outcome.time_us, rel=0.15)
 
 

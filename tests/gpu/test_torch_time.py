@@ -29,7 +29,8 @@ from tuner.workers.source.launch_args import OpBuffers
 PROBLEM = problem(ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.RELU))
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY, schedule=None)
 FINALISTS = (LIBRARY, fused(schedule(((16, 64, 64), (16, 64, 64)))))
-#: o_proj with its residual, norm, gate and up, down with its residual, norm, qkv: all that a decoder layer's chain has.
+#: o_proj with its residual, norm, gate and up, down with its residual, norm, qkv: everything in a decoder layer's
+#: chain.
 CHAIN = problem(block(replace(LAYERS["llama3-8b"], width=1024, heads=1024, hidden=2048, qkv=1536, k=256), 16))
 ROUNDS = 8
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -100,7 +101,7 @@ def test_torch_compile_is_checked_and_timed_in_rounds_with_all_finalists(supervi
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
-@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler warns of is not ours
+@pytest.mark.filterwarnings("ignore")  # warnings of PyTorch's compiler are not ours
 def test_wrong_numbers_of_torch_compile_are_a_reason_and_no_time(session: Session) -> None:
     from tuner.workers.gpu.library.torch_baseline import torch_runner
 

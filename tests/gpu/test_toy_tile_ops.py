@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.toys import Toys
 from tuner.workers.host.cards import Card
 
-#: By the `mma` engine, and by `simt`; rows of sequences that tiles do not divide.
+#: With the `mma` engine and with `simt`; tiles do not divide the rows of sequences evenly.
 CHAINS = ((160, 40, 512), (4, 2, 512))
 
 

@@ -35,10 +35,11 @@ from tuner.workers.host.supervisor import GpuSupervisor
 pytest.importorskip("cupy")
 
 WORKLOAD = ffn_pair(m=512, d_in=4096, d_hidden=8192, d_out=4096, activation=Activation.SILU)
-#: How far off the times of two SMs may be: the edge that a CTA catches, and clocks that change within a launch.
+#: Maximum difference between the times of two SMs: the timer's edge that a CTA catches, and clock changes during a
+#: launch.
 TOLERANCE_NS = 500
-#: How long a post takes at most: it waits for the tile's stores. A task is stamped as stored behind it, so a consumer
-#: can be ready before that stamp, but never before the tile was computed.
+#: Maximum duration of a post, which waits for the tile's stores. The stamp of a stored task comes after it, so a
+#: consumer may be ready before that stamp, but never before the tile was computed.
 POST_NS = 2000
 
 

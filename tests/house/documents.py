@@ -29,12 +29,12 @@ from tuner.wire.responses.job_view import JobView
 from tuner.wire.responses.responses import BestView, TrialView
 
 CLIENT = Path(__file__).parents[2] / "tuner/client/documents"
-#: The models of each file of answers. What they have within is written in front of them.
+#: The models in each file of responses. The models that they contain are written before them.
 ANSWERS: dict[str, tuple[type[BaseModel], ...]] = {
     "documents.py": (JobView, JobDetail, TrialView, BestView),
     "batch_documents.py": (BatchView, BatchJobView, BatchBestView),
 }
-#: Where the name without `View` says too little.
+#: Where the name without `View` would be unclear.
 _NAMES = {"RungView": "LadderRung", "GainView": "LadderGain"}
 _HEAD = '''"""{about}
 

@@ -16,16 +16,16 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FROZEN = Path(__file__).with_name("kinds_named.json")
-#: Words that begin as a kind's name does, and are none.
+#: Words that begin like a kind's name, but do not mean it.
 _OTHERS = frozenset({"gemma", "convert", "converted", "converting", "conversion"})
-#: ``DecodeAttention``, ``num_gemms``, ``HTTPGemm``, ``op:attention``: the words in it.
+#: ``DecodeAttention``, ``num_gemms``, ``HTTPGemm``, ``op:attention``: the words in a name.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
-#: A file's or a folder's own name, in the list.
+#: The name of a file or folder, in the list.
 PATH = "the path"
 
-#: By file and name, how often.
+#: By file and name: the number of occurrences.
 Named = dict[str, dict[str, int]]
 
 
@@ -42,7 +42,7 @@ def words_of(text: str) -> Iterator[str]:
 def names_of(text: str, known: Iterable[str]) -> set[str]:
     """The kinds that an identifier or a literal names: ``sgemm`` and ``attentionop`` do, too."""
     whole = text.lower()
-    if not any(kind in whole for kind in known):  # most texts, and words are dear
+    if not any(kind in whole for kind in known):  # most texts have none, and splitting words is slow
         return set()
     words = [word for word in words_of(text) if word.removesuffix("s") not in _OTHERS]
     return {kind for kind in known if any(word.startswith(kind) or f"{word}s".endswith(f"{kind}s") for word in words)}
@@ -52,7 +52,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
     """Imports, identifiers and literals, of whatever syntax, and literals that the source puts together; not what is
     written for readers."""
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):  # the whole of a text comes before its parts
+    for node in ast.walk(tree):  # a whole text comes before its parts
         if id(node) in docs and isinstance(node, ast.Constant):
             continue
         if (spelled := _spelled(node)) is not None:
@@ -84,7 +84,7 @@ def _spelled(node: ast.AST) -> str | None:
     return None if None in parts else "".join(filter(None, parts))
 
 
-#: By the ending of a file: its identifiers and literals.
+#: By a file's suffix: its identifiers and literals.
 _READERS: Mapping[str, Callable[[str], Iterable[str]]] = {
     ".py": lambda text: texts(ast.parse(text)),
     ".html": lambda text: re.findall(r"\w+", " ".join(_EXPRESSION.findall(text))),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.house.kinds import ROOT, program, texts, words_of
 
-#: By part, the files that name it outside its own.
+#: By part: the files other than its own that name it.
 FROZEN = Path(__file__).with_name("parts_named.json")
-#: Of each part what names it: words of an identifier or of a literal, one behind the other.
+#: For each part, what names it: consecutive words of an identifier or a literal.
 _WORDS = {
     "bias": ("bias", "biases"),
     "gate": ("gate", "gated"),
@@ -20,8 +20,8 @@ _WORDS = {
     "rotary": ("rotary",),
     "row_scale": ("row scale",),
 }
-#: The part's own: its file on the host, its files on the device and their list, and the kinds whose fields ask for it.
-#: Layers of vLLM's models are called so, and the plugin stands in their place.
+#: The part's own files: its file on the host, its files on the device and their list, and the kinds whose fields enable
+#: it. Layers of vLLM's models have the same names, and the plugin replaces them.
 _OWN = re.compile(
     r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/(conv|gemm)/|tuner/vllm/"
     r"|workers/kernels/epilogue/(bias|finish|gate|pages|residual|rotary|row_scale)"

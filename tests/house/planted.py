@@ -22,7 +22,7 @@ class Line:
 
     file: str
     text: str
-    #: They stand in front of this text, which the file has once; empty: the file is new.
+    #: They are inserted before this text, which must occur once; empty for a new file.
     before: str = ""
 
 
@@ -31,12 +31,12 @@ class Change:
     """A change that people make."""
 
     name: str
-    #: How the row of the task menu begins.
+    #: The beginning of the row in the task menu.
     row: str
     lines: tuple[Line, ...]
-    #: Raises where the program, a document or a schema does not know it. Runs in the copy.
+    #: Runs in the copy, and raises if the program, a document or a schema does not know the change.
     check: Callable[[], None]
-    #: Modules of programs that write what follows from it; the row names them.
+    #: Modules of programs that write generated files; the row names them.
     programs: tuple[str, ...] = ()
 
 

@@ -13,16 +13,16 @@ import pytest
 import tuner
 from tuner.versions import DISTRIBUTION, install_command
 
-#: Who else's package a text may tell to install, beside those that pyproject.toml requires.
+#: Other projects' packages that a text may tell users to install, besides those that pyproject.toml requires.
 THIRD_PARTY = {"torch"}
-#: Where commands are written that somebody may type, or that a program prints or runs.
+#: Files with commands that someone may type, or that a program prints or runs.
 SUFFIXES = {".md", ".py", ".toml", ".yml", ".html", ""}
 
-#: `pip install`, then options and requirements as a shell has them; a closing quote or a comment ends them.
+#: `pip install`, then options and requirements in shell syntax; a closing quote or a comment ends them.
 COMMAND = re.compile(r"""pip3? install((?:[ \t]+(?:-\S+|'[^'\n]*'|"[^"\n]*"|(?:\$\(\w+\)|[^\s'"`#&;|()\\])+))*)""")
-#: The other project with our extras, or behind the word "install" in whatever sentence.
+#: The other project with our extras, or after the word "install" in any sentence.
 OTHER = re.compile(r"(?<![\w./-])tuner\[[a-z]|\binstall\s+['\"]?tuner(?![\w./-])")
-#: What the file of our wheel begins with.
+#: The beginning of our wheel's file name.
 WHEEL = DISTRIBUTION.replace("-", "_") + "-"
 #: Spelled in pieces, so that this file passes its own rule.
 PIP = "pip in" + "stall"

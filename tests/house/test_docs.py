@@ -189,7 +189,7 @@ def test_every_named_test_folder_and_program_exists(root: Path) -> None:
     named = {
         (page.name, name)
         for page in pages(root)
-        if page.name != "CHANGELOG.md"  # which names those of its time
+        if page.name != "CHANGELOG.md"  # which names the files of its time
         for name in re.findall(r"`((?:tests|benchmarks|tuner|workers|examples)/[\w/]*(?:\.\w+)?)`", page.read_text())
     }
     assert [f"{page}: {name}" for page, name in sorted(named) if not (root / name).exists()] == []
@@ -197,7 +197,7 @@ def test_every_named_test_folder_and_program_exists(root: Path) -> None:
 
 def test_every_make_target_that_the_pages_name_exists(root: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):.*##", (root / "Makefile").read_text(), flags=re.MULTILINE))
-    read = (page for page in pages(root) if page.name != "CHANGELOG.md")  # which names those of its time
+    read = (page for page in pages(root) if page.name != "CHANGELOG.md")  # which names the files of its time
     named = {word for page in read for word in re.findall(r"`make ([a-z-]+)", page.read_text())}
     assert named - targets == set()
     assert {"demo", "test", "serve", "check"} <= named

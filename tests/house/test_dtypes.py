@@ -15,10 +15,10 @@ from tuner.core.problem.workload import Dtype
 
 #: Where the rows are.
 ROWS = ("tuner/core/problem/dtype.py", "tuner/core/problem/weights/")
-#: Where names are words of released formats: T1's, and those of checkpoints.
+#: Files in which these names belong to released formats: T1, and checkpoints.
 WORDS = ("tuner/client/exports/t1.py", "tuner/core/problem/quantisation/")
 _NAMES = {name for dtype in Dtype for name in (str(dtype), dtype.row.array_name)} | {str(one) for one in WeightFormat}
-#: Letters that the beginning of a name has at least: fewer say nothing.
+#: Minimum letters of a name's prefix; fewer are ambiguous.
 _FEWEST = 3
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-#: What a finding is made of, in this order.
+#: The sections of a finding, in this order.
 FINDING = ("Question", "Setting", "Table", "Conclusion", "Commit", "Status")
 STATUSES = ("adopted", "rejected", "superseded", "open")
 

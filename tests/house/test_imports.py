@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-#: Longest prefix wins. A sibling has one library of its own; what is not listed may import none.
+#: The longest prefix counts. A sibling may have a library of its own; unlisted modules may import none.
 LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
@@ -38,7 +38,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/pytorch/operands.py": {"torch"},
     "tuner/runtime/pytorch/scaled.py": {"torch", "numpy"},
     "tuner/runtime/models/mlps.py": {"torch"},
-    "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
+    "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, imported only by its users
     "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
     "tuner/vllm/norm_kernel.py": {"torch", "triton"},  # a card's vLLM has Triton
     "tuner/dispatch/cluster": {"distributed", "dask"},
@@ -46,7 +46,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/dispatch/cluster/messages.py": {"pydantic"},
     "tuner/service": set(),
     "tuner/service/metrics.py": {"prometheus_client"},
-    "tuner/service/webhooks/network.py": {"httpcore"},  # which lets a name be looked up once, and its address checked
+    "tuner/service/webhooks/network.py": {"httpcore"},  # so that a name is looked up only once, and its address checked
     "tuner/logs.py": {"pythonjsonlogger"},
     "tuner/server/telemetry.py": {"opentelemetry"},
     "tuner/wire": {"pydantic"},
@@ -55,11 +55,11 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/api/pages/trial_pages.py": {"fastapi", "pygments", "starlette"},  # colours of sources
     "tuner/api/http/connection.py": {"h11", "uvicorn"},  # the server's own protocol, with a deadline
     "tuner/client": {"httpx", "click", "rich"},
-    "tuner/client/exports/study.py": {"optuna"},  # imported where it is used: an extra brings it
+    "tuner/client/exports/study.py": {"optuna"},  # imported on demand, since an extra installs it
     "tuner/python": {"rich"},
-    "tuner/python/bars.py": {"rich", "IPython"},  # of a notebook's kernel, imported there
-    "tuner/python/here.py": {"anyio", "fastapi", "httpx"},  # with the extra for the server
-    "tuner/packs/signing.py": {"cryptography"},  # imported where it is used: an extra brings it
+    "tuner/python/bars.py": {"rich", "IPython"},  # part of a notebook's kernel, imported there
+    "tuner/python/here.py": {"anyio", "fastapi", "httpx"},  # installed by the extra for the server
+    "tuner/packs/signing.py": {"cryptography"},  # imported on demand, since an extra installs it
     "tuner/settings.py": {"pydantic", "pydantic_settings"},
     "tuner/python/baselines.py": {"cloudpickle"},
     "tuner/server/app.py": {"fastapi", "starlette", "uvicorn"},

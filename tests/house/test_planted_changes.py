@@ -17,10 +17,10 @@ from tests.house.test_task_menu import files_of_row, row_of
 from tests.support.lanes import soak_unless
 from tests.support.repository import ROOT
 
-#: What the copy has: the program, its documents, and the tests that know what follows from what.
+#: The contents of the copy: the program, its documents, and the tests that check consistency.
 FOLDERS = ("tuner", "workers", "runtime", "docs", "tests/support", "tests/house")
 FILES = ("tests/__init__.py", "pyproject.toml")
-#: A change with one of its files left out.
+#: A change without one of its files.
 SHORT = [
     (change, file)
     for change in CHANGES

@@ -6,10 +6,11 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-#: Files of a folder at most.
+#: Maximum files in a folder.
 MOST = 15
 PRODUCT = ("tuner", "workers", "runtime", "migrations")
-#: Lists by nature: a file for each change of the tables; C files that a program's own build compiles as ``src/*.c``.
+#: Folders that are lists by nature: a file for each migration; C files that a program's own build compiles as
+#: ``src/*.c``.
 LISTS = {"migrations/versions", "runtime/src"}
 
 

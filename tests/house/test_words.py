@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-#: What says that a second meaning follows.
+#: The sign of a second meaning.
 SECOND_MEANING = re.compile(r"[;,] also\b|; or\b|; in \w+,|; of [^;|]*,")
-#: Folders whose identifiers are read; tests have names that are sentences, which are not.
+#: Folders whose identifiers are checked; names of tests are sentences, which are not.
 CODE = ("benchmarks", "examples", "tests", "tuner", "workers")
 
 
@@ -24,7 +24,7 @@ class Kept:
     forms: frozenset[str]
     #: Identifiers of that idea.
     allowed: re.Pattern[str]
-    #: Files whose identifiers may have it, whatever they are.
+    #: Files in which all identifiers may have it.
     files: re.Pattern[str]
 
 

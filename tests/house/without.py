@@ -35,9 +35,9 @@ from tests.support.subtracted import without_kind
 from tuner.core.problem.asked import asked_workloads
 from tuner.core.problem.op_kinds import op_kinds
 
-#: Of the environment: the kind that is not there, and a line for each name of its requests.
+#: In the environment: the missing kind, and a line for each name in its requests.
 KIND, REQUESTS = "TUNER_WITHOUT_KIND", "TUNER_WITHOUT_REQUESTS"
-#: Who may import the kind, and whose imports are followed.
+#: Modules that may import the kind, and whose imports are followed.
 _OURS = ("tests.", "benchmarks.")
 _OUTCOMES = Counter[str]()
 #: Files that cannot be imported without the kind.
@@ -314,7 +314,7 @@ def main(kind: str, *arguments: str) -> int:
         tree = without_kind(kind, Path(folder), places=["."])
         own = {"PYTHONPATH": str(tree), KIND: kind, REQUESTS: "\n".join(requests_of(kind))}
         env, python = os.environ | own, (sys.executable, "-m")
-        # The client's documents are written from the kinds that are there.
+        # The client's documents are generated from the installed kinds.
         subprocess.run([*python, "tests.house.documents"], cwd=tree, env=env, check=True)
         call = [*python, "pytest", "-p", "tests.house.without", "-p", "no:cacheprovider", *arguments]
         return subprocess.run(call, cwd=tree, env=env).returncode

@@ -25,10 +25,10 @@ from tuner.store.jobs import jobs
 from tuner.store.trials import trials
 from tuner.wire.requests.pairs import Chain
 
-#: One of each that a trial can have.
+#: One of each kind of trial.
 OUTCOMES: tuple[Outcome, ...] = (measured(20.0), rejected(), *(failed(kind) for kind in FailureKind))
 
-#: A state is waited for so long, however busy the machine is.
+#: Maximum time to wait for a state, however busy the machine is.
 LIMIT_MS = 120_000
 
 FLAGS = (
@@ -37,9 +37,9 @@ FLAGS = (
 )
 
 
-#: Colours alone differ in the dark.
+#: In the dark scheme, only colours differ.
 COLOURS = ["color-contrast", "link-in-text-block"]
-#: One template makes the rows of a table: axe, which looks at every element, need not see a hundred of them.
+#: All rows of a table come from one template, so axe, which checks every element, needs only a few of them.
 LATER_ROWS = "tbody tr:nth-child(n+9)"
 
 

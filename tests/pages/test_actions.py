@@ -11,7 +11,7 @@ from tuner.client import Client
 
 pytestmark = pytest.mark.slow
 
-#: A search that does not end by itself while a test looks at it.
+#: A search that does not end by itself during a test.
 LONG = {"pair": {**SMALL_PAIR, "m": 96}, "budget": {"trials": 5000, "seconds": 60}}
 
 
@@ -96,9 +96,9 @@ def test_several_rows_are_a_batch_whose_gain_is_drawn_when_it_is_known(page: Pag
     page.wait_for_url("**/ui/batches/batch-*")
     expect(page.locator("#jobs tbody tr")).to_have_count(2)
     picture = page.get_by_role("img", name="Gain over the library by rows")
-    expect(picture.locator("circle")).to_have_count(2)  # the page asks for itself until the batch has ended
+    expect(picture.locator("circle")).to_have_count(2)  # the page polls until the batch has ended
     page.goto(f"{server.url}/?n=384&k=128")
-    expect(page.locator("tbody tr")).to_have_count(1)  # the batch; its jobs are two
+    expect(page.locator("tbody tr")).to_have_count(1)  # the batch; its two jobs
     page.goto(f"{server.url}/?n=384&k=128&sort=newest")
     expect(page.locator("tbody tr")).to_have_count(2)
     expect(page.locator("tbody .tag").first).to_have_text("ladder")
@@ -139,7 +139,7 @@ def test_results_are_found_by_words(page: Page, server: Server, job_id: str) -> 
     assert page.locator("#shipped tbody tr:visible").count() > 20
     rows, find = page.locator("#shipped tbody tr:visible"), page.get_by_label("Find in the tables")
     find.fill("m=16 relu gpt3")
-    expect(rows).to_have_count(2)  # one of each card that was measured
+    expect(rows).to_have_count(2)  # one for each measured card
     for card in ("H100", "H200"):
         find.fill(f"m=16 relu gpt3 {card}")
         expect(rows).to_have_count(1)

@@ -10,7 +10,7 @@ from tests.support.serving import Server
 
 pytestmark = pytest.mark.slow
 
-#: Elements of the page that reach beyond the window, and that nothing around them lets one scroll to.
+#: Elements that extend beyond the window and cannot be scrolled into view.
 CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => {
   const box = element.getBoundingClientRect();
   if (box.width === 0 || box.right <= innerWidth + 1 || element.closest('.skip')) return false;

@@ -17,7 +17,7 @@ from tuner.store import Store
 
 pytestmark = pytest.mark.slow
 
-#: The first paint of the front page, milliseconds, on a machine that does nothing else.
+#: The first paint of the front page, milliseconds, on an otherwise idle machine.
 MAX_PAINT_MS = 1000
 PATHS = ("/", "/?sort=speedup", "/?owner=owner3", "/ui/batches", "/ui/results", "/ui/access", "/ui/fleet")
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"

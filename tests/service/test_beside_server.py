@@ -50,7 +50,7 @@ def test_check_backup_explain_and_gc_work_beside_a_server_whose_trials_all_stay(
             )
         assert "Bottleneck: " in tuner(log, "explain", done, "--data", str(data))
         assert "bytes are left" in tuner(log, "gc", "--limit", "1", "--data", str(data))
-        assert (data / f"{DATABASE_FILE}-wal").exists()  # nobody took the server's locks, and with them its log
+        assert (data / f"{DATABASE_FILE}-wal").exists()  # the server still has its locks and its log
         assert state_of(server, under_way) in ("searching", "finals", "succeeded")
         wait_until(lambda: state_of(server, under_way) == "succeeded", 120)
         trials = httpx.get(f"{server.url}/jobs/{under_way}").json()["num_trials"]

@@ -22,9 +22,9 @@ from tests.support.repository import ROOT
 from tests.support.waiting import wait_until
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-#: The profiles that are on where none is named, as Compose reads them.
+#: The default profiles, as Compose reads them.
 DEFAULT = set(re.findall(r"^COMPOSE_PROFILES=(.*)$", (ROOT / ".env").read_text(), re.MULTILINE)[0].split(","))
-#: What each documented way to start names: services by name, or a profile.
+#: What each documented way to start uses: services by name, or a profile.
 WAYS = {
     "up": DEFAULT,
     "up server": {"server"},

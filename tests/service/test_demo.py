@@ -59,12 +59,12 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
     assert manifest["simulated"] is True
     assert not (tmp_path / "best/kernel.cubin").exists(), "left over from another artifact"
     assert "tuner_chain" in (tmp_path / "best/kernel.cu").read_text()
-    DirectoryLock(tmp_path / "data").release()  # refused if a server were left
+    DirectoryLock(tmp_path / "data").release()  # refused if a server were still running
     for name, words in (("best", "it was simulated"), ("data", "has no manifest.json")):
         example = [sys.executable, str(ROOT / "examples" / "run_artifact.py"), name]
         run = subprocess.run(example, cwd=tmp_path, capture_output=True, text=True)
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
-    compiler = next(filter(shutil.which, COMPILERS), None)  # test_cpp builds the example by each
+    compiler = next(filter(shutil.which, COMPILERS), None)  # test_cpp builds the example with each
     if shutil.which("cmake") is not None and compiler is not None:
         program = str(built_example(compiler, tmp_path / compiler, PACK=tmp_path / "best/model.tunerpack"))
         driver_says = {"nowhere": "the NVIDIA driver cannot be loaded"}

@@ -40,7 +40,7 @@ def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_
         before = begin(server)
         assert server.stop() == 0
         assert "Traceback" not in server.log.read_text()
-    # One more, or two where another one began between the question and the signal.
+    # One more, or two if another one began between the check and the signal.
     assert on_disk(data, "select count(*) from trials") in (before + 1, before + 2)
     assert on_disk(data, "select state from jobs") == "searching"
 
@@ -49,7 +49,7 @@ def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="8") as server:
-        begin(server)  # while the library was at the card for 8 s, the next one was made ready
+        begin(server)  # while the library occupied the card for 8 s, the next one was prepared
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         began = time.monotonic()

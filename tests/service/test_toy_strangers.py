@@ -28,7 +28,7 @@ TILE_OPS = [
     {"op": "split", "name": "halves", "n": 512, "source": "pooled", "gate": "y"},
     {"op": "running", "name": "front", "n": 512, "source": "halves.rest"},
 ]
-#: Of a kernel of theirs, tensors of the manifest.
+#: Tensors in the manifest of their kernels.
 TENSORS = [
     ("y", "input", [16, 512], "fp16"),
     ("halves.factors", "weight", [512], "fp32"),

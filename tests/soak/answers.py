@@ -53,7 +53,7 @@ class Stand:
 
     url: str
     secret: str
-    #: A job that has succeeded, and one that is open; nothing runs it.
+    #: A job that has succeeded, and one that is open but not run.
     finished_id: str
     open_id: str
     digest: str
@@ -103,7 +103,7 @@ def _ask(operation: Any, mode: GenerationMode, count: int, number: int, ask: Cal
         suppress_health_check=list(HealthCheck),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of strategies that are slow to draw from
+        warnings.simplefilter("ignore")  # for strategies that are slow to draw from
         seed(number)(limits(given(case=operation.as_strategy(generation_mode=mode))(ask)))()
 
 
@@ -117,7 +117,7 @@ def work(step: Step) -> list[Row]:
             row: Row = {"operation": operation.label, "requests": 0, "server_errors": 0, "wrong": []}
             for secret in (there.secret, ""):
                 for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-                    with suppress(Unsatisfiable):  # nothing can be drawn, e.g. where nothing can be broken
+                    with suppress(Unsatisfiable):  # nothing can be drawn, e.g. if nothing can be invalid
                         _ask(operation, mode, step.count, step.seed, _asker(there, row, secret))
             rows.append(row)
     return rows

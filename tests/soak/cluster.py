@@ -33,9 +33,9 @@ from tests.support.waiting import wait_until
 STEP = 5
 NUM_TRIALS = 60
 NUM_WORKERS = 2
-#: For which a worker's child keeps each trial, and the finals.
+#: Duration of each trial, and of the finals, in a worker's child.
 SECONDS = "0.1/0.0"
-#: Longest that the jobs may take behind the last kill, and that a killed server may take to answer again, seconds.
+#: Maximum time for the jobs after the last kill, and for a killed server to respond again, seconds.
 LIMIT_S = 300.0
 VICTIMS = ("server", "scheduler", "worker", "child")
 FINAL = ("succeeded", "failed", "cancelled")
@@ -81,7 +81,7 @@ class Cluster:
         """Has a job for each card, of problems that nobody asked for before."""
         url = self._server.line()
         num_open = sum(state not in FINAL for (state,) in rows(self._folder, "select state from jobs"))
-        # A server that has just started knows no card before a worker has joined it, and refuses a job so long.
+        # A server that has just started knows no card, and refuses jobs, until a worker has joined it.
         wait_until(lambda: bool(httpx.get(f"{url}/targets", timeout=60).raise_for_status().json()), LIMIT_S, 0.1)
         for _ in range(NUM_WORKERS - num_open):
             self._num_jobs += 1
@@ -152,7 +152,7 @@ def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
-    # Of one moment, since the server may go on recording meanwhile.
+    # From a single moment, since the server may continue recording.
     seen, all_trials, all_jobs = at_once(folder, events, sums, jobs)
     for job, state, reason, *counts, samples_bytes in all_jobs:
         trials = [row[1:] for row in all_trials if row[0] == job]

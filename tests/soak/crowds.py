@@ -22,10 +22,10 @@ from tests.support.serving import Server
 STEP = 1000
 SIZE = 20_000
 MOST = 200
-#: What no header of an answer may have: it stands behind bodies alone.
+#: A text that only bodies contain, never a header.
 SECRET = b"from-behind"
-#: Seconds in which others are answered on a busy machine, far below the deadline of a request. `benchmarks.cpu.crowds`
-#: has the bar of an idle one.
+#: Seconds in which other requests are answered on a busy machine, far below a request's deadline.
+#: `benchmarks.cpu.crowds` has the limit for an idle one.
 LIMIT_S = 20.0
 MOST_LOG_BYTES = 1_000_000
 
@@ -63,7 +63,7 @@ def work(step: Step) -> list[Row]:
             client = ends.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             kind, content = sent(chance)
             counts[kind] += 1
-            with suppress(OSError):  # it may have been ended already
+            with suppress(OSError):  # it may have ended already
                 client.sendall(content)
             held.append((kind, client))
             if number % 100 == 99:

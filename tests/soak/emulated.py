@@ -20,9 +20,9 @@ from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.search.guesses.seeds import first_guesses
 
-#: Guesses of each workload, and runs of each that follow each other.
+#: Guesses for each workload, and consecutive runs of each.
 NUM_GUESSES, NUM_RUNS = 3, 2
-#: Products around an attention, by name: of these sizes, in fp16, which the emulated launches' bound is of.
+#: Products around an attention, by name, with these sizes, in fp16, to which the bound of emulated launches applies.
 AROUND: dict[str, dict[str, Any]] = {
     f"around an attention, {'turned' if turned else 'queries alone'}, {behind} behind, {new} new, heads of {head}": {
         "rotary": turned,

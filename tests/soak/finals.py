@@ -21,9 +21,9 @@ from tests.soak.program import Program, Row, Step, main
 from tests.support.waiting import wait_until
 
 NUM_TRIALS = 6
-#: Of the rounds in each of the two processes of the finals.
+#: Rounds in each of the two processes of the finals.
 FINALS_S = 0.5
-#: The last moment of a kill, seconds behind the begin of finals, which take twice `FINALS_S` and more.
+#: The latest kill, seconds after the beginning of finals, which take more than twice `FINALS_S`.
 LATEST_S = 1.6
 
 

@@ -23,7 +23,7 @@ def child(connection: Connection, seconds: str, parent_pid: int) -> None:
             case messages.PrepareRequest():
                 connection.send(messages.PrepareAnswer())
             case messages.FinalsRequest(works=works, num_rounds=num_rounds):
-                time.sleep(finals_s if num_rounds > 1 else 0.0)  # one round asks whether a finalist is guilty
+                time.sleep(finals_s if num_rounds > 1 else 0.0)  # one round tests whether a finalist is the cause
                 rows = ((1.0,) * num_rounds,) * len(works)
                 connection.send(messages.FinalsAnswer(times_us=rows, reasons=("",) * len(works), num_dropped=0))
             case _:

@@ -41,7 +41,7 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 STEP = 10_000
 SIZE = 1_000_000
 
-#: Values that a decoder may not have been written for.
+#: Values that a decoder may not expect.
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 2**200, 0.5, -0.0, 1e308, float("inf"),
     float("nan"), "", "a", "\x00", "\ud800", "9" * 40, [], [[]], {}, {"": 1}, ["a", 1],

@@ -14,7 +14,7 @@ from tests.soak.program import Program, Row, Step, main, total
 from tests.support.serving import SMALL_PAIR, body, listening, running_service
 from tuner.client import Client
 
-#: Jobs of one server, each with a client of its own, all at once.
+#: Concurrent jobs of one server, each with its own client.
 STEP = 10
 
 
@@ -22,7 +22,7 @@ def follow(url: str, seed: int, number: int) -> Row:
     """One client: submits twice by one key, follows the events, and asks for what they told; what it saw wrong."""
     chance = random.Random(f"{seed} {number}")
     num_trials = chance.randint(3, 12)
-    pair = {**SMALL_PAIR, "d_out": 64 + 8 * number}  # of a pair that was asked for before, the answer is there
+    pair = {**SMALL_PAIR, "d_out": 64 + 8 * number}  # for a pair that was requested before, the result exists
     asked = body(pair=pair, budget={"trials": num_trials, "seconds": 120}, seed=chance.randrange(2**31))
     with Client(url) as client:
         job_id, again = (client.submit(asked, idempotency_key=f"{seed}-{number}")["id"] for _ in range(2))

@@ -29,9 +29,9 @@ KEPT = ROOT / "build" / "soak"
 class Step:
     """Some units of a run."""
 
-    #: Of this step's random numbers; no two steps and no two seeds share one.
+    #: Seed of this step's random numbers, different for all steps and seeds.
     seed: int
-    #: Its units are first, first + 1, ...
+    #: The numbers of its units are first, first + 1, ...
     first: int
     count: int
 
@@ -49,7 +49,7 @@ class Program:
     step: int
     #: One step's rows.
     work: Callable[[Step], list[Row]]
-    #: All steps' rows -> rows of the results file, and what is wrong, a sentence each.
+    #: From the rows of all steps to the rows of the results file, and what is wrong, a sentence each.
     judge: Callable[[list[Row]], tuple[list[Row], list[str]]]
 
 
@@ -67,7 +67,7 @@ class Kept:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: dict[int, list[Row]] = {}
-        #: Each once, as they were given.
+        #: Each once, in the given order.
         self.commands: list[str] = []
         whole = ""
         for line in path.read_text().splitlines(keepends=True) if path.exists() else []:

@@ -29,7 +29,7 @@ from tuner.packs.signing import signing_key
 
 STEP = 25
 SIZE = 1000
-#: Of so many commands not all are refused.
+#: With this many commands, not all are refused.
 MANY = 10
 #: What the others differ in.
 OTHERS: tuple[dict[str, Any], ...] = (
@@ -49,7 +49,7 @@ class Stand:
     url: str
     job_id: str
     other_ids: tuple[str, ...]
-    #: Commands by name, without where they write.
+    #: Commands by name, without the paths that they write to.
     commands: Mapping[str, list[str]]
 
 

@@ -34,7 +34,7 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 TARGET = parse_target("simulated:h200")
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=1024, d_hidden=4096, d_out=1024), objective=Objective())
 NUM_TRIALS = 30
-#: Candidates on their way at a time in the searches that are judged beside those of one after another.
+#: Candidates in progress at a time in the searches that are compared with sequential ones.
 DEPTH = 8
 
 TILE_NS = (64, 128)
@@ -163,7 +163,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     drawn, faults = [row["drawn"] for row in rows], list[str]()
     for depth, figure in ((1, "searched"), (DEPTH, "searched_ahead")):
         searched = [row[figure] for row in rows]
-        # Many schedules of this space are within a per cent of the best, so a lucky draw now and then beats a search.
+        # Many schedules of this space are within a per cent of the best, so a random draw sometimes beats a search.
         checks = {
             "8 of 10 searches reach 95 per cent": 10 * sum(share >= 0.95 for share in searched) >= 8 * len(rows),
             "the worst search is better than the worst draw": min(searched) > min(drawn),

@@ -30,7 +30,7 @@ from tests.support.serving import body
 
 FAULTS = ("lock of 0.1 s", "full disk", "lock of 1 s", "lock of 10 s", "full disk", "lock of 60 s")
 TRIAL_S = "0.3"
-#: Of the mounted file system; a job's database takes less than half of it.
+#: Size of the mounted file system; a job's database takes less than half of it.
 DISK_BYTES = 24 * 2**20
 
 

@@ -15,7 +15,7 @@ from tests.soak import kernels
 from tests.soak.program import KEPT, Program, Row, Step, run, total
 from tests.soak.programs import PROGRAMS
 
-#: The share that is run, where a hundredth is less than one unit, or says too little: two chains; or takes long.
+#: The share to run if a hundredth is less than one unit, too few to be useful (two chains), or too slow.
 SHARES = {
     "emulated": 0.05,
     "storage": 0.02,

@@ -19,10 +19,10 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 
-#: What each step takes in turn: a pair of many rows, and the same with few, where other tilings are offered.
+#: The pairs that steps take in turn: one of many rows, and the same with few, for which other tilings are offered.
 SPACES = [(arch, *rows) for rows in ((pair(), pair(FEW_ROWS)), (GATED, full_pair(FEW_ROWS))) for arch in GPU_OF_ARCH]
 STEP = 12
-#: The largest sample has so many.
+#: The size of the largest sample.
 MOST_OF_A_SAMPLE = 84
 
 

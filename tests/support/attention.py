@@ -12,7 +12,7 @@ import numpy as np
 from tuner.ops.attention.plans.tasks import AttentionPlan
 
 Array = np.ndarray[Any, Any]
-#: What a task counts for: plan, span, length.
+#: What the counters of a task depend on: plan, span, length.
 Arrivals = Callable[[AttentionPlan, int, int], int]
 
 

@@ -30,7 +30,7 @@ class Case:
     pages: tuple[int, bool] | None = None
     #: Whether a launch assigns the tasks that its lengths leave.
     by_length: bool = False
-    #: Of an element, in units of the results' root mean square.
+    #: Tolerance of an element, in units of the results' root mean square.
     most: float = field(default=0.03)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.ops.attention.schedule import AttentionEngine
 
 TMA, MMA = AttentionEngine.TMA, AttentionEngine.MMA
-#: What reads a length, which a fault makes another one for some of those that read it.
+#: The code that reads a length, which a fault changes for some of the readers.
 LENGTH = "load_relaxed_gpu(args.lengths + sequence)"
 READS = f"  return {LENGTH};"
 SEEN_BY_VALUES = (
@@ -18,7 +18,7 @@ GROWN_FOR_SECOND = (
     READS,
     f"  return cluster_rank() == 1 ? args.max_length : {LENGTH};",
 )
-#: What becomes of a length while a launch runs.
+#: How a length changes while a launch runs.
 BECOMES = {
     "ends": "0",
     "has one token": "1",
@@ -26,8 +26,8 @@ BECOMES = {
     "gains a token": f"min({LENGTH} + 1, args.max_length)",
     "fills the cache": "args.max_length",
 }
-#: Of all reads of a launch the first `$RIGHT_READS` are right; then lanes of one warp see another length: `$BECOMES` is
-#: its number above, so that one build has all of them. `$LAUNCH` is the launch's number.
+#: The first `$RIGHT_READS` reads of a launch return the right value; after them, lanes of one warp read another length:
+#: `$BECOMES` is its number above, so that one build covers all of them. `$LAUNCH` is the launch's number.
 MEANWHILE = (
     READS,
     f"""  static int count = 0, launch = -1;

@@ -37,7 +37,7 @@ class MadeAttention:
     workload: Workload
     candidate: Candidate
     attention: CacheKernel
-    #: Of the products around it; empty where there is none.
+    #: For the products around it; empty without products.
     plans: tuple[VerifiedPlan, ...]
 
 

@@ -25,7 +25,7 @@ from tuner.ops.attention.source import (
     next_weights_of,
 )
 
-#: Alignment of a parameter with tensor maps, and with the addresses of caches instead of them.
+#: Alignment of a parameter with tensor maps, and of one with the addresses of caches instead.
 _ALIGNMENT = {AttentionEngine.TMA: 64, AttentionEngine.MMA: 8}
 
 
@@ -43,13 +43,13 @@ class AttentionBuffers:
     queues: int
     #: `AttentionTiling.partial_floats` for each slot and span.
     partials: int
-    #: uint32 for each `AttentionPlan.num_counters`, zero before the first launch.
+    #: uint32 for each of `AttentionPlan.num_counters`, zero before the first launch.
     arrivals: int
-    #: `TRACE_WORDS` for each CTA itself and for each traced task, zero before the first launch; or 0.
+    #: `TRACE_WORDS` for each CTA and for each traced task, zero before the first launch; or 0.
     trace: int
-    #: `STATUS_WORDS`, zero before the first launch: what was refused, and the record of an abort.
+    #: `STATUS_WORDS`, zero before the first launch: the record of refused input, and of an abort.
     refused: int
-    #: int32 [sequences, pages of the longest context]; 0 where the cache is contiguous.
+    #: int32 [sequences, pages of the longest context]; 0 for a contiguous cache.
     pages: int = 0
 
 

@@ -17,12 +17,12 @@ class BadChain(NamedTuple):
 
     pair: dict[str, Any]
     field: str
-    #: Parts of the sentence that says what is wrong, and of the one that says what would be right.
+    #: Parts of the sentence about the problem, and of the one about the remedy.
     problem: str
     remedy: str
 
 
-#: What the domain refuses: how ops read each other, and whether what they read has the shape that they say.
+#: Refusals by the domain: how ops read each other, and whether shapes agree.
 BAD_CHAINS = {
     "a cycle": BadChain(
         chain({**A, "source": "b"}, B), "pair.ops", "a cycle: a, which reads b, which reads a", "break it"
@@ -40,7 +40,7 @@ BAD_CHAINS = {
     "norms a later op": BadChain(
         chain({**A, "norm": "c"}, B, {**A, "name": "c", "n": 32}), "pair.ops", "a norms c, which a later op", "order"
     ),
-    "two ops of one name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "its own name"),
+    "two ops of one name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "a different name"),
     "an input with an operand's name": BadChain(
         chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "rename"
     ),
@@ -48,15 +48,15 @@ BAD_CHAINS = {
         chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
     ),
     "an input of two shapes": BadChain(
-        chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "its own name"
+        chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "different name"
     ),
     "a residual of another shape": BadChain(
         chain(A, {**B, "residual": "a"}), "pair.b.residual", "adds a as [16, 32]", "own m and n"
     ),
-    "a norm over a width that no op writes in full": BadChain(
+    "a norm over a width that no op writes completely": BadChain(
         chain(A, {**B, "source": "y", "k": 32, "norm": "a"}),
         "pair.b.norm",
-        "no op writes in full",
+        "no op writes completely",
         ("normalize the tensor that"),
     ),
     "a norm and a row scale": BadChain(
@@ -71,7 +71,7 @@ BAD_CHAINS = {
     ),
 }
 
-#: What the form of the request refuses.
+#: Refusals by the form of the request.
 BAD_FORMS = {
     "no ops": BadChain(chain(), "pair.ops", "has 0 entries", "use at least 1"),
     "no rows": BadChain(chain(A, B, m=0), "pair.m", "greater than or equal to 1, got 0", "use at least 1"),

@@ -10,7 +10,7 @@ from tuner.core.plan.graph.boxes import Box
 from tuner.core.plan.graph.tile_graph import TaskGraph, part_steps
 from tuner.core.plan.table.words import EPILOGUE_STEP
 
-#: Of the op, then its row and its column, as words have them.
+#: Axes of the op, then its row and its column, as in the words of a plan.
 Tile = tuple[int, int, int]
 Cell = tuple[int, ...]
 

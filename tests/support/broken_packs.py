@@ -14,7 +14,7 @@ from tests.support.native.recorder import Recorder
 from tuner.packs.records import DIGEST_OFFSET, HEADER
 from tuner.packs.write import ALIGNMENT, INDEX, SUMS, zipped
 
-#: Tables of the index in their order: where the header counts their records, and how long one is.
+#: Tables of the index in order: the position of their count in the header, and the size of a record.
 _TABLES = {
     "shapes": (36, 40),
     "rungs": (40, 40),
@@ -32,7 +32,7 @@ _TABLES = {
     "operands": (124, 40),
     "weights": (HEADER.size, 32),
 }
-#: Of a blob in a record: offset, bytes, sha256.
+#: A blob in a record: offset, bytes, sha256.
 _BLOB = struct.Struct("<QQ32s")
 
 

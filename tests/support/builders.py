@@ -22,7 +22,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 TARGET = "simulated:h200"
 
-#: A result; give it a job's id.
+#: A result without a job's id, which the caller adds.
 BEST = Best(
     job_id="",
     verdict=Verdict.TIE,

@@ -16,7 +16,7 @@ from tuner.workers.source.render import without_comments
 
 #: Where they are.
 FOLDER: Path = ROOT / "build" / "cubins"
-#: Beyond, those that were used longest ago are removed.
+#: Above this size, the least recently used are removed.
 LIMIT_BYTES = 2**30
 
 

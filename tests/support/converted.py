@@ -40,7 +40,7 @@ TILINGS = {
         wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
     ),
 }
-#: The tiling, and what is changed in the device text.
+#: The tiling, and the change in the device text.
 FAULTS = {
     "a wrong group's factor": ("int4", "number * kLists * kRows", "(number ^ 1) * kLists * kRows"),
     "factors of gate and up exchanged": ("int4", "row / 8 % 2 * kConfig.tile_n", "(1 - row / 8 % 2) * kConfig.tile_n"),

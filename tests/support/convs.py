@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Workload, Tiling]] = {
 }
 
 
-#: The same by `wgmma`: whole lines of channels.
+#: The same with `wgmma`: whole lines of channels.
 _LINES = {"images": 2, "height": 7, "width": 5, "channels": 64, "filters": 64, "bias": True}
 BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
     "a stride, a shortcut": (
@@ -108,8 +108,8 @@ BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
 }
 
 
-#: Of at most nine tasks each, so that every state can be visited: tiles of two rows of an image, tiles of two images, a
-#: stride, a product behind one and in front of one, an image that is added, parts.
+#: At most nine tasks each, so that every state can be visited: tiles of two rows of an image, tiles of two images, a
+#: stride, a product after one and before one, an added image, parts.
 SMALL: tuple[tuple[Workload, Tiling], ...] = (
     (_pair({}, {}), tiling((16, 32, 32), (16, 32, 32))),
     (_pair({"images": 3, "height": 4, "width": 4}, {}), tiling((16, 32, 32), (16, 32, 32))),

@@ -17,7 +17,7 @@ from tuner.workers.protocol.messages import CountAnswer, Work
 T = TypeVar("T")
 
 
-#: After which such a process is killed, seconds.
+#: Seconds after which such a process is killed.
 DEADLINE_S = 100.0
 
 

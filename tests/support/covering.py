@@ -19,7 +19,7 @@ def covering_sample(population: Sequence[T], axes: Callable[[T], Sequence[Hashab
     pairs = [pairs_of(axes(item)) for item in population]
     missing = set().union(*pairs)
     sample: list[T] = []
-    # A point's gain only shrinks, so a stale bound that is not better than the best fresh one need not be looked at.
+    # A point's gain only decreases, so a stale bound that is not above the best current one can be skipped.
     bounds = [len(own) for own in pairs]
     while missing:
         best, best_gain = -1, 0

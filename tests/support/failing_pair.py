@@ -57,7 +57,7 @@ def main(pack_path: str, library: str) -> None:
     stream.begin_capture()
     driver.fail_behind(NUM_LAUNCHES - 1)
     sentences.append([failure_of(lambda: ffn(of.x, out=y, stream=stream.ptr)), ""])
-    stream.end_capture()  # fails where a side stream is still open
+    stream.end_capture()  # fails if a side stream is still open
     pack.reset(stream.ptr)
     y = launch()
     stream.synchronize()

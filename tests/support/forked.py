@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
-#: What they import, so that it need not be done for each; as far as it can be imported.
+#: Modules that they use, imported once in advance as far as possible.
 _IMPORTED = [
     "tuner.server.app",
     "tuner.cli",
@@ -25,7 +25,7 @@ _IMPORTED = [
 ]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(_IMPORTED)
-#: Longest that one may take to say its first line: the first one of all does the imports.
+#: Maximum time until a process prints its first line; the very first one does the imports.
 _LIMIT_S = 120.0
 
 
@@ -93,7 +93,7 @@ def command(arguments: list[str]) -> None:
 def _run(
     main: Callable[[list[str]], None], arguments: list[str], where: tuple[str, str, str], environment: dict[str, str]
 ) -> None:
-    # Its own children would import what this one's parent was started with.
+    # Its children would import the main module of this one's parent.
     sys.modules["__main__"] = types.ModuleType("__main__")
     folder, *outputs = where
     os.chdir(folder)

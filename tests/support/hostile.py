@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-#: From method and path, and the body that the service answered, to what the client gets.
+#: Maps method and path, and the body that the service returned, to what the client receives.
 Rewrite = Callable[[str, str, Any], Any]
 
 

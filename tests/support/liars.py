@@ -7,12 +7,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-#: What no figure of a worker's answer may be.
+#: Values that no figure in a worker's answer may have.
 NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), float("-inf"), -5, 1e308, -1e308, 1e-300, 10**400, 2**63)
-#: What no name of a file, of a stage or of a figure may be.
+#: Texts that no name of a file, a stage or a figure may have.
 NAMES = ("../../x", "/abs", "a\x00b", "x" * 10_000, "", "..", "a/b", "a\\b")
 
-#: Where an honest answer has no figure of a measurement, but what it was asked, or plain JSON of ours.
+#: Fields of an honest answer that are not measurements: copies of the request, or plain JSON of ours.
 _COPIED = ("candidate", "manifest", "files", "procedure", "library", "source", "built")
 
 

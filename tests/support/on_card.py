@@ -28,9 +28,9 @@ from tuner.workers.builder.prepare import prepare
 if TYPE_CHECKING:
     from tuner.workers.gpu.session import Session
 
-#: What runs an artifact without tuner.
+#: Code that runs an artifact without tuner.
 EXAMPLE = ROOT / "examples" / "run_artifact.py"
-#: The same for one with an attention.
+#: The same for an artifact with an attention.
 ATTENTION_EXAMPLE = ROOT / "examples" / "run_attention.py"
 
 

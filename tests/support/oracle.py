@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuner.core.plan.graph.boxes import STEP, Box
 from tuner.core.plan.graph.tile_graph import TaskGraph, TileGraph
 
-#: Where a wait stands that is for the epilogue.
+#: The position of a wait for the epilogue.
 EPILOGUE = 2**26
 
 
@@ -28,17 +28,17 @@ class Task(NamedTuple):
 
 class Table(NamedTuple):
     tasks: list[Task]
-    #: Per CTA; for tickets the one list that all draw from.
+    #: Per CTA; for tickets, the one list from which all draw.
     queues: list[list[int]]
     num_ctas: int
     is_static: bool
-    #: Whether a CTA of its own is promised for each queue or task of a first wave.
+    #: Whether each queue, or task of a first wave, is guaranteed a CTA of its own.
     needs_all: bool
-    #: Whether a part takes every so many-th k-step of its tile.
+    #: Whether a part takes every num_parts-th k-step of its tile.
     strided: bool
     #: Slots in which parts meet.
     num_slots: int
-    #: Tasks that are dealt, one to each CTA, before the rest is drawn; else 0.
+    #: Assigned tasks, one per CTA, before the rest is drawn; else 0.
     num_assigned: int
     #: Bit i: op i reads A in band.
     in_band: int
@@ -94,8 +94,8 @@ def faults(words: list[int], graph: TaskGraph, resident: int | None = None) -> s
         steps = range(len(steps_of(task, graph, strided=table.strided)))
         known = {*steps, *([EPILOGUE] if _reads_late(task.op, graph) else [])}
         if places != sorted(places) or not set(places) <= known:
-            found.add("safety")  # the device looks for waits step by step, and would pass over one
-    # From here on the epilogue is one step more, which comes last.
+            found.add("safety")  # the device checks waits step by step, and would skip it
+    # From here on, the epilogue is one more step, which comes last.
     placed = [_epilogue_placed(task, len(steps_of(task, graph, strided=table.strided))) for task in table.tasks]
     table = table._replace(tasks=placed)
     if resident is not None and table.needs_all and words[3] > 0 and table.num_ctas > resident:
@@ -215,7 +215,7 @@ def _producers(table: Table, graph: TaskGraph) -> list[list[set[int]]]:
 
     def writers(box: Box, tile: tuple[int, ...], step: int, op: int) -> set[int]:
         mine = _sides(box, tile, step)
-        own = {  # what a tile changes in place it reads before
+        own = {  # a tile reads what it changes in place before
             index
             for index, task in enumerate(table.tasks)
             if (task.op, tiles[index]) == (op, tile) and (box.tensor, mine) in written[index]
@@ -272,7 +272,7 @@ def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -
             else:
                 task, num_over = held[cta]
                 waits = table.tasks[task].waits
-                # What is read before its next wait may be read at once: nothing else holds it up.
+                # Data that is read before the next wait may be read immediately, since nothing else delays the read.
                 until = waits[num_over][4] if num_over < len(waits) else len(producers[task])
                 if any(wrote - done for wrote in producers[task][: max(until, 0)]):
                     found.add("safety")

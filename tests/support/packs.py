@@ -30,11 +30,11 @@ from tuner.workers.source.variants import variants_of
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
 SIMULATED = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
 
-#: An H200 that holds 30 clusters of four, as one's driver says; each holds 24.
+#: An H200 whose driver reports 30 clusters of four; every H200 holds 24.
 LIVE = replace(H200, live_clusters=((4, 30), (8, 15), (16, 7)))
 #: A pair whose tiles fill either with clusters of four.
 WIDE, IN_FOURS = ffn_pair(m=160, d_in=64, d_hidden=4096, d_out=1024), wgmma((64, 64, 64), cluster_m=2, cluster_n=2)
-#: A tiling of each engine, which fits the shapes below.
+#: A tiling for each engine, which fits the shapes below.
 TILINGS = {
     Engine.MMA: Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4),
     Engine.SIMT: Tiling(engine=Engine.SIMT, tiles=(Tile(m=4, n=8, k=256),) * 2, num_stages=3, num_warps=4),
@@ -77,7 +77,7 @@ def mlp(m: int = 16, *, norm: bool = True, d_hidden: int = 256) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=Dtype.FP16)
 
 
-#: A chain that does the same.
+#: A chain with the same property.
 WIDE_MLP = mlp(160, d_hidden=2048)
 
 

@@ -20,7 +20,7 @@ from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.source.launchable import Launchable
 
-#: Never raised to this value: a loop on it ends only with its process.
+#: The counter never reaches this value, so a loop on it ends only with its process.
 _ENDLESS = "while (*const_cast<volatile u32*>(&args.workspace->abort.raised) != 77u) {}"
 _HUGE = "__device__ unsigned char planted_huge[1ull << 38];\n"
 
@@ -35,7 +35,7 @@ class KernelFault:
     kind: FailureKind
     #: A pattern that its reason must match.
     reason: str
-    #: Stands in front of the source.
+    #: Inserted before the source.
     preamble: str = ""
 
 
@@ -111,7 +111,7 @@ KERNEL_FAULTS = (
         reason=r"where it must not: the plan",
     ),
 )
-#: Ends with its process only; the supervisor's deadline is what tells.
+#: Ends only with its process, so the supervisor's deadline decides.
 HANG = KernelFault(name="hang", statement=_ENDLESS, kind=FailureKind.HANG, reason=r"no answer within .* was killed")
 
 

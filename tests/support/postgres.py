@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
-#: Where Debian puts the programs of each version.
+#: Debian's folder of the programs of each version.
 PROGRAMS = Path("/usr/lib/postgresql")
 USER = "postgres"
 

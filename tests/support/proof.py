@@ -37,7 +37,7 @@ from tuner.core.space.ordering_values import INTERLEAVES, RASTERS, SYNCS
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
-#: One CTA of these fits an SM of an H200.
+#: One such CTA fits on an SM of an H200.
 ROOMY = Resources(num_threads=128, smem_bytes=150_000, registers_per_thread=64)
 REASONS = {
     WordError: "words",
@@ -80,13 +80,13 @@ SPLIT_GRAPHS = (
 class Judged:
     """One plan, and what both judges say."""
 
-    #: What was done to it, or "none".
+    #: The mutation, or "none".
     mutation: str
-    #: Of the oracle: any of words, coverage, safety, liveness, residency.
+    #: The oracle's verdict: any of words, coverage, safety, liveness, residency.
     faults: frozenset[str]
-    #: Of `verify`: one of these, or None where it accepts.
+    #: The verdict of `verify`: one of these, or None if it accepts.
     refusal: str | None
-    #: Whether three ops or four, with a residual or a norm of one of them.
+    #: Whether there are three ops or four, and a residual or a norm of one of them.
     is_chain: bool
 
     @property
@@ -173,7 +173,7 @@ def mutated(plan: Plan, mutation: str, resident: int, rng: random.Random) -> tup
     if mutation == "grid too large":
         return plan, max(1, resident - rng.randint(1, 2))
     changed = MUTATIONS[mutation](plan, rng)
-    # Half of them with the posts per launch counted again, or that alone would refuse what moves posts.
+    # Half of them with recomputed posts per launch, since wrong ones alone would already refuse moved posts.
     return (mutants.with_true_steps(changed) if rng.random() < 0.5 else changed), resident
 
 

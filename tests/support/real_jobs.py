@@ -20,14 +20,14 @@ from tuner.store.results.artifacts import ArtifactFolder
 
 FOLDER = Path(__file__).parents[1] / "pages" / "h200"
 
-#: Four ops at one row. Its finalists have counters and traces; of the others the run's end left traces alone.
+#: Four ops at one row. Its finalists have counters and traces; the others only have traces, since the run ended.
 CHAIN = "job-d5fab33587a6"
 #: Four ops at 16 rows, where one programmatic fused launch wins.
 FUSED_WINS = "job-574098772d9f"
 #: Two ops at 16 rows.
 TWO_OPS = "job-02ada5a88a3a"
 JOBS = (CHAIN, FUSED_WINS, TWO_OPS)
-#: Of the chain's trials with counters and a trace: the best of one programmatic fused launch, and the winner.
+#: The chain's trials with counters and a trace: the best with one programmatic fused launch, and the winner.
 INSPECTED_TRIAL = 58
 WINNING_TRIAL = 30
 

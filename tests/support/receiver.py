@@ -14,7 +14,7 @@ class Receiver:
         self.status = status
         self.location = ""
         self.pause_s = pause_s
-        #: Paths at which it takes what comes and says nothing.
+        #: Paths at which it accepts requests without answering.
         self.silent_at: tuple[str, ...] = ()
         self.got: list[tuple[str, dict[str, str], bytes]] = []
         receiver = self

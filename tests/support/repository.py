@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: The folder that holds `tuner`, `workers`, `docs` and `tests`.
+#: The folder with `tuner`, `workers`, `docs` and `tests`.
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from tuner.workers.protocol import messages
 from tuner.workers.protocol.process import die_with_parent
 from tuner.workers.timing.library_choice import Picked
 
-#: A hundred thousand sines keep the compiler busy for minutes.
+#: A hundred thousand sines, which the compiler needs minutes for.
 ENDLESS = """
 #define TEN(x) x x x x x x x x x x
 extern "C" __global__ void k(float* x) {
@@ -69,7 +69,7 @@ def rogue(connection: Connection, uuid: str, parent_pid: int) -> None:
             case _, "hangs":
                 time.sleep(60)
             case _, "hangs and cannot be killed":
-                if os.fork() == 0:  # to its parent it looks like one: its end of the pipe outlives the SIGKILL
+                if os.fork() == 0:  # its parent cannot tell: its end of the pipe outlives the SIGKILL
                     os.setsid()
                 time.sleep(20)
             case _, "exits":

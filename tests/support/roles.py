@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 WAIT, ARRIVE = "wait", "arrive"
-#: What is done, the name and number of what it is done to, and the phase that is waited for.
+#: The action, the name and number of its object, and the phase to wait for.
 Action = tuple[str, tuple[str, int], int]
-#: What is wrong with doing that now, given how often each thing has been done to.
+#: Why the action is not possible now, given how often each was done.
 Rule = Callable[[Action, Callable[[tuple[str, int]], int]], str | None]
 
 
 def first_problem(roles: Sequence[Sequence[Action]], arrivals: Mapping[str, int], rule: Rule) -> str | None:
     """What goes wrong in some interleaving, if anything does; `arrivals` end a phase of the barriers of a name, where
     it is not one."""
-    #: [role][actions done] how often it has done something to each but wait.
+    #: [role][actions done] how often it has performed each action other than a wait.
     counts = [
         [Counter(thing for what, thing, _ in role[:done] if what != WAIT) for done in range(len(role) + 1)]
         for role in roles

@@ -60,11 +60,11 @@ def opened(
 class EveryRowCount:
     """What came of all row counts."""
 
-    #: The largest relative error, over the tolerance of the type.
+    #: The largest relative error, divided by the tolerance of the type.
     worst: float
-    #: The row count that had it.
+    #: The row count with that error.
     worst_rows: int
-    #: Elements behind the last row that were written, over all row counts.
+    #: Elements after the last row that were written, over all row counts.
     touched: int
 
 
@@ -152,7 +152,7 @@ def shared_workspace(pack: Pack, of: Operands) -> tuple[list[str], float]:
     return sentences, of.rel_error(y, rows) / of.workload.dtype.row.max_rel_error
 
 
-#: Lets the launch behind it begin at once, works for a while, then writes the weights.
+#: Lets the next launch begin immediately, works for a while, then writes the weights.
 WRITER = r"""
 extern "C" __global__ void write(unsigned short* to, const unsigned short* from, long long count, long long cycles) {
   asm volatile("griddepcontrol.launch_dependents;");
@@ -190,7 +190,7 @@ class InjectedAbort:
     #: Until it was reported, seconds.
     reported_s: float
     sentences: list[str]
-    #: The relative error after the reset, over the tolerance.
+    #: The relative error after the reset, divided by the tolerance.
     error_after: float
 
 

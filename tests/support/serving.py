@@ -69,7 +69,7 @@ def listening(service: Service, **options: Any) -> Iterator[str]:
 
 def wait_until_final(service: Service, job_id: str) -> str:
     """The job's last state."""
-    # Asking takes milliseconds of the processor that the job wants.
+    # Each poll takes milliseconds of CPU time from the job.
     wait_until(lambda: service.job(job_id).state.is_final, pause_s=0.05)
     return service.job(job_id).state
 

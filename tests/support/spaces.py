@@ -9,7 +9,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.space.joint import AnySpace, JointSpace
 from tuner.core.space.space import Space
 
-#: (workload, gpu) -> the space, which changes in nothing but in what it has worked out.
+#: (workload, gpu) -> the space, which only changes by what it caches.
 space_of = lru_cache(maxsize=12)(Space)
 
 

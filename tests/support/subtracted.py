@@ -19,7 +19,7 @@ _AUTHOR = ("-c", "user.name=tuner", "-c", "user.email=tuner@localhost", "-c", "c
 def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
     """A copy there of what git has, and would have, in these places, without ``tuner/ops/<kind>``; of the tests all are
     there. Pages speak of the whole program: what of them leads into the folder leads nowhere, and is text."""
-    # Tests ask git for its history.
+    # Tests that ask git for its history.
     subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", ROOT, to], check=True)
     said = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *places],

@@ -104,7 +104,7 @@ class _Held:
 
     #: In the plan.
     index: int
-    #: Its steps, of all that the op's tiles have; how many of them are done.
+    #: Its steps, out of all the op's tiles have, and how many of them are done.
     steps: Sequence[int]
     done: int = 0
     sums: Any = None
@@ -130,7 +130,7 @@ class _Launch:
 
     def run(self, rng: random.Random, num_resident: int) -> None:
         """To its end."""
-        plan, queues = self._plan, [list(range(self._plan.num_tasks))] * num_resident  # one list that all draw from
+        plan, queues = self._plan, [list(range(self._plan.num_tasks))] * num_resident  # one list from which all draw
         if plan.assignment == STATIC:
             bounds = plan.queues.tolist()
             queues = [list(range(a, b)) for a, b in pairwise(bounds)]

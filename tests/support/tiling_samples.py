@@ -20,7 +20,7 @@ GPU_OF_ARCH = {
     "sm_100": "b200",
     "sm_120": "rtx5090",
 }
-#: Every option at once: the most registers that an epilogue takes.
+#: All options at once: the most registers that an epilogue takes.
 GATED = full_pair(2048)
 
 

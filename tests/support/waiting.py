@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: Longest wait, seconds: less than what a test may take as a whole.
+#: Maximum wait, seconds; less than the limit of a whole test.
 LIMIT_S = 120.0
 
 

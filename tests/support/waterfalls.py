@@ -10,7 +10,7 @@ from typing import Any
 from tuner.core.insight.waterfall import ACTIVE_CYCLES, COUNTED_CLOCK, MEAN_TENSOR_CYCLES, MOST_TENSOR_CYCLES
 from tuner.core.trial.reports.inspection import Counter, CounterReport
 
-#: Of both sides of six pairs on an H200.
+#: Both sides of six pairs on an H200.
 ROWS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "benchmarks/results/h200/waterfall.json").read_text()
 )["rows"]

@@ -31,7 +31,7 @@ SIZES = {
     "eos_token_id": 2,
     "tie_word_embeddings": False,
 }
-#: Of each family: what its config says beside the sizes.
+#: For each family: its config's fields besides the sizes.
 FAMILIES = {
     "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"},
     "mistral": {
@@ -56,7 +56,10 @@ FAMILIES = {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
         "hidden_activation": "gelu_pytorch_tanh",
-        "layer_types": ["sliding_attention", "full_attention"],  # vLLM's CPU runs no model of windows alone
+        "layer_types": [
+            "sliding_attention",
+            "full_attention",
+        ],  # vLLM's CPU backend does not run models with only windowed layers
         "query_pre_attn_scalar": 32,
         "sliding_window": 128,
         "tie_word_embeddings": True,
@@ -96,7 +99,7 @@ def main() -> None:
             max_num_seqs=4,
             block_size=128,
             seed=0,
-            gpu_memory_utilization=0.2,  # of the memory of a machine that others use, too
+            gpu_memory_utilization=0.2,  # a share of the memory of a machine that others use, too
             **inner,
             **asked.settings,
         )

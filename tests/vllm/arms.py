@@ -12,16 +12,16 @@ from typing import Any
 
 from tests.support.repository import ROOT
 
-#: Of CPU time that a process of an arm may take: a start takes half a minute, compiling another one. A limit
-#: of time that passes ends arms for the load of the machine.
+#: Maximum CPU time of an arm's process; a start takes half a minute, compiling another one. A wall-clock limit would
+#: depend on the machine's load.
 CPU_S = 600
-#: Until an arm that waits for nothing that comes is given up.
+#: Time until an arm that waits for input is given up.
 WAIT_S = 7200
-#: How far the sums of twelve tokens' log-probabilities may differ. GELU in the place of SiLU moves them by 0.004.
+#: Maximum difference between sums of twelve tokens' log-probabilities. GELU instead of SiLU changes them by 0.004.
 LOGPROB_BAND = 0.001
 
 Arm = tuple[dict[str, Any], str]
-#: What stock arms answered, by family and flags. They are the same in each test.
+#: Answers of stock arms, by family and flags, which all tests share.
 _stock: dict[tuple[str, ...], Arm] = {}
 
 

@@ -14,13 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 vllm = pytest.importorskip("vllm")
-#: Of PyTorch and vLLM, which are imported here.
+#: Warnings of PyTorch and vLLM, which are imported here.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 HEADS, KV_HEADS, HEAD_DIM, HIDDEN = 8, 2, 64, 96
-#: Tokens of each sequence, its new one included: within a block, behind one, and at a block's last place.
+#: Tokens of each sequence, including its new one: within a block, after one, and at a block's last position.
 LENGTHS = (5, 33, 48)
-#: Of a block as GPUs have it, and as the CPU does.
+#: Block sizes of GPUs and of the CPU.
 TOKENS, TOKENS_OF_CPU = 16, 32
 BLOCKS = 16
 #: bf16 has 8 bits.

@@ -22,10 +22,10 @@ from tuner.search.guesses.seeds import first_guesses
 
 pytest.importorskip("vllm")
 
-#: How far the sums of twelve tokens' log-probabilities may differ: vLLM's rotary embedding rounds sines to bf16, and
-#: norms are folded into weights of bf16.
+#: Maximum difference between sums of twelve tokens' log-probabilities: vLLM's rotary embedding rounds sines to bf16,
+#: and norms are folded into bf16 weights.
 LOGPROB_BAND = 0.02
-#: Weights of eight bits, one factor a row, as a config has them.
+#: 8-bit weights with one scale per row, as in a config.
 INT8 = {
     "quant_method": "compressed-tensors",
     "format": "int-quantized",
@@ -45,7 +45,7 @@ INT8 = {
         }
     },
 }
-#: Of twelve tokens the first is prefill's; two layers.
+#: The first of twelve tokens comes from prefill; two layers.
 NUM_LAYERS = 2 * 11
 
 
@@ -119,7 +119,7 @@ def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
     assert of_layers in output
     assert of_mlps in output
     assert "layers" not in ours["calls"]
-    # vLLM's dummy loader leaves integers as the memory had them.
+    # vLLM's dummy loader leaves integers uninitialised.
     assert ours["tokens"] == own["tokens"] or "config" in settings
 
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-#: Of PyTorch and transformers, which are imported here.
+#: Warnings of PyTorch and transformers, which are imported here.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SIZES = {

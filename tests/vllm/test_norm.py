@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
-#: fp16, since the interpreter cuts bf16 off instead of rounding it.
+#: fp16, since the interpreter truncates bf16 instead of rounding it.
 NUMBERS = """
 import torch
 from tuner.vllm.norm_kernel import launch
@@ -57,7 +57,7 @@ def test_launches_behind_it_may_begin_before_it_waits_and_it_reads_rows_after(
 ) -> None:
     code = ran(CODE, monkeypatch, wheel, "0")
     begin, waited = code.index("griddepcontrol.launch_dependents"), code.index("griddepcontrol.wait")
-    # Before it waits: 4,096 weights alone, which nothing writes; rows and residual, and both results, behind it.
+    # Before its wait: only 4,096 weights, which no kernel writes; after it: rows and residual, and both results.
     assert begin < waited
     early, late = ([part.count(one) for one in ("ld.global", "st.global")] for part in (code[:waited], code[waited:]))
     assert early[0] > 0

@@ -9,7 +9,7 @@ import pytest
 from tuner.client.options.vllm_rows import captured_rows
 
 vllm = pytest.importorskip("vllm")
-#: Of PyTorch and vLLM, which are imported here.
+#: Warnings of PyTorch and vLLM, which are imported here.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

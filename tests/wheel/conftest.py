@@ -17,7 +17,7 @@ import pytest
 from tests.support.repository import ROOT
 from tuner.versions import install_command
 
-#: What another project's package of that name says.
+#: The output of another project's package with that name.
 STRANGER = "another project's package"
 
 

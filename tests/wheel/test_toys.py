@@ -27,8 +27,8 @@ PAIRS = {"op": "pairs", "name": "halves", "n": 512}
 GATHER = {"op": "gather", "name": "embed", "n": 512, "table_rows": 4096}
 BEHIND = {"name": "up", "source": "embed", "n": 256, "k": 512}
 FFN = {"kind": "ffn", "m": 2, "d_in": 512, "d_hidden": 1024, "d_out": 512}
-#: Of each sort of toy what is asked for, what its page must say of it, and what the C runtime finds in a pack
-#: of it for the same rows and for one more: a kernel, the library or nothing.
+#: For each kind of toy: the request, what its page must show, and what the C runtime finds in its pack for the same
+#: rows and for one more: a kernel, the library or nothing.
 ASKED: dict[str, tuple[dict[str, Any], str, list[int]]] = {
     "a tile op between two products": (
         {"kind": "chain", "m": 160, "dtype": "bf16", "ops": [UP, DEPTHWISE, DOWN]},

@@ -62,10 +62,10 @@ def create_app(
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
-    It accepts the hosts `localhost`, numeric addresses, and the names in `allowed_hosts`. A body must arrive within
-    `request_deadline_s`. A token may send `requests_per_s`. At most `max_streams` event streams may be open at a time.
-    Links start with `root_path`, if a proxy serves the application below a path. `login` says which proxies may name
-    the user.
+    It accepts the hosts `localhost`, numeric addresses, and the names in `allowed_hosts`. A request body must arrive
+    within `request_deadline_s`. A token may send `requests_per_s` requests per second. At most `max_streams` event
+    streams may be open at a time. Links start with `root_path`, if a proxy serves the application below a path. `login`
+    lists the proxies that may name the user.
     """
     servers = [{"url": root_path}] if root_path else None
     app = FastAPI(

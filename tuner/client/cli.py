@@ -25,7 +25,7 @@ from tuner.client.options.repeated import GivenOnce
 from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE
 
-#: Each command's module, its name there, and its line in the list of commands.
+#: The module of each command, its name in that module, and its line in the list of commands.
 COMMANDS = {
     "submit": ("submit", "submit", "Submits a job, or a batch of several rows, and prints its id."),
     "watch": ("job_commands", "watch", "Follows jobs until they end, then prints their results."),
@@ -34,7 +34,7 @@ COMMANDS = {
     "batches": ("job_commands", "batches", "Lists batches, newest first."),
     "trials": ("job_commands", "trials", "Lists a job's trials."),
     "best": ("job_commands", "best", "Prints the result of a job, or the best one for a pair."),
-    "study": ("study", "study", "Prints the schedules that a job was given side by side, as a table and a plot."),
+    "study": ("study", "study", "Prints the schedules of a job side by side, as a table and a plot."),
     "cancel": ("job_commands", "cancel", "Cancels jobs; their trials are kept."),
     "pause": ("job_commands", "pause", "Pauses open jobs."),
     "resume": ("job_commands", "resume", "Resumes paused jobs."),
@@ -110,12 +110,11 @@ class _Commands(GivenOnce, click.Group):
             click.echo(f"tuner-client: {error}", err=True)
             ctx.exit(error.exit_code)
         except (KeyError, TypeError, AttributeError, ValueError):
-            # A response of this service has the fields that are read. One without a version may come from another
-            # service.
+            # A response of this service has these fields. A response without a version may come from another service.
             if getattr(ctx.obj, "is_known", True):
                 raise
             click.echo(
-                (f"tuner-client: the server at {ctx.obj.url} is not a tuner service, or is an older one"), err=True
+                (f"tuner-client: the server at {ctx.obj.url} is not a tuner service, or is an older version"), err=True
             )
             ctx.exit(ExitCode.UNREACHABLE)
 
@@ -125,7 +124,7 @@ class _Commands(GivenOnce, click.Group):
 @click.version_option(__version__, message=VERSION_MESSAGE)
 @click.pass_context
 def main(ctx: click.Context, url: str) -> None:
-    """Asks a tuner service for fast kernel pairs."""
+    """Client of a tuner service, which finds fast kernels for pairs and chains of ops."""
     from tuner.client.connection.credentials import token_for
     from tuner.client.connection.http import Client
 

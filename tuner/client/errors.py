@@ -43,7 +43,7 @@ class UnfusedWins(ClientError):
 
 
 class NotVerified(ClientError):
-    """A pack's kernels do not run here, or compute wrong numbers."""
+    """A pack's kernels do not run here, or give wrong results."""
 
     exit_code = ExitCode.NOT_VERIFIED
 
@@ -85,7 +85,7 @@ class Incompatible(ClientError):
 
 
 class NoToken(ClientError):
-    """The service needs a token, and there is none, or it is not accepted."""
+    """The service requires a token, and none was given or it is not accepted."""
 
     exit_code = ExitCode.NO_TOKEN
 

@@ -18,21 +18,21 @@ class ExitCode(IntEnum):
         return code
 
     OK = 0, "done"
-    FAULT = 1, "an error in the client itself, or an interruption"
+    FAULT = 1, "an error in the client itself, or an interrupt"
     USAGE = 2, "the command line is invalid"
     NO_RESULT = 3, "no such job, no result yet, or none that matches"
     WEAKER_MATCH = 4, "a result was found, but it is not an exact match; nothing was written without --accept-nearest"
-    UNREACHABLE = 5, "the server does not answer, or cannot serve requests now"
+    UNREACHABLE = 5, "the server does not respond, or cannot serve requests now"
     REFUSED = (
         6,
-        "the server refused the request, or the answer is not what was requested, or does not match its digest",
+        "the server refused the request, or the response is not what was requested, or has another digest",
     )
     JOB_FAILED = 7, "the job failed or was cancelled"
     SIMULATED = 8, "the result is simulated, and has no cubin"
-    TIMEOUT = 9, "the job, or the inspection, did not end in the given time"
+    TIMEOUT = 9, "the job or the inspection did not end within the time limit"
     NOTHING_SEEN = 10, "the counters or the trace could not be collected; the message says why"
     INCOMPATIBLE = 11, "the service, or an artifact, has a version that this client does not support"
     NO_TOKEN = 12, "the service needs a token, but it is missing, unknown, expired or revoked"
-    LIBRARY_WINS = 13, "the answer is the vendor's library; nothing was written without --even-if-slower"
+    LIBRARY_WINS = 13, "the result is the vendor's library; nothing was written without --even-if-slower"
     NOT_VERIFIED = 14, "a pack's kernels do not run here, or their numbers are wrong"
-    UNFUSED_WINS = 15, "the answer is tuner's kernel in several launches; nothing was written without --accept-unfused"
+    UNFUSED_WINS = 15, "the result is tuner's kernel in several launches; nothing was written without --accept-unfused"

@@ -12,7 +12,10 @@ from tuner import logs
 from tuner.commands.options import settings_of, tls_option
 
 insecure_option = click.option(
-    "--insecure", is_flag=True, default=None, help="Allow tcp:// beyond loopback: anyone who reaches it is trusted."
+    "--insecure",
+    is_flag=True,
+    default=None,
+    help="Allow tcp:// beyond loopback: everyone with access to the port is trusted.",
 )
 
 
@@ -53,7 +56,7 @@ def worker(count: int, places: int | None, name: str, host: str | None, port: in
         build_s=settings.simulated_build_s,
         torch_baseline=settings.torch_baseline,
     )
-    assert settings.scheduler is not None  # click asks for it
+    assert settings.scheduler is not None  # required by click
     logs.configure(settings.log_level, settings.log_format)
     work(settings.scheduler, settings.tls, worker_options, click.echo, insecure=settings.insecure)
 
@@ -87,7 +90,7 @@ def tls() -> None:
 def create(folder: Path, members: tuple[str, ...], days: int) -> None:
     """Creates an authority in FOLDER, if there is none, and a folder of certificates for each of MEMBERS.
 
-    Without MEMBERS these are scheduler, server and worker. Copy each folder to its machine, and keep `authority`.
+    Without MEMBERS they are scheduler, server and worker. Copy each folder to its machine, and keep `authority`.
     """
     from tuner.dispatch.cluster.certificates import create as make
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def db() -> None:
-    """The database of a service. Check and backup work while its server runs; the others need it to be stopped."""
+    """The database of a service. Check and backup also work while its server runs; the others need it stopped."""
 
 
 @db.command()
@@ -62,7 +62,7 @@ def backup(file: Path, **options: Any) -> None:
     """Writes a consistent copy of all tables to FILE, for SQLite and PostgreSQL alike.
 
     A server may run meanwhile. Artifacts are files: copy their folder afterwards, so that it contains everything that
-    FILE names.
+    FILE refers to.
     """
     from tuner.store.admin.backups import back_up
 
@@ -103,7 +103,7 @@ def delete(job_ids: tuple[str, ...], **options: Any) -> None:
 @data_option
 @database_option
 def prune(days: float | None, keep: int | None, **options: Any) -> None:
-    """Deletes old jobs, by age or by count, and shrinks the database. Open jobs stay."""
+    """Deletes old jobs, by age or by count, and shrinks the database. Open jobs are kept."""
     from tuner.store.admin.removal import expired
 
     if days is None and keep is None:

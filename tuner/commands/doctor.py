@@ -1,4 +1,4 @@
-"""`tuner doctor`: whether the service can work here, and how to fix it otherwise."""
+"""`tuner doctor`: checks whether the service can work here, and explains how to fix problems."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def doctor(as_json: bool, **options: Any) -> None:
     """Checks driver, CuPy, NVRTC, CUPTI, database and cluster, and prints how to fix problems.
 
-    Exit code 1 means that the service cannot work like this. A warning means that it measures on no card of this
-    machine, or without counters.
+    Exit code 1 means that the service cannot work like this. A warning means that no card of this machine is used, or
+    that there are no counters.
     """
     from tuner.dispatch.diagnosis import Finding, diagnose_scheduler, diagnose_workers
 
@@ -78,7 +78,7 @@ def _database(settings: Settings) -> Check:
         return Check(name="database", finding=Finding.FAIL, found=str(error), remedy="see the message above")
     try:
         with store.write():
-            found = f"answers and accepts writes; its tables are at revision {revision_of(store.engine)}"
+            found = f"responds and accepts writes; its tables are at revision {revision_of(store.engine)}"
         return Check(name="database", finding=Finding.OK, found=found)
     except TunerError as error:
         remedy = "stop the program that locks it, or free some disk space"

@@ -42,9 +42,9 @@ SHOWN_CHANGE = 0.01
 def fit(gpu_id: str, **place: Any) -> None:
     """Fits the simulator to the measured trials of GPU, a target of this service, and stores the fit in its folder.
 
-    It takes the trials of all jobs of products, 200 of at least three workloads, and starts from the rates that are
-    shipped for this GPU, else from its data sheet. Each workload is evaluated with a fit to the others. A fit that
-    ranks no better than its start is not stored. Minutes of all cores.
+    It uses the trials of all jobs of products, at least 200 of at least three workloads, and starts from the built-in
+    rates of this GPU, otherwise from its data sheet. Each workload is evaluated with a fit to the others. A fit that
+    does not rank better than its start is not stored. Takes minutes on all cores.
     """
     from tuner.core.model.own_fit import OwnFit, is_better
     from tuner.core.model.rates import CATALOGUE_RATES, shipped_fit
@@ -93,7 +93,7 @@ def _evaluations(evaluated: Sequence[Evaluated], start_name: str) -> list[str]:
 
 
 def _gpu(gpu_id: str) -> Gpu:
-    """From the catalogue, or a card of this machine.
+    """The GPU, from the catalogue or a card of this machine.
 
     Raises:
         click.ClickException: it is neither, or it is simulated.

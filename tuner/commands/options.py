@@ -1,4 +1,4 @@
-"""What the commands of `tuner` share: options, and the resulting settings."""
+"""Options that the commands of `tuner` share, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
     """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that they name.
 
     Raises:
-        click.UsageError: names each wrong setting.
+        click.UsageError: a setting is wrong, with its name.
         InvalidInput: a fit is invalid.
     """
     from pydantic import ValidationError
@@ -81,7 +81,7 @@ def settings_of_place(options: dict[str, Any]) -> Settings:
     """The same, for a command that may create a database: in the default folder, or in an existing one.
 
     Raises:
-        click.UsageError: names each wrong setting.
+        click.UsageError: a setting is wrong, with its name.
         click.ClickException: another folder does not exist.
     """
     settings = settings_of(options)
@@ -114,7 +114,7 @@ def folder_of_service(options: dict[str, Any]) -> Path:
     """The data folder, for a command about files in it.
 
     Raises:
-        click.UsageError: names each wrong setting.
+        click.UsageError: a setting is wrong, with its name.
         click.ClickException: there is none.
     """
     folder = settings_of(options).data

@@ -1,4 +1,4 @@
-"""`tuner explain` and `tuner prove`: about one schedule, from a job, a trial, a file or its line."""
+"""`tuner explain` and `tuner prove`: explain or prove a schedule from a job, a trial, a file or a line."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class _Subject:
 
 
 class _OfSchedule(click.Command):
-    """A command that accepts a line together with the options of its pair, which need all kinds of ops: created on
-    demand."""
+    """A command that accepts a line together with the options of its pair. It is created on demand, since these need
+    all kinds of ops."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own, and those that describe a pair: `tuner-client submit KIND --help` describes them."""
+        """Its own options, and those that describe a pair: `tuner-client submit KIND --help` describes them."""
         from tuner.client.options.pair_options import flat_options
 
         return [*super().get_params(ctx), *flat_options(hidden=True)]
@@ -56,12 +56,12 @@ target_option = click.option("--target", help=f"The GPU of a LINE, e.g. h100.  [
 @data_option
 @database_option
 def explain(what: str, *, waterfall: bool, data: Path | None, database_url: str | None, **of_line: Any) -> None:
-    """Explains why a schedule is fast or slow: bounds, waves, waits, traffic, and what would be better.
+    """Explains why a schedule is fast or slow: bounds, waves, waits, traffic, and possible improvements.
 
     JOB is the id of a job whose result has a fused schedule, or one of an attention; JOB/TRIAL is a trial of ours.
-    Measured times are shown next to forecasts. Their server may run meanwhile. FILE is a JSON file of {"workload": ...,
+    Measured times are shown next to forecasts. The server may be running. FILE is a JSON file of {"workload": ...,
     "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact. LINE is a schedule in its
-    printed form, and its pair has the options of `tuner-client submit`: --m 16 --d-in 4096 ...
+    printed form, and its pair is given by the options of `tuner-client submit`: --m 16 --d-in 4096 ...
     """
     place = {"data": data, "database_url": database_url}
     if waterfall:
@@ -76,13 +76,14 @@ def explain(what: str, *, waterfall: bool, data: Path | None, database_url: str 
 
 @click.command(cls=_OfSchedule)
 @click.argument("what", metavar="JOB/TRIAL|FILE|LINE")
-@click.option("--plan-kind", help="E.g. fused.  [default: a trial's, or as few as may be]")
+@click.option("--plan-kind", help="E.g. fused.  [default: a trial's, or the one with the fewest launches]")
 @click.option(
     "--plan",
     "plans",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Words of a launch, e.g. plan0.bin of an artifact, instead of the schedule's own; one for each launch.",
+    help="Files with the words of each launch, e.g. plan0.bin of an artifact, to use instead of the "
+    "schedule's own plan.",
 )
 @click.option("--task", type=click.IntRange(min=0), help="The task to draw.  [default: the last one that waits]")
 @target_option
@@ -97,12 +98,12 @@ def prove(
     database_url: str | None,
     **of_line: Any,
 ) -> None:
-    """Proves that the launches of a schedule compute everything once, end, and read nothing too early.
+    """Proves that the launches of a schedule compute every tile exactly once, terminate, and read nothing too early.
 
-    JOB/TRIAL is a trial of ours, whatever its outcome; its server may run meanwhile. FILE is a schedule file, as for
-    `tuner explain`, or the manifest.json of an artifact. LINE is a schedule in its printed form, and its pair has the
-    options of `tuner-client submit`: --m 16 --d-in 4096 ... The proof is printed in words, with a drawing of which task
-    waits for which. If the proof fails, its counterexample is printed and drawn, and the exit code is 1.
+    JOB/TRIAL is a trial of ours, whatever its outcome; the server may be running. FILE is a schedule file, as for
+    `tuner explain`, or the manifest.json of an artifact. LINE is a schedule in its printed form, and its pair is given
+    by the options of `tuner-client submit`: --m 16 --d-in 4096 ... The proof is printed in words, with a drawing of
+    which task waits for which. If the proof fails, its counterexample is printed and drawn, and the exit code is 1.
     """
     from tuner.core.insight.prove import drawn, in_words, prove, refused
     from tuner.core.schedule.candidate import Candidate, in_fewest_launches
@@ -135,7 +136,7 @@ def _read(what: str, place: dict[str, Any], of_line: dict[str, Any]) -> _Subject
     """The schedule in a trial, a file or a line.
 
     Args:
-        what: one of them.
+        what: the trial, file or line.
         place: where the trial is.
         of_line: `--target` and the options of the pair, which a line needs.
 
@@ -204,7 +205,7 @@ def _gpu_of(job_id: str, spec: JobSpec) -> Gpu:
 
 
 def _from_job(job_id: str, place: dict[str, Any]) -> _Subject:
-    """A job's workload and its fastest fused schedule; and its measurements, in sentences."""
+    """A job's workload and its fastest fused schedule, and its measurements as sentences."""
     from tuner.core.insight.explain_job import best_to_explain, explain_job
     from tuner.core.insight.forecast_quality import judge_forecasts
     from tuner.store.jobs import jobs

@@ -1,4 +1,4 @@
-"""`tuner token`, `tuner quota` and `tuner audit`: work on the database, while a server uses it or without one."""
+"""`tuner token`, `tuner quota` and `tuner audit`: change the database directly, with or without a running server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DAY_S = 24 * 3600.0
 
 @contextmanager
 def _store(data: Path | None, database_url: str | None, *, make: bool = False) -> Iterator[Store]:
-    """The database of a service; a missing one is only created if requested, and not in a misspelled folder."""
+    """The database of a service; a missing one is created only if requested, and never in a misspelled folder."""
     options = {"data": data, "database_url": database_url}
     with store_beside_servers(settings_of_place(options) if make else settings_of_service(options)) as store:
         yield store
@@ -43,7 +43,7 @@ def _day(seconds: float | None) -> str:
 
 @click.group()
 def token() -> None:
-    """Creates, lists and revokes the tokens of a service. Once there is one, the service requires a token."""
+    """Creates, lists and revokes the tokens of a service. Once there is a token, the service requires one."""
 
 
 @token.command()
@@ -56,7 +56,7 @@ def token() -> None:
         "read: look at everything; submit: also run jobs; worker: only health, metrics and targets; admin: everything."
     ),
 )
-@click.option("--note", default="", help="Its purpose, in words.")
+@click.option("--note", default="", help="Its purpose, as text.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
 @data_option
 @database_option

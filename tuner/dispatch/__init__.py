@@ -1,4 +1,4 @@
-"""Sends candidates to what builds and measures them: the protocols, and their implementation for one machine."""
+"""Sends candidates to builders and cards: the protocols, and their implementation for one machine."""
 
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.local import LocalDispatcher

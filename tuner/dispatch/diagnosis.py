@@ -1,4 +1,4 @@
-"""Whether this machine, or its cluster, can build and measure: what is available, and how to fix what is not."""
+"""Checks whether this machine, or its cluster, can build and measure, and explains how to fix problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner.errors import InvalidInput, TunerError
 from tuner.versions import install_command
 
-#: Where the driver reports who may read hardware counters.
+#: The driver's setting of who may read hardware counters.
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 _PROBE_SOURCE = 'extern "C" __global__ void probe(int* out) { *out = 1; }'
 _PROBE_ARCH = "sm_90"
@@ -22,7 +22,7 @@ class Finding(StrEnum):
     """How a check ended."""
 
     OK = "ok"
-    #: Something is limited; a simulated GPU does not need it.
+    #: A limitation, which does not affect a simulated GPU.
     WARN = "warn"
     #: The service cannot work like this.
     FAIL = "fail"
@@ -36,7 +36,7 @@ class Check:
     finding: Finding
     #: The finding, in words.
     found: str
-    #: What to do; empty if everything is fine.
+    #: The remedy; empty if there is no problem.
     remedy: str = ""
 
 
@@ -75,7 +75,7 @@ def diagnose_scheduler(scheduler: str, tls: Path | None, *, insecure: bool, with
 
 
 def _checked(name: str, examine: Callable[[], Check]) -> Check:
-    """The result of a check; a check that fails with an error is a finding, too."""
+    """The result of a check; an exception is a finding, too."""
     try:
         return examine()
     except Exception as error:

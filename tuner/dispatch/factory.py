@@ -1,4 +1,4 @@
-"""Which evaluators this machine gets for one option, and why."""
+"""Which evaluators an option gives this machine, and why."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tuner.errors import InvalidInput, WorkerError
 #: The fallback of ``auto``.
 FALLBACK = SIMULATED_PREFIX + "h200"
 
-#: How often starting on a card that the driver lists is tried, and the pause in between, seconds: while the last
-#: process that used it is still ending, it may refuse the next one.
+#: How often starting on a listed card is tried, and the pause in between, seconds: while the previous process of the
+#: card is ending, it may refuse the next one.
 _NUM_TRIES, _PAUSE_S = 3, 2.0
 
 
@@ -34,8 +34,8 @@ def make_evaluators(
     torch_baseline: bool = False,
     builds_here: bool = True,
 ) -> tuple[list[Evaluator], str]:
-    """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, or several of the last separated by commas; and
-    sentences with the choice and its reason.
+    """Evaluators for ``auto``, ``none``, or ``simulated:<id>`` (several separated by commas), and sentences about the
+    choice and its reason.
 
     `build_cache` stores compiled kernels; `limits` are time limits (the defaults if None); with `when_idle` a real card
     is only used while nobody else uses it; with `torch_baseline` its finals also measure PyTorch's time; `latency_s`
@@ -67,7 +67,7 @@ def make_evaluators(
 
 
 def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float) -> Evaluator:
-    # Each kind of worker is imported on demand: a simulated one needs nothing from a real one.
+    # Each kind of evaluator is imported on demand, since a simulated one needs none of a real one's libraries.
     from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
     return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s, build_s=build_s)
@@ -76,7 +76,7 @@ def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float)
 def _real(
     build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline: bool, builds_here: bool
 ) -> tuple[list[Evaluator], str]:
-    """An evaluator per usable card, or none if there is none; and the reason. A broken card does not affect the others,
+    """An evaluator per usable card, or none without a card, and the reason. A broken card does not affect the others,
     and all share one builder.
 
     Raises:
@@ -104,7 +104,7 @@ def _real(
             names[card.name] += 1
         except WorkerError as error:
             faults.append(f"not on {card.uuid}: {error}")
-    builder.close()  # its users are the evaluators
+    builder.close()  # it is used by the evaluators
     if not evaluators:
         remedy = f"`tuner doctor` finds out more, and `--gpu {FALLBACK}` works without a card"
         raise WorkerError(f"no card can be used: {'; '.join(faults)}; {remedy}")

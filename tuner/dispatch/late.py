@@ -1,4 +1,4 @@
-"""A dispatcher without workers so far: that of a standby server."""
+"""A dispatcher that has no workers yet, as on a standby server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tuner.errors import NotFound
 
 
 class LateDispatcher:
-    """A `Dispatcher` without workers, until `fill` gives it those of another one."""
+    """A `Dispatcher` without workers, until `fill` gives it those of another dispatcher."""
 
     def __init__(self) -> None:
         self._filling: Dispatcher | None = None
         self._watchers: list[Callable[[Target, int], None]] = []
 
     def fill(self, dispatcher: Dispatcher) -> None:
-        """From now on it is `dispatcher`; watchers are told about its workers."""
+        """Forwards to `dispatcher` from now on; watchers are told about its workers."""
         self._filling = dispatcher
         for joined in self._watchers:
             dispatcher.watch(joined)
@@ -30,7 +30,7 @@ class LateDispatcher:
 
     @property
     def absence(self) -> str:
-        """Why there was never a worker; empty while it is not filled, since nobody waits for one then."""
+        """Why there was never a worker; empty before it is filled, since none is expected then."""
         return self._filling.absence if self._filling else ""
 
     def num_workers(self, target_id: str) -> int:

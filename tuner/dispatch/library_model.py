@@ -1,4 +1,4 @@
-"""The simulated card's time for a vendor library: from a model, never from a card."""
+"""The simulated card's time for a vendor library, which comes from a model, never from a card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One machine: its cores build ahead for all its cards; each card has a lane with its own thread."""
+"""One machine: its cores build ahead for all its cards, and each card has a lane with its own thread."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tuner.workers.builder.places import places_here
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Threads for each build that runs at a time. A thread that waits for another's build of the same source uses no core,
-#: and so should not keep other candidates from being built.
+#: Threads per parallel build. A thread that waits for another build of the same source uses no core, so it should not
+#: keep other candidates from being built.
 THREADS_PER_PLACE = 2
 
 
 class Preparer(Protocol):
-    """The half of an evaluator that needs no card."""
+    """The part of an evaluator that needs no card."""
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
         """As `Evaluator.prepare`; any thread may call it."""
@@ -45,7 +45,7 @@ class Preparer(Protocol):
 
 
 class LocalBuilds:
-    """A `BuildPool`: an evaluator's `prepare` in threads, which those of other cards share."""
+    """A `BuildPool`: an evaluator's `prepare` in threads that the pools of other cards share."""
 
     def __init__(self, evaluator: Preparer, threads: ThreadPoolExecutor, num_places: int) -> None:
         """The creator of `threads` ends them; their current work ends with the evaluator."""
@@ -72,7 +72,7 @@ class LocalLane:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"measure {self._target.id}")
         #: Set by the lane's thread, read by any.
         self._quarantine: Quarantine | None = None
-        # Read once, so that no trial waits for it.
+        # Read once, so that trials do not wait for it.
         self._environment = self._thread.submit(evaluator.environment)
 
     @property
@@ -82,7 +82,7 @@ class LocalLane:
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """Those of this process."""
+        """The kinds of this process."""
         return kind_versions()
 
     @property
@@ -123,7 +123,7 @@ class LocalLane:
         return self._submit(self._measure, problem, prepared, incumbent_speedup)
 
     def _measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None) -> Outcome:
-        """The outcome; impossible figures are a fault of this machine, and the job continues."""
+        """The outcome; implausible figures are an error of this machine, and the job continues."""
         outcome = self._evaluator.measure(problem, prepared, incumbent_speedup)
         try:
             believe(outcome)
@@ -180,7 +180,7 @@ class LocalDispatcher:
     """A `Dispatcher` for evaluators of this process."""
 
     def __init__(self, evaluators: Iterable[Evaluator], *, num_places: int | None = None) -> None:
-        """`num_places` is how many builds may run at a time; chosen for this machine by default."""
+        """`num_places` is the number of parallel builds; by default it is chosen for this machine."""
         places = num_places or places_here()
         self._num_places = places
         self._threads = ThreadPoolExecutor(THREADS_PER_PLACE * places, thread_name_prefix="prepare")
@@ -201,7 +201,7 @@ class LocalDispatcher:
 
     @property
     def absence(self) -> str:
-        """Empty: nobody joins later."""
+        """Empty, since no worker can join later."""
         return ""
 
     def num_workers(self, target_id: str) -> int:
@@ -225,13 +225,13 @@ class LocalDispatcher:
         return self._worker(target_id, worker)[0]
 
     def watch(self, joined: Callable[[Target, int], None]) -> None:
-        """Reports the existing workers; nobody joins later."""
+        """Reports the existing workers; none can join later."""
         for target in self.targets:
             for worker in range(self.num_workers(target.id)):
                 joined(target, worker)
 
     def builds_by(self, preparer: Preparer) -> LocalBuilds:
-        """The same places for the candidates of a target that has no card here."""
+        """The same places, for candidates of a target without a card here."""
         return LocalBuilds(preparer, self._threads, self._num_places)
 
     def builds(self, target_id: str, worker: int = 0) -> LocalBuilds:
@@ -243,8 +243,8 @@ class LocalDispatcher:
         return self._worker(target_id, worker)[1]
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
-        """Why nothing is measured now, on a worker or on all of a target's; None if something is, or no worker has
-        the target."""
+        """Why a worker, or all workers of a target, cannot measure now; None if one can, or if no worker has the
+        target."""
         workers = self._workers.get(target_id, [])
         found = [lane.quarantine for lane, _ in (workers if worker is None else workers[worker : worker + 1])]
         return found[0] if found and all(found) else None

@@ -1,4 +1,4 @@
-"""The cards of the server's own machine, as the driver reports them now."""
+"""The cards of the server's own machine with the driver's current readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the job loop needs from the code that sends candidates to build machines and GPUs.
+"""The job loop's interface to the code that sends candidates to builders and GPUs.
 
 Implementations are tested with the contracts in `tests/service/dispatch/contracts.py`.
 """
@@ -26,27 +26,27 @@ from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Tra
 
 
 class BuildPool(Protocol):
-    """Prepares the candidates of one target, several at a time; needs no card. Thread-safe.
+    """Prepares candidates of one target, several at a time, without a card. Thread-safe.
 
-    A candidate's failure is never raised by a future: it is an outcome. `WorkerError` says nothing about its candidate:
-    prepare it again. What two candidates share is built once, even if they arrive at the same time.
+    A candidate's failure is an outcome, never an exception of the future. After `WorkerError`, prepare the candidate
+    again. Parts that two candidates share are built once, even if they arrive at the same time.
     """
 
     @property
     def num_places(self) -> int:
-        """Maximum number of builds that run at a time; pools of one machine may share these."""
+        """Maximum parallel builds; pools of one machine may share them."""
         ...
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Future[Preparation]:
-        """Proves, renders and builds one candidate; a future that is cancelled before its turn costs nothing."""
+        """Proves, renders and builds a candidate; a future that is cancelled before its turn costs nothing."""
         ...
 
 
 class MeasureLane(Protocol):
-    """One card and its queue of calls: they run one at a time, in order of arrival. Thread-safe.
+    """A card and its queue of calls, which run one at a time, in order of arrival. Thread-safe.
 
-    `WorkerError` says nothing about its candidate: send it again; after `Quarantined`, send it when a probe has found
-    the card usable. One that is cancelled before its turn never reaches the card.
+    After `WorkerError`, send the candidate again; after `Quarantined`, send it once a probe has found the card usable.
+    A call that is cancelled before its turn never reaches the card.
     """
 
     @property
@@ -56,13 +56,13 @@ class MeasureLane(Protocol):
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """The kinds of ops that its worker supports, and the version of each: problems with others must not be sent to
+        """The kinds of ops that its worker supports, and their versions; problems with other kinds must not be sent to
         it."""
         ...
 
     @property
     def quarantine(self) -> Quarantine | None:
-        """Why nothing is measured now; None if something is. Never waits."""
+        """Why it cannot measure now; None if it can. Never waits."""
         ...
 
     def environment(self) -> Environment:
@@ -78,15 +78,15 @@ class MeasureLane(Protocol):
         ...
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
-        """Checks and times what a build pool of the same target prepared; truncated if it is certainly far worse
-        than `incumbent_speedup`, the best speed-up over the library so far."""
+        """Checks and times a candidate prepared by a build pool of the same target. Measurement is truncated if it is
+        certainly far worse than `incumbent_speedup`, the best speed-up over the library so far."""
         ...
 
     def finals(
         self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, *, torch_compile: bool = False
     ) -> Future[FinalsTimes]:
-        """Times the finalists against each other, `num_rounds` in each of two processes, and if requested together
-        with torch.compile."""
+        """Times the finalists against each other, `num_rounds` in each of two processes, if requested together with
+        torch.compile."""
         ...
 
     def beside(
@@ -97,8 +97,8 @@ class MeasureLane(Protocol):
         num_rounds: int,
         winner: int,
     ) -> Future[tuple[BaselineTime, ...]]:
-        """Times a user's own programs in rounds with the finalists, of which the library is the first; only the
-        process that received them can."""
+        """Times a user's own programs in rounds with the finalists, the first of which is the library. Possible only in
+        the process that received them."""
         ...
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
@@ -119,10 +119,10 @@ class MeasureLane(Protocol):
 
 
 class Dispatcher(Protocol):
-    """All build pools and measure lanes of a service, which end with it. Thread-safe.
+    """All build pools and measurement lanes of a service, which end with it. Thread-safe.
 
-    A target may have several workers, cards of one model, counted from 0; a job stays with one of them, and idle ones
-    may measure for its search.
+    A target may have several workers, which are cards of one model, counted from 0. A job stays with one of them, and
+    idle ones may measure for its search.
     """
 
     @property
@@ -132,7 +132,7 @@ class Dispatcher(Protocol):
 
     @property
     def absence(self) -> str:
-        """Why there was never a worker, though some are expected; empty otherwise."""
+        """Why there was never a worker although some are expected; empty otherwise."""
         ...
 
     def num_workers(self, target_id: str) -> int:
@@ -156,13 +156,13 @@ class Dispatcher(Protocol):
         ...
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
-        """Why nothing is measured now, on a worker or on a target (then all of its workers are in quarantine); None
-        if something is, or no worker has the target. Never waits."""
+        """Why a worker cannot measure now, or all workers of a target (then all are in quarantine); None if one can, or
+        if no worker has the target. Never waits."""
         ...
 
     def watch(self, joined: Callable[[Target, int], None]) -> None:
         """Calls `joined` with the target and the number of each worker: for existing ones before this returns, for
-        later ones as they arrive, from any thread. A worker that leaves is in quarantine until it is back."""
+        later ones as they arrive, from any thread. A worker that leaves is in quarantine until it returns."""
         ...
 
     def close(self) -> None:

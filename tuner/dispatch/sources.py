@@ -10,7 +10,7 @@ from tuner.core.trial.reports.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
-    """CUDA C++, the same for every GPU and every ordering; several kernels follow each other.
+    """CUDA C++, which is the same for every GPU and every ordering; several kernels are concatenated.
 
     Raises:
         IllegalSchedule: no warp grid fits a tile.
@@ -23,7 +23,7 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
 
 
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
-    """The digest of the kernel sources that a workload's figures depend on: a kind has its own sources, and rows
+    """The digest of the kernel sources on which a workload's figures depend. Each kind has its own sources, and rows
     from packages are included for workloads that use them."""
     from tuner.workers.source.render import pages_version
     from tuner.workers.source.rows import added_text

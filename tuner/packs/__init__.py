@@ -1,1 +1,1 @@
-"""Packs: one file with the kernels of many shapes and rows, which programs without tuner can open."""
+"""Packs: a file with the kernels of many shapes and rows, for programs without tuner."""

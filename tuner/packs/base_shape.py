@@ -1,4 +1,4 @@
-"""What all shapes of a pack have: a workload without its sizes, which is the key of the table."""
+"""The base of all shapes in a pack: a workload without its sizes, which is the key of the table."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tuner.core.problem.dtype import Dtype
 Json = dict[str, Any]
 #: Their numbers in `pack.bin`.
 DTYPES = {str(dtype): dtype.row.number for dtype in Dtype}
-#: Options of a product, for people.
+#: Options of a product, as text.
 OPTIONS = ("norm", "row_scale", "bias", "gated", "rotary", "residual")
 
 
 class BaseShape:
-    """What all kinds have."""
+    """The interface of all kinds."""
 
     #: Section of `pack.json`, of `POST /packs` and of an order.
     section: ClassVar[str]
-    #: Whether a ladder is looked up only by rows; otherwise by sequences and the longest context.
+    #: Whether a ladder is searched only by rows; otherwise by sequences and the longest context.
     by_rows: ClassVar[bool] = False
 
     @property
@@ -39,7 +39,7 @@ class BaseShape:
 
     @property
     def name(self) -> str:
-        """In words, unique within its section."""
+        """As text, unique within its section."""
         return str(self)
 
 

@@ -1,4 +1,4 @@
-"""The contents of a pack: one table from a shape to its ladder, whose lines have a kernel or the library."""
+"""The contents of a pack: a table from shapes to ladders, each of whose rungs is a kernel or the library."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Kernel:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the manifest, which contains the digest of every other file; hexadecimal."""
+        """sha256 of the manifest, which contains the digests of all other files; hexadecimal."""
         return hashlib.sha256(self.files["manifest.json"]).hexdigest()
 
     @property
     def launch_lists(self) -> tuple[list[dict[str, Any]], ...]:
-        """Its launches of products, followed by those for cards on which these do not fit, if it has any."""
+        """Its launches of products, then those for cards on which the former do not fit, if any."""
         return tuple(self.manifest[name] for name in ("launches", FALLBACK) if name in self.manifest)
 
     @property
     def order_of_sums(self) -> str:
-        """The order in which it adds up its products; empty if a row's bits depend on its place, or it is unknown."""
+        """The order in which it sums products; empty if a row's bits depend on its position, or it is unknown."""
         numbers = self.manifest["numbers"]
         return str(numbers.get("order_of_sums", "")) if numbers.get("rows_independent") else ""
 
@@ -59,10 +59,10 @@ class Kernel:
         return shape_of(self.manifest["workload"])
 
     def check_files(self, where: str) -> None:
-        """Checks that every file matches the manifest, and every launch its plan; `where` begins the message.
+        """Checks that every file matches the manifest, and every launch its plan; messages start with `where`.
 
         Raises:
-            InvalidInput: one is not.
+            InvalidInput: one of them does not.
         """
         for name, facts in self.manifest["files"].items():
             if hashlib.sha256(self.files.get(name, b"")).hexdigest() != facts["sha256"]:
@@ -77,25 +77,25 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """What computes a shape for a range of sizes: a kernel or the library.
+    """The kernel or the library for a range of sizes of a shape.
 
-    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more. Its gain here is then a bound
+    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more rows; then its gain here is a bound
     without an interval.
     """
 
-    #: The range of rows, inclusive; for an attention or a layer both are its sequences.
+    #: The range of rows, inclusive; for an attention or a layer, sequences.
     m_lo: int
     m_hi: int
     #: Tokens of the longest context, and of a contiguous cache's rows; 0 if there is no cache.
     max_length: int = 0
     #: None for the library.
     kernel: Kernel | None
-    #: The library's recipe if known: algorithm, versions; for people.
+    #: The library's recipe if known, as text: algorithm, versions.
     library: Mapping[str, Any] = field(default_factory=dict)
     #: The library's time divided by the kernel's, and its 95 % interval; None if nothing was measured.
     speedup: float | None = None
     interval: tuple[float, float] | None = None
-    #: Where it comes from, e.g. the job; for people.
+    #: Its origin as text, e.g. the job.
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -111,23 +111,23 @@ class Entry:
     """One shape's ladder."""
 
     shape: AnyShape
-    #: By rows, in ascending order, then by contexts; sizes outside all ranges have no answer.
+    #: By rows ascending, then by contexts; sizes outside all ranges have no entry.
     rungs: tuple[Rung, ...]
     #: Up to this many rows, a row's bits depend only on its own values; 0 if that is not guaranteed.
     invariant_rows: int = 0
 
     def at(self, m: int, length: int = 0) -> Rung | None:
-        """What computes m rows, or sequences, with contexts up to `length`: the rung with the smallest sufficient
-        context. None if the ladder has no answer."""
+        """The rung for m rows, or sequences, with contexts up to `length`: that with the smallest sufficient context.
+        None if there is none."""
         fitting = (rung for rung in self.rungs if rung.m_lo <= m <= rung.m_hi and rung.max_length >= length)
         return next(fitting, None)
 
 
 def check(entries: tuple[Entry, ...]) -> None:
-    """Checks that each shape is there once, each ladder has one answer per size, and each kernel fits its line.
+    """Checks that no shape is repeated, each ladder has one rung per size, and each kernel fits its rung.
 
     Raises:
-        InvalidInput: the message names what is wrong.
+        InvalidInput: the message has the problem.
     """
     seen: set[AnyShape] = set()
     for entry in entries:
@@ -184,5 +184,5 @@ def _check_kernel(where: str, shape: AnyShape, rung: Rung, kernel: Kernel) -> No
         raise InvalidInput("rungs", problem, "narrow the range")
     if not isinstance(shape, Shape) and any(launch["stream"] for launch in manifest["launches"]):
         problem = f"{where}: {name} runs on two streams"
-        raise InvalidInput("kernel", problem, "use one of another kind, e.g. two_launches_pdl")
+        raise InvalidInput("kernel", problem, "use a kernel of another plan kind, e.g. two_launches_pdl")
     kernel.check_files(where)

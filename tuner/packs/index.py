@@ -26,7 +26,7 @@ class Place:
 
 
 class _Strings:
-    """Texts, each once; the first is empty."""
+    """Texts without duplicates; the first is empty."""
 
     def __init__(self) -> None:
         self.data = bytearray(b"\0")
@@ -40,7 +40,7 @@ class _Strings:
 
 
 class _Tables:
-    """The records, table by table."""
+    """The records, by table."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
@@ -63,7 +63,7 @@ class _Tables:
 
     @property
     def of_kernels(self) -> tuple[list[bytes], ...]:
-        """In the order of the index; those that exist in every version."""
+        """In the order of the index; these tables exist in every version."""
         return self._shapes, self._rungs, self._kernels, self._launches, self._ops, self.maps
 
     @property
@@ -74,7 +74,7 @@ class _Tables:
 
     @property
     def of_weights(self) -> tuple[list[bytes], ...]:
-        """After these, if there are any."""
+        """The tables after these, if any."""
         return (self._weights,) if self._weights else ()
 
     @property
@@ -83,7 +83,7 @@ class _Tables:
         return bytes(self._strings.data) + bytes(-len(self._strings.data) % 8)
 
     def add_entry(self, entry: Entry, numbers: Mapping[str, int]) -> None:
-        """A shape with its ladder; `numbers` are those of kernels or programs by digest."""
+        """A shape with its ladder; `numbers` are indices of kernels or programs by digest."""
         shape, text = entry.shape, self._strings.add
         if isinstance(shape, Shape):
             flags = sum(flag for name, flag in form.SHAPE_FLAGS.items() if getattr(shape, name))
@@ -119,7 +119,7 @@ class _Tables:
         return choice, number, *(min(round(figure * form.PPM), form.NONE) for figure in figures), library
 
     def add_kernel(self, kernel: Kernel) -> int:
-        """Returns its row's number; its fallback's row follows it."""
+        """Returns the index of its row, which its fallback's row follows."""
         number, first, lists = len(self._kernels), 0, kernel.launch_lists
         for launches in lists:
             self._add_launches(kernel, launches, first, has_fallback=launches is not lists[-1])
@@ -127,7 +127,7 @@ class _Tables:
         return number
 
     def _add_launches(self, kernel: Kernel, launches: list[dict[str, Any]], first: int, *, has_fallback: bool) -> None:
-        """A row; the number of its first launch among all of the kernel is `first`."""
+        """A row; `first` is the index of its first launch among all of the kernel."""
         manifest, facts, parameter = kernel.manifest, kernel.manifest["kernel"], kernel.manifest["parameter"]
         offsets = {field["name"]: field["offset"] for field in parameter["fields"]}
         maps = [name for name in offsets if name.endswith("_map")]
@@ -220,7 +220,7 @@ class _Tables:
         )
 
     def add_programs(self, programs: Sequence[Program]) -> int:
-        """The number of the first row of an artifact's launches; its fallback's row follows it."""
+        """The index of the first row for an artifact's launches, which its fallback's row follows."""
         number, first = len(self._programs), 0
         for program in programs:
             self._add_program(program, first, has_fallback=program is not programs[-1])
@@ -228,7 +228,7 @@ class _Tables:
         return number
 
     def _add_program(self, program: Program, first: int, *, has_fallback: bool) -> None:
-        """A row; the number of its first part among all of the artifact is `first`."""
+        """A row; `first` is the index of its first part among all of the artifact."""
         kernel, manifest = program.kernel, program.kernel.manifest
         on = {"simulated": kernel.simulated, "has_fallback": has_fallback}
         head = form.PROGRAM.pack(
@@ -322,19 +322,19 @@ class _Tables:
 
 
 def first_tasks_name(launch: int) -> str:
-    """The pack's file with a launch's first tasks, which a manifest contains as text."""
+    """The pack's file with a launch's first tasks, which are text in a manifest."""
     return f"first_tasks{launch}.bin"
 
 
 def blob_path(kernel: Kernel, name: str) -> str:
-    """Where a kernel's file is in the pack."""
+    """The place of a kernel's file in the pack."""
     return f"kernels/{kernel.digest}/{name}"
 
 
 def index_bytes(
     entries: Sequence[Entry], kernels: Sequence[Kernel], places: Mapping[str, Place], index_offset: int
 ) -> bytes:
-    """The index of a pack whose files are at `places`, and which itself is at `index_offset`; its size depends on
+    """The index of a pack whose files are at `places`, and which is itself at `index_offset`; its size depends on
     neither."""
     tables = _Tables(places)
     of_ffns = [kernel for kernel in kernels if isinstance(kernel.shape, Shape)]
@@ -360,7 +360,7 @@ def index_bytes(
 
 
 def version_of(entries: Sequence[Entry], kernels: Sequence[Kernel]) -> int:
-    """Version of the format for a pack of these."""
+    """The format's version for a pack of these."""
     if any("stored" in tensor for kernel in kernels for tensor in kernel.manifest["tensors"]):
         return form.WEIGHTS_VERSION
     if any(len(kernel.launch_lists) > 1 for kernel in kernels):
@@ -377,7 +377,7 @@ def split_index(index: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:
-    """For a kernel: the architecture, SMs, and the CUDA version that the driver must support."""
+    """For a kernel: architecture, SMs, and the CUDA version that the driver must support."""
     version = 1000 * int(facts["compiler"]["version"].partition(".")[0] or 0)
     return (*_arch(facts["arch"]), facts["num_sms"], version)
 
@@ -390,7 +390,7 @@ def _arch(arch: str) -> tuple[int, int, int]:
 
 
 def _map_sizes(recipe: dict[str, Any]) -> list[int]:
-    """Dimensions, strides, elements of a request; in im2col mode with corners and stride, of rows and columns alike."""
+    """Dimensions, strides and box; in im2col mode, corners and stride, the same for rows and columns."""
     corners = [corner[0] & 0xFFFFFFFF for corner in recipe.get("corners", ())]
     box = [*recipe["box"], *corners, *(recipe["element_strides"][1:2] if corners else ())]
     return [*_filled(recipe["dims"], 5), *_filled(recipe["strides_bytes"], 4), *_filled(box, 5)]

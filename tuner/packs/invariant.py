@@ -1,7 +1,7 @@
-"""Ladders that are batch-invariant: a row's bits depend neither on the number of rows nor on its place among them.
+"""Batch-invariant ladders: a row's bits depend neither on the number of rows nor on its position.
 
-Up to the largest m there are only kernels, and all add up products in one order (`tuner.core.proof.order_of_sums`). The
-library does not guarantee that, so it is only used above that.
+Up to the largest m there are only kernels, all of which sum in the same order (`tuner.core.proof.order_of_sums`). The
+library does not guarantee that, so it is used only above.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tuner.packs.shapes import Shape
 
 
 def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
-    """The ladder of a shape with the kernels of one order: the order with the largest measured gain over all m.
+    """The ladder of a shape with kernels of one order: the order with the largest measured gain over all m.
 
-    If a kernel does not use this order, the next larger one that does serves its rows. The gain of that one there was
-    not measured.
+    Where a kernel has another order, the next larger one with this order serves its rows; its gain there was not
+    measured.
 
     Raises:
-        InvalidInput: no kernel for the largest m has an order with independent rows.
+        InvalidInput: no kernel for the largest m has an order in which rows are independent.
     """
     largest = max(result.m for result in results)
     orders: dict[str, dict[int, Found]] = defaultdict(dict)
@@ -34,10 +34,10 @@ def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
     whole = {order: of_it for order, of_it in orders.items() if largest in of_it}
     if not whole:
         most = max((m for of_it in orders.values() for m in of_it), default=0)
-        remedy = f"ask for rows up to {most}" if most else "tune the shape again with this version"
+        remedy = f"request rows up to {most}" if most else "tune the shape again with this version"
         raise InvalidInput(
             "batch_invariant",
-            (f"{shape}: no kernel for {largest} rows computes the same bits for a row in every position"),
+            (f"{shape}: no kernel for {largest} rows computes the same bits for a row at every position"),
             remedy,
         )
     order = min(whole, key=lambda order: (-_gain(whole[order]), len(whole[order]), order))
@@ -47,7 +47,7 @@ def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
 
 
 def _gain(of_it: dict[int, Found]) -> float:
-    """The gain of the kernels where they were measured; a number of rows that another one serves counts as no gain."""
+    """The gain of the kernels where they were measured; rows that another kernel serves count as no gain."""
     return sum(math.log(found.speedup) for found in of_it.values() if found.speedup)
 
 
@@ -57,7 +57,7 @@ def _rungs(results: Sequence[Found], of_order: dict[int, Found]) -> list[Rung]:
         begin = rungs[-1].m_hi + 1 if rungs else 1
         own = of_order.get(result.m)
         server = own or next(of_order[m] for m in sorted(of_order) if m > result.m)
-        # That far below its own rows, its gain is unknown.
+        # This far below its own rows, a kernel's gain is unknown.
         near = served_from(result.m, begin - 1) if own else begin
         given_up = {"without_the_promise": result.best_speedup}
         if near > begin:

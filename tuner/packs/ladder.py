@@ -1,4 +1,4 @@
-"""From the finals of shapes to their ladders: which range of sizes runs which kernel, or the library."""
+"""Makes ladders from the finals of shapes: which range of sizes runs which kernel, or the library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.core.trial.ladders.ladder import Served, ranges
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.shapes import AnyShape
 
-#: The maximum number of rows in a ladder: a 32-bit index, as in the runtime.
+#: The maximum number of rows in a ladder, a 32-bit index as in the runtime.
 MAX_ROWS = 2**31 - 1
 #: The default minimum speed-up over the library for which a kernel is used.
 DEFAULT_MIN_GAIN = 1.02
@@ -35,7 +35,7 @@ class Found:
     best_speedup: float | None = None
     #: How the library was called; empty if unknown.
     library: Mapping[str, Any] = field(default_factory=dict)
-    #: Where it comes from, e.g. the job; for people.
+    #: Its origin as text, e.g. the job.
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def is_kept(self, min_gain: float) -> bool:
@@ -43,7 +43,9 @@ class Found:
         return self.kernel is not None and self.speedup is not None and self.speedup >= min_gain
 
     def gain_over(self, library_us: float | None) -> float | None:
-        """The minimum gain of our kernel for at most its own number of rows; `library_us`: the library's time there."""
+        """The minimum gain of our kernel for at most its own number of rows; `library_us` is the library's time for
+        them.
+        """
         if self.kernel is None or self.time_us is None or library_us is None:
             return None
         return library_us / self.time_us
@@ -58,12 +60,13 @@ def make_entries(results: Sequence[tuple[AnyShape, Found]], *, min_gain: float =
 
 
 def make_entry(shape: AnyShape, results: Sequence[Found], *, min_gain: float = DEFAULT_MIN_GAIN) -> Entry:
-    """The ladder of a shape. It has no answer for sequences and contexts that were not tuned. By rows, every number has
-    exactly one answer, the library above the largest m.
+    """The ladder of a shape. Sequences and contexts that were not tuned have no entry. For rows, every number has
+    exactly one entry, which is the library above the largest m.
 
     A kernel serves its own m if it gains enough there, and rows between that and the next smaller m if its guaranteed
-    gain is enough. It takes no longer with fewer rows. So it also serves a smaller m if it is no slower with all of its
-    rows than the kernel of that m, and then all rows between two m that it serves. Elsewhere the library does.
+    gain is enough. A kernel takes no longer with fewer rows. So it also serves a smaller m if its time with all of its
+    rows is at most that of the kernel for that m, and then also all rows between two m that it serves. The library
+    serves the rest.
     """
     ordered = sorted(results, key=lambda result: (result.m, result.max_length))
     if not shape.by_rows or shape.has_fixed_rows:
@@ -89,8 +92,8 @@ def make_entry(shape: AnyShape, results: Sequence[Found], *, min_gain: float = D
 
 
 def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | None:
-    """Whose kernel runs at the m of a result: the fastest among its own and those for more rows; among equals the
-    one for the most rows, so that few kernels are needed. None: the library's."""
+    """Whose kernel runs at the m of a result: the fastest among its own and those for more rows; among equally fast
+    ones the one for the most rows, so that fewer kernels are needed. None means the library."""
     own = [result] if result.is_kept(min_gain) else []
     if own and result.time_us is None:
         return result
@@ -99,7 +102,7 @@ def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | 
 
 
 def _rung(begin: int, result: Found, server: Found | None) -> Rung:
-    """The rows up to the result's own number. The gain of another result's kernel there is a bound, without an
+    """The rows up to the result's own number. If another result's kernel serves them, its gain is a bound without an
     interval.
     """
     if server is None or server is result:

@@ -1,6 +1,6 @@
-"""Shapes with their own records in a pack's table: one op with its own launch, whose tensors a call names by role.
+"""Shapes with their own records in a pack's table: an op with its own launch, whose tensors are passed by role.
 
-A kind of op defines one as `SHAPE` of its file ``pack_shape``.
+A kind of op defines one as `SHAPE` in its module ``pack_shape``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tuner.packs.base_shape import BaseShape
 
 
 class LaunchedShape(BaseShape, ABC):
-    """The shape of one such op, and at most one product after it."""
+    """The shape of one such op, with at most one product after it."""
 
     #: A record of the index.
     RECORD: ClassVar[struct.Struct]
-    #: The fields of the op's JSON that differ from rung to rung of a ladder.
+    #: The fields of the op's JSON that differ between the rungs of a ladder.
     SIZES: ClassVar[tuple[str, ...]]
 
     dtype: str
@@ -38,10 +38,12 @@ class LaunchedShape(BaseShape, ABC):
         """The shape of a manifest's workload.
 
         Raises:
-            InvalidInput: it is not one such op with at most one product after it.
+            InvalidInput: it is not such an op with at most one product after it.
         """
         problem = f"is of {', '.join(op['name'] for op in workload['ops'])}"
-        raise InvalidInput("workload", problem, "pass one op that a call has operands for, with one product after it")
+        raise InvalidInput(
+            "workload", problem, "pass an op with operands for a call, with at most one product after it"
+        )
 
     @staticmethod
     @abstractmethod
@@ -60,11 +62,10 @@ class LaunchedShape(BaseShape, ABC):
 
 @cache
 def launched_shapes() -> tuple[type[LaunchedShape], ...]:
-    """Shapes of each kind that defines one."""
+    """Shapes of all kinds that define one."""
     return tuple(part.SHAPE for kind in op_kinds() if (part := part_of(kind, "pack.shape")))
 
 
 def launched_shape_of(op: Mapping[str, Any]) -> type[LaunchedShape] | None:
-    """The shape class for the kind of an op in a manifest's workload; None for a product, and for a kind that defines
-    none."""
+    """The shape class for the kind of an op in a manifest's workload; None for products and for kinds without one."""
     return next((shape for shape in launched_shapes() if shape.is_op(op)), None)

@@ -1,4 +1,4 @@
-"""Which pack is requested, and the pack that was made."""
+"""A request for a pack, and the pack that was made."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tuner.packs.shapes import Shape, shape_kinds, shape_of, sizes_of
 
 @dataclass(frozen=True, kw_only=True)
 class PackOrder:
-    """Which pack is requested."""
+    """A request for a pack."""
 
     #: Shapes, and the tuned rows of each.
     shapes: tuple[tuple[Shape, tuple[int, ...]], ...]
     target_id: str
-    #: L2 of the objective; the regime is that of the rows.
+    #: L2 of the objective; the regime follows from the rows.
     l2: CacheState
     #: The minimum speed-up over the library for which a kernel is used.
     min_gain: float
@@ -28,7 +28,7 @@ class PackOrder:
 
     @property
     def rows(self) -> dict[str, list[int]]:
-        """The tuned rows, by the names of shapes whose ladders are looked up by rows."""
+        """The tuned rows, by the names of shapes whose ladders are searched by rows."""
         found = {shape.name: sorted(set(rows)) for shape, rows in self.shapes}
         for workload in (workload.to_json() for workload in self.workloads):
             if (shape := shape_of(workload)).by_rows:

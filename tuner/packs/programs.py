@@ -1,8 +1,8 @@
-"""What the C runtime does for an artifact that is not an FFN: memory that it fills once, and launches.
+"""What the C runtime does for an artifact that is not an FFN: memory that is filled once, and launches.
 
-A launch's parameter is a template. Values that depend on the caller's tensors, or on the address of the memory, are
-patched in. The templates are packed by the same code that packs an artifact's launches in Python. A kind whose launches
-have their own list in a manifest defines their layout: the file ``pack.program``.
+A launch's parameter is a template, into which values that depend on the caller's tensors or on the address of the
+memory are patched. Templates are packed by the same code as the launches of an artifact in Python. A kind whose
+launches have their own list in a manifest defines their layout in its module ``pack.program``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ REFUSED_BEHIND_ABORT, REFUSED_BYTES = 32, 16
 #: Roles of tensors that only the launches read and write.
 _BETWEEN = ("intermediate", "squares")
 _MAP_BYTES = 128
-#: An address that no field contains by chance.
+#: An address that does not occur in any field by chance.
 _MARK = 0x5A5A_0000_A5A5_0000
 
 Json = dict[str, Any]
-#: Makes a parameter from the addresses of tensors, and from those of places in the memory.
+#: Makes a parameter from the addresses of tensors and of places in the memory.
 Pack = Callable[[Mapping[str, int], Mapping[str, int]], bytes]
 
 
@@ -72,7 +72,7 @@ class MapPatch:
     tensor: str | int
     addend: int
     recipe: Json
-    #: Rows of a page in a paged cache; 0 for others, whose dimensions are those of the recipe.
+    #: Rows of a page in a paged cache; 0 for other tensors, whose dimensions are those of the recipe.
     rows_per_page: int = 0
     #: Whether its second dimension is the number of rows of the launch.
     has_rows: bool = False
@@ -86,9 +86,9 @@ class Operand:
     role: str
     dtype: str
     shape: tuple[int, ...]
-    #: Whether its first dimension may vary, for a paged cache.
+    #: Whether its first dimension may vary, as in a paged cache.
     is_paged: bool
-    #: Whether its first dimension is the number of rows of the launch, and `shape` contains the maximum.
+    #: Whether its first dimension is the number of rows of the launch, and `shape` has the maximum.
     has_rows: bool
     #: For weights in fewer bits, the manifest's description of their bytes.
     stored: Json | None = None
@@ -104,11 +104,11 @@ class Part:
     parameter: bytes
     patches: tuple[Patch, ...]
     maps: tuple[MapPatch, ...]
-    #: Offset of the word that tells whether the launch is programmatic; None if the kernel need not know.
+    #: Offset of the word that says whether the launch is programmatic; None if the kernel does not need it.
     dependent_offset: int | None = None
-    #: In the memory: the words of an aborted launch; None if there are none.
+    #: Offset in the memory of the abort record; None if there is none.
     abort_offset: int | None = None
-    #: Whether the words about refused input are `REFUSED_BEHIND_ABORT` bytes after those.
+    #: Whether the record of refused input is `REFUSED_BEHIND_ABORT` bytes after it.
     tells_refused: bool = False
 
 
@@ -120,11 +120,11 @@ class Program:
     memory_bytes: int
     fills: tuple[Fill, ...]
     parts: tuple[Part, ...]
-    #: In the memory: the words about refused input.
+    #: Offset in the memory of the record of refused input.
     refused_offset: int
-    #: By name; empty if a call names its tensors by role.
+    #: By name; empty if tensors are passed by role.
     operands: tuple[Operand, ...] = ()
-    #: Maximum rows of a chain, which may be launched for fewer; 0 if the rows are fixed.
+    #: Maximum rows of a chain that can be launched for fewer; 0 if the rows are fixed.
     most_rows: int = 0
 
 
@@ -142,7 +142,7 @@ class Layout(Protocol):
 
 
 class KindOfList(Protocol):
-    """The file ``pack.program`` of a kind."""
+    """The module ``pack.program`` of a kind."""
 
     #: The manifest's list of its launches.
     SECTION: str
@@ -151,14 +151,14 @@ class KindOfList(Protocol):
         """The tensors of a call by name, each as one of `TENSORS`."""
 
     def paged_of(self, recipe: Json) -> tuple[str, ...]:
-        """Its caches with any number of pages."""
+        """Its caches, with any number of pages."""
 
     def part_of(self, recipe: Json, workspace: int, layout: Layout) -> Part:
         """Its launch; `workspace` is its offset in the memory."""
 
 
 def _listed(manifest: Json) -> tuple[KindOfList, Json] | None:
-    """The only launch that is in a list of its kind."""
+    """The only launch in a list of its kind."""
     if not (found := list(recipes_by_kind(manifest))):
         return None
     ((part, recipe),) = found
@@ -171,8 +171,8 @@ def parameter_name(part: int) -> str:
 
 
 def programs_of(kernel: Kernel) -> tuple[Program, ...]:
-    """The program of an artifact with at most one launch in the lists of kinds, and any products around it; followed
-    by the one for cards on which its launches do not fit, if the artifact has these."""
+    """The program of an artifact with at most one launch in the lists of kinds, and any products around it; then the
+    program for cards on which its launches do not fit, if the artifact has one."""
     return tuple(_Builder(kernel, launches).program() for launches in kernel.launch_lists)
 
 
@@ -182,7 +182,7 @@ def program_of(kernel: Kernel) -> Program:
 
 
 class _Builder:
-    """Lays the memory out and packs the launches."""
+    """Lays out the memory and packs the launches."""
 
     def __init__(self, kernel: Kernel, launches: list[Json]) -> None:
         self._kernel, self._manifest, self._launches = kernel, kernel.manifest, launches
@@ -190,7 +190,7 @@ class _Builder:
         self._fills: list[Fill] = []
         self._listed = _listed(self._manifest)
         self._most_rows = most_rows(self._manifest)
-        #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
+        #: The manifest's names of tensors, as places: a tensor of the caller, or one in the memory.
         self._places: dict[str, tuple[str | int, int]] = {}
         self._operands: tuple[Operand, ...] = ()
         if isinstance(kernel.shape, LaunchedShape):
@@ -222,14 +222,14 @@ class _Builder:
         )
 
     def _place_by_role(self) -> None:
-        """The tensors of a call that names them by role."""
+        """The tensors of a call that passes them by role."""
         assert self._listed is not None
         kind, recipe = self._listed
         self._places |= {name: (role, 0) for name, role in kind.roles_of(recipe, self._manifest).items()}
         self._place_between()
 
     def _place_by_name(self) -> None:
-        """Assigns a place to each tensor of the manifest; intermediates get one in the program's own memory block."""
+        """Assigns a place to each tensor of the manifest; intermediates get one in the program's memory block."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
         paged = set(self._listed[0].paged_of(self._listed[1])) if self._listed else set()
         paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
@@ -265,7 +265,7 @@ class _Builder:
         return self._room(len(self._kernel.files[name]), name=name)
 
     def _of_own(self, recipes: list[Json]) -> list[Part]:
-        """The launches of an op from another package, which share one memory."""
+        """The launches of an op from another package, which share a memory block."""
         space, files = recipes[0]["workspace"], dict[str, int]()
         workspace = self._room(space["bytes"], zeros=space["zero_bytes"])
 
@@ -331,7 +331,7 @@ class _Builder:
         )
 
     def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
-        """The positions of the addresses: found by the bytes that change when an address is a mark."""
+        """The positions of addresses: the bytes that change with a marked address."""
         found = []
         for tensor, (place, addend) in self._places.items():
             for at in _marked(pack(defaultdict(int, {tensor: _MARK}), NOWHERE)):

@@ -1,4 +1,4 @@
-"""Reads a pack for people and tools: nothing of it is used before every digest is checked."""
+"""Reads a pack in Python. All digests are checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ class Pack:
     digest: str
     #: Document of `pack.json`.
     document: dict[str, Any]
-    #: Entries of its one table, section by section.
+    #: The entries of its table, section by section.
     entries: tuple[Entry, ...]
-    #: The signed bytes, and their signature; the latter is empty if there is none.
+    #: The signed bytes, and their signature, which is empty if there is none.
     sums: bytes
     signature: bytes
 
     def section(self, name: str) -> tuple[Entry, ...]:
-        """The entries whose shapes are of that section."""
+        """The entries whose shapes belong to that section."""
         return tuple(entry for entry in self.entries if entry.shape.section == name)
 
 
 def read_pack(data: bytes) -> Pack:
-    """The pack in these bytes.
+    """Parses a pack from its bytes.
 
     Raises:
-        InvalidInput: it is not a pack, a byte differs, or a newer version wrote it.
+        InvalidInput: it is not a pack, a digest differs, or a newer version wrote it.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
                 raise _refused(f"unpacks to more than {MAX_BYTES} bytes")
             if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-                raise _refused("contains a compressed file, but a pack stores its files uncompressed")
+                raise _refused("contains a compressed file, but the files of a pack are not compressed")
             files = {info.filename: archive.read(info) for info in archive.infolist()}
         if zipped(files, {}) != data:
-            raise _refused("has bytes between its files that no pack has")
+            raise _refused("has bytes between its files, unlike any pack")
         sums = files.pop(SUMS)
         lines = (line.partition("  ") for line in sums.decode().splitlines())
         listed = {name: digest for digest, _, name in lines}
@@ -71,11 +71,11 @@ def read_pack(data: bytes) -> Pack:
         raise _refused(f"has no object in {FOR_PEOPLE}")
     if document.get("format") not in range(FIRST_VERSION, VERSION + 1):
         problem = f"is of format {document.get('format')}, not {FIRST_VERSION} to {VERSION}"
-        raise InvalidInput("pack", problem, "install the version that reads it")
+        raise InvalidInput("pack", problem, "install a version that reads it")
     try:
         kernels = _kernels(document, files)
         for kernel in kernels.values():
-            own_checks(kernel.manifest)  # before its shape is asked for, which another kind knows
+            own_checks(kernel.manifest)  # before parsing its shape, which belongs to another kind
         entries = _entries(document, kernels)
         check(entries)
         _check_index(entries, kernels, files)
@@ -105,7 +105,7 @@ def _check_index(entries: tuple[Entry, ...], kernels: dict[str, Kernel], files: 
 
 
 def _is_same_text(one: bytes, other: bytes) -> bool:
-    """A dict inside a library's recipe may have another order, which a document does not preserve."""
+    """The order of a dict inside a library's recipe may differ, since documents do not preserve it."""
     return one == other or (b"{" in one and sorted(one) == sorted(other))
 
 

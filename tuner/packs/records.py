@@ -1,7 +1,7 @@
 """The records of `pack.bin`, the index of a pack, which the C runtime reads.
 
-All numbers are little-endian. A record is a multiple of 8 bytes, and the tables follow each other without a gap. For a
-`file`, an offset counts from the first byte of the pack; text is an offset into the strings, which end with 0.
+All numbers are little-endian. A record is a multiple of 8 bytes, and the tables follow each other without a gap. A
+`file` offset counts from the first byte of the pack. A text is an offset into the strings, which end with 0.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"TUNRPACK"
-#: It is increased when a record changes. A pack has the lowest version that supports its contents, and its bytes are
-#: that version's.
+#: It is increased when a record changes. A pack has the lowest version that supports its contents, in exactly that
+#: version's format.
 VERSION_OF_SECTION = {"shapes": 1, "attentions": 2, "layers": 3, "chains": 4}
-#: The version of rows that are followed by a fallback, for cards with fewer clusters.
+#: The version with rows that are followed by a fallback, for cards with fewer clusters.
 FALLBACK_VERSION = 5
-#: The version of weights in fewer bits, which describe their bytes.
+#: The version with weights in fewer bits, whose bytes it describes.
 WEIGHTS_VERSION = 6
 VERSION, FIRST_VERSION = WEIGHTS_VERSION, 1
 NONE = 0xFFFFFFFF

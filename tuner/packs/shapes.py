@@ -16,11 +16,11 @@ from tuner.packs.launched_shape import LaunchedShape, launched_shape_of, launche
 
 #: Their numbers in `pack.bin`.
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
-#: For a product, and for the cache that it writes to, what differs from rung to rung of a ladder.
+#: For a product, and for the cache that it writes to, the fields that differ between the rungs of a ladder.
 _SIZES = ("m", "sequences", "max_length", "lengths", "timed_length")
-#: For the input or output of another package's op: its tensors contain the number.
+#: For the input or output of another package's op, since its tensors contain the number of rows.
 UNKNOWN_COLUMNS = 1
-#: What a product of a chain may have, but an FFN has no operand for.
+#: Fields of a product that a chain allows, but for which an FFN has no operand.
 _OF_CHAINS = ("norm", "rotary", "residual_source", "is_output", "epilogue", "out_dtype", "weights")
 
 
@@ -160,7 +160,7 @@ class _OpsShape(BaseShape):
 
     @property
     def name(self) -> str:
-        """In words, unique within its section; two chains may have the same text."""
+        """As text, unique within its section; two chains may have equal texts."""
         return f"{self} {self.ops_json}"
 
     def __str__(self) -> str:
@@ -170,14 +170,13 @@ class _OpsShape(BaseShape):
 
 
 class LayerShape(_OpsShape):
-    """One op with its own launch, and products around it."""
+    """An op with its own launch, and products around it."""
 
     section = "layers"
 
 
 class ChainShape(_OpsShape):
-    """Products, and ops from other packages: kernels of these support only the number of rows that they were made
-    for."""
+    """Products, and ops from other packages. Their kernels support only the number of rows that they were made for."""
 
     section = "chains"
     by_rows = True
@@ -189,7 +188,7 @@ class ChainShape(_OpsShape):
 
     @property
     def num_in_front(self) -> int:
-        """There is no op that products come before."""
+        """There is no op with products before it."""
         return self.num_products
 
 
@@ -223,7 +222,7 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
         return ChainShape.of_workload(workload)
     try:
         return shape.of_workload(workload)
-    except InvalidInput:  # its ops have names then
+    except InvalidInput:  # its ops have names in that case
         return LayerShape.of_workload(workload)
 
 

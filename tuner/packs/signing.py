@@ -1,8 +1,8 @@
-"""Ed25519 signatures: the service signs the `SHA256SUMS` of a pack, and everything that is downloaded by its digest.
-Clients that pinned its public key verify them.
+"""Ed25519 signatures: the service signs the `SHA256SUMS` of a pack, and everything that is downloaded by digest.
+Clients with a pinned public key verify them.
 
 A signature file is one line: ``ed25519``, the public key and the signature, both hexadecimal. The library
-`cryptography` comes with the extras `server` and `verify`, and is imported only where it is used.
+`cryptography` comes with the extras `server` and `verify`, and is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class SigningUnavailable(StoreError):
-    """The library that signs and verifies is not installed, or the key cannot be used; the message says which."""
+    """The library that signs and verifies is not installed, or the key cannot be used; the message has the reason."""
 
 
 class WrongSignature(TunerError):
-    """Something is not signed, or by another key than expected, or it was changed afterwards."""
+    """Something has no signature, one by another key, or a wrong one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class SigningKey:
 
     @property
     def public(self) -> str:
-        """What clients pin: 64 hexadecimal digits."""
+        """The form in which clients pin it: 64 hexadecimal digits."""
         return str(self._loaded().public_key().public_bytes_raw().hex())
 
     def sign(self, data: bytes) -> bytes:
@@ -72,7 +72,7 @@ def signing_key(folder: Path) -> SigningKey:
 
 
 def rotate(folder: Path) -> SigningKey:
-    """Replaces the key in a data folder with a new one, atomically. Signatures of the old one stay unchanged.
+    """Replaces the key in a data folder with a new one, atomically. Signatures of the old one do not change.
 
     Raises:
         SigningUnavailable: the folder cannot be written.
@@ -96,7 +96,7 @@ def check_key(text: str) -> str:
     """A public key in pinned form.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a key.
     """
     if not _KEY.fullmatch(text):
         raise InvalidInput(
@@ -115,7 +115,7 @@ def verify(data: bytes, signature: bytes, key: str) -> None:
     """Checks that `key` signed `data`.
 
     Raises:
-        WrongSignature: it did not, or it signed other bytes.
+        WrongSignature: it did not sign these bytes.
         SigningUnavailable: the library is not installed.
     """
     found = _LINE.fullmatch(signature)
@@ -133,7 +133,7 @@ def verify(data: bytes, signature: bytes, key: str) -> None:
 
 
 def _ed25519() -> Any:
-    """The library's module, which not every installation has."""
+    """The library, which may not be installed."""
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A manifest's description of weights that are stored in fewer bits, in words."""
+"""A manifest's description of weights that are stored in fewer bits, as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def stored_in(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each storage format, with the tensors; none if all weights are elements."""
+    """A sentence for each storage format, with its tensors; none if all weights are plain elements."""
     found: dict[str, list[str]] = {}
     for tensor in manifest["tensors"]:
         if stored := tensor.get("stored"):

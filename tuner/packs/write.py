@@ -1,8 +1,8 @@
-"""Writes a pack: the same entries give the same bytes.
+"""Writes a pack; equal entries give equal bytes.
 
 A pack is a zip without compression. `pack.bin` is its first file, and every file begins at a multiple of 64 bytes, by
-padding in the zip's extra fields. So the C runtime finds the index at a fixed place, and passes a cubin to the driver
-without copying; `unzip` reads all of it.
+padding in the zip's extra fields. So the C runtime finds the index at a fixed position, and passes a cubin to the
+driver without copying; `unzip` can read the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.packs.shapes import Shape, shape_kinds
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
 ALIGNMENT = 64
-#: An extra field with padding, as Android's zipalign writes it: its id, and the bytes of its head.
+#: A padding extra field, as written by Android's zipalign: its id and the size of its header.
 _PADDING_ID, _PADDING_HEAD = 0xD935, 4
 _LOCAL_HEADER_BYTES = 30
 
@@ -42,11 +42,11 @@ def write_pack(
 ) -> str:
     """Writes the pack of `entries` to `path` atomically; returns its sha256, hexadecimal.
 
-    `provenance` is for people: environment, jobs, versions. `sign` makes the signature of `SHA256SUMS`, which names
-    every other file.
+    `provenance` is information for people: environment, jobs, versions. `sign` makes the signature of `SHA256SUMS`,
+    which lists all other files.
 
     Raises:
-        InvalidInput: a ladder or a kernel cannot be put into a pack; the message says which.
+        InvalidInput: a ladder or a kernel cannot be put into a pack; with the reason.
     """
     data = pack_bytes(entries, provenance=provenance, sign=sign)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -85,7 +85,7 @@ def pack_bytes(
 def indexed(
     entries: Sequence[Entry], kernels: Sequence[Kernel], files: Mapping[str, bytes]
 ) -> tuple[bytes, dict[str, int]]:
-    """The index of a pack with these entries, whose other files are `files` in order; and the position of each."""
+    """The index of a pack with these entries, whose other files are `files` in order, and the position of each file."""
     nowhere = {path: Place(offset=0, num_bytes=len(data), digest=bytes(32)) for path, data in files.items()}
     size = len(index_bytes(entries, kernels, nowhere, 0))
     offsets = _offsets([(INDEX, size), *((path, len(data)) for path, data in files.items())])
@@ -97,7 +97,7 @@ def indexed(
 
 
 def files_in_pack(kernel: Kernel) -> dict[str, bytes]:
-    """The artifact's files, and for an FFN its launches' first tasks as bytes, for others their parameters."""
+    """The artifact's files, and as bytes the first tasks of an FFN's launches, or the parameters of others."""
     if not isinstance(kernel.shape, Shape):
         parts = [part for program in programs_of(kernel) for part in program.parts]
         return {**kernel.files, **{parameter_name(i): part.parameter for i, part in enumerate(parts)}}
@@ -170,7 +170,7 @@ def _offsets(sizes: list[tuple[str, int]]) -> dict[str, int]:
 
 
 def zipped(files: Mapping[str, bytes], offsets: Mapping[str, int]) -> bytes:
-    """One zip of these files, in order; `offsets` contains required positions of some of them."""
+    """A zip of these files, in order; `offsets` has the required positions of some of them."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():

@@ -1,4 +1,4 @@
-"""The progress of a job while waiting: a bar in a notebook or in a terminal, lines elsewhere."""
+"""The progress of a job while waiting: a bar in a notebook or terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Handle(Protocol):
 
 
 def shown(jobs: Iterable[JobDetail], console: Console) -> Iterator[JobDetail]:
-    """Passes `jobs` on, repeated states of one job, and shows each."""
+    """Yields `jobs`, the repeated states of one job, and displays each."""
     if console.is_jupyter:
         return _in_notebook(jobs)
     return _in_terminal(jobs, console) if console.is_terminal else _as_lines(jobs, console)
@@ -32,7 +32,7 @@ def line(job: JobDetail) -> str:
 
 
 def _in_notebook(jobs: Iterable[JobDetail]) -> Iterator[JobDetail]:
-    from IPython.display import HTML, display  # the kernel of a notebook has it, and nothing else needs it
+    from IPython.display import HTML, display  # available in a notebook's kernel, and needed only there
 
     handle: _Handle | None = None
     for job in jobs:

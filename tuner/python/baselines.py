@@ -1,4 +1,6 @@
-"""A user's own programs in the form for a card's process: checked here, so that no search is wasted on a mistake."""
+"""A user's own programs in the form for a card's process. They are checked here, so that a mistake does not waste a
+search.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ def baselines_of(workload: Workload, programs: Mapping[str, Program]) -> tuple[B
     """The programs by name, for that workload.
 
     Raises:
-        InvalidInput: one of them, or the workload, cannot be run; the message says which, why, and what is expected.
+        InvalidInput: one of them, or the workload, cannot be run; the message says which, why, and what would be valid.
     """
-    # After a launch op, the references of a check start from the output of our launches, which a user's program does
-    # not have.
+    # After a launch op, a check's references start from the output of our launches, which a user's program does not
+    # have.
     is_alone = len(workload.ops) == 1 or not workload.launch_ops
     if programs and (not is_alone or any(op.written_cache for op in workload.ops)):
         problem = f"cannot be checked for {workload.describe()}"
@@ -38,7 +40,7 @@ def baselines_of(workload: Workload, programs: Mapping[str, Program]) -> tuple[B
 
 def _baseline(workload: Workload, name: str, program: Program) -> Baseline:
     if not isinstance(name, str) or not 0 < len(name.strip()) <= _LONGEST:
-        raise InvalidInput("baselines", f"has the name {name!r}", f"give each a name of at most {_LONGEST} characters")
+        raise InvalidInput("baselines", f"has the name {name!r}", f"use a name of at most {_LONGEST} characters")
     field = f"baselines.{name}"
     if isinstance(program, CudaSource):
         _check_launches(workload, field, program)
@@ -86,14 +88,14 @@ def _check_launches(workload: Workload, field: str, program: CudaSource) -> None
 
 
 def _pickled(field: str, program: Callable[..., Any]) -> bytes:
-    """For the process at the card, which does not import the main module."""
+    """The programs in the form for the card's process, which does not import the main module."""
     try:
         import cloudpickle
     except ImportError as error:
         raise InvalidInput(field, "needs cloudpickle, which is missing", install_command("server")) from error
     try:
         pickled: bytes = cloudpickle.dumps(program)
-    except Exception as error:  # whatever a user's object raises
+    except Exception as error:  # a user's object may raise anything
         problem = f"cannot be sent to the process at the card: {type(error).__name__}: {error}"
         raise InvalidInput(
             field, problem, "pass a function that refers only to numbers, modules and tensors"

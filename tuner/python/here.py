@@ -17,7 +17,7 @@ from tuner.python.client_here import ClientHere
 from tuner.server.app import open_service
 from tuner.settings import Settings
 
-#: Nobody listens there: the address of requests that stay inside the process.
+#: Not a real server: the address of requests that stay inside the process.
 _ADDRESS = "http://localhost"
 
 

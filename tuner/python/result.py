@@ -1,4 +1,4 @@
-"""The result of tuning a pair: the API's own documents, the kernel, and how they are displayed."""
+"""The result of tuning a pair: the API's documents, the kernel, and how they are displayed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Result:
     trials: tuple[Trial, ...]
     #: Our fastest kernel, every byte checked; None if none was measured in the finals.
     artifact: Artifact | None
-    #: As returned by `GET /jobs/{id}/study`; None if the job searched for its schedules.
+    #: As returned by `GET /jobs/{id}/study`; None if the schedules came from a search.
     study: Mapping[str, Any] | None = None
 
     @property
@@ -55,7 +55,7 @@ class Result:
     def save(self, folder: str | Path) -> list[Path]:
         """Writes the kernel's files into a folder: source, plan, manifest and, unless simulated, cubin.
 
-        It is our fastest kernel, whatever the verdict is; `verdict` says whether to use it.
+        It is our fastest kernel, even if the library won; `verdict` says whether to use it.
 
         Raises:
             ValueError: there is no kernel.

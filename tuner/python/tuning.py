@@ -1,4 +1,4 @@
-"""`tuner.tune`: a pair in, its result out, with a progress bar."""
+"""`tuner.tune`: tunes a pair and returns its result, with a progress bar."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def tune(
 ) -> Result:
     """Tunes a pair and returns when its job has ended. Missing options have the API's default.
 
-    The job goes to the service at `url`, otherwise to that of `TUNER_URL` or of the configuration file. If none is
-    named, it runs in this process, with its database in `data`. Ctrl-C cancels the job; its trials are kept.
+    The job goes to the service at `url`, otherwise to that of `TUNER_URL` or of the configuration file. Without a
+    service, it runs in this process, with its database in `data`. Ctrl-C cancels the job; its trials are kept.
 
     Args:
         pair: in the form of `POST /jobs`, e.g. ``{"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out":
@@ -79,8 +79,8 @@ def tune(
             gives them their names in tables and plots.
         sweep: which variants of the schedules, or of one that the service chooses, are tried: a study.
         baselines: your own programs, by name, which are checked, then timed in the same rounds as the library and all
-            finalists: functions of PyTorch tensors, or `tuner.CudaSource`. They only run on this process's card; a
-            warning says of each that got no time why.
+            finalists: functions of PyTorch tensors, or `tuner.CudaSource`. They run only on this process's card; a
+            warning has the reason for each that was not timed.
         reuse: whether a finished job of the same problem is accepted.
         url: of a service.
         token: for that service.
@@ -125,7 +125,7 @@ def tune(
 
 
 def _warn_of_untimed(baselines: Sequence[BaselineTime]) -> None:
-    """Says of each program that has no time why it has none: a simulated GPU runs none at all."""
+    """Warns about each program without a time, with the reason; a simulated GPU runs none of them."""
     for one in baselines:
         if one["time_us"] is None:
             warnings.warn(f"the baseline {one['name']!r} was not timed: {one['reason']}", stacklevel=3)

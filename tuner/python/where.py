@@ -1,4 +1,4 @@
-"""Where jobs run: on the service that the caller or the settings name, otherwise in this process."""
+"""Where jobs run: on the configured service, otherwise in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def connect(
     """A client for the duration of the block, so that many pairs are tuned over one connection.
 
     Args:
-        url: of a service; by default `TUNER_URL`, then the configuration file's. If none is named, or `data` is given,
+        url: of a service; by default `TUNER_URL`, then the configuration file's. If there is none, or `data` is given,
             the jobs run in this process, which opens no port.
         token: for that service; by default `TUNER_TOKEN`, then the one that `tuner-client login` stored.
         data: in this process: the folder of database and kernels; by default `TUNER_DATA`, then one in the
@@ -30,7 +30,7 @@ def connect(
         gpu: in this process: as in `tuner serve --gpu`.
 
     Raises:
-        Unreachable: no service is named, and this installation does not include one; or its folder cannot be used.
+        Unreachable: no service is configured, and this installation does not include one, or its folder cannot be used.
     """
     url = url or (None if data is not None else configured_url())
     if url is not None:

@@ -1,1 +1,1 @@
-"""Files that people write: schedules, and their JSON schema."""
+"""Files that users write: schedules, and their JSON schema."""

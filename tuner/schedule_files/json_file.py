@@ -1,4 +1,4 @@
-"""A JSON file that a command is given."""
+"""A JSON file that is passed to a command."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tuner.errors import InvalidInput
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """What a file holds.
+    """The contents of a file.
 
     Args:
-        path: of the file, which is named in what is refused.
-        remedy: what would be right, e.g. ``give the config.json of a model``.
+        path: of the file, which error messages include.
+        remedy: for error messages, e.g. ``pass the config.json of a model``.
 
     Raises:
-        InvalidInput: it cannot be read, or is no JSON; the message says where. Also if a key occurs twice in an object,
-            since readers disagree about its meaning.
+        InvalidInput: it cannot be read, or is not JSON, with the place; or a key occurs twice in an object,
+            which readers interpret differently.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_each_once)

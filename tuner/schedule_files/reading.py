@@ -1,4 +1,4 @@
-"""The file of a schedule that `tuner explain` takes: written by hand, or the manifest of an artifact."""
+"""The file of a schedule for `tuner explain`: written by hand, or the manifest of an artifact."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _REMEDY = "pass workload, schedule and gpu, or the manifest.json of an artifact"
 
 
 def named_trial(text: str) -> tuple[str, int] | None:
-    """The job's id and the trial's number, where `text` is JOB/TRIAL; None where it is a file's name or a line."""
+    """The job's id and the trial's number if `text` is JOB/TRIAL; None for the name of a file, or a line."""
     found = _TRIAL.fullmatch(text)
     return (found[1], int(found[2])) if found else None
 
 
 def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
-    """What a file asks to explain. A given order without a name is called as the file is.
+    """The schedule of a file. A given order without a name is named after the file.
 
     Raises:
-        InvalidInput: it cannot be read, or names the key that is missing or wrong.
+        InvalidInput: it cannot be read, or a key is missing or wrong, which the message names.
     """
     asked = read_json(path, _REMEDY if path.exists() else "pass a file, or a job's id")
     if not isinstance(asked, dict):
@@ -48,12 +48,12 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
 
 
 def _is_asked(value: Any) -> bool:
-    """Whether it is the form of `POST /jobs`, where a manifest has the ops."""
+    """Whether it has the form of `POST /jobs`, whereas a manifest has ops."""
     return isinstance(value, dict) and "kind" in value and not ("ops" in value and "m" not in value)
 
 
 def _workload(value: Any) -> Workload:
-    """In the form of a manifest, or as `POST /jobs` takes a pair."""
+    """A workload in the form of a manifest, or of a pair in `POST /jobs`."""
     return workload_of(value) if _is_asked(value) else Workload.from_json(value)
 
 
@@ -63,10 +63,10 @@ def _schedule(value: Any) -> Schedule:
 
 
 def _check(asked: dict[str, Any], path: Path) -> None:
-    """Checks that every key is known at its place; for a manifest, which has many others, only those of its parts.
+    """Checks that every key is known at its place; for a manifest, which has many others, only in its parts.
 
     Raises:
-        InvalidInput: names the first that is not.
+        InvalidInput: a key is unknown, with its name.
     """
     whole = file_schema()
     whole["properties"]["workload"] = workload_schema()
@@ -78,7 +78,7 @@ def _check(asked: dict[str, Any], path: Path) -> None:
 
 
 def _measured_on(manifest: Mapping[str, Any]) -> str | None:
-    """The GPU of an artifact's job, simulated or not."""
+    """The GPU of an artifact's job, real or simulated."""
     spec = manifest.get("spec")
     target = spec.get("target_id") if isinstance(spec, dict) else None
     return target.split(":")[-1] if isinstance(target, str) else None

@@ -1,6 +1,6 @@
-"""The JSON schema of a schedule file, made of the domain's own types, and the check of a document against it.
+"""The JSON schema of a schedule file, derived from the domain's types, and the check of a document against it.
 
-`docs/schedule-file.schema.json` is this schema, for editors; a test holds them together.
+`docs/schedule-file.schema.json` has this schema for editors; a test keeps them equal.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tuner.core.schedule.ordering import TaskOrder
 
 Json = dict[str, Any]
 
-#: A workload as `POST /jobs` takes it as `pair`.
+#: A workload in the form of `pair` in `POST /jobs`.
 _ASKED = {"type": "object", "required": ["kind"], "not": {"required": ["ops"]}}
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def schedule_schema() -> Json:
-    """The JSON schema of a `Schedule`: in the released parts, or by level."""
+    """The JSON schema of a `Schedule`: with the released keys, or by level."""
     levels = {"launch": _of(LaunchConfig), "order": _of(TaskOrder)}
     ops = {"type": "array", "items": {"anyOf": [_of_choice(kind) for kind in ("", *op_kinds())]}}
     return _object({name: _of(kind) for name, kind in parts().items()} | {"ops": ops} | levels, [])  # some of them
 
 
 def _of_choice(kind: str) -> Json:
-    """The schema of the choices for an op of that kind; without one, for any op of tiles."""
+    """The schema of the choices for an op of that kind; without a kind, for any tile op."""
     whole = _of(schedule_class(kind) if kind else TileOpSchedule)
     return _object({**_named(kind), **whole["properties"]}, [*_named(kind), *whole["required"]])
 
@@ -46,7 +46,7 @@ def _named(kind: str) -> Json:
 
 
 def workload_schema() -> Json:
-    """Schema of a `Workload` as its JSON form has it."""
+    """Schema of a `Workload` in its JSON form."""
     ops = {"anyOf": [_of_op(kind) for kind in sorted(op_kinds().values(), key=lambda one: not one.is_unnamed)]}
     properties = {
         "kind": {"enum": [str(one) for one in WorkloadKind]},
@@ -78,11 +78,11 @@ def file_schema() -> Json:
 
 
 def faults(document: Any, schema: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str, str]]:
-    """What is wrong with a document: where, what, and what would be right.
+    """The errors of a document: where, what is wrong, and what would be valid.
 
     Args:
         document: JSON.
-        schema: of those that this module makes.
+        schema: one of this module's schemas.
         where: prefix of each place, e.g. ``schedule``.
     """
     place = where or "the file"

@@ -1,4 +1,4 @@
-"""History in, next candidate out: Optuna over the legal schedules that were not tried."""
+"""Chooses the next candidate from the history, with Optuna, among the legal schedules that were not tried."""
 
 from tuner.search.order import SearchOrder, search_here
 from tuner.search.processes import SearchProcesses

@@ -1,4 +1,4 @@
-"""What a search knows about a kind of launch op: one record per kind."""
+"""How a search treats a kind of launch op: one record per kind."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from tuner.errors import NotFound
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOpSearch:
-    """How a search starts with an op of a kind, and how it compares its schedules."""
+    """How a search starts with an op of a kind, and how it compares schedules of the op."""
 
     #: First guesses of the whole workload, given those of its tile ops.
     guesses: Callable[[AroundOp, Iterator[Schedule]], Iterator[Schedule]]
     #: The op's first guess before that schedule of tile ops; None if nothing is legal.
     first: Callable[[AroundOp, Schedule | None], Any | None]
-    #: Adapts a result for another op of the kind to this one; None if nothing similar is legal.
+    #: Adapts a result for another op of the kind to this op; None if nothing similar is legal.
     adapt: Callable[[AroundOp, Any, Any], Any | None]
-    #: How similar two workloads' ops of the kind are: 0 for the same, infinity if nothing can be learned from one about
-    #: the other.
+    #: The distance of two workloads' ops of the kind: 0 for equal ones, infinity if nothing can be learned from one
+    #: about the other.
     distance: Callable[[Sequence[Any], Sequence[Any]], float]
-    #: For the model: what is compiled, and the launch arguments.
+    #: For the model: features of what is compiled, and of launch arguments.
     compiled_features: Callable[[Any], list[float]]
     plan_features: Callable[[Any, Any, Gpu], list[float]]
 
 
 class SearchOfKind(Protocol):
-    """The file ``search`` of a kind of launch op."""
+    """The module ``search`` of a kind of launch op."""
 
     SEARCH: LaunchOpSearch
 
 
 def search_of(op: LaunchOp) -> LaunchOpSearch:
-    """The record of the op's kind: `SEARCH` of its file ``search``.
+    """The record of the op's kind: `SEARCH` in its module ``search``.
 
     Raises:
-        NotFound: the kind has none.
+        NotFound: the kind has no such record.
     """
     part = part_of(op.KIND, "search")
     if part is None:
@@ -52,5 +52,5 @@ def search_of(op: LaunchOp) -> LaunchOpSearch:
 
 
 def distance_of(ops: Sequence[LaunchOp], others: Sequence[LaunchOp]) -> float:
-    """How similar the launch ops of two workloads are, as `LaunchOpSearch.distance`."""
+    """The distance of two workloads' launch ops, as `LaunchOpSearch.distance`."""
     return search_of(ops[0]).distance(ops, others) if ops else (float("inf") if others else 0.0)

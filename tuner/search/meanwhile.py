@@ -1,7 +1,7 @@
-"""What a search will need later, computed in advance by a fork of its process.
+"""Results that a search will need later, computed in advance by a fork of its process.
 
-A fork starts with everything that the search has computed, and so at once: another process would import the program and
-enumerate the space first. It may die at any moment; then its work is done here.
+A fork has everything that the search has computed, so it starts immediately; another process would have to import the
+program and enumerate the space first. If the fork dies, its work is done in the search's process.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: Calls by name, in the order in which they will be needed. Their results depend on nothing that changes.
+#: Calls by name, in the order in which they are needed. Their results must not depend on changing state.
 Calls = Mapping[Any, Callable[[], Any]]
-#: Returns the result of one of the calls, once each.
+#: Returns the result of a call, once for each.
 Take = Callable[[Hashable], Any]
 Begin = Callable[[Calls], Take]
 
-#: With fewer cores, a fork would take its core from a build.
+#: With fewer cores, a fork would take a core from the builds.
 LEAST_CORES = 4
-#: Results waiting to be taken, besides the one in the pipe: a long search does not work for a later one that may not
+#: Maximum results waiting to be read, besides the one in the pipe, so that no work is done for a search that may never
 #: come.
 _NUM_AHEAD = 1
-#: An upper bound on open descriptors in a search's process.
+#: An upper bound on the number of open descriptors in a search's process.
 _MOST_FILES = 4096
 
 
@@ -39,7 +39,7 @@ def in_fork(calls: Calls) -> Take:
 
 
 def begin_here() -> Begin | None:
-    """Starts background work on this machine; None if it has no spare core."""
+    """Starts background work on this machine; None if there is no spare core."""
     return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
 
 
@@ -55,7 +55,7 @@ class _Fork:
         self._found: dict[Hashable, Any] = {}
         reader, writer = multiprocessing.Pipe(duplex=False)
         with warnings.catch_warnings():
-            # Python 3.12 counts the threads of BLAS, which handles forks.
+            # Python 3.12 also counts the threads of BLAS, which handles forks.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
@@ -66,7 +66,7 @@ class _Fork:
         _open_forks.add(self)
 
     def leave_to_parent(self) -> None:
-        """Must be called in a later fork, which has a copy of this object: the end of the copy must not end the
+        """Must be called in a later fork, which has a copy of this object, so that deleting the copy does not end the
         fork."""
         self._end.detach()
         self._reader.close()
@@ -92,7 +92,9 @@ def _end(pid: int, reader: Connection) -> None:
 
 
 def _work(calls: Calls, writer: Connection) -> None:
-    """The fork's work; it never returns. It closes other open files, so that others notice its parent's end."""
+    """The fork's work; it never returns. It closes other open files, so that their readers notice when the parent
+    ends.
+    """
     try:
         for fork in list(_open_forks):
             fork.leave_to_parent()
@@ -110,7 +112,7 @@ def _work(calls: Calls, writer: Connection) -> None:
 
 
 def _send(results: queue.Queue[Any], writer: Connection) -> None:
-    """Ends the fork after the last result, or when nobody reads any more."""
+    """Ends the fork after the last result, or when it is no longer read."""
     try:
         while (result := results.get()) is not None:
             writer.send(result)

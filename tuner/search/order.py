@@ -1,4 +1,4 @@
-"""What a search starts with, and the search in this process."""
+"""What a search starts with, and a search in this process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tuner.search.searcher import Searcher
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOrder:
-    """Everything that a search depends on: the same order gives the same candidates, in any process."""
+    """Everything that a search depends on. Equal orders give equal candidates, in any process."""
 
     workload: Workload
     gpu: Gpu
     #: Of the sampler.
     seed: int
-    #: Trials that were recorded before, in order.
+    #: Earlier recorded trials, in order.
     history: tuple[Trial, ...] = ()
     #: Legal candidates of ours that are tried first, after the library.
     priors: tuple[Candidate, ...] = ()

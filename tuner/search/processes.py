@@ -1,8 +1,8 @@
-"""Searches in separate processes: choosing candidates takes a core, and the server's interpreter handles requests.
+"""Searches in separate processes: choosing candidates occupies a core, and the server's interpreter handles requests.
 
-A search can be restarted from its recorded trials. So these processes hold nothing that could be lost, and may die at
-any moment: using one that has died raises `SearchLost`. They end when their pipe does, and so with the server, however
-that ended. Only the server handles signals.
+A search can be restarted from its recorded trials, so these processes hold no state that could be lost, and may die at
+any moment; using a dead one raises `SearchLost`. They end when their pipe closes, and so with the server, however it
+ends. Only the server handles signals.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ from tuner.search.searcher import Searcher
 _log = logging.getLogger(__name__)
 
 #: A process that has not responded after this many seconds is considered dead, and killed. The slowest first choice,
-#: for a long chain, takes some seconds of processor time.
+#: for a long chain, takes some seconds of CPU time.
 ANSWER_LIMIT_S = 300.0
-#: The niceness of a search: a request should not wait for the next candidate, nor a card for long when builds use every
-#: core.
+#: The niceness of a search: neither requests nor cards should wait long for it when builds use every core.
 _NICENESS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """A request to a search, and the information that it needs before."""
+    """A request to a search, with the updates that it needs first."""
 
     #: The search's number within its process.
     number: int
-    #: Searches that are over.
+    #: Searches that have ended.
     ended: tuple[int, ...]
     #: In the first request: what it starts with.
     order: SearchOrder | None
@@ -60,29 +59,28 @@ class _Request:
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """What the method returned or raised."""
+    """The result of the method, or its exception."""
 
     value: Any = None
     error: Exception | None = None
-    #: The searcher's value afterwards.
+    #: The searcher's value after the call.
     waits_for_all: bool = False
 
 
 class SearchProcesses:
-    """Processes that search, with a maximum number. Another one is started when a search begins and each of them has
-    one."""
+    """A limited number of search processes. Another one is started when a search begins and all of them have one."""
 
     def __init__(self, most: int) -> None:
-        """Starts the first one, whose imports would delay the first job; `most` is at least 1."""
+        """Starts the first process, whose imports would delay the first job; `most` is at least 1."""
         self._most = most
         self._lock = threading.Lock()
         self._processes = [_Process()]
-        # Before multiprocessing's own exit handler, which waits for processes that nobody has ended.
+        # Before multiprocessing's own exit handler, which waits for processes that were not ended.
         self._end = util.Finalize(self, _kill_all, args=(self._processes,), exitpriority=10)
 
     @contextmanager
     def search(self, order: SearchOrder) -> Iterator[RemoteSearch]:
-        """A search in one of the processes; does not wait before the first call."""
+        """A search in one of the processes; does not block before the first call."""
         with self._lock:
             process = self._free_process()
             process.num_searches += 1
@@ -96,16 +94,16 @@ class SearchProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the live ones."""
+        """Process ids of the live processes."""
         with self._lock:
             return [process.pid for process in self._processes if not process.is_lost]
 
     def close(self) -> None:
-        """Kills them; callers that wait for one get `SearchLost`."""
+        """Kills the processes; callers that wait for one get `SearchLost`."""
         self._end()
 
     def _free_process(self) -> _Process:
-        """The one with the fewest searches; a new one if all have some and the maximum is not reached."""
+        """The process with the fewest searches; a new one if all have some and the maximum is not reached."""
         self._processes[:] = [process for process in self._processes if not process.is_lost]
         least = min(self._processes, key=lambda process: process.num_searches, default=None)
         if least is None or (least.num_searches > 0 and len(self._processes) < self._most):
@@ -120,8 +118,8 @@ def _kill_all(processes: list[_Process]) -> None:
 
 
 class RemoteSearch:
-    """A search in another process, with the interface of `Searcher`. One thread uses it; `close` may be called by
-    another one."""
+    """A search in another process, with the interface of `Searcher`. It is used by one thread; `close` may be called by
+    another."""
 
     def __init__(self, process: _Process, order: SearchOrder) -> None:
         self._process = process
@@ -129,13 +127,13 @@ class RemoteSearch:
         self._order: SearchOrder | None = order
         self._unsent: list[Trial] = []
         self._is_winding_up = False
-        #: Priors that were not sent yet, instead of those of the order.
+        #: Priors to send with the next request, replacing those of the order.
         self._priors: tuple[Candidate, ...] | None = None
-        #: Whether the next choice is better made when nothing is in progress; from the last answer.
+        #: Whether the next choice should wait until nothing is in progress, from the last answer.
         self.waits_for_all = False
 
     def ask(self) -> Candidate | None:
-        """The next candidate; None if nothing legal is left untried.
+        """The next candidate; None if no legal one is left untried.
 
         Raises:
             SearchLost: its process has died.
@@ -153,11 +151,11 @@ class RemoteSearch:
         return candidate
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
-        """As `Searcher.begin_with`; they are sent with the next request."""
+        """As `Searcher.begin_with`; sent with the next request."""
         self._priors = tuple(priors)
 
     def tell(self, trial: Trial) -> None:
-        """Adds a recorded trial; it is sent with the next request."""
+        """Adds a recorded trial, which is sent with the next request."""
         self._unsent.append(trial)
 
     def wind_up(self) -> None:
@@ -165,7 +163,7 @@ class RemoteSearch:
         self._is_winding_up = True
 
     def close(self) -> None:
-        """Ends it. A pending request is not waited for; no further one is sent."""
+        """Ends it, without waiting for a pending request; no further one is sent."""
         self._process.end(self._number)
 
     def _call(self, method: str) -> Any:
@@ -182,7 +180,7 @@ class RemoteSearch:
 
 
 class _Process:
-    """One process, which handles one request after the other."""
+    """One process, which handles one request at a time."""
 
     def __init__(self) -> None:
         """Starts it without waiting."""
@@ -195,7 +193,7 @@ class _Process:
         theirs.close()
         #: Of who asks.
         self._turn = threading.Lock()
-        #: For what follows, and never held for long.
+        #: Guards the fields below, and is never held for long.
         self._lock = threading.Lock()
         self._last_number = 0
         self._live: set[int] = set()
@@ -203,7 +201,7 @@ class _Process:
         self._over: list[int] = []
         #: Whether it has died or was killed.
         self.is_lost = False
-        #: The number of its searches; its pool's lock guards it.
+        #: The number of its searches, guarded by its pool's lock.
         self.num_searches = 0
 
     @property
@@ -213,20 +211,20 @@ class _Process:
         return self._process.pid
 
     def new_number(self) -> int:
-        """A number for a search."""
+        """A new number for a search."""
         with self._lock:
             self._last_number += 1
             self._live.add(self._last_number)
             return self._last_number
 
     def end(self, number: int) -> None:
-        """Has it forget a search, with the next request of another one."""
+        """Makes it drop a search, with the next request of another one."""
         with self._lock:
             self._live.discard(number)
             self._over.append(number)
 
     def kill(self) -> None:
-        """Sends SIGKILL, and waits for its end; any thread may call."""
+        """Sends SIGKILL, and waits for its end. May be called from any thread."""
         self.is_lost = True
         self._process.kill()
         self._process.join()
@@ -264,7 +262,7 @@ class _Process:
             try:
                 self._pipe.send(request)
                 if not self._pipe.poll(ANSWER_LIMIT_S):
-                    raise TimeoutError(f"it did not answer in {ANSWER_LIMIT_S:g} s")
+                    raise TimeoutError(f"it did not respond within {ANSWER_LIMIT_S:g} s")
                 answer = self._pipe.recv()
                 if not isinstance(answer, _Answer):
                     raise TypeError(f"it answered with a {type(answer).__name__}")
@@ -275,7 +273,7 @@ class _Process:
 
 
 def _serve(pipe: Connection) -> None:
-    """The process's loop: answers until its pipe ends."""
+    """The process's loop: answers requests until its pipe closes."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # while the server drains, it may still send requests
     spare_collector()
@@ -289,7 +287,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
-    """Updates a search to its owner's state, and calls it."""
+    """Updates a search to its caller's state, and calls the method."""
     for number in request.ended:
         searches.pop(number, None)
     try:
@@ -309,7 +307,7 @@ def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or its message if it cannot be pickled; with its traceback as a note."""
+    """The exception, or its message if it cannot be pickled, with its traceback as a note."""
     note = "".join(format_exception(error))
     error.add_note(note)
     try:

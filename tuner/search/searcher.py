@@ -1,16 +1,17 @@
 """The search of one job: the library first, then our plan kinds.
 
-Fused and one launch per op are searched, each with guesses and then with its model. So are the runs of a chain of at
-least three ops: which cut suits the best fused schedule is forecast, and the cut is an axis of the model. After the
-first guesses of fused come the best with a first wave, and the policies' orders for it. The other kinds launch the same
-kernels in another way, so they have no model: their trials use the best schedule of the kind that they vary. If
-programmatic launches are faster, the model's choices are launched that way at once, and it learns from that.
+Fused and one launch per op are searched, each first with guesses and then with its model. So are the runs of a chain of
+at least three ops: the cut of the best fused schedule is chosen by forecast, and the cut is an axis of the model. After
+the first guesses of fused, the best one is tried with a first wave, and with the policies' orders. Other kinds are
+variations, which launch the same kernels in another way, so they have no model: they try the best schedules of the kind
+that they vary. If programmatic launches are faster, the model's choices use them directly, and the model learns from
+the results.
 
-Whether fusing helps can only be seen by comparison with the same tiling in two launches. So a better fused schedule
-soon gets its *repeat*, the same schedule as far as separate launches can use it. And the best of a variation, if it
-came as a prior, is tried in the kind that it varies, so that the model knows about it. The last trials of a budget try
-in every kind the best schedule that it has not tried, so that it is in the finals. From a few trials before these on,
-the model varies the order of kernels that are already built.
+The gain from fusing only shows in comparison with the same tiling in two launches. So a better fused schedule soon gets
+its *repeat*, the same schedule as far as separate launches can use it. If the best of a variation was a prior, it is
+also tried in the kind that it varies, so that the model knows it. The last trials of a budget try, in every kind, the
+best schedule that it has not tried, for the finals. From a few trials before that, the model only varies the order of
+kernels that are already built.
 """
 
 from __future__ import annotations
@@ -42,32 +43,32 @@ from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
 from tuner.search.model.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
-#: One trial in this many is not a fused one: one launch per op, alternating with a variation.
+#: One trial in this many is not fused: one launch per op, alternating with a variation.
 APART_EVERY = 5
-#: The same, if no launch computes all ops: how its launches overlap is what makes such a schedule good.
+#: The same, if no launch computes all ops, since such schedules depend on how well their launches overlap.
 VARIED_EVERY = 3
-#: Of this many trials of a chain, this one is in runs.
+#: Of this many trials of a chain, one is in runs.
 RUNS_TURN = 4
-#: From this trial on, every other one is a variation, until each has been tried: small budgets try them, too.
+#: From this trial on, every other one is a variation, until each has been tried, so that small budgets include them.
 FIRST_VARIATION = 4
-#: One trial in this many is additionally a variation, if these are ahead of what they vary.
+#: In addition, one trial in this many is a variation, if variations are faster than what they vary.
 LEADING_EVERY = 5
 #: Minimum distance from one trial with a launch per op to the next.
 REPEAT_EVERY = 6
-#: At most one in this many trials of a budget is among the last.
+#: The last trials are at most one in this many of a budget.
 LAST_SHARE = 4
-#: From this many trials before the last ones on, the model chooses among orders of built kernels: a build that starts
-#: now would be waited for.
+#: From this many trials before the last ones, the model only chooses orders of built kernels, since new builds would
+#: have to be waited for.
 NUM_SETTLING = 5
 #: Name of the call that draws first guesses.
 _GUESSES = "guesses"
 
 
 class Searcher:
-    """Gives the next candidate. The same space, seed and trials give the same candidate, so that a search continues
-    after a restart as if nothing had happened.
+    """Chooses the next candidate. The same space, seed and trials give the same candidate, so that a search continues
+    unchanged after a restart.
 
-    Several candidates may be in progress: what was requested and not yet observed is not returned again.
+    Several candidates may be in progress; a candidate that was issued and not yet observed is not returned again.
     """
 
     def __init__(
@@ -91,13 +92,13 @@ class Searcher:
         variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]
         self._kinds = {kind: KindSearch(space, kind, seed) for kind in searched}
         self._variations = Variations(variations, offered, self._kinds)
-        #: The kind with a launch per op, and the one in runs if there is one.
+        #: The kind with a launch per op, and the one in runs, if any.
         self._apart = next(kind for kind in searched if kind.is_apart)
         #: The kind with the first guesses: one launch for all ops, if there is such a kind.
         self._main = PlanKind.FUSED if PlanKind.FUSED in searched else self._apart
         self._runs = next((kind for kind in searched if kind.is_in_runs and kind in offered), None)
-        #: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found
-        #: for one can be used by later ones.
+        #: Kinds that take over the best schedule of another one, in the order of the last trials, so that later ones
+        #: can use earlier results.
         repeated = [(kind, self._main) for kind in (self._apart, self._runs) if kind and kind is not self._main]
         self._repeats = (*repeated, *dict.fromkeys(variations))
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
@@ -117,7 +118,7 @@ class Searcher:
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
-        #: Whether the draws have begun: work in advance would then wait for them.
+        #: Whether the draws have begun; work in advance would then wait for them.
         self._has_begun = begin is not None and not self._num_observed and self._is_worth_thinking_ahead
         if begin and self._has_begun:
             self._begin_draws(begin)
@@ -146,10 +147,10 @@ class Searcher:
         return candidate
 
     def foresee(self) -> Candidate | None:
-        """Before the first choice: a prior or first guess that will most likely be chosen, one after the other; None
-        if there are no more. This does not change the choices."""
+        """Before the first choice: the priors and first guesses that will most likely be chosen, one by one; None at
+        the end. This does not change the choices."""
         if self._foreseen is None:
-            # For a small budget nobody draws in advance, and whoever takes this search over would wait for it.
+            # With a small budget nothing is drawn in advance, and the job's turn would have to wait for the draw.
             seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
             guesses = (canonical(self._main, schedule) for schedule in seeds)
             ours = (Candidate(plan_kind=self._main, schedule=guess) for guess in guesses)
@@ -157,14 +158,15 @@ class Searcher:
         return next(self._foreseen, None)
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
-        """Before the first choice: these are tried first, instead of the priors that it was started with."""
+        """Before the first choice: makes it try these first, instead of its initial priors."""
         self._priors = deque(priors)
         self._all_priors = frozenset(self._priors)
 
     def think_ahead(self) -> bool:
-        """Does part of the work that a later choice needs, while nobody waits for one; returns whether there was any.
+        """Does part of the work for a later choice, while no choice is pending; returns whether there was any.
 
-        This does not change the choices. A small budget may never reach that choice, so nothing is done for it."""
+        This does not change the choices. A small budget may never reach such a choice, so nothing is done for it.
+        """
         if not self._is_worth_thinking_ahead:
             return False
         is_short = not self._has_begun and len(self._known_seeds) < NUM_SEEDS
@@ -179,18 +181,18 @@ class Searcher:
         return self._first_of_last > 2 * NUM_SEEDS and self._first_of_last - self._num_given >= NUM_SEEDS
 
     def wind_up(self) -> None:
-        """From now on it only returns what kinds have not tried of the best."""
+        """From now on, it only returns best schedules that a kind has not tried."""
         self._is_winding_up = True
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether the next choice is the first of the last trials of the budget. They repeat the best schedule, so
-        it is better chosen when nothing is in progress."""
+        """Whether the next choice is the first of the last trials of the budget. These repeat the best schedule, so it
+        should be chosen when nothing is in progress."""
         return self._num_last > 0 and self._num_given == self._first_of_last
 
     @property
     def _is_settling(self) -> bool:
-        """Whether the budget is near its end."""
+        """Whether the budget is nearly spent."""
         return self._num_last > 0 and self._num_given >= self._first_of_last - NUM_SETTLING
 
     @property
@@ -216,8 +218,8 @@ class Searcher:
             self._last_apart = self._num_given
 
     def _is_instead(self, candidate: Candidate) -> bool:
-        """Whether it uses a faster way to launch a schedule of another kind that did not try it. There is none with
-        an attention: there a kind tries schedules that gain nothing in another way."""
+        """Whether there is a faster way to launch schedules of another kind, for a schedule that was not tried that
+        way. Never with an attention, where kinds try schedules that gain nothing from another way to launch."""
         kind, base = candidate.plan_kind, candidate.plan_kind.base
         is_new = base is not None and candidate.schedule not in self._kinds[base].given
         is_other = candidate in self._all_priors or bool(self._space.own)
@@ -244,7 +246,7 @@ class Searcher:
 
     def _launched(self, kind: PlanKind, schedule: Schedule) -> Candidate:
         """A schedule that a kind tries, with the faster kind of launch if that is known. First guesses of fused use
-        normal launches, since forecasts are for these."""
+        normal launches, which the forecasts assume."""
         is_guess = kind is self._main and len(self._kinds[kind].given) < NUM_SEEDS
         is_plain = is_guess or bool(self._space.own)
         faster = None if is_plain else self._variations.faster_way(kind)
@@ -270,8 +272,8 @@ class Searcher:
         return candidate.schedule in (self._kinds[kind].given if varied is None else varied)
 
     def _variation(self, apart: bool) -> Candidate | None:
-        """A variation if it is the turn of one: early, one that was never tried; later, in turn and the most
-        promising one alternately."""
+        """A variation, if it is time for one: early in the search, an untried one; later alternately the next one in
+        turn and the most promising one."""
         is_early = self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0
         if is_early and (candidate := self._vary(self._variations.untried())):
             return candidate
@@ -281,9 +283,8 @@ class Searcher:
         return self._vary([pair for pair in pairs if self._missing(*pair)] or pairs)
 
     def _leading(self) -> Candidate | None:
-        """After the first guesses, if it is its turn and variations are faster than what they vary: another one of
-        these, of fused and of separate launches alternately, so that neither side of the verdict depends on few
-        trials."""
+        """After the first guesses, if it is time and variations are faster than what they vary: another one,
+        alternately of fused and of separate launches, so that neither side of the verdict depends on few trials."""
         if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
             return None
         ahead = self._variations.leading()
@@ -293,7 +294,7 @@ class Searcher:
         return self._vary(ahead)
 
     def _founding(self) -> Candidate | None:
-        """The best schedule of a variation for its base, which has not tried it."""
+        """The best schedule of a variation for its base, if the base has not tried it."""
         return next((one for one in self._variations.unfounded() if not self._is_given(one)), None)
 
     def _repeat(self) -> Candidate | None:
@@ -303,7 +304,7 @@ class Searcher:
         return self._missing(self._apart, self._main)
 
     def _late_repeat(self) -> Candidate | None:
-        """Near the end of the budget: what a kind has not tried of the best."""
+        """Near the end of the budget: the best schedules that a kind has not tried."""
         if not self._is_winding_up and (not self._num_last or self._num_given < self._first_of_last):
             return None
         if candidate := self._plain():
@@ -321,7 +322,7 @@ class Searcher:
         return candidate if best not in search.own and candidate not in self._on_their_way else None
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
-        """The best schedule of `base` in the form of `kind`, unless that was issued already or there is none."""
+        """The best schedule of `base` in the form of `kind`; None if it was issued already, or there is none."""
         best = self._kinds[base].best()
         if not best:
             return None
@@ -334,7 +335,7 @@ class Searcher:
         return candidate if kind.base else self._launched(kind, schedule)
 
     def _in_best_runs(self, schedule: Schedule) -> Schedule | None:
-        """A fused schedule in the runs of the best measured one, otherwise in those with the best forecast."""
+        """A fused schedule in the runs of the best measured one, otherwise in those with the shortest forecast."""
         assert self._runs
         if best := self._kinds[self._runs].best():
             return in_runs(schedule, best[0].ordering.run_starts)
@@ -361,9 +362,8 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """Candidates that need no model: forecasts for fused, then the policies' orders for the best of these. For
-        the others, every other time the best fused schedule, otherwise first guesses; for runs in the best cut by
-        forecast."""
+        """Candidates that need no model. For fused: forecasts, then the policies' orders for the best of these. For
+        others: alternately the best fused schedule and first guesses; for runs, in the cut with the best forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:

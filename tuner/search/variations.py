@@ -1,6 +1,6 @@
-"""Kinds that launch schedules of another kind in another way, which of them is tried next, and their results.
+"""Variations: kinds that launch schedules of another kind in another way, which one is tried next, and their results.
 
-They have no model: their trials use the best schedule of the kind that they vary.
+They have no model: their trials use the best schedules of the kind that they vary.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tuner.core.trial.stats import median
 from tuner.search.model.kind_search import KindSearch
 from tuner.search.model.pool import canonical
 
-#: Maximum ratio of a variation's time to its base's if it is clearly faster: for one schedule that was measured both
-#: ways, and for the median of more.
+#: Maximum ratio of a variation's time to its base's for it to be clearly faster: for one schedule measured both ways,
+#: and for the median of several.
 CLEARLY_FASTER, FASTER = 0.98, 0.995
 #: A variation, and the kind whose best schedules it tries.
 Pair = tuple[PlanKind, PlanKind]
@@ -28,13 +28,12 @@ class Variations:
     def __init__(
         self, known: Iterable[Pair], offered: Iterable[PlanKind], kinds: Mapping[PlanKind, KindSearch]
     ) -> None:
-        """`known` in the order of their turns, of which those of `offered` kinds are tried; `kinds` are what they
-        vary."""
+        """`known` is in the order of turns; those among `offered` are tried; `kinds` are the kinds that they vary."""
         self._kinds = kinds
         pairs = tuple(known)
-        #: What each was given, and the observed value, as in `KindSearch.tried`.
+        #: The schedules of each and their observed values, as in `KindSearch.tried`.
         self.values = {kind: dict[Schedule, float | None]() for kind, _ in pairs}
-        #: Those that are tried, in the order of their turns.
+        #: Those that are tried, in the order of turns.
         self.pairs = [pair for pair in pairs if pair[0] in set(offered)]
 
     def untried(self) -> list[Pair]:
@@ -51,13 +50,13 @@ class Variations:
         return pairs
 
     def leading(self) -> list[Pair]:
-        """Those that are faster than what they vary and have something left to try, the most promising first."""
+        """Those that are faster than their base and have something left to try, the most promising first."""
         promises = {pair: self._promise(*pair) for pair in self.pairs if self._is_ahead(*pair)}
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
 
     def faster_way(self, base: PlanKind) -> PlanKind | None:
-        """Which kind launches the same kernels as `base` programmatically and is clearly faster, by the schedules
-        that were measured both ways; None if there is none, or it is not known yet."""
+        """The kind that launches the kernels of `base` programmatically and is clearly faster, judged by schedules
+        measured both ways; None if there is none, or it is not known yet."""
         ways = (kind for kind, varied in self.pairs if varied is base and kind.is_programmatic)
         for kind in ways:
             ratios = self._ratios(kind, base)
@@ -76,7 +75,7 @@ class Variations:
         return [varied / value for varied, value in both if varied is not None and value is not None]
 
     def unfounded(self) -> list[Candidate]:
-        """The best schedule of each tried variation, for its base if that has not tried it: a prior came only to the
+        """The best schedule of each tried variation, if its base has not tried it: as a prior it only came to the
         variation, and a base's model knows only its own trials."""
         found = list[Candidate]()
         for kind, base in self.pairs:
@@ -96,7 +95,7 @@ class Variations:
 
     def _promise(self, kind: PlanKind, base: PlanKind) -> float:
         """The expected value of a variation's next trial: the best of its base that it has not tried, scaled by its
-        ratio for others; inf if unknown."""
+        ratio for other schedules; inf if unknown."""
         ratios, untried = list[float](), list[float]()
         for schedule, value in self._kinds[base].tried.items():
             if value is None:

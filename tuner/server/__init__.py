@@ -1,1 +1,1 @@
-"""The server's process: how its parts are connected, its socket, and failover."""
+"""The server's process: wiring, listening socket, and failover."""

@@ -1,4 +1,6 @@
-"""The composition root: settings -> store -> dispatcher -> service -> API -> server. Nothing else wires."""
+"""The composition root: settings -> store -> dispatcher -> service -> API -> server. No other module wires parts
+together.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,12 @@ _OR_LOGIN = ", or a login through a listed proxy"
 #: Default maximum number of processes that choose candidates.
 _MAX_SEARCH_PROCESSES = 8
 
-#: After this time, open requests and streams are cut, seconds.
+#: After this time, open requests and streams are cut off, seconds.
 _GRACE_S = 5
 
 
 class OpenToAll(TunerError):
-    """Other machines would reach the service without needing a token."""
+    """Other machines could reach the service without a token."""
 
 
 def open_service(
@@ -65,9 +67,9 @@ def open_service(
     observers: Sequence[Observer] = (),
     search: Search = search_here,
 ) -> tuple[Service, Standby | None, str]:
-    """The service for `settings.data`, not started; the watcher of its leadership, if others may have it; and a
-    sentence about what it measures with. `give_up` ends the server; `observers` are called for every recorded trial;
-    `search` starts a search, in this process or another.
+    """The service for `settings.data`, not started; the watcher of its leadership, if it is shared; and a sentence
+    about its GPUs. `give_up` ends the server; `observers` are called for every recorded trial; `search` starts a
+    search, in this process or another.
 
     Raises:
         StoreError: the data folder or its database cannot be used.
@@ -114,8 +116,8 @@ def open_service(
 
 @contextmanager
 def _searching(settings: Settings) -> Iterator[Search]:
-    """Where candidates are chosen: in other processes, so that requests do not wait for the interpreter. A server
-    that runs no jobs starts nothing."""
+    """Where candidates are chosen: in other processes, so that requests do not wait for the interpreter. A server that
+    runs no jobs starts none."""
     most = 0 if settings.gpu == "none" and settings.scheduler is None else settings.search_processes
     if most is None:
         most = min(len(os.sched_getaffinity(0)), _MAX_SEARCH_PROCESSES)
@@ -158,7 +160,7 @@ def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]
 
 
 def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
-    """Lets a standby server measure; returns a sentence that names its GPUs."""
+    """Lets a standby server measure; returns a sentence about its GPUs."""
     dispatcher, why = _dispatcher(settings, build_cache)
     late.fill(dispatcher)
     return why
@@ -264,7 +266,7 @@ def _check_reach(settings: Settings, store: Store) -> None:
         needs_token = tokens.has_any(session)
     if needs_token or settings.login_header:
         log.info(
-            ("A token is needed%s: `tuner token` lists and creates them."), _OR_LOGIN if settings.login_header else ""
+            ("A token is required%s: `tuner token` lists and creates them."), _OR_LOGIN if settings.login_header else ""
         )
     elif not is_loopback(settings.host) and not settings.insecure:
         raise OpenToAll(
@@ -277,7 +279,7 @@ class _Server(uvicorn.Server):
     """The server, which leaves signals to `_Ending`, and whose event loop does not flood the log."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to serve."""
+        """The server, which leaves signals to `_Ending`, and whose event loop limits its log lines."""
         asyncio.get_running_loop().set_exception_handler(quietly())
         await super().startup(sockets)
 
@@ -288,33 +290,33 @@ class _Server(uvicorn.Server):
 
 
 class _Ending:
-    """Signal handling: the first one ends everything in order, a second one ends the process at once."""
+    """Signal handling: the first signal ends everything in order, a second one ends the process immediately."""
 
     def __init__(self) -> None:
         self._is_asked = False
-        #: Whether not to wait for the work at the cards.
+        #: Whether to end without waiting for the cards.
         self.is_hasty = False
         self._server: uvicorn.Server | None = None
         self._service: Service | None = None
 
     def take_over(self, server: uvicorn.Server, service: Service) -> None:
-        """Registers what must be ended; before that, the first signal unwinds, so that opened resources are closed."""
+        """Registers what must be ended. Before that, the first signal raises, so that opened resources are closed."""
         self._server, self._service = server, service
 
     @property
     def should_exit(self) -> bool:
-        """Whether the end has begun. Event streams look up SIGTERM's handler by this name, and then end."""
+        """Whether shutdown has begun. Event streams look up SIGTERM's handler by this name, and then end."""
         return self._is_asked
 
     def give_up(self) -> None:
-        """Ends the server in order, but does not wait for the cards: another server may run the jobs now. Any thread
-        may call."""
+        """Shuts the server down in order, without waiting for the cards, since another server may run the jobs now. May
+        be called from any thread."""
         self.is_hasty = True
         if not self._is_asked:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Begins the end. Recorded data is safe at any moment, so the second signal ends the process at once."""
+        """Begins shutdown. Recorded data is safe at any moment, so the second signal ends the process immediately."""
         if self._is_asked:
             os.write(2, b"asked twice: the service ends at once\n")
             os._exit(128 + number)

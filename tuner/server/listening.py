@@ -15,8 +15,8 @@ from tuner.errors import TunerError
 
 _log = logging.getLogger(__name__)
 
-#: Connections that wait in the kernel's queue; and those accepted at a time, so that a flood of them does not use up
-#: the last descriptors before the oldest of them are closed.
+#: Connections in the kernel's queue, and those accepted at a time; a flood must not use up the descriptors before the
+#: oldest connections are closed.
 _QUEUE, TAKEN_AT_ONCE = 1024, 32
 #: Descriptors for everything else: the database, files, pipes to other processes. If there are few descriptors, a third
 #: of them.
@@ -30,7 +30,7 @@ class ListenError(TunerError):
 
 
 class _Listener(socket.socket):
-    """Its queue is long, even though few are accepted at a time."""
+    """Has a long queue, although few connections are accepted at a time."""
 
     def listen(self, backlog: int = _QUEUE, /) -> None:
         """Begins to listen."""
@@ -38,13 +38,13 @@ class _Listener(socket.socket):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, bound before anything is opened: a used port is reported at once.
+    """A listening socket, bound before anything else is opened, so that a used port is reported immediately.
 
     Raises:
         ListenError: host and port cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol must be named: only then asyncio switches Nagle's algorithm off, which costs 40 ms per response.
+    # The protocol must be given, since only then asyncio disables Nagle's algorithm, which costs 40 ms per response.
     listener = _Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -79,13 +79,12 @@ def connections_that_fit(wanted: int) -> int:
 
 
 def streams_beside_requests(connections: int) -> int:
-    """For this many connections, how many event streams may stay open; one eighth is kept for requests."""
+    """How many of these connections may be event streams; one eighth is reserved for requests."""
     return max(1, connections - max(1, connections // 8))
 
 
 def quietly(clock: Callable[[], float] = time.monotonic) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """A handler for an event loop's errors: the first of a kind is logged, and after a while the number of further
-    ones."""
+    """A handler for errors of an event loop: the first of a kind is logged, and later the number of repetitions."""
     seen: dict[str, tuple[float, int]] = {}
 
     def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

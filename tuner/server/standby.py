@@ -1,5 +1,5 @@
-"""Which server runs the jobs: a standby server takes over from one that has died; a single server takes its lock
-back."""
+"""Which server runs the jobs: a standby server takes over after the death of another one; a single server takes its
+lock back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 #: Interval between two attempts to lead, and between two checks of the leadership, seconds.
 PERIOD_S = 1.0
-#: The leading server gives a sign of life at this interval. A server without one for this long hangs, or was stopped;
-#: it is reported repeatedly, seconds.
+#: The leading server writes a heartbeat at this interval. A server without one for this long hangs or was stopped,
+#: which is reported repeatedly, seconds.
 SILENT_S, _TELL_S = 15.0, 60.0
 
 
@@ -32,9 +32,9 @@ class Standby:
         *,
         is_alone: bool = False,
     ) -> None:
-        """`lead` is called once the leadership is this server's, and `give_up` if it was lost or `lead` has failed:
-        two servers must not both run the jobs. A server that `is_alone` has its leadership already. It waits for an
-        unavailable database, and gives up if another server was faster."""
+        """`lead` is called once this server leads, and `give_up` if the leadership was lost or `lead` failed, since two
+        servers must not both run the jobs. A server that `is_alone` leads already. It waits for an unavailable
+        database, and gives up if another server was faster."""
         self._is_alone = is_alone
         self._leadership = leadership
         self._lead = lead
@@ -50,11 +50,11 @@ class Standby:
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
 
     def start(self) -> None:
-        """Starts; the first attempt is made at once."""
+        """Starts; the first attempt is immediate."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it; the leadership is unchanged until its store is closed."""
+        """Ends the watching; the leadership lasts until the store is closed."""
         self._stop.set()
         self._thread.join()
 
@@ -79,8 +79,8 @@ class Standby:
             self._give_up()
 
     def _check_leader(self) -> None:
-        """Checks that the server with the lock is alive: the kernel also keeps the lock of a stopped process.
-        Nothing is taken from it, since it may continue at any moment, in the middle of a write."""
+        """Checks that the server with the lock is alive, since the kernel keeps the lock of a stopped process. The lock
+        is not taken from it, since it may continue at any moment, in the middle of a write."""
         now, sign = time.monotonic(), self._leadership.sign_of_life()
         if sign != self._sign:
             self._sign, self._sign_at, self.trouble = sign, now, ""
@@ -96,8 +96,8 @@ class Standby:
                 log.error("%s", self.trouble)
 
     def _regain(self) -> bool:
-        """Waits until the database responds and its lock is this server's again; false if another one has it."""
-        log.warning("the database has dropped this server's lock, which is taken again when the database answers")
+        """Waits until the database responds and this server has its lock again; false if another one has it."""
+        log.warning("the database has dropped this server's lock, which is taken again when the database responds")
         try:
             while not self._stop.is_set() and not self._leadership.regain():
                 self._stop.wait(self._period_s)

@@ -17,7 +17,7 @@ _NS = 1_000_000_000
 
 
 class NoTelemetry(TunerError):
-    """OpenTelemetry was requested, and is not installed."""
+    """OpenTelemetry was requested, but is not installed."""
 
 
 class Telemetry:
@@ -47,7 +47,7 @@ class Telemetry:
         return self._middleware(app, excluded_urls="livez,readyz,metrics,static", tracer_provider=self._provider)
 
     def saw_trial(self, job_id: str, target_id: str, worker: int, trial: Trial) -> None:
-        """Sends the span of a recorded trial, from its choice to its outcome."""
+        """Sends the remaining spans."""
         attributes: dict[str, str | int] = {
             "tuner.job_id": job_id,
             "tuner.trial_number": trial.number,

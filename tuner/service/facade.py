@@ -1,4 +1,4 @@
-"""The facade, thread-safe and synchronous: how requests change jobs, and what they can read."""
+"""The facade, thread-safe and synchronous: how requests change jobs, and what they read."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ _NO_RESULT_YET = {
 
 
 class Service(TrialReader):
-    """Jobs in, results out. `start` begins or continues open jobs; `close` may be called at any time, and the
-    process may die at any time: recorded results are kept, and the next `start` continues from them."""
+    """Accepts jobs and returns results. `start` begins or continues open jobs. The process may be closed or killed at
+    any time: recorded results are kept, and the next `start` continues from them."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class Service(TrialReader):
         search: Search = search_here,
         always_asks: bool = False,
     ) -> None:
-        """`disk_limit_bytes` limits artifacts, builds and samples; `finals` is the procedure for finals (the default
-        if None); `max_ahead` is the maximum number of candidates of a job in progress besides one; `observers` are
-        called for every recorded trial. Jobs start from the database's results for similar shapes, and from
-        `winners` stored elsewhere. `leads` tells whether this server runs the jobs; if not, it accepts jobs for the
-        server that does; `leader_trouble` tells why no server runs them. `retention` says which ended jobs are kept:
-        all, if None. `webhook_sender` sends the webhooks; without one, webhooks are refused. `search` starts a
-        search, in this process or another. `always_asks` refuses requests without a token."""
+        """`disk_limit_bytes` limits artifacts, builds and samples; `finals` is the procedure for finals (the default if
+        None); a job has at most `max_ahead` + 1 candidates in progress; `observers` are called for every recorded
+        trial. Jobs start from results for similar shapes in the database, and from `winners`. `leads` tells whether
+        this server runs the jobs; if not, it accepts jobs for the server that does; `leader_trouble` returns the reason
+        if no server does. `retention` says which ended jobs are kept; None means all. `webhook_sender` sends the
+        webhooks; without one, webhooks are refused. `search` starts a search, in this process or another. `always_asks`
+        refuses requests without a token."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._leader_trouble = leader_trouble
@@ -108,21 +108,21 @@ class Service(TrialReader):
         self.submissions = Submissions(
             store, dispatcher, clock, leads, webhook_sender.policy if webhook_sender else None
         )
-        #: Handles many simultaneous submissions.
+        #: Batches simultaneous submissions into transactions.
         self.intake = Intake(self.submissions)
         #: Jobs that were submitted together.
         self.batches = Batches(store, self.submissions, clock)
         #: The tokens, and the audit log.
         self.access = Access(store, clock, always_asks=always_asks)
-        #: What the charts of the pages show.
+        #: Data for the charts of the pages.
         self.charts = JobCharts(store)
         #: For Prometheus.
         self.metrics = Metrics(store, dispatcher, clock)
-        #: The cards, and their work so far.
+        #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
-        #: Their work in the last day.
+        #: What they did in the last day.
         self.fleet_history = FleetHistory(self.fleet, clock)
-        #: What listings show besides the jobs.
+        #: Data for listings besides the jobs.
         self.overview = Overview(store, winners, self.fleet.num_fit, clock)
         helpers, clock_steps = Helpers(), ClockSteps(store, clock)
         self._runners = Runners(
@@ -144,7 +144,7 @@ class Service(TrialReader):
                 helpers=helpers,
             )
         )
-        #: What runs beside the runners, in separate threads.
+        #: Background work in separate threads, beside the runners.
         self._beside: list[Remover | WebhookSender | FleetHistory] = [
             self.fleet_history,
             Remover(store, retention or Retention(), clock, leads, clock_steps),
@@ -153,7 +153,7 @@ class Service(TrialReader):
         dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
-        """Starts one runner per worker; workers that arrive later get theirs then. Logs which installed kinds of ops
+        """Starts a runner per worker; workers that connect later get theirs then. Logs which installed kinds of ops
         cannot be used."""
         for why in broken_kinds().values():
             _log.error("a kind of op from a package cannot be used: %s", why)
@@ -162,12 +162,11 @@ class Service(TrialReader):
             one.start()
 
     def begin_drain(self) -> None:
-        """Has the runners end once their current trials are recorded. Does not wait; may be repeated."""
+        """Makes the runners end once their current trials are recorded. Does not wait; may be called repeatedly."""
         self._runners.begin_drain()
 
     def drain(self, timeout_s: float) -> None:
-        """Returns when the trials at the cards are recorded, or after `timeout_s`; open jobs continue at the next
-        start."""
+        """Returns when all trials on cards are recorded, or after `timeout_s`; open jobs continue at the next start."""
         self._runners.drain(timeout_s)
 
     def close(self) -> None:
@@ -194,11 +193,11 @@ class Service(TrialReader):
     ) -> tuple[JobRecord, bool]:
         """The job for `spec`, and whether it is new.
 
-        A key that `caller` used before returns its job; the same problem, while open, returns the job that works on it,
-        which the caller then shares; with `reuse`, a finished problem returns the job that solved it best.
+        If `caller` used the key before, its job is returned. If the same problem is open, its job is returned, and the
+        caller then shares it. With `reuse`, a solved problem returns the job with the best result.
 
         Raises:
-            InvalidInput: no worker serves the target, or the key was sent with another body.
+            InvalidInput: there is no worker for the target, or the key was used with another body.
         """
         asked = Submission(
             spec=spec,
@@ -211,7 +210,7 @@ class Service(TrialReader):
         return self.intake.submit(asked).result()
 
     def job(self, job_id: str) -> JobRecord:
-        """A job and its state; an open one whose target has no worker gets that as its reason.
+        """A job and its state, with a reason if it is open and its target has no worker.
 
         Raises:
             NotFound: no such job.
@@ -223,7 +222,7 @@ class Service(TrialReader):
         """Jobs, newest first; `chosen` is described in `tuner.store.jobs.jobs.JobFilter`.
 
         Raises:
-            InvalidInput: a cursor of another listing, or a limit out of range.
+            InvalidInput: the cursor belongs to another listing, or the limit is out of range.
         """
         check_limit(limit)
         with self._store.read() as session:
@@ -231,18 +230,17 @@ class Service(TrialReader):
         return Page(items=[self.submissions.with_wait(job) for job in page.items], next_cursor=page.next_cursor)
 
     def cancel(self, job_id: str, caller: Caller = LOCAL) -> JobRecord:
-        """Cancels a job; one already cancelled stays so. If others share its run, it continues without `caller`.
+        """Cancels a job; a cancelled one stays cancelled. If others share its run, it continues without `caller`.
 
         Raises:
             NotFound: no such job.
-            Forbidden: it is somebody else's.
+            Forbidden: it belongs to somebody else.
             Conflict: it has succeeded or failed.
         """
         return self.submissions.cancel(job_id, caller)
 
     def best(self, job_id: str) -> Best:
-        """Raises:
-        NotFound: no such job, or it has no result; the message says why."""
+        """Raises: NotFound: no such job, or it has no result, with the reason."""
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
@@ -252,8 +250,8 @@ class Service(TrialReader):
         return best
 
     def beside(self, job_id: str, baselines: Sequence[Baseline]) -> Best:
-        """The job's result with the times of a user's own programs: used by `tuner.tune` in one process. No request
-        leads here.
+        """The job's result with the times of a user's own programs. Only `tuner.tune` in one process uses it, no
+        request does.
 
         Raises:
             NotFound: no such job, or it has no result.
@@ -268,9 +266,9 @@ class Service(TrialReader):
         metrics: tuple[str, ...] | None = None,
         caller: Caller = LOCAL,
     ) -> tuple[Inspection, bool]:
-        """An inspection of a measured trial, and whether it still has to be done.
+        """Requests an inspection of a measured trial; also returns whether it is still pending.
 
-        The same request again returns the existing inspection, unless that one failed.
+        A repeated request returns the existing inspection, unless that one failed.
 
         Raises:
             NotFound: no such job or trial.
@@ -286,10 +284,10 @@ class Service(TrialReader):
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
     def inspection(self, job_id: str, number: int, kind: InspectionKind) -> Inspection:
-        """The most recently requested inspection of a kind for a trial, with its result if there is one.
+        """The most recent inspection of this kind for a trial, with its result if there is one.
 
         Raises:
-            NotFound: no such job or trial, or nobody requested one.
+            NotFound: no such job or trial, or none was requested.
             InvalidInput: it was refused.
         """
         with self._store.read() as session:
@@ -298,58 +296,57 @@ class Service(TrialReader):
             inspection = inspections.newest(session, job_id, number, kind)
         if inspection is None:
             raise NotFound(
-                f"trial {number} of {job_id} has no {kind}: nobody asked for it, or tuner gc removed it; "
-                f"ask with POST /jobs/{job_id}/trials/{number}/{kind}"
+                f"trial {number} of {job_id} has no {kind}: it was not requested, or tuner gc removed "
+                f"it; request it with POST /jobs/{job_id}/trials/{number}/{kind}"
             )
         if inspection.refusal is not None:
             raise InvalidInput(*inspection.refusal)
         return self._inspection_with_wait(inspection, job)
 
     def _inspection_with_wait(self, inspection: Inspection, job: JobRecord) -> Inspection:
-        """The inspection, with a reason if it is pending and no worker takes it."""
+        """The inspection, with a reason if it is pending and has no worker."""
         waiting = self.submissions.waiting(job.spec.target_id) if inspection.state is InspectionState.PENDING else ""
         return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-        """All inspections of some trials of a job, without results; if one was requested again, the newest is last."""
+        """All inspections of some trials of a job, without results; the newest of the same kind is last."""
         with self._store.read() as session:
             job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
         return [self._inspection_with_wait(inspection, job) for inspection in found]
 
     def find_best(self, question: Question) -> BestMatch:
-        """The stored result that fits best, and at least as well as the question's `match` requires.
+        """The stored result that fits best, if it fits at least as well as the question's `match` requires.
 
         Raises:
-            NotFound: none fits; the message names the nearest one.
+            NotFound: none fits; the message describes the nearest one.
         """
         with self._store.read() as session:
             found = bests.closest(session, question, self._store.shapes)
         return check_match(found, question)
 
     def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:
-        """A signed pack of finished jobs, for `caller`, which is kept; raises as described in
-        `service.results.pack_maker`."""
+        """A signed pack of finished jobs for `caller`, which is stored; raises as `service.results.pack_maker`."""
         here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
         return make_pack(self._store, order, self._clock(), here.kernel_version if here else None, caller)
 
     def import_winners(self, target_id: str, winners: Sequence[Found], caller: Caller = LOCAL) -> int:
-        """Keeps what a search elsewhere found for a target, as a start for later jobs; returns how many were new."""
+        """Stores winners of an external search for a target, from which later jobs may start; returns how many were
+        new.
+        """
         with self._store.write() as session:
             audit.append(session, caller, "winners.import", target_id, self._clock())
             return imports.add(session, target_id, winners, caller.owner, self._clock())
 
     def collect_garbage(self, limit_bytes: int | None = None) -> Freed:
-        """Limits the disk space of artifacts, builds and samples of ended jobs; files that a result names stay."""
+        """Limits the disk space of artifacts, builds and samples of ended jobs; files of a result are kept."""
         return self._store.collect_garbage(self._disk_limit_bytes if limit_bytes is None else limit_bytes)
 
     def artifact(self, digest: str) -> bytes:
-        """Raises:
-        InvalidInput: no digest.
-        NotFound: no such artifact."""
+        """Raises: InvalidInput: it is not a digest. NotFound: no such artifact."""
         return self._store.artifacts.get(digest)
 
     def signature(self, content: bytes) -> str:
-        """This service's signature of some bytes: the line of a signature file.
+        """This service's signature of some bytes, as the line of a signature file.
 
         Raises:
             SigningUnavailable: there is no key, and none can be created.
@@ -357,7 +354,7 @@ class Service(TrialReader):
         return signing_key(self._store.directory).sign(content).decode().strip()
 
     def targets(self) -> list[tuple[Target, Environment | None]]:
-        """What this server measures on; None if a worker does not know what it is."""
+        """The GPU of a target; None if its worker does not know it."""
         return [(target, self._environment(target.id)) for target in self._dispatcher.targets]
 
     def _environment(self, target_id: str) -> Environment | None:
@@ -367,19 +364,19 @@ class Service(TrialReader):
             return None
 
     def quarantine(self, target_id: str) -> Quarantine | None:
-        """Why nothing is measured on a target now; None if it is measured on."""
+        """Why a target cannot be measured on now; None if it can."""
         return self._dispatcher.quarantine(target_id)
 
     def check_alive(self) -> None:
         """Uses neither the database nor a worker.
 
         Raises:
-            WorkerError: a runner ended with an error; only a restart helps.
+            WorkerError: a runner ended with an error, and only a restart helps.
         """
         self._runners.check_alive()
 
     def ready(self) -> dict[str, str]:
-        """Why targets are in quarantine, by id; the service is ready while at least one is not.
+        """Why targets are in quarantine, by id; the service is ready while at least one is usable.
 
         Raises:
             StoreUnavailable: the database does not respond, or cannot be written.

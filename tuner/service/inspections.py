@@ -1,4 +1,4 @@
-"""Inspections of trials: which one a runner takes, and how it ends. None of them can harm its job."""
+"""Inspections of trials: which one a runner takes, and how it ends. They cannot affect their job's result."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tuner.store.trials import inspections, trials
 
 _log = logging.getLogger(__name__)
 
-#: Pause after an attempt in which the worker failed, seconds; it may come back.
+#: Pause after a worker failure, seconds; the worker may come back.
 RETRY_PAUSE_S = 0.5
 
 
 def problem_of(job: JobRecord) -> Problem:
-    """What all candidates of `job` share."""
+    """The settings that all candidates of `job` share."""
     return Problem(workload=job.spec.workload, objective=job.spec.objective, seed=job.spec.seed)
 
 
 def check_inspection(trial: Trial, kind: InspectionKind) -> None:
-    """Refuses inspections of trials that do not run.
+    """Refuses inspections of trials that were not run.
 
     Raises:
         InvalidInput: the trial was not measured, or has no kernel of ours to trace.
@@ -57,8 +57,8 @@ def check_inspection(trial: Trial, kind: InspectionKind) -> None:
 
 
 def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]:
-    """What is requested for a job's finalists, by trial number: the energy of all, unless the finals measured it,
-    then counters of each plan kind's best, and traces of ours."""
+    """The inspections of a job's finalists, by trial number: energy for all, unless the finals measured it, then
+    counters for the best of each plan kind, and traces of ours."""
     best = dict[PlanKind, FinalRow]()
     timed = sorted((row for row in rows if row.time_us is not None), key=lambda row: row.time_us or 0.0)
     for row in timed:
@@ -75,7 +75,7 @@ class Inspector(BackgroundWork):
     """Performs the inspections of one target, one at a time, in the thread of its runner."""
 
     def take_one(self, *, urgent_only: bool = False) -> bool:
-        """Performs a pending inspection, if there is one; returns whether there was.
+        """Performs a pending inspection, if any; returns whether there was one.
 
         Raises:
             Stopped: the service is closing; the inspection stays pending.
@@ -107,7 +107,7 @@ class Inspector(BackgroundWork):
             self._writer.write(lambda session: inspections.put_back(session, inspection.seq))
             raise
         except Exception as error:
-            if self._stop.is_set():  # closing stopped the worker meanwhile
+            if self._stop.is_set():  # the worker was stopped because the service closes
                 self._writer.write(lambda session: inspections.put_back(session, inspection.seq))
                 raise Stopped from error
             self._end(inspection, error)
@@ -116,7 +116,7 @@ class Inspector(BackgroundWork):
             self._writer.write(lambda session: _finish(session, inspection, result, now))
 
     def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | EnergyReport | Trace:
-        """The result; figures that depend on a time use the trial's own, measured without a profiler."""
+        """The result; figures that depend on a time use the trial's own time, measured without a profiler."""
         lane = self._lane
         if inspection.kind is InspectionKind.TRACE:
             return result_of(lane.trace(problem, trial.candidate), self._stop)
@@ -162,14 +162,14 @@ def _begin(session: Session, inspection: Inspection) -> tuple[JobRecord, Trial]:
 
 
 def _finish(session: Session, inspection: Inspection, result: CounterReport | EnergyReport | Trace, now: float) -> None:
-    """Keeps the result; an energy is also stored in the finals of its job."""
+    """Stores the result; an energy is also stored in the finals of its job."""
     inspections.finish(session, inspection.seq, result, figures_of(result), now)
     if isinstance(result, EnergyReport):
         bests.put_energy(session, inspection.job_id, inspection.trial_number, result.run_mj)
 
 
 def figures_of(result: CounterReport | EnergyReport | Trace) -> tuple[Metric, ...]:
-    """The figures of a result that a table shows."""
+    """The figures of a result that tables show."""
     match result:
         case CounterReport():
             return tuple(Metric(tag=one.name, unit=one.unit, value=one.value) for one in result.counters)

@@ -1,5 +1,5 @@
-"""Figures of the running service for Prometheus. No label contains a shape, so their number is limited by the number of
-cards."""
+"""Figures of the running service for Prometheus. No label contains a shape, so the number of series depends only on the
+number of cards."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from tuner.store.jobs import jobs
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, of no use to anybody
 
-#: The content type of `Metrics.text`, for the header of a response.
+#: The content type of `Metrics.text`.
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: Seconds; from the duration of a proof to a build that reaches its deadline.
+#: Seconds, from the duration of a proof to that of a build that reaches its deadline.
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-#: Maximum number of stages with their own series.
+#: Maximum stages with their own series.
 _MAX_STAGES = 64
 
 
 class Observer(Protocol):
-    """Called for every recorded trial, in the runner's thread; it must neither wait nor raise."""
+    """Called in the runner's thread for every recorded trial; must neither wait nor raise."""
 
     def saw_trial(self, job_id: str, target_id: str, worker: int, trial: Trial) -> None:
         """A trial was recorded."""
@@ -53,7 +53,7 @@ class CardWork:
 
     #: Since then.
     seconds: float
-    #: The time in which it had something to do.
+    #: The time in which it was busy.
     busy_s: float
     #: Recorded trials by outcome.
     trials: dict[str, int]
@@ -62,7 +62,7 @@ class CardWork:
 
 
 class Metrics:
-    """Counters since this process began, and figures from the database at each request. An `Observer`; thread-safe."""
+    """Counters since this process started, and figures from the database at each scrape. An `Observer`; thread-safe."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float] = time.time) -> None:
         self._registry = CollectorRegistry()
@@ -73,7 +73,7 @@ class Metrics:
         )
         self._failures = Counter(
             "tuner_failures",
-            "Failed trials by kind; after hang, crash and the faults of memory a process was ended or replaced",
+            "Failed trials by kind; after a hang, a crash or a memory fault, a process was killed or replaced",
             (*card, "kind"),
             registry=self._registry,
         )
@@ -87,7 +87,7 @@ class Metrics:
             registry=self._registry,
         )  # fmt: skip
         self._quarantines = Counter(
-            "tuner_quarantines", "How often a card was found faulty", card, registry=self._registry
+            "tuner_quarantines", "How often a card was quarantined", card, registry=self._registry
         )
         self._registry.register(_Stock(store, dispatcher, clock))
 
@@ -125,7 +125,7 @@ class Metrics:
             self._stages.labels(target_id, self._known_stage(stage)).observe(seconds)
 
     def _known_stage(self, stage: str) -> str:
-        """The stage, unless a worker invents more and more of them: each is a series forever."""
+        """The stage's label. The number of stages is limited, since each is a permanent series."""
         if len(self._stage_names) < _MAX_STAGES:
             self._stage_names.add(stage)
         return stage if stage in self._stage_names else "other"
@@ -135,7 +135,7 @@ class Metrics:
         self._quarantines.labels(target_id, str(worker)).inc()
 
     def busy_clock(self, target_id: str, worker: int) -> BusyClock:
-        """Adds up the time in which a card has something to do; from now on the card has figures, even if zero."""
+        """Adds up the time in which a card is busy; from now on the card has series, even if zero."""
         self._quarantines.labels(target_id, str(worker))
         counter = self._busy.labels(target_id, str(worker))
         return BusyClock(counter.inc)
@@ -150,7 +150,7 @@ class BusyClock:
         self._free_at = 0.0
 
     def watch(self, future: Future[Any]) -> None:
-        """Counts the time until `future` is done, minus the time already counted for the call before it."""
+        """Counts the time until `future` is done, except the time already counted for the previous call."""
         sent_at = time.monotonic()
 
         def note_end(done: Future[Any]) -> None:
@@ -180,7 +180,7 @@ def _readings(cards: Sequence[CardReading]) -> Iterator[Metric]:
 
 
 class _Stock(Collector):
-    """Current values, queried from database and dispatcher at each scrape."""
+    """Current values, queried from the database and the dispatcher at each scrape."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:
         self._store = store
@@ -188,12 +188,12 @@ class _Stock(Collector):
         self._clock = clock
 
     def describe(self) -> list[Metric]:
-        """Nothing, so that the database is not queried before the first scrape."""
+        """Empty, so that the database is not queried before the first scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The current figures; without a database, all except those from it."""
-        is_up = GaugeMetricFamily("tuner_database_up", "Whether the database answers")
+        """The current figures; if the database does not respond, all except those from it."""
+        is_up = GaugeMetricFamily("tuner_database_up", "Whether the database responds")
         try:
             with self._store.read() as session:
                 counts, oldest = jobs.counts_by_state(session), jobs.oldest_queued(session)

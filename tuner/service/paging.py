@@ -1,4 +1,4 @@
-"""Limits for one page of a listing."""
+"""The limit for a page of a listing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ def check_limit(limit: int) -> None:
     """Refuses a page that is empty or too long.
 
     Raises:
-        InvalidInput: it is.
+        InvalidInput: it is one of these.
     """
     if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput("limit", f"must be 1 to {MAX_PAGE}, got {limit}", "ask for fewer and follow next_cursor")
+        raise InvalidInput(
+            "limit", f"must be 1 to {MAX_PAGE}, got {limit}", "use a smaller limit, and follow next_cursor"
+        )

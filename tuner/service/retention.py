@@ -1,4 +1,4 @@
-"""Removes what is no longer kept: deleted jobs, jobs that are too old or too many, and ended sessions."""
+"""Removes data that is no longer kept: deleted jobs, jobs beyond the limits of age and number, and ended sessions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tuner.store.admin import removal
 
 _log = logging.getLogger(__name__)
 
-#: Polling interval for deleted jobs, seconds: also those that another server has deleted.
+#: Polling interval for deleted jobs, including those that another server deleted, seconds.
 PERIOD_S = 2.0
-#: Polling interval for jobs that are too old or too many, seconds.
+#: Polling interval for jobs beyond the limits of age and number, seconds.
 RETENTION_PERIOD_S = 300.0
 #: Jobs deleted in one writing session.
 _SLICE = 20
@@ -28,7 +28,7 @@ _DAY_S = 86400.0
 
 
 class Remover:
-    """Works in its own thread, beside the runners, on the server that runs the jobs."""
+    """Runs in its own thread, on the server that runs the jobs."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Remover:
         clock_steps: ClockSteps,
     ) -> None:
         """`retention` says which jobs are kept; `leads` tells whether this server runs the jobs, and so may remove
-        any. After one of `clock_steps`, no job counts as too old for a while."""
+        some. After a clock step, no job counts as too old for a while."""
         self._store = store
         self._retention = retention
         self._clock = clock
@@ -54,7 +54,7 @@ class Remover:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells the thread to end soon; the next start finishes a partial removal."""
+        """Makes the thread end soon; the next start completes a partial removal."""
         self._stop.set()
 
     def join(self) -> None:
@@ -71,11 +71,11 @@ class Remover:
                     self.tidy()
             except StoreUnavailable as error:
                 _log.warning("deleted data will be removed later: %s", error)
-            except Exception:  # this is no reason to end the service, and the next attempt may succeed
+            except Exception:  # must not end the service; the next attempt may succeed
                 _log.exception("deleted data cannot be removed")
 
     def tidy(self) -> None:
-        """Looks once for things to remove, and removes them.
+        """Looks for data to remove once, and removes it.
 
         Raises:
             StoreUnavailable: the database cannot be written now.
@@ -90,13 +90,13 @@ class Remover:
             _log.info("removed %d jobs, %d trials, %d files", swept.num_jobs, swept.num_trials, swept.num_files)
 
     def forget_sessions(self) -> None:
-        """Forgets ended sessions once their cookies have expired by any roughly correct clock."""
+        """Removes ended sessions once their cookies have expired by any roughly correct clock."""
         if self._clock_steps.is_sure:
             with self._store.write(brings_work=False) as session:
                 ended_sessions.forget(session, self._clock() - 2 * SESSION_S)
 
     def expire(self) -> int:
-        """Marks jobs as deleted that are too old or too many; returns how many."""
+        """Marks jobs beyond the limits of age and number as deleted; returns how many."""
         days = self._retention.days if self._clock_steps.is_sure else None
         before = None if days is None else self._clock() - _DAY_S * days
         with self._store.read() as session:
@@ -112,7 +112,7 @@ class Remover:
         return len(found)
 
     def _expire_one(self, session: Session, job_id: str) -> None:
-        """Unless another process did it first, or the job is open."""
+        """Marks it, unless another process did, or the job is open."""
         with suppress(Conflict, NotFound):
             removal.mark(session, job_id, self._clock(), str(self._retention))
             audit.append(session, LOCAL, "job.expire", job_id, self._clock())

@@ -1,5 +1,5 @@
-"""Persistent data: jobs, trials, events, results and artifacts. Only one process writes, and this is the only source of
-truth."""
+"""Persistent data: jobs, trials, events, results and artifacts. It is the only source of truth, and only one process
+writes it."""
 
 from sqlalchemy.orm import Session
 

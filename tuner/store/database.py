@@ -30,7 +30,7 @@ from tuner.store.engine.foreign import ForeignWrites
 from tuner.store.results.artifacts import ArtifactFolder
 from tuner.store.results.shapes import ShapeIndex
 
-#: How long a server with a shared database waits for another one that migrates its tables, seconds.
+#: How long a server waits for another one that migrates the shared database, seconds.
 UPGRADE_PATIENCE_S = 30.0
 _ASK_AGAIN_S = 0.1
 
@@ -38,26 +38,26 @@ _ASK_AGAIN_S = 0.1
 class Store:
     """The tables and artifact files of one data directory; thread-safe.
 
-    Use `open`; every write goes through `write`, one at a time, so that values read inside it stay current.
+    Create it with `open`. All writes go through `write`, one at a time, so that values read in a write stay current.
     """
 
     def __init__(
         self, engine: Engine, directory: Path, leadership: Leadership, lock_patience_s: float, *, shared: bool
     ) -> None:
         self.directory = directory
-        #: Kernel builds, each found by its content; anything in it may be deleted.
+        #: Kernel builds, found by content; any of them may be deleted.
         self.build_cache = directory / "build"
         self.artifacts = ArtifactFolder(directory / "artifacts")
         self.engine = engine
-        #: Which server runs the jobs; if the store is not shared, this one.
+        #: Decides which server runs the jobs; without sharing, this one.
         self.leadership = leadership
-        #: For finding the nearest result.
+        #: Finds the nearest results.
         self.shapes = ShapeIndex()
         self._writing_engine = writing(engine)
         self._foreign = ForeignWrites(engine) if shared else None
         self._lock_patience_s = lock_patience_s
         self._writer = threading.Lock()
-        #: For waiting for one.
+        #: Signals commits to waiting threads.
         self.commits = Commits(self._foreign)
 
     @classmethod
@@ -71,8 +71,9 @@ class Store:
     ) -> Self:
         """Locks `directory`, opens its database (or the one at `database_url`) and migrates it.
 
-        A write waits up to `lock_patience_s` for another one of this process, and as long for one of another process. A
-        `shared` one locks nothing, and may be open next to others; `leadership` decides which of them runs the jobs.
+        A write waits up to `lock_patience_s` for another write of this process, and equally long for one of another
+        process. If `shared`, nothing is locked, several servers may have it open, and `leadership` decides which one
+        runs the jobs.
 
         Raises:
             StoreError: a network mount, a second server, an unusable or newer database.
@@ -110,7 +111,7 @@ class Store:
 
     @contextmanager
     def write(self, *, brings_work: bool = True) -> Iterator[Session]:
-        """The only writing session; commits at the end, or changes nothing if the block raises. `brings_work` tells
+        """The only writing session. It commits at the end, or changes nothing if the block raises. `brings_work` says
         whether an idle runner may have work afterwards.
 
         Raises:
@@ -120,7 +121,7 @@ class Store:
             raise StoreUnavailable(f"other writes have been running for {self._lock_patience_s:g} s; try again later")
         try:
             with as_store_errors(), Session(self._writing_engine) as session, session.begin():
-                session.connection()  # starts the transaction, and so waits, before the block reads anything
+                session.connection()  # starts the transaction, and waits if necessary, before the block reads anything
                 yield session
                 job_ids = jobs_with_events(session)
         finally:
@@ -128,8 +129,8 @@ class Store:
         self.commits.note(job_ids, brings_work=brings_work)
 
     def collect_garbage(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
-        """Limits the disk space of artifacts, builds and samples of ended jobs; what a result names stays, and so
-        does everything younger than `spared_s`."""
+        """Limits the disk space of artifacts, builds and samples of ended jobs; files of results are kept, and
+        everything younger than `spared_s`."""
         return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes, spared_s)
 
     def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
@@ -155,11 +156,10 @@ class Store:
 
 
 def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> None:
-    """Migrates the tables to this version if needed. Another server that was started at the same time may be migrating:
-    it is waited for.
+    """Migrates the tables to this version if needed. If another server is migrating them, waits for it.
 
     Raises:
-        StoreError: another server, of another version, uses them.
+        StoreError: another server of another version uses them.
     """
     end = time.monotonic() + UPGRADE_PATIENCE_S
     while not migrate.is_current(engine):

@@ -1,5 +1,5 @@
-"""Whether a pack's kernels can replace vLLM's attention, given vLLM's cache layout and the features of its attention.
-Each reason names what prevents it.
+"""Whether a pack's kernels can replace vLLM's attention, given vLLM's cache layout and its attention's features, and if
+not, the reasons.
 
 Source: `get_kv_cache_shape` and `get_kv_cache_stride_order` of the backends of vLLM 0.26. Their caches are [blocks, KV
 heads, tokens of a block, 2 * head_dim], in memory with tokens before heads (NHD) unless VLLM_KV_CACHE_LAYOUT is HND.
@@ -19,17 +19,17 @@ from tuner.packs.shapes import AnyShape
 
 from .linear import DTYPES
 
-#: Backends whose caches have keys and values of a token side by side, keys first.
+#: Backends whose caches have a token's keys and values side by side, keys first.
 PACKED_BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN")
-#: Those of these backends whose step metadata has lengths and tables in the form that our kernels read.
+#: Those whose step metadata has lengths and tables in the form that our kernels read.
 TABLED_BACKENDS = ("FLASH_ATTN", "TRITON_ATTN")
-#: Elements of one copy by the copy engine: the distance between lines is a multiple of it.
+#: Elements of one TMA copy; the distance between lines is a multiple of it.
 LINE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Distances within a cache, in elements."""
+    """Strides of a cache, in elements."""
 
     #: From a block, or page, to the next one.
     block: int
@@ -40,8 +40,8 @@ class Steps:
 
 
 def dense(kv_heads: int, page_tokens: int, line: int, *, heads_first: bool) -> Steps:
-    """The steps of pages without gaps. `line`: elements of one head and token: `head_dim` if keys and values are
-    separate, as in our kernels, and twice as many if vLLM packs both."""
+    """The strides of pages without gaps. `line` is the number of elements per head and token: `head_dim` if keys and
+    values are separate, as in our kernels, and twice as many if vLLM packs both."""
     head, token = (page_tokens * line, line) if heads_first else (line, kv_heads * line)
     return Steps(block=kv_heads * page_tokens * line, head=head, token=token)
 
@@ -52,16 +52,16 @@ class Served:
 
     #: The shape as in a pack. Pages are vLLM's blocks; new tokens are those of a step, with and without drafts.
     shape: AttentionShape
-    #: The steps of keys, and of values.
+    #: The strides of keys, and of values.
     steps: Steps
     #: `max_model_len`: tokens of the longest sequence.
     max_length: int
-    #: Its features that our kernels lack, in words.
+    #: Its features that our kernels do not support, as text.
     others: tuple[str, ...]
 
     @classmethod
     def of(cls, attention: Any, vllm_config: Any) -> Served:
-        """The attention of a module `Attention` of vLLM, on this rank."""
+        """The attention of a vLLM module `Attention`, on this rank."""
         config, cache, backend = vllm_config.model_config, vllm_config.cache_config, attention.attn_backend
         kv_heads, head_dim, tokens = attention.num_kv_heads, attention.head_size, cache.block_size
         shape = backend.get_kv_cache_shape(1, tokens, kv_heads, head_dim, cache_dtype_str=attention.kv_cache_dtype)
@@ -76,7 +76,7 @@ class Served:
                 head_dim=head_dim,
                 new_tokens=1 + drafts,
                 page_tokens=tokens,
-                heads_first=steps.head > steps.token,  # one head's tokens are first where they follow each other
+                heads_first=steps.head > steps.token,  # a head's tokens are first if they are contiguous
                 window=attention.sliding_window or 0,
                 soft_cap=float(getattr(impl, "logits_soft_cap", 0) or 0),
                 scale=float(impl.scale),
@@ -97,7 +97,7 @@ def _stride_order(backend: Any, rank: int) -> tuple[int, ...]:
 
 
 def _steps(shape: Sequence[int], order: Sequence[int]) -> Steps:
-    """The steps of a cache of [blocks, KV heads, tokens, elements]."""
+    """The strides of a cache of [blocks, KV heads, tokens, elements]."""
     steps, step = [0] * len(shape), 1
     for dim in reversed(order):
         steps[dim] = step
@@ -126,7 +126,7 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
         yield f"decode_context_parallel_size is {ranks}: a rank has a part of each context"
 
 
-#: Fields of a shape that have other names in vLLM, with these names.
+#: Fields of a shape with another name in vLLM, and that name.
 _NAMES = {
     "kv_heads": "KV heads",
     "page_tokens": "block_size",
@@ -157,32 +157,30 @@ def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[Rung])
 
 
 def _against_steps(served: Served) -> list[str]:
-    """Gaps between lines (one head and token each) are allowed, e.g. if a token's keys and values are adjacent."""
+    """Gaps between lines (one head and token each) are allowed, as when a token's keys and values are adjacent."""
     shape, steps = served.shape, served.steps
     line = steps.token if shape.heads_first else steps.head
     dense_pages = dense(shape.kv_heads, shape.page_tokens, line, heads_first=shape.heads_first)
     if (steps.head, steps.token) == (dense_pages.head, dense_pages.token) and line % LINE == 0:
         return []
-    wanted = f"a head's tokens follow each other, {shape.head_dim} elements or another multiple of {LINE} apart"
-    return [
-        f"the cache has {steps.head} elements from head to head and {steps.token} from token to token, not {wanted}"
-    ]
+    has = f"the cache has strides of {steps.head} elements between heads and {steps.token} between tokens"
+    return [f"{has}; kernels need {shape.head_dim} or another multiple of {LINE} for a line, and no other gaps"]
 
 
 def served_by(model: Any, vllm_config: Any) -> list[Served]:
-    """The attentions of a model, equal ones once."""
+    """The attentions of a model, without duplicates."""
     attentions = [one for one in model.modules() if hasattr(one, "attn_backend") and hasattr(one, "impl")]
     return list(dict.fromkeys(Served.of(one, vllm_config) for one in attentions))
 
 
 def _attention_of(shape: AnyShape) -> AttentionShape | None:
-    """The shape itself if it is an attention, or that of a layer's attention; None if there is none."""
+    """The shape itself if it is an attention, or the shape of a layer's attention; None if there is none."""
     return shape if isinstance(shape, AttentionShape) else getattr(shape, "launched", None)
 
 
 def reasons_against_pack(pack: Pack, served: Sequence[Served]) -> dict[str, list[str]]:
-    """For each attention and layer of a pack, why its kernels compute none of these attentions, in words: the reasons
-    for the attention that comes nearest."""
+    """For each attention and layer of a pack: why its kernels support none of these attentions, as text. The reasons
+    are those of the most similar attention."""
     found = {}
     for entry in pack.entries:
         shape = _attention_of(entry.shape)

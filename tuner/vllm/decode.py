@@ -1,7 +1,7 @@
-"""A decode step of a vLLM model by a pack's programs: what replaces its layers, and when.
+"""Decode steps of a vLLM model with a pack's programs: what replaces its layers, and when.
 
 The outer model's `forward` is called for each step, outside the code that vLLM compiles. In a full graph it is called
-only during the capture. The model itself computes the steps for which there is no program.
+only during the capture. The model itself computes all other steps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Decoder:
         return self._batches[len(positions)].run(hidden, positions, step, launches)
 
     def _step(self, positions: torch.Tensor) -> Step | None:
-        """The step, if the programs can compute it; None if vLLM has to."""
+        """The step's result; None if vLLM has to compute it."""
         context, attentions = get_forward_context(), self.model.attentions
         if context.cudagraph_runtime_mode == CUDAGraphMode.PIECEWISE or not isinstance(context.attn_metadata, dict):
             return None
@@ -69,7 +69,7 @@ class Decoder:
         return Step(lengths=metadata.seq_lens, table=metadata.block_table, caches=caches, slots=slots)
 
     def _launches(self, sequences: int, step: Step) -> list[Any] | None:
-        """The launches of all layers; None if the programs refuse vLLM's tensors, and from then on."""
+        """The launches of all layers; None once the programs have refused vLLM's tensors."""
         try:
             return self._batches[sequences].launches(step)
         except RuntimeFailure as failure:
@@ -86,9 +86,9 @@ def _batch(model: Model, programs: Programs, sequences: int) -> Batch:
 
 
 def install(model: Any, programs: Mapping[int, Programs]) -> None:
-    """From now on these programs compute decode steps with their numbers of sequences; the model's norms are folded.
+    """Makes these programs compute decode steps with their numbers of sequences; the model's norms are folded.
 
-    Weights that are loaded again afterwards would not be folded, so this is refused.
+    Weights that are loaded later would not be folded, so loading them is refused.
     """
     decoder = Decoder(model, programs)
     model.forward, model.load_weights = decoder.forward, _refuse_to_load

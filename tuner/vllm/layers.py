@@ -1,10 +1,10 @@
-"""Decoder layers of vLLM's models with a pack's kernels: for which models, and with which programs.
+"""Decoder layers of vLLM's models with a pack's kernels: which models are supported, and by which programs.
 
 One program computes a layer, from its attention to the next layer's qkv; or two programs do, each up to an all-reduce:
-norm, qkv, attention, o_proj; and norm, gate_up, down. They compute decode steps of the numbers of sequences for which
-they were built. vLLM computes all other steps, with the same weights: those of a norm are folded in place into the gate
+norm, qkv, attention, o_proj; and norm, gate_up, down. They compute decode steps with the numbers of sequences for which
+they were built. vLLM computes all other steps with the same weights: a norm's weights are folded in place into the gate
 and up projections after it. The kernels' qkv has its rows in another order, so it is a copy, and the norm before it is
-folded into that copy alone.
+folded only into that copy.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Programs = tuple[Program, ...]
 
 
 def reasons_against_model(model: Any, vllm_config: Any) -> list[str]:
-    """Why vLLM computes its layers, whatever the pack; empty if kernels can."""
+    """Why vLLM computes its layers, with any pack; empty if kernels can."""
     return [*_against_config(vllm_config), *_against_layers(model)]
 
 
@@ -66,7 +66,7 @@ def _against_config(vllm_config: Any) -> Iterator[str]:
     if vllm_config.speculative_config is not None:
         yield "speculative decoding: its steps have several tokens of a sequence"
     if getattr(vllm_config, "kv_transfer_config", None) is not None:
-        yield "kv_transfer_config: a connector waits for each layer's cache"
+        yield "kv_transfer_config: a connector waits for the cache of each layer"
     if (runner := vllm_config.model_config.runner_type) != "generate":
         yield f"its runner is {runner!r}, but kernels only decode"
 
@@ -108,7 +108,9 @@ def _against_layer(layer: Any) -> str:
 
 
 def fold_norms(model: Any) -> None:
-    """Multiplies the weights of gate and up by the weight of the norm before them, which becomes one. In place."""
+    """Multiplies the weights of gate and up by those of the norm before them, in place; the norm's weights become
+    ones.
+    """
     with torch.no_grad():
         for layer in model.model.layers:
             norm = layer.post_attention_layernorm
@@ -126,7 +128,7 @@ class Packed:
     vllm_config: Any
 
     def number(self, entry: Entry) -> int:
-        """The number of a layer or chain in the pack, as `tuner.runtime.Pack.layer` takes it."""
+        """The index of a layer or chain in the pack, as for `tuner.runtime.Pack.layer`."""
         return [one for one in self.pack.entries if isinstance(one.shape, LayerShape | ChainShape)].index(entry)
 
     def against(self, entry: Entry) -> list[str]:
@@ -139,8 +141,8 @@ class Packed:
             known = " or ".join(", ".join(ops) for ops in (LAYER, RUNS[0]))
             return [f"its ops are {', '.join(names)}, but supported programs are {known}"]
         reduced = [] if ranks == 1 else [
-            f"tensor_parallel_size is {ranks}: there is an all-reduce within a layer, which no program supports; "
-            "tune-model --blocks makes the runs between two all-reduces"
+            f"tensor_parallel_size is {ranks}: no program supports the all-reduce within a layer; "
+        "tune-model --blocks makes the runs between two all-reduces"
         ]  # fmt: skip
         return [*reduced, *against_products(shape, self.model)]
 
@@ -174,7 +176,7 @@ class Packed:
         return found
 
     def _programs(self, entry: Entry, sequences: int) -> tuple[Any, ...]:
-        """None if the pack recommends the library."""
+        """None if the pack uses the library."""
         pack, length = opened(self.path), self.vllm_config.model_config.max_model_len
         first = pack.layer(number=self.number(entry), sequences=sequences, length=length, shares_sms=True)
         if not isinstance(entry.shape, LayerShape) or entry.shape.names == LAYER or self.mlps is None:
@@ -222,7 +224,9 @@ def against_products(shape: Any, model: Any) -> list[str]:
 
 
 def _products_of(layer: Any, *, is_run: bool) -> dict[str, dict[str, Any]]:
-    """The fields that a pack's products must have, by name; n counts pairs of gate and up, and of heads' halves."""
+    """The fields that a pack's products must have, by name; n counts pairs of gate and up, and pairs of the heads'
+    halves.
+    """
     attention, mlp, norm = layer.self_attn, layer.mlp, layer.post_attention_layernorm
     products = {"o_proj": attention.o_proj, "qkv": attention.qkv_proj}
     products |= {"gate_up": mlp.gate_up_proj, "down": mlp.down_proj}

@@ -1,4 +1,4 @@
-"""Checks whether our kernels can use the weight of a linear layer of vLLM."""
+"""Whether our kernels can use the weights of a vLLM linear layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.core.problem.dtype import UNSCALED
 
 #: Element types by PyTorch's names.
 DTYPES = {dtype.row.array_name: dtype for dtype in UNSCALED}
-#: The method of a layer whose weight is used as it was loaded; the name in vLLM 0.26.
+#: The method of a layer whose weight is used as loaded; its name in vLLM 0.26.
 PLAIN = "UnquantizedLinearMethod"
 
 
@@ -18,6 +18,6 @@ def reason_against(layer: Any) -> str:
     if method is not None and type(method).__name__ != PLAIN:
         return f"its weights are quantised, by {type(method).__name__}"
     if weight is None or (dtype := str(weight.dtype).removeprefix("torch.")) not in DTYPES:
-        given = "there is no plain weight" if weight is None else f"its weights are {dtype}"
+        given = "there is no plain weight matrix" if weight is None else f"its weights are {dtype}"
         return f"{given}, but kernels support {' and '.join(DTYPES)}"
     return ""

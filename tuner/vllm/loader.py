@@ -1,5 +1,5 @@
-"""The load format `tuner`: vLLM's own loader for another format; then the pack's kernels replace MLPs, and whole
-layers if it has kernels for these."""
+"""The load format `tuner`: another format's loader runs first; then the pack's kernels replace MLPs, and whole layers
+if supported."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .pack import digest, pack_path
 FORMAT = "tuner"
 #: Key of the loader's extra config: the format in which the weights are loaded.
 INNER_FORMAT = "load_format"
-#: Key of the same: if false, vLLM computes the layers, and kernels only the MLPs.
+#: Another key: if false, vLLM computes the layers, and kernels only the MLPs.
 LAYERS = "layers"
 
 
 class PackedLoader(BaseModelLoader):  # type: ignore[misc]
-    """The loader of the inner format; then MLPs are replaced."""
+    """Loads with the inner format, then replaces MLPs and layers."""
 
     def __init__(self, load_config: Any) -> None:
         super().__init__(load_config)
@@ -40,17 +40,19 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             raise InvalidInput(name, f"is {self._has_layers!r}", "use true or false, or leave it out")
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
-            raise InvalidInput(name, f"is {FORMAT!r}, which is this plugin's own", "name one of vLLM's, or none")
+            raise InvalidInput(
+                name, f"is {FORMAT!r}, which is this plugin's own", "use one of vLLM's formats, or leave it out"
+            )
         inner = replace(load_config, load_format=inner_format, model_loader_extra_config=extra)
         self.inner = get_model_loader(inner)
-        #: The MLPs, as loaded last.
+        #: The MLPs of the latest load.
         self.mlps: list[Found] = []
         self._programs: Mapping[int, Programs] = {}
         self._quantised: list[quantised.Laid] = []
         self._vllm_config: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes that only some formats' loaders have, e.g. all weights, with which vLLM loads them again."""
+        """Attributes that only some loaders have, such as the list of all weights with which vLLM reloads them."""
         if name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
@@ -71,10 +73,10 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
                 fold_norms(model)
 
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
-        """vLLM's model, in which the pack's kernels compute what they can.
+        """vLLM's model, with the pack's kernels for supported parts.
 
         Raises:
-            InvalidInput: TUNER_PACK names no file.
+            InvalidInput: TUNER_PACK is not a file.
         """
         path = pack_path()
         reason = "" if path is None else self._reason_against_all(vllm_config, model_config)
@@ -82,7 +84,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             log.warning("tuner: all MLPs stay vLLM's own: %s", reason)
         if path is None or reason:
             return self.inner.load_model(vllm_config, model_config, prefix)
-        # Compiled code that calls our operator must not be taken for code of the model without it.
+        # The compile cache must distinguish code that calls our operator from the model's original code.
         vllm_config.additional_config["tuner_pack"] = digest(path)
         self._vllm_config = vllm_config
         model = super().load_model(vllm_config, model_config, prefix)
@@ -103,8 +105,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             return "additional_config is not a dict, so the pack cannot be part of the key of vLLM's compile cache"
         if envs.VLLM_BATCH_INVARIANT:
             return (
-                "VLLM_BATCH_INVARIANT requires bits that depend on no other row, but the kernel changes with the "
-                "number of rows"
+                "VLLM_BATCH_INVARIANT requires bits that do not depend on other rows, but the kernel "
+                "changes with the number of rows"
             )
         if type(self.inner).load_model is not BaseModelLoader.load_model:
             return f"load format {self.inner.load_config.load_format!r} builds the model itself"

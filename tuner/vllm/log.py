@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import logging
 
-#: vLLM configures level and format for loggers whose names begin like its own.
+#: vLLM configures level and format of loggers whose names start like its own.
 log = logging.getLogger("vllm.plugins.tuner")

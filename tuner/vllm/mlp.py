@@ -1,4 +1,4 @@
-"""MLPs of vLLM's models: which of them a pack's kernels can compute, and their replacement."""
+"""MLPs of vLLM's models: which of them a pack's kernels can compute, and how they are replaced."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ FAMILIES = {
     ("gemma3", "Gemma3MLP"),
     ("llama", "LlamaMLP"),  # Phi-3 as well
     ("mistral", "MistralMLP"),
-    ("qwen2", "Qwen2MLP"),  # Qwen 3 as well
+    ("qwen2", "Qwen2MLP"),  # Qwen 3, too
 }
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An MLP of a model, as its loader left it, before vLLM changes the layout of weights."""
+    """An MLP of a model, as loaded, before vLLM changes the layout of its weights."""
 
     #: Its name in the model.
     name: str
-    #: Why vLLM computes it; empty if the operator can replace it.
+    #: Why vLLM computes it; empty if the operator can.
     reason: str
-    #: The weights of its two products; empty with a reason.
+    #: The weights of its two products; empty if there is a reason.
     weights: tuple[Any, ...] = ()
 
 
 def found_in(model: Any) -> list[Found]:
-    """All MLPs of a model: everything with the three parts of one, in any model. An MLP that the operator has
-    already replaced has no activation of its own, and is left out."""
+    """All MLPs of a model: every module with the three parts of one. An MLP that the operator has already replaced has
+    no activation module, and is left out."""
     mlps = [(name, one) for name, one in model.named_modules() if all(hasattr(one, part) for part in _PARTS)]
     return [_found(name, mlp) for name, mlp in mlps]
 
@@ -69,7 +69,7 @@ def _reason_against(mlp: Any) -> str:
 
 
 def _activation_of(mlp: Any) -> str | None:
-    """The operator's name of its activation; None if the operator does not know it."""
+    """The operator's name for its activation; None if unsupported."""
     kind = type(mlp.act_fn).__name__
     if kind == "GeluAndMul":
         return "gelu" if mlp.act_fn.approximate == "tanh" else None
@@ -84,11 +84,11 @@ class PackedMlp(torch.nn.Module):  # type: ignore[misc]
         # vLLM's own layers: weights are loaded into them as usual.
         self.gate_up_proj, self.down_proj = mlp.gate_up_proj, mlp.down_proj
         self.activation = str(_activation_of(mlp))
-        # As the layer itself does: no sum if it is not split over ranks, or if its caller sums later.
+        # As in the layer: no sum if it is not split over ranks, or if its caller sums later.
         self.is_summed = mlp.down_proj.reduce_results and mlp.down_proj.tp_size > 1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] to the same shape; with several ranks, their sum."""
+        """[..., hidden] to the same shape, summed over the ranks."""
         rows = x.reshape(-1, x.shape[-1])
         y = torch.ops.tuner_vllm.mlp(rows, self.gate_up_proj.weight, self.down_proj.weight, self.activation)
         y = y.view(*x.shape[:-1], y.shape[-1])
@@ -96,7 +96,7 @@ class PackedMlp(torch.nn.Module):  # type: ignore[misc]
 
 
 def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
-    """Replaces each MLP that the pack has kernels for by the operator, and logs how many, and why not the others."""
+    """Replaces each MLP for which the pack has kernels, and logs how many, and why not the others."""
     reasons = Counter[str]()
     for one in found:
         mlp = model.get_submodule(one.name)
@@ -104,7 +104,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         if reason:
             reasons[reason] += 1
             continue
-        # On a CPU, vLLM converts the weights to another form and drops these.
+        # On a CPU, vLLM converts the weights to another form and drops the originals.
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")
         layer = model.get_submodule(parent)
@@ -118,7 +118,9 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
 
 
 def _bind(one: Found, activation: str, path: Path) -> str:
-    """Prepares the kernels for the weights at their addresses. Returns why there are none; a CPU needs none."""
+    """Prepares the kernels for weights at their current addresses. Returns the reason if there are none; a CPU needs
+    none.
+    """
     w1, w2 = (weight.data for weight in one.weights)
     if not w1.is_cuda:
         return "its weights are not on the card (offloading)" if torch.cuda.is_available() else ""

@@ -1,8 +1,8 @@
-"""An MLP with the kernels of its run, whose first op normalizes rows, for rows that vLLM has already normalized.
+"""An MLP with the kernels of its run, whose first op normalizes rows, given rows that vLLM has already normalized.
 
-A pack of runs between two all-reduces has norm, gate_up and down in one program, which reads a stream and the sums of
-squares of its rows. If the library computes the attention's run, the norm stays vLLM's. Its rows are then passed with
-sums of squares that make a row's factor one.
+In a pack of runs between two all-reduces, one program computes norm, gate_up and down from a residual stream and the
+sums of squares of its rows. If the library computes the attention's run, the norm stays vLLM's. Normalized rows are
+then passed with sums of squares that make the norm's factor one.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class RunKernels:
     """The programs of a run, each for some numbers of rows."""
 
     def __init__(self, programs: Mapping[range, Program], eps: float) -> None:
-        """`eps` is the norm's."""
+        """`eps` is the norm's epsilon."""
         self._programs, self._eps = programs, eps
-        #: The sums of squares, by number of rows.
+        #: The sums of squares by number of rows.
         self._squares: dict[int, torch.Tensor] = {}
 
     def _program(self, rows: int) -> Program | None:
         return next((one for those, one in self._programs.items() if rows in those), None)
 
     def is_kernel(self, rows: int) -> bool:
-        """As `operator.Kernels` has it."""
+        """As in `operator.Kernels`."""
         return self._program(rows) is not None
 
     def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
-        """As `operator.Kernels` has it."""
+        """As in `operator.Kernels`."""
         program = self._program(x.shape[0])
         assert program is not None, "is_kernel was asked"
         (count,) = program.shape("residual.squares")
@@ -55,13 +55,13 @@ class RunKernels:
 
 
 def squares_of_normed(rows: int, columns: int, eps: float, device: Any) -> torch.Tensor:
-    """Sums of squares with which a norm does not change the rows."""
+    """Sums of squares for which a norm leaves the rows unchanged."""
     return torch.full((rows,), columns * (1 - eps), dtype=torch.float32, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run of a pack, by the number that `tuner.runtime.Pack.layer` takes."""
+    """A run of a pack, by the index for `tuner.runtime.Pack.layer`."""
 
     number: int
     shape: ChainShape
@@ -69,13 +69,13 @@ class Run:
 
     @property
     def said(self) -> list[dict[str, Any]]:
-        """The fields of its ops that differ from the defaults, without names and the norm's eps."""
+        """The fields of its ops that differ from the defaults, except names and the norm's eps."""
         named = {"name", "eps"}
         return [{name: value for name, value in op.items() if value and name not in named} for op in self.shape.ops]
 
 
 def of_pack(path: Path, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> RunKernels | None:
-    """The pack's run for an MLP with these weights; None if it has none, or uses the library for all rows.
+    """The pack's run for an MLP with these weights; None if there is none, or if it uses the library for all rows.
 
     Raises:
         RuntimeFailure: a kernel cannot be loaded.
@@ -102,7 +102,7 @@ def _runs(path: Path) -> tuple[Run, ...]:
 
 @cache
 def _loaded(path: Path, number: int) -> RunKernels | None:
-    """Its kernels, which all layers share."""
+    """The kernels of the run, which all layers share."""
     (run,) = (one for one in _runs(path) if one.number == number)
     found = {
         range(rung.m_lo, rung.m_hi + 1): program

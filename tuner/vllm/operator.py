@@ -1,7 +1,7 @@
-"""`torch.ops.tuner_vllm.mlp`: the operator of packs, which finds its kernel by the weights.
+"""`torch.ops.tuner_vllm.mlp`: the operator of packs, which finds its kernel by its weights.
 
-A graph does not name a kernel, so it is the same for all layers of one shape, and vLLM compiles it once. Weights that
-are loaded again in place keep their kernels. If their address changes, PyTorch's own products compute them.
+A graph does not refer to a kernel, so all layers of one shape have the same graph, and vLLM compiles it once. Weights
+that are reloaded in place keep their kernels. If their address changes, PyTorch's products are used.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .log import log
 
 
 class Kernels(Protocol):
-    """Computes an MLP with one pair of weights for some numbers of rows."""
+    """Computes an MLP with one pair of weights, for some numbers of rows."""
 
     def is_kernel(self, rows: int) -> bool:
-        """Whether it computes this number of rows."""
+        """Whether it supports this number of rows."""
 
     def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
         """Rows [rows, hidden] to the same shape, on the current stream."""
@@ -36,23 +36,22 @@ class FfnKernels:
         self._ffn, self._number = ffn, torch_op.register(ffn)
 
     def is_kernel(self, rows: int) -> bool:
-        """As `Kernels` has it."""
+        """As in `Kernels`."""
         return self._ffn.is_kernel(rows)
 
     def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
-        """As `Kernels` has it."""
+        """As in `Kernels`."""
         found: torch.Tensor = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, activation, True, self._number)
         return found
 
 
-#: vLLM's kernels of a gated activation, by the activation's name here. PyTorch computes activations that are not
-#: listed.
+#: vLLM's kernels of gated activations, by the activation's name here. Others are computed by PyTorch.
 _OF_VLLM = {"silu": "silu_and_mul", "gelu": "gelu_tanh_and_mul"}
-#: The kernels that were prepared for weights, by `key_of`; the first one that supports the number of rows is used.
+#: The prepared kernels by `key_of` their weights; the first that supports the number of rows is used.
 _bound: dict[tuple[Any, ...], list[Kernels]] = {}
 #: How often an MLP ran, or was captured, by what computed it: a "kernel" of the pack, the "library" if the pack uses it
-#: for this number of rows, "unbound" if no kernel was prepared for these weights; and "layers" for whole steps. Replays
-#: of a graph are not counted.
+#: for this number of rows, "unbound" if no kernel was prepared for these weights, "layers" for whole steps. Replays of
+#: a graph are not counted.
 calls: Counter[str] = Counter()
 
 
@@ -62,7 +61,7 @@ def key_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[Any, ...]:
 
 
 def bind(w1: torch.Tensor, w2: torch.Tensor, kernels: list[Kernels]) -> None:
-    """From now on, the operator uses these kernels for the weights."""
+    """Makes the operator use these kernels for the weights."""
     _bound[key_of(w1, w2)] = kernels
 
 
@@ -74,7 +73,7 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
     calls["unbound" if known is None else "library"] += 1
     if known is None and x.is_cuda and calls["unbound"] == 1:
         log.warning("tuner: weights have moved since the kernels were prepared; PyTorch's products are used instead")
-    # Tensors from the model's own layers need no check, which would take the host longer than the launches.
+    # Tensors from the model's own layers are not checked, since checking would take the host longer than the launches.
     if (fused := _activation_of_vllm(activation)) is None:
         return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
     pairs = torch.nn.functional.linear(x, w1)
@@ -85,8 +84,8 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
 
 @cache
 def _activation_of_vllm(activation: str) -> Callable[[torch.Tensor, torch.Tensor], None] | None:
-    """vLLM's kernel for an activation and the gate, which writes to its first operand; None if it has none. It reads
-    the many rows of a prefill only once."""
+    """vLLM's kernel for an activation and the gate, which writes to its first operand; None if there is none. It reads
+    the rows of a prefill only once."""
     if (name := _OF_VLLM.get(activation)) is None:
         return None
     found: Callable[[torch.Tensor, torch.Tensor], None] | None = getattr(torch.ops._C, name, None)

@@ -1,4 +1,4 @@
-"""The pack that TUNER_PACK names: one for all models of a process."""
+"""The pack in TUNER_PACK, for all models of a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIABLE = "TUNER_PACK"
 
 
 def pack_path() -> Path | None:
-    """The path of the pack; None if none is requested.
+    """The path of the pack; None if the variable is not set.
 
     Raises:
         InvalidInput: there is no such file.
@@ -28,13 +28,15 @@ def pack_path() -> Path | None:
     if not given:
         return None
     if not (path := Path(given)).is_file():
-        raise InvalidInput(VARIABLE, f"{given!r} is not a file", "use a pack, as `tuner-client tune-model -o` wrote it")
+        raise InvalidInput(
+            VARIABLE, f"{given!r} is not a file", "use a pack, as written by `tuner-client tune-model -o`"
+        )
     return path
 
 
 @cache
 def opened(path: Path) -> tuner.runtime.Pack:
-    """The pack, in the current context; each is opened once.
+    """The pack, loaded into the current context; each is opened once.
 
     Raises:
         RuntimeFailure: it is damaged, or for another architecture.

@@ -1,9 +1,8 @@
-"""Quantised MLPs inside vLLM: a pack's kernels compute the numbers of rows that they support, vLLM's own layers the
-others.
+"""Quantised MLPs inside vLLM: a pack's kernels compute their numbers of rows, vLLM's layers all others.
 
-Weights are read as the loader left them, before vLLM changes their layout for its own kernels, which compute all other
-rows: so both copies are on the card. If a format is not one that the pack's kernels read, vLLM computes the MLP, and
-the log has the reason.
+Weights are read as loaded, before vLLM changes their layout for its own kernels. Since those compute all other rows,
+both copies stay on the card. If the pack's kernels do not support a format, vLLM computes the MLP, and the log has the
+reason.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .log import log
 from .operator import calls, define
 from .pack import UNFIT, VARIABLE, opened, sentence
 
-#: The ops of such a block, by the names that `tune-model` gives them, and the inputs of a call.
+#: The ops of such a block, by their names in `tune-model`, and the inputs of a call.
 RUN, INPUT = ("up", "down"), "x"
 #: The tensors that a method registers with a layer, by their names in a checkpoint. Source: `create_weights` of vLLM
 #: 0.26's methods.
@@ -39,7 +38,8 @@ _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_
 #: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
-#: MLPs that are laid out at once, each on a core of the host. One core takes half a minute for 6 billion weights.
+#: MLPs whose weights are laid out concurrently, each on a core of the host. One core takes half a minute for 6 billion
+#: weights.
 _NUM_AT_ONCE = 8
 
 Tensors = dict[str, torch.Tensor]
@@ -56,8 +56,8 @@ class Laid:
 
 
 def tensors_of(layer: Any, name: str) -> Tensors:
-    """A layer's parameters on the host, by the checkpoint's names for the module `name`. Merged layers are one
-    product with more rows, and each one's factors become factors of its rows."""
+    """A layer's parameters on the host, by the checkpoint's names for the module `name`. Merged layers are one product
+    with more rows, and their scales become scales of its rows."""
     found = {f"{name}.{what}": held.data.cpu() for what in _NAMES if (held := getattr(layer, what, None)) is not None}
     widths = getattr(layer, "logical_widths", None) or getattr(layer, "output_partition_sizes", None) or []
     scale = found.get(f"{name}.weight_scale")
@@ -127,7 +127,9 @@ def _reason_against(mlp: Any) -> str:
 
 @cache
 def _kernels(path: Path, dtype: str) -> Kernels:
-    """The kernels of the pack's chain for such a block, by rows; empty if it has none for activations of this type."""
+    """The kernels of the pack's chain for such a block, by rows; empty if there is none for activations of this
+    type.
+    """
     entries = [one for one in read_pack(path.read_bytes()).entries if isinstance(one.shape, LayerShape | ChainShape)]
     for number, entry in enumerate(entries):
         if _is_block(entry.shape, dtype):
@@ -160,7 +162,7 @@ class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
         return y.view(x.shape)
 
 
-#: The operator's kernels, by number; they are kept until the process ends.
+#: The operator's kernels, by number; kept until the process ends.
 _bound: list[tuple[Any, Laid]] = []
 
 
@@ -172,7 +174,7 @@ def install(model: Any, found: list[Laid]) -> None:
         norm.replace_norms(layer)
         setattr(layer, last, QuantisedMlp(model.get_submodule(one.name), one))
     if found:
-        log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's where it has none", len(found))
+        log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's for other rows", len(found))
 
 
 def _run(x: torch.Tensor, number: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A decode step by the runs of ops between two all-reduces: norm, qkv, attention, o_proj; and norm, gate_up, down."""
+"""A decode step with the runs of ops between two all-reduces: norm, qkv, attention, o_proj; and norm, gate_up, down."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .step import Batch, Model, Program, Step, normed, stream_of
 
 
 class Runs(Batch):
-    """vLLM and PyTorch do the embedding, the last norm, the all-reduces, and the sum after each run."""
+    """vLLM and PyTorch compute the embedding, the last norm, the all-reduces, and the sum after each run."""
 
     def __init__(self, model: Model, attention: Program, mlp: Program, sequences: int) -> None:
         super().__init__(model, sequences)
         hidden = model.weights[0].w_o.shape[0]
         self._attention, self._mlp = attention, mlp
         self._stream, self._attended, self._down = (self.rows(hidden) for _ in range(3))
-        #: Sums of squares of the stream's rows; a program may read a few rows more.
+        #: Sums of squares of the stream's rows; programs may read a few rows past the end.
         wanted = {program: program.shape("residual.squares")[0] for program in (attention, mlp)}
         self._squares = torch.zeros(max(wanted.values()), dtype=torch.float32, device=self._stream.device)
         self._squares_of = {program: self._squares[:rows] for program, rows in wanted.items()}
@@ -42,7 +42,7 @@ class Runs(Batch):
         return {"residual": self._stream, "residual.squares": self._squares_of[program]}
 
     def run(self, hidden: torch.Tensor, positions: torch.Tensor, step: Step, launches: list[Any]) -> torch.Tensor:
-        """As `Batch` has it."""
+        """As in `Batch`."""
         stream, squares = stream_of(hidden), self._squares[: self.sequences]
         self._stream.zero_()
         add_squares(self._stream, hidden, squares)

@@ -29,13 +29,13 @@ class Program(Protocol):
 class Step:
     """vLLM's metadata for a decode step with one new token per sequence."""
 
-    #: int32 for each sequence, its new token included; 0 for none.
+    #: int32 length of each sequence, including its new token; 0 for an unused row.
     lengths: torch.Tensor
-    #: int32, a row of block numbers for each sequence.
+    #: int32 block numbers, a row for each sequence.
     table: torch.Tensor
     #: The cache of each layer: [blocks, KV heads, tokens, 2 head_dim], in the backend's memory layout.
     caches: list[torch.Tensor]
-    #: int64 for each row, for the first layer.
+    #: int64 position of each row, for the first layer.
     slots: torch.Tensor
 
     @property
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """A layer's weights as its program reads them, with folded norms. All but the first two share vLLM's memory."""
+    """A layer's weights as its program reads them, with folded norms. All except the first two share vLLM's memory."""
 
     #: First halves of all heads, then second halves; None for a first layer whose qkv vLLM computes.
     w_qkv: torch.Tensor | None
@@ -95,7 +95,7 @@ class Model:
 
 
 def weights_of(model: Any, *, copies_first: bool) -> list[LayerWeights]:
-    """The weights of each layer, after norms were folded into gate and up, and vLLM has laid the weights out."""
+    """The weights of each layer, after the norms were folded into gate and up, and vLLM has changed the layout."""
     found = []
     for place, layer in enumerate(model.model.layers):
         attention, mlp, norm = layer.self_attn, layer.mlp, layer.input_layernorm
@@ -120,14 +120,14 @@ def frequencies_of(model: Any) -> torch.Tensor:
 
 
 class Batch(ABC):
-    """The programs for a number of sequences, and what their launches read and write."""
+    """The programs for a number of sequences, and the buffers of their launches."""
 
     def __init__(self, model: Model, sequences: int) -> None:
         self.model, self.sequences = model, sequences
         self._launches: dict[tuple[int, ...], list[Any]] = {}
 
     def rows(self, columns: int) -> torch.Tensor:
-        """Space for a row of each sequence."""
+        """A buffer with a row for each sequence."""
         return self.model.weights[0].w_o.new_zeros((self.sequences, columns))
 
     def launches(self, step: Step) -> list[Any]:
@@ -146,7 +146,7 @@ class Batch(ABC):
 
     @abstractmethod
     def run(self, hidden: torch.Tensor, positions: torch.Tensor, step: Step, launches: list[Any]) -> torch.Tensor:
-        """From embedded tokens to normed rows [sequences, hidden]."""
+        """From embedded tokens to normalized rows [sequences, hidden]."""
 
     def of_cache(self, step: Step, place: int) -> dict[str, torch.Tensor]:
         """The tensors that a layer's attention reads."""
@@ -161,7 +161,7 @@ class Batch(ABC):
     def of_qkv(self, place: int) -> dict[str, torch.Tensor]:
         """The tensors of a layer's qkv."""
         own = self.model.weights[place]
-        assert own.w_qkv is not None, "a first layer's is vLLM's own, and a model has two layers"
+        assert own.w_qkv is not None, "the first layer's is vLLM's own, and a model has two layers"
         bias = {} if own.b_qkv is None else {"qkv.bias": own.b_qkv}
         return {"qkv.w": own.w_qkv, "qkv.frequencies": self.model.frequencies, **bias}
 

@@ -10,7 +10,7 @@ from .step import Batch, Model, Program, Step, normed, stream_of
 
 
 class WholeLayers(Batch):
-    """vLLM and PyTorch compute embedding, first norm and qkv, and last norm."""
+    """vLLM and PyTorch compute the embedding, the first norm and qkv, and the last norm."""
 
     def __init__(self, model: Model, program: Program, sequences: int) -> None:
         super().__init__(model, sequences)
@@ -18,7 +18,7 @@ class WholeLayers(Batch):
         self._program, self._queries = program, self.rows(columns)
         #: The residual streams from each layer to the next.
         self._streams = [self.rows(hidden), self.rows(hidden)]
-        #: The output of the last layer's qkv, which nothing reads.
+        #: The output of the last layer's qkv, which is not used.
         self._unread = self.rows(columns)
         self._no_lengths = torch.zeros(sequences, dtype=torch.int32, device=self._queries.device)
 
@@ -37,7 +37,7 @@ class WholeLayers(Batch):
             "gate_up.w": own.w_up,
             "down.w": own.w_down,
             "down": self._streams[(place + 1) % 2],
-            # After the last layer no op reads a qkv: lengths of 0 write to no cache.
+            # After the last layer, nothing reads the qkv; with lengths of 0 it writes to no cache.
             "qkv": self._unread if is_last else self._queries,
             **self.of_qkv(place if is_last else place + 1),
             "qkv.keys": next_keys,
@@ -47,7 +47,7 @@ class WholeLayers(Batch):
         }
 
     def run(self, hidden: torch.Tensor, positions: torch.Tensor, step: Step, launches: list[Any]) -> torch.Tensor:
-        """As `Batch` has it."""
+        """As in `Batch`."""
         first = self.model.inner.layers[0]
         attention = first.self_attn
         self._streams[0].copy_(hidden)

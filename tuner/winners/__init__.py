@@ -1,4 +1,4 @@
-"""Winners of searches on real cards, which come with the program: a file per GPU, and what reads them."""
+"""Built-in winners: results of searches on real cards, a file per GPU, and their reader."""
 
 from tuner.winners.shipped import ShippedWinners
 

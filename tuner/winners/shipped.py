@@ -1,8 +1,8 @@
-"""Reads the winners that come with the program, one file per GPU that was measured.
+"""Reads the built-in winners, a file per measured GPU.
 
 A file is JSON: a row per problem, by name. A row has the `workload` and the `objective` that were searched, and the
-best candidates of each plan kind (`winners`) with their times. What else it has says where these come from: the card's
-name, the digest of the kernel sources, commit, date, trials, and a remark.
+best candidates of each plan kind (`winners`) with their times. Its other keys describe the origin: the card's name, the
+digest of the kernel sources, commit, date, trials, and a remark.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found, KnownFinals
 
-#: Where the files lie.
+#: The folder of the files.
 FOLDER = Path(__file__).parent
-#: What finals said, a file per GPU; written by `benchmarks.pairs.shipped_finals`.
+#: Results of finals, a file per GPU; written by `benchmarks.pairs.shipped_finals`.
 FINALS = FOLDER / "finals"
 
 
@@ -36,8 +36,8 @@ class ShippedWinners:
         self._folder = folder
 
     def of(self, target_id: str) -> Sequence[Found]:
-        """The winners of a target, and for problems that were not searched on it, those of similar cards; none for
-        one that is similar to no card with a file, like every simulated one."""
+        """The winners of a target, and for problems that were not searched on it, those of similar cards; none if no
+        similar card has a file, as for simulated targets."""
         own = self._rows(target_id)
         found = [one for name, row in own.items() for one in found_in(name, row)]
         for other in _like(target_id):
@@ -50,7 +50,7 @@ class ShippedWinners:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def finals(self, target_id: str) -> Mapping[str, KnownFinals]:
-        """What finals on a target said, by the source of the winners."""
+        """Results of finals on a target, by the source of the winners."""
         path = self._folder / FINALS.name / self.path(target_id).name
         if not path.is_file():
             return {}
@@ -70,7 +70,7 @@ class ShippedWinners:
 
 
 def _like(target_id: str) -> list[str]:
-    """The other cards with as many SMs of the same kind: they differ only in memory and clocks."""
+    """Other cards with as many SMs of the same architecture, which differ only in memory and clocks."""
     gpu = CATALOGUE.get(target_id)
     if gpu is None:
         return []
@@ -79,7 +79,7 @@ def _like(target_id: str) -> list[str]:
 
 
 def found_in(name: str, row: dict[str, Any]) -> list[Found]:
-    """The winners of one row, kind by kind, the fastest first; none where a kind of op is not known here."""
+    """The winners of one row, by plan kind, fastest first; none if a kind of op is not known here."""
     workload = Workload.from_json(row["workload"])
     if workload.unknown_kinds:
         return []

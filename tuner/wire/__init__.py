@@ -1,1 +1,3 @@
-"""The wire: Pydantic models of every request and response. Nothing else converts between JSON and domain values."""
+"""The wire format: Pydantic models of all requests and responses. Nothing else converts between JSON and domain
+values.
+"""

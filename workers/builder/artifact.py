@@ -1,4 +1,4 @@
-"""The files that a pipeline fetches: source, cubin, plans, and a manifest that is a full launch recipe."""
+"""The files of a kernel for a pipeline: source, cubin, plans, and a manifest with the complete launch recipe."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from .variants import VariantBuild
 #: The oldest driver branch that loads cubins of a CUDA major version. Source: CUDA Toolkit release notes, minor version
 #: compatibility.
 _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
-#: Maximum parameter bytes of every driver, and of drivers from that branch on. Five ops with their tensor maps need
-#: more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
+#: Maximum parameter bytes with any driver, and with drivers from that branch on. Five ops with their tensor maps need
+#: more than the former. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
 #: In the order of an op's tensors.
@@ -162,7 +162,7 @@ def _launch_order(
     own: Sequence[OwnArtifact],
     recipes: Sequence[Sequence[Json]],
 ) -> list[dict[str, Any]]:
-    """For each launch, the list that it is in, and its position there."""
+    """For each launch: its list, and its position in the list."""
     shared = ((plan.graph.op_indices, [{"list": "launches", "index": index}]) for index, plan in enumerate(plans))
     counts, places = dict.fromkeys((one.section for one in own), 0), []
     for one, of_it in zip(own, recipes, strict=True):

@@ -1,4 +1,4 @@
-"""The kernels of a candidate: the source of each and the proven plans of its launches, and how a build is tied to them.
+"""The kernels of a candidate: their sources, the proven plans of their launches, and how builds are tied to them.
 
 Launches of tile ops share a kernel. Each launch op has its own kernel.
 """
@@ -30,7 +30,7 @@ class SharedKernel:
     """The kernel of all launches of tile ops."""
 
     workload: Workload
-    #: One of each launch.
+    #: One plan for each launch.
     plans: tuple[VerifiedPlan, ...]
 
     def source(self, *, traced: bool) -> str:
@@ -38,7 +38,7 @@ class SharedKernel:
         return render(self.workload, self.plans[0].graph.tiling, traced=traced)
 
     def tied(self, built: Built, *, traced: bool) -> Launchable:
-        """What may be launched.
+        """The launchable.
 
         Raises:
             LaunchRefused, ResourceError: as `tie`.
@@ -51,7 +51,7 @@ class OwnKernel:
     """The kernel of one launch op."""
 
     workload: Workload
-    #: Index of the op, among launch ops.
+    #: Index of the op among the launch ops.
     index: int
     schedule: LaunchOpSchedule
     #: Plan in the form of the op's kind.
@@ -68,7 +68,7 @@ class OwnKernel:
         return own_source(op, self.schedule, self.workload.dtype, self._traced_tasks(traced=traced))
 
     def tied(self, built: Built, *, traced: bool) -> OwnLaunchable:
-        """What may be launched.
+        """The launchable.
 
         Raises:
             LaunchRefused, ResourceError: as `tie_own`.

@@ -80,7 +80,7 @@ class BuildTimeout(BuildError):
 
 
 class SourceRefused(BuildError):
-    """The compiler refused the source, and would do so again."""
+    """The compiler refused the source, and would refuse it again."""
 
 
 def nvrtc_version() -> str:
@@ -188,7 +188,7 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 
 
 def _begin_process(parent_pid: int, modules: Sequence[str]) -> None:
-    """Runs first in each process: imports what it will need."""
+    """Runs first in each process: imports the modules that it will need."""
     die_with_parent(parent_pid)
     nvrtc_version()
     for module in modules:
@@ -199,11 +199,11 @@ def _do_nothing() -> None:
     pass
 
 
-#: Number of compiles for each process that is reserved for short calls. A proof must not wait behind compiles, which
-#: may keep every process busy for seconds.
+#: One process in this many compiles is reserved for short calls. A proof must not wait behind compiles, which may
+#: occupy every process for seconds.
 _COMPILES_PER_SHORT = 4
-#: If fewer compiles run at the same time, the calling thread itself runs short calls: so few cores do not keep an
-#: interpreter busy, and the start of another process would take one of them.
+#: If fewer compiles run at the same time, the calling thread runs short calls itself: with few cores, one interpreter
+#: is enough, and another process would take a core.
 _LEAST_COMPILES = 3
 
 
@@ -232,9 +232,9 @@ class Builder:
         self._free = threading.BoundedSemaphore(num_processes)
         self._free_for_short = threading.BoundedSemaphore(num_short) if num_short else None
         self._once = Once[str, Built]()
-        #: Why the compiler refused a source, by key. A key never changes after it was set, so no lock is needed.
+        #: Why the compiler refused a source, by key. An entry never changes, so no lock is needed.
         self._refused: dict[str, SourceRefused] = {}
-        #: Done when the compilers are closed: a stopped pool does not complete its futures.
+        #: Done when the compilers are closed, since a stopped pool does not complete its futures.
         self._end = Future[None]()
         self._num_users = 1
         self._users_lock = threading.Lock()
@@ -292,7 +292,7 @@ class Builder:
 
     def _run(self, free: threading.BoundedSemaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs it in a process of the pool `free`."""
-        with free:  # so that no call waits for another's compile, and its wait is bounded
+        with free:  # so that calls do not wait for other calls' compiles, and the wait is bounded
             deadline_s = self._limits.build_deadline_s
             future = self._schedule(function, args=args, kwargs=kwargs, timeout=deadline_s)
             limit_s = deadline_s + self._limits.start_deadline_s
@@ -302,7 +302,7 @@ class Builder:
             future.cancel()  # type: ignore[no-untyped-call]
             if self._end in answered:
                 raise WorkerError("the compilers were closed")
-            raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
+            raise BuildTimeout(f"no compiler responded within {limit_s:g} s")
         try:
             return future.result()
         except FutureTimeoutError as error:
@@ -340,7 +340,7 @@ class Builder:
         return built
 
     def share(self) -> Self:
-        """This builder for one more user, who also has to close it."""
+        """Shares this builder with one more user, who must also close it."""
         with self._users_lock:
             self._num_users += 1
         return self
@@ -393,7 +393,7 @@ def keep_build(cache_dir: Path, built: Built, source: str) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Afterwards `path` has either all of `data`, or its previous content."""
+    """Afterwards `path` has either all of `data` or its previous content."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""One of several threads makes what all of them want; the others wait for it."""
+"""Computes a value once if several threads request it; the others wait for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class Once(Generic[K, T]):
-    """Values that are being made now, by key. Nothing is remembered afterwards: caches do that."""
+    """Values that are being computed, by key. Results are not kept; caches do that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._making: dict[K, Future[T]] = {}
 
     def get(self, key: K, make: Callable[[], T]) -> tuple[T, bool]:
-        """The result of `make`, and whether another thread's call computed it. An error is everybody's."""
+        """The result of `make`, and whether another thread computed it. An exception is raised in all of them."""
         with self._lock:
             theirs = self._making.get(key)
             if theirs is None:

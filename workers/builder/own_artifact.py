@@ -35,7 +35,7 @@ class OwnArtifact(Protocol):
 
     @property
     def workload(self) -> Workload:
-        """Whose op it is."""
+        """The workload of the op."""
 
     @property
     def gpu(self) -> Gpu:

@@ -26,7 +26,7 @@ from .variants import refusal_of
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedKernel(Prepared):
-    """What the card, and an artifact, need for a candidate."""
+    """A prepared candidate, for the card and for an artifact."""
 
     work: Work
     #: For each launchable of the work, its source and build; empty for the library.

@@ -1,7 +1,7 @@
 """A kernel that is prepared on one machine and measured on another: what is sent, and how it is received.
 
-The builds travel. The proof is not sent: the measuring machine proves the candidate again, which takes milliseconds, so
-no machine runs a plan that it has not proven itself.
+Only the builds are sent. The measuring machine proves the candidate again, which takes milliseconds, so that no machine
+runs a plan that it has not proven itself.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class ShippedKernel(Prepared):
     """A candidate and the builds of its kernels."""
 
     candidate: Candidate
-    #: None of the library.
+    #: Empty for the library.
     kernels: tuple[BuiltKernel, ...]
 
 
 def ship(candidate: Candidate, prepared: PreparedKernel) -> ShippedKernel:
-    """What another machine needs from `prepared`."""
+    """The data of `prepared` for another machine."""
     return ShippedKernel(
         candidate=candidate,
         kernels=prepared.kernels,

@@ -1,4 +1,4 @@
-"""The only way from proven plans, a build and a workload to something that may be launched."""
+"""The only way to make a launchable from proven plans, a build and a workload."""
 
 from __future__ import annotations
 

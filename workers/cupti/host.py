@@ -161,7 +161,7 @@ class ProfilerHost:
         return Config(metrics=metrics, image=image, num_passes=int(passes))
 
     def evaluate(self, counter_data: Any, metrics: tuple[str, ...]) -> tuple[float, ...]:
-        """The metrics' values in the first range of a decoded counter data image; NaN if it has none.
+        """The metrics' values in the first range of a decoded counter data image; NaN for missing values.
 
         Raises:
             CuptiError: the image does not belong to these metrics.
@@ -180,7 +180,7 @@ class ProfilerHost:
         return tuple(values)
 
     def describe(self, metric: str) -> tuple[str, str]:
-        """Unit and one sentence: ours, or else CUPTI's."""
+        """Unit and one sentence: ours, otherwise CUPTI's."""
         known = CATALOGUE.get(metric)
         if known is not None:
             return known.unit, known.description

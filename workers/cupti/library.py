@@ -51,7 +51,7 @@ class Cupti:
             CuptiError: it cannot be loaded.
         """
         try:
-            # libcupti opens libnvperf_host by its bare name: the loader then finds the one that is already loaded.
+            # libcupti opens libnvperf_host by its bare name, so the loader finds the one that is already loaded.
             self._host = ctypes.CDLL(str(folder / "libnvperf_host.so"), mode=ctypes.RTLD_GLOBAL)
             self._lib = ctypes.CDLL(str(folder / soname))
         except OSError as error:
@@ -91,7 +91,7 @@ class Cupti:
 
 @cache
 def load_cupti() -> Cupti:
-    """CUPTI from the installed CUDA packages, or else from a toolkit; loaded once per process.
+    """CUPTI from the installed CUDA packages, otherwise from a toolkit; loaded once per process.
 
     Raises:
         CuptiError: there is none, or it cannot be loaded.

@@ -1,4 +1,4 @@
-"""The metrics with names of ours: unit, one sentence, and the base set. Any other metric of the GPU can be
+"""The metrics with descriptions of ours: unit, one sentence, and the base set. Any other metric of the GPU can be
 requested."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_ACTIVE = "avg.pct_of_peak_sustained_active"
 
 @dataclass(frozen=True, kw_only=True)
 class MetricInfo:
-    """What a metric says."""
+    """The description of a metric."""
 
     #: e.g. ``bytes``, ``%``; empty for a plain number.
     unit: str
@@ -29,7 +29,7 @@ class MetricInfo:
     description: str
 
 
-#: Why a warp that could issue nothing had to wait. Source: the descriptions that CUPTI itself gives.
+#: Why a warp that could not issue had to wait. Source: CUPTI's own descriptions.
 _STALLS = {
     "long_scoreboard": "data from global memory or the L2",
     "short_scoreboard": "data from shared memory",
@@ -38,12 +38,12 @@ _STALLS = {
     "sleeping": "the end of a sleep between two polls of a signal",
     "math_pipe_throttle": "a busy arithmetic pipe, e.g. the tensor cores",
     "gmma": "warpgroup products in flight",
-    "mio_throttle": "room in the queue of shared-memory instructions",
-    "lg_throttle": "room in the queue of global-memory instructions",
+    "mio_throttle": "space in the queue of shared-memory instructions",
+    "lg_throttle": "space in the queue of global-memory instructions",
     "wait": "a previous instruction with a fixed latency",
 }
 
-#: Metric -> its description; all of them are the base set.
+#: Metric -> its description; together they are the base set.
 CATALOGUE: Mapping[str, MetricInfo] = {
     DURATION_NS: MetricInfo(unit="ns", description="Time of the run under the profiler, which slows it down."),
     DRAM_READ_BYTES: MetricInfo(unit="bytes", description="Bytes read from DRAM."),

@@ -1,6 +1,6 @@
 """The device half of the profiler: reads the counters of the current context around a callable.
 
-There is one range, which we replay: the callable runs once per pass, and all work on the device during it is counted.
+There is one range, in user replay: the callable runs once per pass, and all work on the device during it is counted.
 Times measured later in the same process are wrong.
 """
 
@@ -22,7 +22,7 @@ _OBSTACLES = {
     "sli": "GPUs are linked (SLI)",
     "vGpu": "it is a virtual GPU",
     "confidentialCompute": "confidential computing is on",
-    "cmp": "the GPU is made without it",
+    "cmp": "this GPU model does not support it",
     "wsl": "WSL does not allow it",
 }
 
@@ -83,7 +83,7 @@ def collect(
         num_runs, is_done = 0, False
         while not is_done:
             if num_runs == config.num_passes + _MAX_EXTRA_PASSES:
-                raise CuptiError(f"the profiler asks for more passes than the {config.num_passes} that it announced")
+                raise CuptiError(f"the profiler needs more passes than the {config.num_passes} that it announced")
             before()
             cupti.call("cuptiRangeProfilerStart", pRangeProfilerObject=profiler)
             cupti.call("cuptiRangeProfilerPushRange", pRangeProfilerObject=profiler, pRangeName=b"run")
@@ -107,7 +107,7 @@ def _enabled(cupti: Cupti, context: int) -> Iterator[int]:
     try:
         yield profiler
     except BaseException:
-        with suppress(CuptiError):  # the first error is what counts
+        with suppress(CuptiError):  # the first error is reported
             cupti.call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)
         raise
     cupti.call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)

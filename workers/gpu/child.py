@@ -1,4 +1,4 @@
-"""The disposable process that owns one card: takes requests from a pipe, answers, and dies with its parent."""
+"""The disposable process that owns one card: reads requests from a pipe, answers, and dies with its parent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LOCK_PATIENCE_S = 5.0
 
 
 def lock_path(uuid: str) -> Path:
-    """The file whose lock says that a card is in use."""
+    """The file whose lock marks a card as in use."""
     return Path(tempfile.gettempdir()) / f"tuner-{uuid}.lock"
 
 
@@ -72,7 +72,7 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
     """Imports, waits for the start request, opens the card, and serves requests until the pipe closes or the context
     is poisoned."""
     die_with_parent(parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     missing = _import_all()
     start = _next_request(connection)
@@ -99,7 +99,7 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
                 return
             try:
                 session.await_busily(connection.poll)
-            except Exception:  # no candidate is to blame: the next caller finds no process, and starts one
+            except Exception:  # not a candidate's fault: the next caller finds no process, and starts one
                 return
 
 
@@ -153,7 +153,7 @@ def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
     """Creates the context and checks that the card works.
 
     Raises:
-        WorkerError: it does not; the message says why.
+        WorkerError: it does not, with the reason.
     """
     from .measuring.card import CardView
     from .session import Session

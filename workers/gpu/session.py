@@ -68,8 +68,8 @@ class Session:
         return held_clusters(self._tools.get_function("tuner_probe").ptr)
 
     def prepare(self, problem: Problem, picked: Picked | None = None) -> PrepareAnswer | EvaluateAnswer:
-        """Makes the problem's inputs, references and baseline, unless they exist; `picked` as an earlier process
-        chose it."""
+        """Makes the problem's inputs, references and baseline, unless they exist; `picked` is the choice of an earlier
+        process."""
         try:
             prepared = self._prepare(problem, picked)
         except Exception as error:  # reported with CUDA's own message
@@ -81,12 +81,12 @@ class Session:
         return _failure(Stage.LAUNCH, error, {})
 
     def evaluate(self, problem: Problem, work: Work, incumbent_speedup: float | None = None) -> EvaluateAnswer:
-        """Numbers, then time. Every fault of the candidate is an outcome."""
+        """Checks the results, then measures the time. Every fault of the candidate is an outcome."""
         kernels = Kernels()
         answer = self._evaluate(problem, work, kernels, incumbent_speedup)
         if answer.poisoned:
             return answer
-        try:  # only now: a failure kept its objects until its frames were gone
+        try:  # only now, since a failure kept its objects until its frames were gone
             kernels.unload()
         except Exception as error:
             return EvaluateAnswer(outcome=_failure(Stage.TIME, error, answer.outcome.stage_s), poisoned=True)
@@ -246,7 +246,7 @@ _HARMLESS = (WrongNumbers, Aborted)
 
 
 def _worst(error: Exception, prepared: ProblemOnCard | None, runner: Runner | None) -> Exception:
-    """`error`; or, if that alone would leave the process usable, that something was overwritten too."""
+    """`error`; if that alone would leave the process usable, also whether something was overwritten."""
     if prepared is None or runner is None or not isinstance(error, _HARMLESS):
         return error
     try:
@@ -348,7 +348,7 @@ def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
 
 
 def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
-    """What is wrong with its numbers; empty if nothing is.
+    """What is wrong with its results; empty if nothing is.
 
     Raises:
         Overwritten: it wrote to memory that it must not write.
@@ -363,7 +363,7 @@ def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
 
 
 def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
-    """The energy of a runner whose numbers are right.
+    """The energy of a runner with correct results.
 
     Raises:
         Overwritten: it wrote to memory that it must not write.

@@ -17,14 +17,14 @@ A = TypeVar("A", bound=messages.Answer)
 
 
 class Asking:
-    """Sends requests to the process, which has a problem loaded."""
+    """Sends requests to the process, which has loaded a problem."""
 
     def __init__(self, processes: GpuProcesses, limits: Limits) -> None:
         self._processes = processes
         self._limits = limits
 
     def ask(self, problem: Problem, request: messages.Request, wanted: type[A], deadline_s: float, what: str) -> A:
-        """Its answer; `what` describes the request in words.
+        """Its answer; `what` describes the request as text.
 
         Raises:
             ChildLost: it died, was killed at the deadline, or answered something else.
@@ -36,7 +36,7 @@ class Asking:
         if isinstance(answer, messages.EvaluateAnswer) and isinstance(answer.outcome, Failed):  # replaced already
             raise ChildLost(answer.outcome.kind, f"{what} failed: {answer.outcome.reason}")
         self._processes.replace(problem)
-        raise ChildLost(FailureKind.CRASH, f"{what} failed: an answer came out of turn")
+        raise ChildLost(FailureKind.CRASH, f"{what} failed: an answer was out of order")
 
     def time_together(
         self,
@@ -45,7 +45,7 @@ class Asking:
         num_rounds: int,
         others: tuple[TorchCalls | messages.OwnProgram, ...] = (),
     ) -> messages.FinalsAnswer:
-        """Has each of the works checked, then all timed in the same rounds, with other programs if requested.
+        """Makes each of the works be checked, then all be timed in the same rounds, with other programs if requested.
 
         Raises:
             ChildLost: a work ended the process, or the deadline passed.
@@ -59,7 +59,7 @@ class Asking:
         return self.ask(problem, request, messages.FinalsAnswer, deadline_s, what)
 
     def energy(self, problem: Problem, work: messages.Work) -> EnergyReport:
-        """Has a work checked, and the energy of one run measured.
+        """Makes a work be checked, and the energy of one run be measured.
 
         Raises:
             ChildLost: it ended the process, or the deadline passed.

@@ -1,4 +1,4 @@
-"""What the driver reports on the cards of this machine now, by NVML, which creates no CUDA context."""
+"""The driver's current readings of this machine's cards, by NVML, which creates no CUDA context."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def choice_of_gpus() -> Choice:
             for handle in handles
         ]
     except pynvml.NVMLError as error:
-        raise WorkerError(f"no NVIDIA driver answers ({error})") from error
+        raise WorkerError(f"no NVIDIA driver responds ({error})") from error
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return choose(cards, chosen)
 
@@ -128,13 +128,13 @@ def compute_pids(uuid: str) -> frozenset[int]:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         return frozenset(int(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
     except pynvml.NVMLError as error:
-        raise WorkerError(f"the driver does not say who uses {uuid} ({error})") from error
+        raise WorkerError(f"the driver does not report which processes use {uuid} ({error})") from error
 
 
 def visible_of(cards: Sequence[Card], chosen: str) -> list[Card]:
-    """The cards that a value of CUDA_VISIBLE_DEVICES names, in its order: numbers, and UUIDs or prefixes of them. As
-    in CUDA, a name without a card ends the list. The numbers are the driver's, which CUDA also uses if
-    CUDA_DEVICE_ORDER is PCI_BUS_ID or all cards are of one model."""
+    """The cards of a value of CUDA_VISIBLE_DEVICES, in its order: numbers, and UUIDs or prefixes of them. As in CUDA, a
+    name without a card ends the list. The numbers are the driver's, which CUDA also uses if CUDA_DEVICE_ORDER is
+    PCI_BUS_ID or all cards are of one model."""
     visible: list[Card] = []
     for name in (part.strip() for part in chosen.split(",")):
         numbered = cards[int(name) : int(name) + 1] if name.isdecimal() else ()

@@ -1,4 +1,4 @@
-"""The finals at one card: the same rounds in the warm process, and again in a fresh one."""
+"""The finals on one card: the same rounds in the warm process, and again in a fresh one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _finals_twice(
     num_rounds: int,
     foresee: Foresight,
 ) -> FinalsTimes:
-    """Warm, then fresh; the rounds of both, one after the other."""
+    """The rounds of both processes, the warm one first."""
     watch = Stopwatch()
     warm = asking.time_together(problem, works, num_rounds)
     watch.ended("warm")

@@ -1,9 +1,9 @@
 """The supervisor's side of the process at a card: a pipe, a deadline for every exchange, SIGKILL; and spare processes.
 
-A hung kernel cannot be interrupted and a faulting one poisons its process, so the process is disposable. The next one
-is spawned before it is needed: it has done its imports, and waits without lock and context for the start request. A
-process asks to be killed when the *thread* that spawned it ends (PR_SET_PDEATHSIG), so use these objects from threads
-that live as long.
+A hung kernel cannot be interrupted, and a faulting kernel poisons its process, so the process is disposable. The next
+one is spawned before it is needed: it finishes its imports, and waits without lock and context for the start request. A
+process asks to be killed when the *thread* that spawned it ends (PR_SET_PDEATHSIG), so use these objects only from
+threads that live at least as long.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ..gpu import child
 from ..protocol import messages
 from ..timing.library_choice import Picked
 
-#: Seconds that are enough to read an answer that is already there, and for a process to end after its pipe.
+#: Seconds that are enough to read an answer that has arrived, and for a process to end after its pipe has closed.
 _GRACE_S = 2.0
 
 #: The process's main function: pipe, UUID of the card, process id of the supervisor.
 Main = Callable[[Connection, str, int], None]
 
-#: Spares at most. Imports take some seconds, and the finals of a ladder's jobs use a process every two seconds.
+#: Maximum spares. Imports take some seconds, and the finals of a ladder's jobs use a process every two seconds.
 _MOST_SPARES = 2
 #: If a spare is younger than this, in seconds, it may still be importing: then one more is kept.
 _IMPORTED_S = 10.0
@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 def _alone(method: Callable[Concatenate[GpuProcesses, P], R]) -> Callable[Concatenate[GpuProcesses, P], R]:
-    """A method of `GpuProcesses` that no thread enters while another one is in such a method."""
+    """A method of `GpuProcesses` that only one thread may run at a time."""
 
     @wraps(method)
     def locked(self: GpuProcesses, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -72,7 +72,7 @@ class ChildLost(WorkerError):
 
 
 class GpuProcess:
-    """One process: spawned, started, asked, killed."""
+    """One process: spawned, started, queried, killed."""
 
     def __init__(self, uuid: str, main: Main = child.main) -> None:
         """Spawns it; does not wait."""
@@ -81,7 +81,7 @@ class GpuProcess:
         self._process = SPAWN.Process(target=main, args=(theirs, uuid, os.getpid()), name=f"tuner {uuid}", daemon=True)
         self._process.start()
         theirs.close()
-        #: Held while the pipe is closed or must stay open: after it was closed, its number may belong to another file.
+        #: Held while the pipe is closed or must stay open, since the descriptor of a closed pipe may be reused.
         self._pipe_lock = threading.Lock()
 
     @property
@@ -136,7 +136,7 @@ class GpuProcess:
 
     @contextmanager
     def _deadline(self, deadline_s: float) -> Iterator[None]:
-        """Ends it if the block lasts too long: reading half a message blocks as well as waiting for one."""
+        """Kills it if the block takes too long, since reading half a message blocks as well as waiting for one."""
         has_expired = threading.Event()
 
         def expire() -> None:
@@ -166,9 +166,10 @@ class GpuProcess:
 
 
 class GpuProcesses:
-    """The process at one card, with a problem loaded, and the spares that replace it when it is lost.
+    """The process at one card, with a loaded problem, and the spares that replace it when it is lost.
 
-    One thread asks. Other threads may call `leave`, and `close`, which waits until the calling thread has its answer.
+    One thread sends requests. Other threads may call `leave`, and `close`, which waits until the requesting thread has
+    its answer.
     """
 
     def __init__(
@@ -192,16 +193,16 @@ class GpuProcesses:
         self._current: GpuProcess | None = None
         #: The first message of the process at the card; None while it starts.
         self._hello: messages.Hello | None = None
-        #: The problem that it has, or was sent.
+        #: The problem that it has loaded, or was sent.
         self._problem: Problem | None = None
         self._is_preparing = False
         #: The chosen algorithms of recent problems, the latest last.
         self._picked: dict[Problem, Picked] = {}
         self._start_by = 0.0
         self._is_closed = False
-        #: Held while a process is started, asked or dropped.
+        #: Held while a process is started, queried or dropped.
         self._lock = threading.RLock()
-        #: Seconds of starting and preparing, by stage, since they were last taken.
+        #: Seconds of starting and preparing, by stage, since they were last returned.
         self._start_s: dict[str, float] = {}
 
     @property
@@ -222,11 +223,11 @@ class GpuProcesses:
 
     @_alone
     def ready(self, problem: Problem) -> messages.Answer | None:
-        """Has the child prepare `problem`; returns the reason if it cannot, else None.
+        """Makes the child prepare `problem`; returns the reason if it cannot, else None.
 
         Raises:
             Quarantined: the card does not work.
-            WorkerError: the process was lost meanwhile, which is not a candidate's fault.
+            WorkerError: the process was lost meanwhile, which is not the candidate's fault.
         """
         process = self._started()
         try:
@@ -250,18 +251,18 @@ class GpuProcesses:
         return answer
 
     def take_start_s(self) -> dict[str, float]:
-        """Seconds that processes took to start and to prepare problems since the last call, by stage. No thread may
-        have waited for part of them."""
+        """Seconds that processes took to start and to prepare problems since the last call, by stage; excluding time in
+        which a thread waited."""
         taken, self._start_s = self._start_s, {}
         return taken
 
     @_alone
     def ask(self, request: messages.Request, deadline_s: float) -> messages.Answer:
-        """The answer of the process, which is ready; a process that is lost or poisoned is replaced.
+        """The answer of the process, which must have arrived; a lost or poisoned process is replaced.
 
         Raises:
             ChildLost: it died, or the deadline passed and it was killed.
-            Quarantined: the card was given up during the request; that is no candidate's fault.
+            Quarantined: the card was given up during the request; that is not the candidate's fault.
         """
         assert self._current is not None
         try:
@@ -276,7 +277,7 @@ class GpuProcesses:
 
     @_alone
     def replace(self, problem: Problem | None) -> None:
-        """Kills the process at the card; a spare starts, and prepares `problem`, while the caller continues."""
+        """Kills the process at the card; a spare starts and prepares `problem` in the background."""
         self.drop()
         self._begin(problem)
 
@@ -309,7 +310,7 @@ class GpuProcesses:
         return "this worker is closed" if self._is_closed else self._away()
 
     def _begin(self, problem: Problem | None) -> None:
-        """Lets a spare take over, and spawns the next one.
+        """Makes a spare take over, and spawns the next one.
 
         Raises:
             Quarantined: the card is not available now.
@@ -320,7 +321,7 @@ class GpuProcesses:
         process = spare or GpuProcess(self._uuid, self._main)
         self._current, self._start_by = process, time.monotonic() + self._limits.start_deadline_s
         try:
-            if self._is_closed:  # since the question above
+            if self._is_closed:  # since the check above
                 process.end()
             process.send(messages.StartRequest(tools_cubin=self._tools_cubin), self._limits.start_deadline_s)
             if problem is not None:
@@ -332,7 +333,7 @@ class GpuProcesses:
             self._spares.append(GpuProcess(self._uuid, self._main))
 
     def _taken_spares(self) -> Iterator[GpuProcess]:
-        """The spares, each removed when it is looked at."""
+        """The spares, each removed when it is returned."""
         while self._spares:
             yield self._spares.popleft()
 
@@ -348,7 +349,7 @@ class GpuProcesses:
             Quarantined: it does not start.
         """
         if self._current is not None and self._hello is not None and not self._current.is_alive():
-            self.drop()  # it died between two candidates: no candidate's fault
+            self.drop()  # it died between two candidates, so it is not a candidate's fault
         if self._current is None:
             self._begin(None)
         assert self._current is not None

@@ -1,4 +1,4 @@
-"""A card that is lent: used only while nobody else uses it, and released within a second when somebody does."""
+"""A lent card: used only while no other process uses it, and released within a second when one does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-#: Seconds between two looks. Detecting another process, and ending ours, take little more.
+#: Seconds between two checks. Detecting another process and ending ours take little longer.
 READ_EVERY_S = 0.25
 #: Seconds without another process before the card is used again.
 QUIET_S = 10.0
@@ -27,7 +27,7 @@ def num_others(listed: Collection[int], own: Collection[int], *, is_there: bool)
 
 
 class Lending:
-    """Watches one card in its own thread. Any thread may call `away`."""
+    """Watches one card in its own thread. `away` may be called from any thread."""
 
     def __init__(
         self,
@@ -38,7 +38,9 @@ class Lending:
         quiet_s: float = QUIET_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`count_others` returns how many others use the card; `leave` removes our process from it at once."""
+        """`count_others` returns the number of other processes on the card; `leave` immediately removes our process
+        from it.
+        """
         self._count_others = count_others
         self._leave = leave
         self._every_s = every_s

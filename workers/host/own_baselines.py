@@ -29,9 +29,9 @@ def time_baselines(
 ) -> tuple[BaselineTime, ...]:
     """The time of each program, in rounds that it shares with `works` and the other programs that run. The first work
     is the library, and `winner` the index of the winner. `compiled` returns the cubin of a source. The process at the
-    card ends afterwards: PyTorch would keep its memory, and what else a program leaves there is unknown.
+    card ends afterwards, since PyTorch would keep its memory, and a program may leave other state behind.
 
-    A program's fault is not raised: it is reported as the reason why there is no time.
+    A program's fault is not raised, but reported as the reason for the missing time.
     """
     programs, reasons = _compiled_ones(compiled, baselines)
     for name, program in programs.items():
@@ -66,7 +66,7 @@ def _fault_alone(
     """Why it cannot be timed next to the library; empty if it can."""
     try:
         (times,) = asking.time_together(problem, (library,), 1, (program,)).others
-    except WorkerError as error:  # a lost process too
+    except WorkerError as error:  # including a lost process
         return str(error)
     if times.reason:
         processes.drop()  # it may have left a failed capture, or worse

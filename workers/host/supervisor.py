@@ -1,6 +1,6 @@
-"""The evaluator of one card: proves and builds here, measures in a disposable child. Never touches CUDA itself.
+"""The evaluator of one card: proves and builds here, measures in a disposable child process. It never uses CUDA itself.
 
-One request at a time, a deadline, SIGKILL, then another child, which probes the card before the next candidate.
+One request at a time, with a deadline and SIGKILL; then another child, which probes the card before the next candidate.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class GpuSupervisor:
         return self._environment
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
-        """Proves, renders and builds; every fault of the candidate is an outcome. Any thread may call this."""
+        """Proves, renders and builds; every fault of the candidate is an outcome. May be called from any thread."""
         return try_prepare(
             problem.workload,
             self._target.gpu,
@@ -142,7 +142,7 @@ class GpuSupervisor:
 
         Raises:
             Quarantined: the card cannot be used for measurements now.
-            WorkerError: the child was lost before it came to the candidate.
+            WorkerError: the child was lost before it started on the candidate.
             TypeError: it was prepared by another kind of evaluator.
         """
         if not isinstance(prepared, PreparedKernel):
@@ -245,7 +245,7 @@ class GpuSupervisor:
             answer = self._asking.ask(problem, request, messages.CountAnswer, deadline_s, "the counting")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_counters(str(error))
-        self._processes.replace(problem)  # the profiler stays in a process, and all later times there are wrong
+        self._processes.replace(problem)  # the profiler stays loaded in its process, where all later times are wrong
         if isinstance(answer.report, InvalidInput):
             raise answer.report
         return answer.report if metrics else with_derived(answer.report, workload, gpu)
@@ -301,7 +301,7 @@ class GpuSupervisor:
             return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=stage_s | parts)
         if not isinstance(answer, messages.EvaluateAnswer):
             self._processes.replace(problem)
-            reason = "the GPU process answered out of turn"
+            reason = "the GPU process answered out of order"
             return Failed(stage=Stage.LAUNCH, kind=FailureKind.CRASH, reason=reason, stage_s=stage_s | parts)
         stage_s |= answer.outcome.stage_s
         stage_s["overhead"] = time.perf_counter() - begin - sum(stage_s.values())
@@ -311,7 +311,7 @@ class GpuSupervisor:
         """Probes whether the card can be used for measurements; a running child has already done so when it started.
 
         Raises:
-            Quarantined: it is not.
+            Quarantined: it cannot be used.
         """
         self._processes.hello()
 
@@ -366,7 +366,7 @@ class GpuSupervisor:
 
 
 def _build_metrics(prepared: PreparedKernel) -> tuple[Metric, ...]:
-    """Of all kernels, the most registers, and the sums of the other resources; empty for the library."""
+    """The maximum of all kernels' registers, and the sums of their other resources; empty for the library."""
     if not (builds := [kernel.built for kernel in prepared.kernels]):
         return ()
     registers = max(built.resources.registers_per_thread for built in builds)

@@ -1,4 +1,4 @@
-"""PyTorch next to the finals: whatever fails in it, the finals remain valid."""
+"""PyTorch next to the finals. If it fails, the finals are still valid."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def beside_eager(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
 def beside_compiled(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
     """The finals, with torch.compile's time from `time_together`: rounds with all finalists.
 
-    If it is faster than the vendor's library, it becomes the library of the finals. The finals then are these rounds,
-    which all finalists shared with it.
+    If it is faster than the vendor's library, it becomes the library of the finals, which then consist of these rounds,
+    shared by all finalists.
     """
     answer = _asked(time_together)
     torch = _torch_time(answer, TorchCalls.COMPILED)
@@ -46,10 +46,10 @@ def beside_compiled(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
 
 
 def _asked(time_together: Rounds) -> FinalsAnswer | str:
-    """Its answer; or why there is none, since no fault of PyTorch is raised."""
+    """Its answer, or the reason why there is none, since PyTorch's errors are not raised."""
     try:
         return time_together()
-    except WorkerError as error:  # a lost child too
+    except WorkerError as error:  # including a lost child
         return str(error)
 
 

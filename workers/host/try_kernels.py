@@ -1,9 +1,9 @@
-"""Runs fetched kernels on this machine's card: checks their numbers, and measures their gain over the library here.
+"""Runs fetched kernels on this machine's card: checks their results, and measures their gain over the library here.
 
 python -m tuner.workers.host.try_kernels FOLDER
 
-Each folder in FOLDER holds one artifact's files. For each, a line of JSON on stdout, in the order of names. The plans
-are proven again, and must be equal to the artifact's; the cubin is the artifact's own.
+Each folder in FOLDER has the files of one artifact. For each, prints a line of JSON, in the order of names. The plans
+are proven again, and must equal the artifact's; the cubin is the artifact's own.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _shared(
 def _plans(
     manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
 ) -> tuple[VerifiedPlan, ...]:
-    """The plans of the launches, or of their replacements on a card with fewer clusters: whichever this card holds."""
+    """The plans of the launches, or of their replacements on a card with fewer clusters, whichever fit this card."""
     lists = [manifest[name] for name in ("launches", "fallback_launches") if name in manifest]
     for card in _cards(lists[0], gpu):
         plans = plans_for(workload, card, candidate)
@@ -93,8 +93,8 @@ def _plans(
 
 
 def _cards(launches: Sequence[Mapping[str, Any]], gpu: Gpu) -> Iterator[Gpu]:
-    """Cards for which the plans may have been made: this card, all of its model, and if launches may run in waves,
-    one that holds as many clusters as they have."""
+    """Cards for which the plans may have been made: this card, all of its model, and if launches may run in waves, one
+    that holds as many clusters as they need."""
     yield gpu
     yield gpu.as_any_card
     if not any(launch["needs_all_ctas"] for launch in launches):
@@ -158,7 +158,7 @@ def _ties(kernel: Mapping[str, Any], workload: Workload, proofs: tuple[str, ...]
 
 
 def try_one(supervisor: GpuSupervisor, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Numbers and times of one artifact, or a ``reason`` if they are wrong or it does not run."""
+    """Results and times of one artifact, or a ``reason`` if they are wrong or it does not run."""
     problem = problem_of(json.loads(files["manifest.json"]))
     try:
         work = work_of(files, supervisor.target.gpu)

@@ -1,4 +1,4 @@
-"""Builds the variants of the kernel that will be fetched, while the finals still run."""
+"""Builds the variants of the kernel that will be fetched, while the finals are still running."""
 
 from __future__ import annotations
 

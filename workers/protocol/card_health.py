@@ -1,4 +1,4 @@
-"""Whether a card can be used for measurements, and whether it is shared: pure functions of what was read from it."""
+"""Whether a card can be used for measurements, and whether it is shared: pure functions of its readings."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ MIN_CLOCK_SHARE = 0.5
 #: Bits of the clocks' event reasons that indicate failing hardware around the card, not its own power limit. Source:
 #: NVML API reference, nvmlClocksEventReasons.
 HARDWARE_SLOWDOWNS = {0x08: "a hardware slowdown", 0x40: "a hardware thermal slowdown", 0x80: "an external power brake"}
-#: Bytes of memory beyond our own that cannot be overhead of the driver, contexts and modules.
+#: Bytes of memory beyond our own that are more than overhead of the driver, contexts and modules.
 MEMORY_SLACK_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardCheck:
-    """What a fresh process found on the card."""
+    """The findings of a fresh process on the card."""
 
-    #: Whether the known-good kernel computed the right numbers.
+    #: Whether the known-good kernel computed the right results.
     is_right: bool
     #: SM clock under a short load, MHz.
     clock_mhz: float
@@ -53,16 +53,15 @@ class Neighbourhood:
 
     @property
     def own_pids(self) -> frozenset[int]:
-        """The driver's numbers for this process: in a container it may have another one."""
+        """The driver's numbers for this process, which may have another one in a container."""
         return (self.pids_after - self.pids_before) | {self.own_pid}
 
 
 def num_foreign(at_start: Neighbourhood, pids: Collection[int], used_bytes: int, own_growth_bytes: int) -> int:
     """Other compute processes on the card now.
 
-    In a container that may not see other processes, the driver lists none. Then memory is the only sign: memory that
-    exceeds this process's context and its growth since, or that was used before the process started, counts as one
-    process.
+    In a container that may not see other processes, the driver lists none. Then memory is the only indication: memory
+    beyond this process's context and its growth since, or used before the process started, counts as one process.
     """
     if pids:
         return len(set(pids) - at_start.own_pids)

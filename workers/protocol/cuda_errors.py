@@ -1,4 +1,4 @@
-"""CUDA's errors by name -> the kind of failure and a sentence. Needs no CUDA."""
+"""CUDA's errors by name, with the kind of failure and a sentence. Needs no CUDA."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _KNOWN = {
     "launchtimeout": (FailureKind.HANG, "the driver stopped a kernel that ran too long"),
     "illegalinstruction": (FailureKind.CRASH, "the kernel executed an illegal instruction"),
     "launchoutofresources": (FailureKind.CRASH, "a CTA needs more registers or shared memory than there is"),
-    "cooperativelaunchtoolarge": (FailureKind.CRASH, "the CTAs do not fit the card all at once"),
+    "cooperativelaunchtoolarge": (FailureKind.CRASH, "the CTAs do not all fit on the card at once"),
 }
 _NAME = re.compile(r"\b(?:CUDA_ERROR_|cudaError)([A-Za-z_]+)")
 
 
 def classify(message: str) -> tuple[FailureKind, str]:
-    """Kind and reason of a failure with CUDA's `message`, which contains the error's name; if it contains none, a
-    fault of this program."""
+    """Kind and reason of a failure with CUDA's `message`, which contains the error's name; otherwise it is an error of
+    this program."""
     found = _NAME.search(message)
     if found is None:
         return FailureKind.INTERNAL, message
-    kind, sentence = _KNOWN.get(found[1].replace("_", "").lower(), (FailureKind.CRASH, "CUDA refused to go on"))
+    kind, sentence = _KNOWN.get(found[1].replace("_", "").lower(), (FailureKind.CRASH, "CUDA refused to continue"))
     return kind, f"{sentence} ({found[0]})"

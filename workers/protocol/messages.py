@@ -58,7 +58,8 @@ class PrepareRequest:
     """Make a problem's inputs, references and baseline, before its first candidate arrives."""
 
     problem: Problem
-    #: What an earlier process chose for the problem: the baseline is chosen once, and a fresh process is ready soon.
+    #: The choice of an earlier process for the problem. The baseline is chosen once, so that a fresh process is ready
+    #: soon.
     picked: Picked | None = None
 
 
@@ -78,7 +79,7 @@ class Work:
 
     plan_kind: PlanKind
     #: One for each kernel, in the order of their first launches: one for all launches of tile ops, and one for each
-    #: launch op. None of the library.
+    #: launch op. Empty for the library.
     launchables: tuple[AnyLaunchable, ...] = ()
     #: SM clock cycles that one wait may last.
     spin_limit_cycles: int = Limits.spin_limit_cycles
@@ -90,7 +91,7 @@ class Work:
 
     @property
     def own(self) -> tuple[OwnLaunchable, ...]:
-        """Of each launch op."""
+        """The launchable of each launch op."""
         return tuple(one for one in self.launchables if not isinstance(one, Launchable))
 
     @property
@@ -138,7 +139,7 @@ class FinalsRequest:
     problem: Problem
     works: tuple[Work, ...]
     num_rounds: int
-    #: Other programs to be timed in the same rounds: PyTorch's calls, and a user's own.
+    #: Other programs to time in the same rounds: PyTorch's calls, and a user's own.
     others: tuple[TorchCalls | OwnProgram, ...] = ()
 
 
@@ -216,7 +217,7 @@ class TraceAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateAnswer:
-    """What became of it."""
+    """The outcome of a candidate."""
 
     outcome: Outcome
     #: Whether the CUDA context may be poisoned, so that the child must be replaced.

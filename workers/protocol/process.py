@@ -10,7 +10,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Asks the kernel for SIGKILL when the parent is gone; a blocked synchronize never sees a closed pipe (Linux)."""
+    """Requests SIGKILL from the kernel for when the parent is gone, since a blocked synchronize does not see a closed
+    pipe (Linux).
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)

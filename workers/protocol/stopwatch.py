@@ -1,4 +1,4 @@
-"""Seconds by stage, of work that has several."""
+"""Seconds by stage, for work with several stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The counters of the simulated GPU's profiler: the few metrics that its model of the L2 and the DRAM can produce."""
+"""The counters of the simulated GPU's profiler: the few metrics that its model of L2 and DRAM can produce."""
 
 from __future__ import annotations
 

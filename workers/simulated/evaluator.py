@@ -1,8 +1,8 @@
-"""The simulated GPU: measures without a GPU, so that everything around a worker can be run and tested.
+"""The simulated GPU: an evaluator without a GPU, so that everything around a worker can be run and tested.
 
 Its times are `simulate`'s forecast, changed by effects that a forecast cannot know: each tiling and each schedule is a
-fixed few per cent slower, and each sample has noise. So a search that trusts only the forecast is wrong here too, if
-less often than on a card. Before a normalized input there is the kernel that sums its squares, which no forecast
+fixed few per cent slower, and each sample has noise. So a search that trusts only the forecast is wrong here, too,
+though less often than on a card. Before a normalized input there is the kernel that sums its squares, which no forecast
 includes. No numbers are computed: `rel_error` is 0.
 """
 
@@ -94,7 +94,7 @@ class PreparedModel(Prepared):
 
 
 #: Why a user's own program has no time.
-_NO_PROGRAMS = "a simulated GPU runs no programs"
+_NO_PROGRAMS = "a simulated GPU cannot run programs"
 
 
 class SimulatedEvaluator:
@@ -135,11 +135,11 @@ class SimulatedEvaluator:
 
     @property
     def uuid(self) -> str:
-        """No card, no UUID."""
+        """A simulated GPU has no UUID."""
         return ""
 
     def environment(self) -> Environment:
-        """Says that it is simulated, and whether its rates are guesses."""
+        """Says that it is simulated, and whether its rates are estimates."""
         gpu = self._target.gpu
         return Environment(
             gpu_name=f"simulated NVIDIA {gpu.name}" + ("" if fit_of(gpu.id) else ", by its data sheet"),
@@ -184,7 +184,7 @@ class SimulatedEvaluator:
         return self._fault(candidate, {}) is not None
 
     def probe(self) -> None:
-        """Empty: a model always works."""
+        """Empty, since a model always works."""
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
         """Proves one candidate and simulates it; a build takes the configured time. Any thread may call this."""
@@ -224,7 +224,7 @@ class SimulatedEvaluator:
             TypeError: it was prepared by another kind of evaluator.
         """
         if not isinstance(prepared, PreparedModel):
-            raise TypeError(f"the twin measures models, not a {type(prepared).__name__}")
+            raise TypeError(f"the simulated GPU measures models, not a {type(prepared).__name__}")
         begin_s = time.perf_counter()
         time.sleep(self._latency_s)
         measured = self._measure(problem, prepared.candidate, prepared.true_us, incumbent_speedup)
@@ -232,7 +232,7 @@ class SimulatedEvaluator:
         return self._fault(prepared.candidate, stage_s) or replace(measured, stage_s=stage_s)
 
     def _fault(self, candidate: Candidate, stage_s: dict[str, float]) -> Failed | None:
-        """The fault that this schedule has, if any."""
+        """The fault of this schedule, if any."""
         if candidate.schedule is None:
             return None
         draw = self._random("fault", candidate).random()
@@ -333,7 +333,7 @@ class SimulatedEvaluator:
         num_rounds: int,
         winner: int,
     ) -> tuple[BaselineTime, ...]:
-        """There is no model of a program."""
+        """Programs cannot be modelled."""
         return tuple(BaselineTime(name=one.name, reason=_NO_PROGRAMS) for one in baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
@@ -388,4 +388,4 @@ class SimulatedEvaluator:
             return no_trace(str(error), simulated=True)
 
     def close(self) -> None:
-        """Nothing: it has no processes."""
+        """Nothing to do: it has no processes."""

@@ -9,10 +9,10 @@ from tuner.core.problem.workload import Workload
 
 
 def library_us(workload: Workload, gpu: Gpu) -> float:
-    """A vendor library's time for all ops, by each kind's file ``costs``.
+    """A vendor library's time for all ops, by each kind's module ``costs``.
 
     Raises:
-        IllegalSchedule: an op's kind has none.
+        IllegalSchedule: an op's kind has no costs.
     """
     kinds = dict.fromkeys(op.KIND for op in workload.ops)
     by_kind = [[op for op in workload.ops if kind == op.KIND] for kind in kinds]

@@ -46,7 +46,7 @@ _CHAIN_OP = struct.Struct("<Qfi")
 #: `Part.arguments` lists.
 _POINTER_BYTES = 8
 _TYPES = {"pointer": "Q", "int32": "i"}
-#: Where a workspace records invalid lengths or pages, in the same words as an attention's: `RefusedRecord`.
+#: Where a workspace records invalid lengths or pages, in the same format as an attention's: `RefusedRecord`.
 REFUSED_OFFSET_BYTES = 160
 
 
@@ -114,7 +114,7 @@ def pack_args(
 
 
 def _pack(arguments: Sequence[Argument], given: Mapping[str, int]) -> bytes:
-    """Arguments of parts, one after the other: given values, or else the op's own numbers."""
+    """Arguments of parts in sequence: given values, otherwise the op's own numbers."""
     values = (given[one.name] if one.value is None else given.get(one.name, one.value) for one in arguments)
     return struct.pack("<" + "".join(_TYPES[one.type] for one in arguments), *values)
 
@@ -259,9 +259,9 @@ def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:
 
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
-    """The layout for one stream and one plan, in bytes: where signals start, the arrival counters of split tiles,
-    the sums of their parts, and the total size; see launch_args.cuh and fixup.cuh. Elements that are passed in band
-    come before the sums, and are zero before the first launch, like everything there."""
+    """The layout for one stream and one plan, in bytes: where signals start, the arrival counters of split tiles, the
+    sums of their parts, and the total size; see launch_args.cuh and fixup.cuh. Elements that are passed in band come
+    before the sums, and are zero before the first launch, like the rest."""
     workload, tiling, num_split = plan.graph.workload, plan.graph.tiling, plan.plan.num_split_tiles
     arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
     slots = arrivals + _aligned(WORD_BYTES * num_split * tiling.cluster_size)

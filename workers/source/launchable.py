@@ -1,7 +1,7 @@
-"""What is launched: proven plans, the build of their kernel and the workload, tied by a digest of each.
+"""The launchable: proven plans, the build of their kernel and the workload, tied by a digest of each.
 
-`tuner.workers.builder.tie` makes one; every loader or launcher calls `check`, which computes every digest again. So no
-cubin runs with a plan that it was not built for, nor a plan whose words differ from the proven ones.
+`tuner.workers.builder.tie` makes one; every loader or launcher calls `check`, which computes every digest again. So a
+cubin never runs with a plan for which it was not built, or with words that differ from the proven ones.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tuner.core.schedule.tiling import Tiling
 
 
 class LaunchRefused(Exception):
-    """The card cannot hold what the plan needs, or this differs from what was proven and built; the message says
-    what."""
+    """The card does not have what the plan needs, or something differs from what was proven and built; the message has
+    the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ties:
-    """What belongs together, by digests; hexadecimal."""
+    """What belongs together, by hexadecimal digests."""
 
     #: Digest of the workload.
     workload: str
@@ -35,14 +35,14 @@ class Ties:
 
 @dataclass(frozen=True, kw_only=True)
 class Launchable:
-    """Our candidate, proven and built; only a value until it is checked."""
+    """A proven and built candidate of ours; only a value until it is checked."""
 
     #: One per op for two_launches, one for fused.
     plans: tuple[VerifiedPlan, ...]
     cubin: bytes
     #: Dynamic shared memory of one CTA.
     smem_bytes: int
-    #: The ties at the time when this was made.
+    #: The ties at the time of creation.
     ties: Ties
 
     @property
@@ -61,10 +61,10 @@ class Launchable:
         return self.tiling.num_threads
 
     def check(self) -> None:
-        """Checks that everything is as it was tied.
+        """Checks that everything is unchanged since it was tied.
 
         Raises:
-            LaunchRefused: names the difference.
+            LaunchRefused: something differs; the message has the difference.
         """
         if len(self.plans) != len(self.ties.proofs):
             raise LaunchRefused(f"{len(self.plans)} plans beside {len(self.ties.proofs)} proofs: tie them again")

@@ -11,8 +11,8 @@ Parts = tuple[Part, ...]
 
 
 def split_epilogue(op: Product) -> tuple[Parts, Parts]:
-    """The parts that the library's GEMM applies, and those that are left for kernels after it, if any. Both are in
-    the order in which they are applied; anything that the library does before its product is in neither."""
+    """The parts that the library's GEMM applies, and those that are left for kernels after it, if any. Both are in the
+    order in which they are applied; parts that the library applies before its product are in neither."""
     behind = [part for part in op.parts if not part.is_in_front]
     fused = tuple(takewhile(lambda part: part.is_in_library(op), behind))
     return fused, tuple(behind[len(fused) :])
@@ -24,5 +24,5 @@ def kernels_of(parts: Parts) -> list[tuple[str, Parts]]:
 
 
 def describe(op: Product, parts: Sequence[Part]) -> str:
-    """These steps in words, in order."""
+    """These steps as text, in order."""
     return ", ".join(part.step(op) for part in parts)

@@ -16,7 +16,7 @@ from .launchable import LaunchRefused, Ties, cubin_digest
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLaunchable:
-    """Only a value until it is checked; `tuner.workers.builder.tie` makes one."""
+    """Only a value until it is checked; made by `tuner.workers.builder.tie`."""
 
     #: The workload whose tensors it reads and writes.
     workload: Workload
@@ -26,9 +26,9 @@ class OwnLaunchable:
     #: Plan in the form of the op's kind.
     plan: Any
     cubin: bytes
-    #: The ties at the time when this was made.
+    #: The ties at the time of creation.
     ties: Ties
-    #: Number of tasks of each CTA that it stamps; 0 if nothing is traced.
+    #: Number of tasks per CTA that it stamps; 0 without a trace.
     traced_tasks: int = 0
 
     @property
@@ -42,10 +42,10 @@ class OwnLaunchable:
         return launches_for(self.workload, self.op, self.schedule, self.plan)
 
     def check(self) -> None:
-        """Checks that everything is as it was tied, and that the plan is still valid.
+        """Checks that everything is unchanged since it was tied, and that the plan is still valid.
 
         Raises:
-            LaunchRefused: names the difference.
+            LaunchRefused: something differs; the message has the difference.
         """
         op, name = self.op, self.op.name
         if not isinstance(self.schedule, LaunchOpSchedule) or self.schedule.kind != op.KIND:

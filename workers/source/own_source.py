@@ -12,14 +12,14 @@ from tuner.errors import IllegalSchedule
 
 
 class OwnSource(Protocol):
-    """The file ``source`` of a kind of launch op."""
+    """The module ``source`` of a kind of launch op."""
 
     def source_of(self, op: Any, schedule: Any, dtype: Dtype) -> str:
-        """CUDA C++ of all its kernels; if its kernels leave stamps, it also takes ``traced_tasks``: this many tasks
-        of each CTA are stamped."""
+        """CUDA C++ of all its kernels. If they can leave stamps, the function also takes ``traced_tasks``, the number
+        of stamped tasks per CTA."""
 
     def version(self) -> str:
-        """A digest of the code: results of another version are a weaker match."""
+        """A digest of the code; results of another version are a weaker match."""
 
 
 def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_tasks: int = 0) -> str:

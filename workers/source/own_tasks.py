@@ -16,21 +16,21 @@ from .parts import member_of
 
 
 class TaskSource(Protocol):
-    """The file ``source`` of such a kind."""
+    """The module ``source`` of such a kind."""
 
     def task_of(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype) -> str:
         """CUDA C++: the members of a struct, among them ``run``, as own_task.cuh expects it. `chosen` are the kind's
         own choices."""
 
     def version(self) -> str:
-        """A digest of the code: results of another version are a weaker match."""
+        """A digest of the code; results of another version are a weaker match."""
 
 
 def own_tasks(workload: Workload, tiling: Tiling) -> dict[int, str]:
     """The code of each such op in a source, by the op's index.
 
     Raises:
-        IllegalSchedule: a kind has none.
+        IllegalSchedule: a kind has no such code.
     """
     return {
         index: _specialisation(index, op, tiling.tiles[index], tiling.of_kind(index), workload.dtype)
@@ -40,7 +40,7 @@ def own_tasks(workload: Workload, tiling: Tiling) -> dict[int, str]:
 
 
 class GatherSource(Protocol):
-    """The file ``source`` of a kind of products that gathers its rows."""
+    """The module ``source`` of a kind of products that gathers its rows."""
 
     def gather_of(self, op: Any) -> str:
         """CUDA C++: the members of a struct, as gather.cuh expects it."""
@@ -60,14 +60,14 @@ def gathers(workload: Workload) -> dict[int, str]:
 
 def _gather(index: int, op: TileOp) -> str:
     if (part := part_of(op.KIND, "source")) is None:
-        raise IllegalSchedule(f"{op.KIND}: nothing says here where its rows lie")
+        raise IllegalSchedule(f"{op.KIND}: this program does not know where its rows are")
     text = cast(GatherSource, part).gather_of(op)
     return f"// ---- {op.name}, a {op.KIND}\ntemplate <>\nstruct Gather<{index}> {{\n{text}}};\n"
 
 
 def _specialisation(index: int, op: TileOp, tile: Tile, chosen: Any, dtype: Dtype) -> str:
     if (part := part_of(op.KIND, "source")) is None:
-        raise IllegalSchedule(f"{op.KIND}: there is no device text of its tasks here")
+        raise IllegalSchedule(f"{op.KIND}: this program has no device code for its tasks")
     text = _members(op, dtype) + cast(TaskSource, part).task_of(op, tile, chosen, dtype)
     return f"// ---- {op.name}, a {op.KIND}\ntemplate <>\nstruct OwnTask<{index}> {{\n{text}}};\n"
 

@@ -1,4 +1,4 @@
-"""Lengths or pages that a launch could not use, as its kernel has recorded them."""
+"""Lengths or pages that a launch could not use, as recorded by its kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REFUSALS = {1: "length", 2: "page"}
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedLaunch:
-    """The first invalid value that a launch found: it read nothing there, and its result is wrong."""
+    """The first invalid value that a launch found; it read nothing there, and its result is wrong."""
 
     #: `length` or `page`.
     what: str

@@ -1,7 +1,7 @@
-"""The tensor maps of a wgmma kernel's operands, as plain figures: the copy engine's description of each matrix.
+"""The tensor maps of a wgmma kernel's operands, as plain numbers: the description of each matrix for TMA.
 
 A line is 128 bytes of k: the width of the shared-memory swizzle. If a matrix's rows are whole lines, the lines of a row
-are a dimension of the map. So one request loads a stage of several lines.
+are a dimension of the map, so that one request loads a stage of several lines.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _paired_map(index: int, op: TileOp, dtype: Dtype, slice_: tuple[int, int]) -
 
 
 def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
-    """The maps in the order of the launch parameter: every product's inputs, every product's weights, and if the
-    copy engine stores tiles, every product's output."""
+    """The maps in the order of the launch parameter: every product's inputs, every product's weights, and if TMA stores
+    tiles, every product's output."""
     dtype = workload.dtype
     maps, line = [], line_elements(dtype)
     for operand in ("a", "w"):

@@ -1,8 +1,8 @@
 """Other builds of a measured kernel, for programs that launch it themselves.
 
 A device file has the additions of a variant between `#ifdef SWITCH` and `#endif`, and what it omits between `#ifndef
-SWITCH` and `#endif`. The measured source has none of the first and all of the second. So that source, its digest and
-`kernel_version` are the same as without variants.
+SWITCH` and `#endif`. The measured source has none of the additions and all of the rest, so that the source, its digest
+and `kernel_version` are the same as without variants.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Variant(StrEnum):
 
     #: The build that is searched, checked and timed.
     MEASURED = "measured"
-    #: It detects two launches at the same time on one workspace, and also writes the record of an abort to the host's
-    #: memory. It lets the next launch begin when those before it have ended.
+    #: Detects concurrent launches on one workspace, and also writes the record of an abort to the host's memory. It
+    #: lets the next launch begin once the launches before it have ended.
     GUARDED = "guarded"
     #: Guarded, and it waits for the launches before it in the stream before it reads weights.
     SAFE = "safe"

@@ -1,9 +1,9 @@
-"""What SM clocks say about samples: the clock from two readings of the counters, and the rounds that it invalidates.
-Pure.
+"""What SM clocks say about samples: the mean clock between two readings of the counters, and the rounds that it
+invalidates. Pure.
 
 A reading is one row per SM: (sample number, SM cycles, nanoseconds of the global timer). An SM's cycle counter and the
-timer are read together before and after a sample. The quotient of the two differences is the mean clock of that SM over
-that very sample. This is valid whatever ran in between, also for a library's graph.
+timer are read together before and after a sample. The quotient of the two differences is the mean clock of that SM
+during that sample. This is valid whatever ran in between, including a library's graph.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def drop_reasons(tracks: Sequence[Sequence[Sample]], regime: Regime) -> list[Dro
         return []
     rounds = list(zip(*tracks, strict=True))
     if regime is Regime.BURST:
-        # Graphs cause different clocks: idle tensor cores leave power for the clock.
+        # Different graphs have different clocks: idle tensor cores leave power for a higher clock.
         least_mhz = [MIN_SHARE_OF_HIGHEST * max(sample.clock_mhz for sample in track) for track in tracks]
         return [DropReason.SLOW_CLOCK if _is_slow(row, least_mhz) else None for row in rounds]
     middles_mhz = [_median_known(track) for track in tracks]

@@ -1,8 +1,8 @@
-"""Energy of a run, from a counter that changes too rarely to be read only twice. Pure.
+"""Energy of a run, from a counter that changes too rarely for just two readings. Pure.
 
 The driver's counter of a card's energy changes in steps of tens of milliseconds. So the card works without a pause, and
-the counter is read every few milliseconds. Only readings at which it has just moved count. Between two of them energy
-and time are both known. Runs are finished at an even rate under such a load, so energy per run is power over rate.
+the counter is read every few milliseconds. Only readings directly after a change are used, between which both energy
+and time are known. Under such a load, runs end at a constant rate, so energy per run is power divided by rate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Reading:
 
     #: Seconds on any clock.
     at_s: float
-    #: Millijoules since any beginning.
+    #: Millijoules since an arbitrary start.
     total_mj: float
     #: Runs finished since an arbitrary start.
     num_runs: int

@@ -1,9 +1,9 @@
-"""The choice among the vendor library's algorithms: the heuristic's first, or the fastest of those that it offers; and
-for independent products, whether they run one after the other or side by side.
+"""The choice among the vendor library's algorithms: the heuristic's first, or the fastest of its list; and for
+independent products, whether they run sequentially or concurrently.
 
-A sample is one of the whole chain, cold like any other, with one op's algorithm changed and the others at their first:
-the difference between two samples is due to that op. The minimum of several noisy figures is too low. So the best of
-each op are combined and compared with the first in new rounds. They are used only if they are faster by a margin.
+A sample is one of the whole chain, cold like any other, with only one op's algorithm changed, so that the difference
+between two samples is due to that op. Since the minimum of several noisy figures is biased low, the best algorithms of
+all ops are then compared with the first ones in new rounds, and used only if they are faster by a margin.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Picked:
     choices: Choices
     #: Time of one run with the heuristic's first algorithms, microseconds.
     first_us: float
-    #: The same with the best of those offered; `first_us` if none was faster.
+    #: The same with the best of the list; `first_us` if none was faster.
     best_us: float
-    #: With the chosen algorithms: the products one after the other, and side by side, each on its own stream,
-    #: microseconds; None if an op reads another's output.
+    #: With the chosen algorithms: the products sequentially, and concurrently, each on its own stream, microseconds;
+    #: None if an op reads another's output.
     one_stream_us: float | None = None
     two_streams_us: float | None = None
     #: Whether the library runs its products side by side, if that is faster.
@@ -59,7 +59,7 @@ class Picked:
         )
 
 
-#: Times of both in the same rounds, microseconds: the usual way, and the other.
+#: Times of both in the same rounds, microseconds: the default way, and the other.
 Rounds = tuple[Sequence[float], Sequence[float]]
 
 

@@ -109,8 +109,8 @@ class Ending:
         return self.hopeless.is_hopeless(speedups(telling(rounds)), self.incumbent_speedup)
 
     def is_enough(self, rounds: Sequence[Round], elapsed_s: float) -> bool:
-        """Whether the figure (the ratio to the library, or the library's own time) is known well enough for its
-        rank, or has cost enough: a candidate that is certainly slower than the incumbent needs few rounds. Not of a
+        """Whether the figure (the ratio to the library, or the library's own time) is known well enough for its rank,
+        or has cost enough: a candidate that is certainly slower than the incumbent needs few rounds. Does not apply to
         truncation."""
         counted = telling(rounds)
         figures = speedups(counted) if _has_library(counted) else [one.time_us for one in counted]
@@ -169,9 +169,9 @@ def _metrics(rounds: Sequence[Round]) -> tuple[Metric, ...]:
 
 
 def _remark(rounds: Sequence[Round]) -> str:
-    """What weakens the figures: a preview alone, or more than half of the rounds dropped."""
+    """What weakens the figures: there is only a preview, or more than half of the rounds were dropped."""
     if rounds and not whole(rounds):
-        return f"it was clearly behind in {len(rounds)} short samples; no round was taken"
+        return f"it was clearly slower in {len(rounds)} short samples; no round was run"
     dropped, rounds = num_dropped(rounds), whole(rounds)
     if 2 * dropped.total() <= len(rounds):
         return ""

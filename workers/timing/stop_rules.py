@@ -16,7 +16,7 @@ class StopRule:
 
     #: Minimum rounds, whatever the ratios.
     min_rounds: int = 8
-    #: At most this many.
+    #: Maximum rounds.
     max_rounds: int = 48
     #: Enough when the relative standard error of the median ratio is below this.
     rel_error: float = 0.002
@@ -39,9 +39,9 @@ class StopRule:
 class HopelessRule:
     """When a candidate is certainly far slower than the best so far: more rounds would be useless."""
 
-    #: Hopeless below this share of the incumbent's speed-up. So far that a rough time is enough for its rank.
+    #: Hopeless below this share of the incumbent's speed-up, so far away that a rough time is enough for its rank.
     share: float = 0.8
-    #: Minimum rounds; a sign test needs more than fewer would give.
+    #: Minimum rounds, which a sign test requires.
     min_rounds: int = 5
 
     def is_hopeless(self, speedups: Sequence[float], incumbent_speedup: float | None) -> bool:
@@ -63,10 +63,10 @@ class HopelessRule:
 #: for its rank.
 BEHIND = HopelessRule(share=0.98)
 
-#: The rule for a preview before the first round: the ratios at one clock of short samples after a short load. Every one
-#: of them must be below, so the first one that is not ends the preview. The share must cover what a slower kernel may
-#: gain at the power limit by a higher clock: at most a tenth in recorded trials, and a twentieth in those near the
-#: best.
+#: The rule for a preview before the first round: the ratios at one clock of short samples after a short load. All of
+#: them must be below the share, so the first one that is not ends the preview. The share must cover what a slower
+#: kernel may gain at the power limit by a higher clock: at most a tenth in recorded trials, and a twentieth in those
+#: near the best.
 PREVIEW = HopelessRule(share=0.87, min_rounds=5)
 
 

@@ -1,4 +1,4 @@
-"""The order in which the graphs of a round are sampled, and the cost of a sample apart from itself. Pure."""
+"""The order in which the graphs of a round are sampled, and the cost of a sample besides its own time. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Turn:
 
     #: Index of the graph.
     index: int
-    #: Whether the sample before was of the same graph, so that it needs no other load.
+    #: Whether the previous sample was of the same graph, so that it needs no other load.
     is_loaded: bool = False
     #: Whether the same sample also counts for this round.
     is_shared: bool = False
 
 
 def turns(num_graphs: int, number: int, *, shares_first: bool = False) -> Iterator[Turn]:
-    """Round `number`, counted from 0: every graph once, starting with another one than the round before.
+    """Round `number`, counted from 0: every graph once, starting with a different one than the previous round.
 
-    A sample may depend on what ran before it (docs/findings/README.md). So each graph follows each other one equally
+    A sample may depend on what ran before it (docs/findings/README.md). So each graph follows every other one equally
     often: once in as many rounds as there are graphs, or twice in twice as many if their number is odd (E. J. Williams,
     Experimental designs balanced for the estimation of residual effects of treatments, 1949).
 

@@ -16,9 +16,9 @@ from tuner.core.problem.gpu import parse_target
 from tuner.service import Service
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
-#: Of the finished job: enough for a turn of every plan kind.
+#: Trials of the finished job: enough for a turn of every plan kind.
 NUM_TRIALS = 16
-#: Of a twin whose drawn faults leave every plan kind a measured trial among these.
+#: Seed of a simulated card whose random faults leave every plan kind a measured trial.
 TWIN_SEED = 1
 
 
@@ -28,7 +28,7 @@ class Api:
 
     http: httpx.Client
     service: Service
-    #: A job that has succeeded; empty where nothing is measured.
+    #: A job that has succeeded; empty if nothing is measured.
     job_id: str = ""
 
     def get(self, path: str, **options: Any) -> Any:

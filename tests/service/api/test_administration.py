@@ -66,7 +66,7 @@ def test_a_token_made_by_the_api_is_taken_until_it_is_revoked(guarded: Guarded) 
     assert [(one["owner"], one["note"]) for one in listed.json()][-1] == ("carol", "laptop")
     token_id = made["token"]["id"]
     assert guarded.ask("admin", "POST", f"/tokens/{token_id}:revoke").json()["is_valid"] is False
-    assert httpx.get(f"{guarded.url}/whoami", headers=headers).status_code == 401  # at once, not a second later
+    assert httpx.get(f"{guarded.url}/whoami", headers=headers).status_code == 401  # immediately, not a second later
     assert guarded.ask("admin", "POST", "/tokens/tok-none:revoke").status_code == 404
     actions = [one["action"] for one in guarded.ask("admin", "GET", "/audit").json()["items"]]
     assert actions == ["token.revoke", "token.create"]
@@ -89,7 +89,7 @@ def test_more_open_jobs_than_an_owners_quota_are_refused_and_a_cancelled_one_mak
     assert refused.status_code == 403
     assert refused.json()["detail"].startswith("alice already has 2 open jobs, and the quota is 2; wait until one ends")
     assert submit(guarded, "bob", 48).status_code == 202
-    assert submit(guarded, "alice", 48).status_code == 200  # she shares bob's run, which costs no card time
+    assert submit(guarded, "alice", 48).status_code == 200  # she shares bob's run, which costs no additional card time
     assert guarded.ask("alice", "POST", f"/jobs/{first}:cancel").status_code == 200
     assert submit(guarded, "alice", 64).status_code == 403  # three, less one
     (quota,) = guarded.ask("admin", "GET", "/quotas").json()

@@ -106,7 +106,7 @@ def test_a_pack_is_made_of_attentions_as_their_jobs_have_them(
 @pytest.mark.parametrize(
     ("changes", "status", "words"),
     [
-        ({"attentions": []}, 422, "list what was tuned"),
+        ({"attentions": []}, 422, "list the tuned shapes"),
         ({"l2": "warm"}, 404, "measured with a cold L2, not a warm one"),
         ({"batch_invariant": True}, 422, "only an FFN of `shapes` supports it"),
     ],
@@ -253,7 +253,7 @@ def test_a_result_is_found_by_its_sizes_and_by_a_models_name(http: httpx.Client,
     assert http.get("/best", params=asked).json()["best"]["job_id"] == alone["id"]
     refused = http.get("/best", params={**asked, "d_in": 4})
     assert refused.status_code == 422
-    assert "d_in: is not a parameter of a pair of kind attention" in refused.text
+    assert "d_in: is not a parameter for a pair of kind attention" in refused.text
 
 
 def test_the_next_job_begins_with_what_was_found(http: httpx.Client, alone: dict[str, Any]) -> None:

@@ -182,7 +182,7 @@ def test_a_pack_is_made_of_layers_as_their_jobs_have_them(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"layers": []}, "list what was tuned"),
+        ({"layers": []}, "list the tuned shapes"),
         ({"batch_invariant": True}, "only an FFN of `shapes` supports it"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_layer_and_an_attention_are_told_apart(http: httpx.Client, pair: dict[
     misplaced = {**order, "layers": [], "attentions": order["layers"]}
     response = http.post("/packs", json=misplaced)
     assert response.status_code == 422
-    assert "attentions.0: is one of layers; list it among the layers" in response.json()["detail"]
+    assert "attentions.0: belongs in layers; move it there" in response.json()["detail"]
 
 
 def test_what_a_launch_may_not_span_or_no_cache_fits_is_refused(http: httpx.Client, pair: dict[str, Any]) -> None:

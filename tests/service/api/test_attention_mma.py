@@ -26,7 +26,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "pages and a projection": {"kind": "attention", **SIZES, "d_out": 512, "page_tokens": 16, "window": 500},
     "layer": LAYER,
 }
-#: Of one op, of two, and of more. Programmatic launches need compute capability 9.0.
+#: One op, two, and more. Programmatic launches need compute capability 9.0.
 KINDS = {
     "alone": {"library", "two_launches"},
     "pages and a projection": {"library", "two_launches"},

@@ -248,7 +248,7 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-#: Bodies that are right but for a few values.
+#: Bodies that are valid except for a few values.
 NEARLY_RIGHT = st.fixed_dictionaries(
     {"pair": st.fixed_dictionaries({}, optional={name: ANY_JSON | st.just(v) for name, v in SMALL_PAIR.items()})},
     optional=dict.fromkeys(("target", "objective", "budget", "seed", "priors", "reuse", "more"), ANY_JSON),

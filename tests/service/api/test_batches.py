@@ -23,7 +23,7 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind", "m")}
 BODY: dict[str, Any] = {"shapes": [{**SHAPE, "m": [8, 16]}], "budget": {"trials": 6}, "project": "ladders"}
-#: One that is still open when it is asked for again.
+#: A batch that is still open when it is requested again.
 LONG = {**BODY, "budget": {"trials": 1000}}
 
 

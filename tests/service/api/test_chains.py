@@ -53,7 +53,7 @@ def test_a_chain_has_finals_of_every_kind_and_a_verdict(http: httpx.Client, job:
     trials = http.get(f"/jobs/{job['id']}/trials").json()["items"]
     tried = {trial["candidate"]["plan_kind"] for trial in trials}
     assert tried >= {"library", "n_launches", "runs", "fused", "fused_pdl"}
-    # The twin lets some trials fail, perhaps all of a kind.
+    # On the simulated card some trials fail, possibly all of a kind.
     measured = {one["candidate"]["plan_kind"] for one in trials if one["outcome"]["kind"] == "measured"}
     assert {row["candidate"]["plan_kind"] for row in best["finals"]} == measured
     all_starts = [row["candidate"]["schedule"]["ordering"].get("run_starts") for row in best["finals"][1:]]

@@ -78,7 +78,7 @@ def test_a_connection_that_is_used_again_and_again_lasts(server: Server) -> None
 def answer_to(server: Server, *parts: bytes) -> bytes:
     """What comes back before the connection ends."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=120) as client:
-        with suppress(OSError):  # it may be closed before all is sent
+        with suppress(OSError):  # the connection may be closed before everything is sent
             for part in parts:
                 client.sendall(part)
         answer = b""
@@ -129,7 +129,7 @@ def test_a_second_head_behind_a_whole_request_is_not_waited_for_either(server: S
     assert time.monotonic() - began < 60
 
 
-#: Each would be believed, or refused, if it stood in the head.
+#: In the head, each of these would be used, or refused.
 TRAILERS = b"X-Request-ID: from-behind\r\nHost: evil.example\r\nX-Forwarded-For: 203.0.113.9\r\nOrigin: http://evil.example\r\n"
 
 

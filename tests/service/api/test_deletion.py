@@ -90,14 +90,14 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
     try:
         with listening(service) as url:
             ids = []
-            for seed in range(3):  # the same problem, one after the other: one of them is its best
+            for seed in range(3):  # the same problem, one after the other; one job has the best result
                 ids.append(httpx.post(f"{url}/jobs", json=body(seed=seed)).json()["id"])
                 wait_until_final(service, ids[-1])
             best = httpx.get(f"{url}/best", params={**SMALL_PAIR, "target": "simulated:h200"}).json()["best"]["job_id"]
             kept = {ids[-1], best}
             wait_until(lambda: {job.id for job in service.jobs().items} == kept)
             gone = next(job_id for job_id in ids if job_id not in kept)
-            assert "of the jobs that have ended, the server keeps the newest 1" in httpx.get(f"{url}/jobs/{gone}").text
+            assert "of the ended jobs, the server keeps the newest 1" in httpx.get(f"{url}/jobs/{gone}").text
             actions = [(entry.action, entry.subject) for entry in service.access.entries().items]
             assert ("job.expire", gone) in actions
             again = httpx.get(f"{url}/best", params={**SMALL_PAIR, "target": "simulated:h200"}).json()["best"]["job_id"]

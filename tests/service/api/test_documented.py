@@ -40,7 +40,9 @@ def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is
 
 
 def test_every_parameter_of_a_route_is_named(api: Api) -> None:
-    named = set(re.findall(r"`(?:pair\.)?([\w-]+)(?:=[^`]*)?`", PAGE))  # GET /best takes the fields of `pair`
+    named = set(
+        re.findall(r"`(?:pair\.)?([\w-]+)(?:=[^`]*)?`", PAGE)
+    )  # GET /best has the fields of `pair` as parameters
     for methods in api.get("/openapi.json")["paths"].values():
         for route in methods.values():
             names = {parameter["name"] for parameter in route.get("parameters", ()) if parameter["in"] == "query"}
@@ -89,7 +91,7 @@ _OF_ADMINS = {"token_id": "tok-0", "scope": "owner", "name": "alice"}
 def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
     paths = api.get("/openapi.json")["paths"]
     for path, methods in paths.items():
-        # A path with a verb is also that of a job, or a batch, whose id would end so.
+        # A path with a verb could also be that of a job or batch whose id ends like this.
         known = {method.upper() for method in {*methods, *paths.get(path.partition(":")[0], ())}}
         known |= {"HEAD"} if "GET" in known else set()
         address = path.format(job_id="job-0", batch_id="batch-0", number=0, digest="0" * 64, **_OF_ADMINS)

@@ -68,7 +68,7 @@ def test_an_energy_is_asked_for_and_got(api: Api, fused: int) -> None:
 
 def test_a_trace_is_asked_for_and_got_as_json_and_as_a_file(api: Api, fused: int) -> None:
     path = f"/jobs/{api.job_id}/trials/{fused}/trace"
-    assert refused(api.http.get(path), 404)["detail"].endswith(f"; ask with POST {path}")
+    assert refused(api.http.get(path), 404)["detail"].endswith(f"; request it with POST {path}")
     assert api.http.post(path).headers["location"] == path
     found = when_there(api, path).json()
     assert (found["state"], found["simulated"], found["op_names"]) == ("done", True, ["up", "down"])

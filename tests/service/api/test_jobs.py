@@ -153,7 +153,7 @@ def test_a_server_without_a_gpu_asks_for_a_target_and_says_that_it_serves_none(i
 def test_the_bounds_of_a_size_are_inside(idle_api: Api, size: int) -> None:
     pair = {"kind": "ffn", "m": 1, "d_in": 1, "d_hidden": 1, "d_out": size}
     errors = idle_api.http.post("/jobs", json={"pair": pair}).json()["errors"]
-    assert [error["field"] for error in errors] == ["target"]  # the last thing that is checked
+    assert [error["field"] for error in errors] == ["target"]  # the last check
 
 
 @pytest.mark.slow

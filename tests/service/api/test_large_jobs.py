@@ -106,10 +106,10 @@ def test_a_job_its_page_and_its_trials_look_through_no_whole_table(large: Any) -
         for path in paths:
             assert httpx.get(f"{url}{path}").status_code == 200
     assert steps
-    # Whether there is any token is asked of the first row alone.
+    # Whether there is any token is read from the first row alone.
     assert [step for step in whole_tables(steps) if "FROM tokens\n LIMIT" not in step] == []
     sorts = [step for step in steps if step.startswith("USE TEMP B-TREE FOR ORDER BY")]
-    # Those of the listed trials alone are sorted.
+    # Only the listed trials are sorted.
     few = ("FROM inspections", "FROM job_owners", "FROM webhooks")  # of this job alone
     few = (*few, "jobs.is_paused IS 0")  # jobs that wait for a target
     assert [step for step in sorts if not any(name in step for name in few)] == [], "a sort looks at every row"

@@ -17,7 +17,7 @@ from tuner.errors import Forbidden
 from tuner.service import Service
 from tuner.store import Store
 
-#: What 500 jobs take on the front page at most, by the server's clock, seconds; the bar of a browser is 1.
+#: Maximum time for 500 jobs on the front page, by the server's clock, seconds; a browser's limit is 1.
 MAX_S = 0.5
 
 

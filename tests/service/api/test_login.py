@@ -106,7 +106,7 @@ def test_a_copied_cookie_is_worth_nothing_once_its_session_was_ended(browser: ht
     copied = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
     assert httpx.get(f"{browser.base_url}/jobs", headers=copied).status_code == 200
     log_out(browser)
-    for _ in range(2):  # at once, and when nothing of it is remembered any more
+    for _ in range(2):  # immediately, and when the cache has expired
         answer = httpx.get(f"{browser.base_url}/jobs", headers=copied)
         assert (answer.status_code, "the session has expired" in answer.text) == (401, True)
         time.sleep(REMEMBERED_S + 0.05)
@@ -137,7 +137,7 @@ def test_a_session_is_too_old_after_its_time(
 ) -> None:
     monkeypatch.setattr("tuner.api.http.session.SESSION_S", 1)
     log_in(browser, service)
-    kept = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}  # the browser's own forgets it by itself
+    kept = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}  # the browser deletes its own copy
     assert httpx.get(f"{browser.base_url}/jobs", headers=kept).status_code == 200
     time.sleep(2.1)  # the signature has whole seconds
     assert httpx.get(f"{browser.base_url}/jobs", headers=kept).status_code == 401

@@ -37,7 +37,7 @@ def test_a_pack_is_made_of_finished_jobs_and_the_same_order_gives_the_same_bytes
         ({"shapes": []}, 422, "shapes"),
         ({"shapes": [{**SHAPE, "rows": []}]}, 422, "shapes.0.rows"),
         ({"shapes": [{**SHAPE, "rows": [16]}] * 2}, 422, "shapes.1: repeats the shape of shapes.0; list"),
-        ({"shapes": [{**SHAPE, "rows": [16, 16]}]}, 422, "shapes.0.rows: names a number twice"),
+        ({"shapes": [{**SHAPE, "rows": [16, 16]}]}, 422, "shapes.0.rows: repeats a number"),
         ({"shapes": [{**SHAPE, "d_in": 2**31, "rows": [16]}]}, 422, "shapes.0.d_in"),
         ({"shapes": [{**SHAPE, "m": 16, "rows": [16]}]}, 422, "shapes.0.m"),
         ({"min_gain": -1}, 422, "min_gain"),

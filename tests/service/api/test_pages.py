@@ -140,7 +140,7 @@ def test_filters_choose_the_rows_and_remain_chosen(api: Api) -> None:
     assert html.count('<tr class="measured">') == 1
     assert '<option value="library" selected>' in html
     empty = api.http.get(f"/ui/jobs/{api.job_id}?outcome=measured&plan_kind=&reason=", headers=HTML)
-    assert empty.status_code == 200  # as a browser without JavaScript sends it
+    assert empty.status_code == 200  # as sent by a browser without JavaScript
 
 
 def test_a_bad_address_of_the_dashboard_is_a_page_for_people_and_a_problem_for_programs(api: Api) -> None:

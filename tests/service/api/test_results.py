@@ -86,7 +86,7 @@ def test_probes_answer(api: Api, idle_api: Api) -> None:
 def test_examples_of_the_api_description_are_accepted(api: Api) -> None:
     content = api.get("/openapi.json")["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]
     for example in content["examples"].values():
-        small = {**example["value"], "budget": {"trials": 3}, "webhook": None}  # it must be of an allowed host
+        small = {**example["value"], "budget": {"trials": 3}, "webhook": None}  # its host must be allowed
         response = api.http.post("/jobs", json=small)
         assert response.status_code == 202, response.text
         api.service.cancel(response.json()["id"])

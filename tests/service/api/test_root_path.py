@@ -25,7 +25,7 @@ from tuner.wire.responses.webhooks import job_ended_body
 
 ROOT = "/tuner"
 _ATTRIBUTES = re.compile(r'\s([a-z-]+)="(/[^"]*)"')
-#: A text in JSON that is a path of this service, or an address with one.
+#: A text in JSON that is a path of this service, or an address with such a path.
 _PATH = re.compile(r"/(?:tuner|ui|jobs|batches|artifacts|static)(?:/|$)")
 
 
@@ -83,7 +83,7 @@ def test_every_link_of_every_page_and_document_leads_below_the_path(api: Api, be
         path: [link for link in links_of(answer) if not link.startswith(f"{ROOT}/")] for path, answer in found.items()
     }
     assert {path: links for path, links in outside.items() if links} == {}
-    # A form is sent to its address, and what a batch answers may be still to come.
+    # A form is sent to its address, and a batch's response may be incomplete.
     assert {answer.status_code for answer in found.values()} <= {200, 202, 307, 404, 405, 409}
     missing = [
         path

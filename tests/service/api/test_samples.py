@@ -71,5 +71,5 @@ def test_samples_that_were_collected_are_gone_but_the_trial_stays(idle_api: Api,
 def test_a_trial_that_was_not_measured_or_is_not_there_has_none(api: Api, idle_api: Api) -> None:
     missing = api.http.get(f"/jobs/{api.job_id}/trials/999/samples")
     assert missing.status_code == 404
-    assert "it has 0 to" in missing.json()["detail"]
+    assert "its trials are 0 to" in missing.json()["detail"]
     assert api.http.get(f"/jobs/{api.job_id}/trials/x/samples").status_code == 422

@@ -165,7 +165,7 @@ def test_a_result_judged_against_torch_compile_answers_no_question_of_the_librar
         asked = {name: value for name, value in body()["pair"].items() if name != "kind"}
         found = api.get("/best", params=asked | {"target": "simulated:h200", "match": "nearest"})
         assert found["match"] == "nearest"
-        assert "compared with torch.compile as well" in found["differences"]
+        assert "compared with torch.compile, too" in found["differences"]
 
 
 def test_a_simulated_gpu_says_that_it_has_no_pytorch(api: Api) -> None:

@@ -126,7 +126,7 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
             ["--preset", "decoder-attention", "--model", "llama3-8b", "--m", "4"],
             "also needs --sequences, --max-length; --m: not allowed for decoder-attention",
         ),
-        (["--sequences", "4", *PAIR], "--sequences: not allowed for ffn"),
+        (["--tp", "4", *PAIR], "--tp: not allowed for ffn"),
         (
             ["--gated"],
             ("describe a pair with --m, --d-in, --d-hidden, --d-out, or with the options of another kind: ffn, indep"),

@@ -62,12 +62,12 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
     assert runs.exit_code == 0, runs.stderr
     assert [entry.shape.section for entry in read_pack(output.read_bytes()).entries] == ["layers", "chains"]
     for more, words in (
-        (["--blocks"], "--blocks covers all ops of a block: use --context"),
-        (["--with-qkv"], "--with-qkv needs an attention's queries: add --context"),
+        (["--blocks"], "--blocks covers all ops of a block: use it with --context"),
+        (["--with-qkv"], "--with-qkv applies to attentions: add --context"),
         (["--page-tokens", "16"], "add --context"),
-        (["--context", "300", "--batch-invariant"], "does not support batch invariance"),
-        (["--layers"], "--layers covers whole layers: use --context, and neither --with-qkv nor --blocks"),
-        (["--context", "300", "--tokens-first"], "--tokens-first needs a paged cache: add --page-tokens"),
+        (["--context", "300", "--batch-invariant"], "cannot be batch-invariant"),
+        (["--layers"], "--layers covers whole layers: use it with --context, and without --with-qkv and --blocks"),
+        (["--context", "300", "--tokens-first"], "--tokens-first applies to a paged cache: add --page-tokens"),
         (["--lengths", "uniform"], "--lengths needs contexts: add --context"),
         (["--timed-length", "9"], "--timed-length needs contexts: add --context, which must be at least as long"),
         (["--context", "300", "--timed-length", "301"], "add --context, which must be at least as long"),

@@ -41,7 +41,7 @@ def test_plain_lines_tell_each_state_in_its_turn(client: Client, job_id: str) ->
     state, text = shown(client, job_id)
     assert state == "succeeded"
     states = [line.split(": ")[0] for line in text.splitlines()[1:]]
-    # On a busy machine a state is told again as time goes by.
+    # On a busy machine, a state is reported again after a while.
     assert [name for name, _ in groupby(states)] == ["queued", "searching", "finals", "succeeded"]
     assert "\x1b" not in text
     assert "(simulated)" in text
@@ -139,7 +139,7 @@ def test_a_prior_says_where_it_comes_from_and_what_it_gave() -> None:
 def test_the_quality_of_forecasts_is_reported_in_one_line() -> None:
     known = {"num_trials": 41, "rank_correlation": 0.8612, "regret": 0.0123, "reason": ""}
     assert render.forecast_line(known) == (
-        "rank correlation 0.86 over 41 fused trials; the best of the ten shortest forecasts is 1.2 % slower than the "
-        "best measured"
+        "rank correlation 0.86 over 41 fused trials; the best of the ten candidates with the shortest forecasts is "
+        "1.2 % slower than the best measured"
     )
     assert render.forecast_line({**known, "reason": "too few: 3"}) == "too few: 3"

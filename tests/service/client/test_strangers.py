@@ -78,7 +78,7 @@ def test_a_200_that_is_no_answer_of_ours_is_told_in_one_line(answer: str, comman
     with stranger(*ANSWERS[answer]) as url:
         result = CliRunner().invoke(main, ["--url", url, *command])
     is_explained = result.exit_code == ExitCode.UNREACHABLE and "not a tuner service" in result.stderr
-    # What begins like ours is read as far as a command needs it.
+    # A response that begins like ours is read as far as the command needs it.
     is_other = result.exit_code == ExitCode.REFUSED and "what came back is not the requested one" in result.stderr
     is_read = answer.startswith("a document that") and (result.exit_code == 0 or is_other)
     assert is_explained or is_read, (result.output, result.exception)
@@ -102,6 +102,6 @@ def test_a_body_that_drips_is_given_up_after_the_deadline(monkeypatch: pytest.Mo
     monkeypatch.setattr(http, "_ANSWER_DEADLINE_S", 0.5)
     with stranger("application/json", b" " * 2000, pause_s=0.05) as url, Client(url) as client:
         began = time.monotonic()
-        with pytest.raises(ClientError, match=r"had not sent its answer after 0\.5 s"):
+        with pytest.raises(ClientError, match=r"did not complete its response in 0\.5 s"):
             client.job("job-0")
         assert time.monotonic() - began < 50, "all of it takes 100 s"

@@ -110,7 +110,7 @@ def test_a_study_that_finds_nothing_to_vary_says_so(run: Run) -> None:
         "submit", "ffn", "--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256", "--sweep", "merges"
     )
     assert result.exit_code == ExitCode.REFUSED
-    assert "finds no other merges" in result.stderr
+    assert "gives no other merges" in result.stderr
 
 
 SPIRAL = (ROOT / "docs/schedule-space.md").read_text().partition("```python\n# spiral.py")[2].partition("```")[0]

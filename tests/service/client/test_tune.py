@@ -88,7 +88,7 @@ def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Resu
     ]
     assert len(points) == len(measured) > 0
     assert len(page.findall(".//tbody/tr")) == len(result.best["finals"])
-    # Each figure of the table stands beside its mark.
+    # Each figure of the table is next to its mark.
     assert all("(simulated)" in (row[0].text or "") for row in page.findall(".//tbody/tr"))
     for text in (repr(result), str(result)):
         assert "(simulated)" in text
@@ -113,13 +113,13 @@ def test_programs_of_ones_own_stand_beside_the_finals_and_never_go_to_a_service(
 ) -> None:
     assert result.best["baselines"] == []
     programs = {"mine": lambda x, up_weight, down_weight: (x @ up_weight.T) @ down_weight.T}
-    with pytest.warns(UserWarning, match="the baseline 'mine' was not timed: a simulated GPU runs no programs"):
+    with pytest.warns(UserWarning, match="the baseline 'mine' was not timed: a simulated GPU cannot run programs"):
         found = tuner.tune(PAIR, target=TARGET, trials=4, baselines=programs, data=tmp_path, progress=False)
     (mine,) = found.best["baselines"]
-    assert (mine["name"], mine["time_us"], mine["reason"]) == ("mine", None, "a simulated GPU runs no programs")
-    assert "your own: a simulated GPU runs no programs" in str(found)
+    assert (mine["name"], mine["time_us"], mine["reason"]) == ("mine", None, "a simulated GPU cannot run programs")
+    assert "your own: a simulated GPU cannot run programs" in str(found)
     rows = ElementTree.fromstring(found._repr_html_()).findall(".//tbody/tr")
-    assert [cell.text for cell in rows[-1]][0::4] == ["mine", "your own: a simulated GPU runs no programs"]
+    assert [cell.text for cell in rows[-1]][0::4] == ["mine", "your own: a simulated GPU cannot run programs"]
     monkeypatch.setenv("TUNER_URL", "http://127.0.0.1:9")
     with pytest.raises(InvalidInput, match="baselines: can only run in this process, but the job would go to http"):
         tuner.tune(PAIR, baselines=programs, progress=False)
@@ -137,7 +137,7 @@ def test_the_service_that_the_environment_or_the_file_names_is_asked(
     server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_URL", server.url)
-    pair = {**PAIR, "m": 77}  # nobody else asks for it, so the best result is this one
+    pair = {**PAIR, "m": 77}  # no other job has this problem, so the best result is this one
     found = tuner.tune(pair, trials=4, seed=77, progress=False)
     assert client.job(found.job["id"])["seed"] == 77
     monkeypatch.delenv("TUNER_URL")
@@ -145,7 +145,7 @@ def test_the_service_that_the_environment_or_the_file_names_is_asked(
     (tmp_path / "config/tuner/config.toml").write_text(f'url = "{server.url}"\n')
     again = tuner.tune(pair, trials=4, seed=77, reuse=True, progress=False)
     assert again.job["id"] == found.job["id"]
-    # Energy may come when the job has ended.
+    # The energy may arrive after the job has ended.
     first, second = (
         one.best | {"finals": [row | {"energy_mj": None} for row in one.best["finals"]]} for one in (found, again)
     )
@@ -173,7 +173,7 @@ def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
         time.sleep(seconds)
 
     monkeypatch.setattr("tuner.python.tuning._pause", sleep)
-    # Who is started in the background of a script ignores interrupts.
+    # A process that a script starts in the background ignores interrupts.
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tuner.connect(data=tmp_path / "data", gpu=TARGET) as service:
@@ -244,5 +244,21 @@ def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: P
     assert table[:2] == [[0, 0, 7], [0, 0, 6]]
     assert "given-backwards_by_row" in str(result)
     assert "●" in str(result)
-    with pytest.raises(InvalidInput, match="orders: need schedules"):
+    with pytest.raises(InvalidInput, match="orders: were given without schedules"):
         tuner.tune(PAIR, orders=[backwards_by_row], data=tmp_path / "none", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kind": None}, r"^pair\.kind: is missing; use one of ffn, "),
+        ({"kind": "fnn"}, r"^pair\.kind: there is no kind called 'fnn'; use one of ffn, "),
+        ({"m": None}, r"^pair\.m: is missing"),
+        ({"m": "x"}, r"^pair\.m: is 'x'; use a whole number"),
+        ({"dtype": "fp61"}, r"^pair\.dtype: is 'fp61'; use one of fp16"),
+    ],
+)
+def test_a_wrong_pair_is_refused_by_field_before_anything_starts(changed: dict[str, object], said: str) -> None:
+    pair = {name: value for name, value in (SMALL_PAIR | changed).items() if value is not None}
+    with pytest.raises(Refused, match=said):
+        tuner.tune(pair, baselines={"mine": print})  # type: ignore[arg-type]

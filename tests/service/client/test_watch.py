@@ -90,12 +90,12 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tm
     command += ["--output", str(tmp_path / "model.tunerpack")]
     said = interrupted(command, "searching: ")
     (batch_id,) = set(re.findall(r"batch-\w+", said))
-    assert f"{batch_id} continues at the service" in said
+    assert f"{batch_id} continues on the service" in said
     assert "the same command again without --anew" in said
     assert "Traceback" not in said
     assert said.rstrip().endswith(f"cancel {batch_id}"), "nothing follows, such as click's own word"
     back, end = (shlex.split(found) for found in re.findall(r"(?:come back|end it): +tuner-client (.*)", said))
-    assert "continues at the service" in interrupted(back, "searching: ")
+    assert "continues on the service" in interrupted(back, "searching: ")
     without = [word for word in command if word != "--anew"]
     assert f"{batch_id} continues" in interrupted(without, "searching: ")
     assert CliRunner().invoke(main, end).stdout == "cancelled\n"
@@ -103,7 +103,7 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tm
         assert client.batch(batch_id)["state"] == "cancelled"
 
 
-#: Runs a command in a terminal of its own, which types what comes on stdin and shows on stdout.
+#: Runs a command in its own terminal, with this program's stdin as keyboard input and its stdout as the screen.
 _IN_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
 
 

@@ -55,7 +55,7 @@ def test_a_worker_whose_scheduler_is_not_there_says_once_what_it_waits_for(
     wait_until(lambda: len(asked) >= 3)
     [line] = lines(caplog, logging.WARNING)
     assert re.match(rf"waiting for the scheduler {re.escape(address)} for \d+ s, since 20", line)
-    assert line.endswith(": Connection refused; this worker joins when it answers")
+    assert line.endswith(": Connection refused; this worker joins when the scheduler responds")
     assert lines(caplog, logging.INFO) == [f"joining the scheduler {address}"]
     members.close()
 
@@ -77,7 +77,7 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     away.begin_again()
     asyncio.run(away.tell(PLAIN, "closed"))
     assert [line.partition(",")[0] for line in lines(caplog, logging.WARNING)[-2:]] == [
-        "the connection to the scheduler tcp://here:1 was lost; this worker joins again when it answers",
+        "the connection to the scheduler tcp://here:1 was lost; this worker rejoins when the scheduler responds",
         "waiting for the scheduler tcp://here:1 for 0 s",
     ]
 
@@ -89,11 +89,11 @@ def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
 
     def why(address: str, tls: Path | None = None) -> str:
         found = asyncio.run(why_silent(address, security_for(address, tls, insecure=True)))
-        gc.collect()  # a connection that was left open shows now
+        gc.collect()  # a connection that was left open would be reported now
         return found
 
     assert why(address, theirs).startswith("its certificate was rejected: ")
-    assert why(address, ours).startswith("something answers there, but accepts no workers")
+    assert why(address, ours).startswith("a server answers there, but accepts no workers")
     assert why(dead_address()) == "Connection refused"
     assert "ame" in why("tcp://nowhere.invalid:8786")
     members.close()

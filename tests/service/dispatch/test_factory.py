@@ -39,12 +39,12 @@ def test_none_is_none(tmp_path: Path) -> None:
 
 def test_auto_falls_back_to_a_simulated_h200_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> list[object]:
-        raise WorkerError("no NVIDIA driver answers")
+        raise WorkerError("no NVIDIA driver responds")
 
     monkeypatch.setattr("tuner.workers.host.cards.choice_of_gpus", refuse)
     (evaluator,), why = make_evaluators("auto", build_cache=tmp_path)
     assert (evaluator.target.id, evaluator.environment().simulated) == ("simulated:h200", True)
-    assert why == "Simulating an H200 (simulated:h200), since no NVIDIA driver answers."
+    assert why == "Simulating an H200 (simulated:h200), since no NVIDIA driver responds."
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from tuner.store import Store
 
 TARGET_ID = "simulated:h200"
 
-#: How a card's lane is asked, by the name of the call.
+#: How to call a card's lane, by the name of the call.
 ASK: dict[str, Callable[[Any, Prepared], Future[Any]]] = {
     "measure": lambda lane, prepared: lane.measure(PROBLEM, prepared),
     "finals": lambda lane, _: lane.finals(PROBLEM, (LIBRARY, OURS[0]), 3),
@@ -176,7 +176,7 @@ def test_a_worker_that_cannot_be_does_not_join(tmp_path: Path, field: str, value
     changed = {"cards": (said.cards[0].model_copy(update={"uuid": value}),)} if field == "uuid" else {field: value}
     with pytest.raises(Unbelievable):
         check_announcement(said.model_copy(update=changed))
-    with pytest.raises(Unbelievable, match="some are the same"):
+    with pytest.raises(Unbelievable, match="some are repeated"):
         check_announcement(said.model_copy(update={"cards": said.cards * 2}))
 
 

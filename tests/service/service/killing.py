@@ -79,7 +79,7 @@ def check_kills_at_random_moments(
     kept: list[Trial] = []
     for attempt in range(num_kills):
         with killed_afterwards(directory, trial_s=0.02, build_s=build_s):
-            if attempt % 2:  # else the kill comes while it starts, where the machine is slow
+            if attempt % 2:  # otherwise the kill would come during its start on a slow machine
                 wait_for_trials(directory, len(kept) + (4 if build_s else 1))
             time.sleep(chance.uniform(0.05, 0.5))
         record, history, seen = read_back(directory, job.id)

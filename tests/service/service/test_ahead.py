@@ -21,7 +21,7 @@ def ahead(made_s: Iterable[float] = (), measured_s: Iterable[float] = (), **opti
 @pytest.mark.parametrize(
     ("made_s", "measured_s", "depth"),
     [
-        (0.0, 0.1, 2),  # one at the card, one waiting
+        (0.0, 0.1, 2),  # one on the card, one waiting
         (0.9, 1.0, 2),
         (1.0, 1.0, 3),
         (1.0, 0.26, 5),

@@ -232,7 +232,7 @@ def test_a_ladder_none_of_whose_jobs_succeeded_says_so(serve: Serve) -> None:
     for job, _ in service.batches.jobs(batch.id).items:
         service.cancel(job.id)
     latch.is_open.set()  # the first may have reached the card before it was cancelled
-    assert finish(service, batch.id)[0].reason == "none of its jobs has succeeded"
+    assert finish(service, batch.id)[0].reason == "none of its jobs succeeded"
     assert service.batches.get(batch.id).state is JobState.CANCELLED
 
 

@@ -144,7 +144,7 @@ def test_servers_of_one_machine_move_a_deadline_once_and_all_say_that_the_clock_
         clock.step_s = step_s
         wait_until(lambda: steps_said() == 2)
         leader[0] = "second"
-        time.sleep(0.5)  # it leads, and looks at its clock again
+        time.sleep(0.5)  # it leads, and checks its clock again
     for remover in removers:
         remover.stop()
         remover.join()

@@ -51,7 +51,7 @@ def test_a_job_goes_on_by_itself_when_the_database_is_back(tmp_path: Path) -> No
             content = asked if request[0] == "POST" else None
             refused = httpx.request(request[0], other.url + request[1], json=content, timeout=60)
             assert refused.status_code == 503, refused.text
-            assert "the database does not answer" in refused.json()["detail"]
+            assert "the database does not respond" in refused.json()["detail"]
         assert httpx.get(f"{other.url}/livez", timeout=60).status_code == 200
 
         database.start()

@@ -22,7 +22,7 @@ from tuner.service import Service
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 NO_FAULTS = Faults(hang=0, crash=0, wrong_numbers=0)
-#: Of a measurement, seconds: longer than a choice, so that the card is what a search waits for.
+#: Duration of a measurement, seconds: longer than a choice, so that a search waits for the card.
 LATENCY_S = 0.1
 
 

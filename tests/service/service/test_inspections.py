@@ -268,9 +268,9 @@ def test_what_does_not_run_is_not_inspected(serve: Serve) -> None:
             InvalidInput,
             "of kind library, whose kernels cannot be traced",
         ),
-        (lambda: service.ask_inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4: it has 0 to 3"),
+        (lambda: service.ask_inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4: its trials are 0 to 3"),
         (lambda: service.ask_inspection("job-0", 0, COUNTERS), NotFound, "there is no job"),
-        (lambda: service.inspection(job_id, failed, COUNTERS), NotFound, "nobody asked"),
+        (lambda: service.inspection(job_id, failed, COUNTERS), NotFound, "not requested"),
         (lambda: service.inspection(job_id, 4, COUNTERS), NotFound, "has no trial 4"),
     ]
     for ask, kind, words in asks:
@@ -318,7 +318,7 @@ def test_a_pending_inspection_of_a_target_that_is_gone_says_so(serve: Serve) -> 
 def test_a_service_without_runners_keeps_what_is_asked(store: Store) -> None:
     service = Service(store, LocalDispatcher([evaluator()]))
     job, _ = service.submit(spec())
-    with pytest.raises(NotFound, match="it has none yet"):
+    with pytest.raises(NotFound, match="it has no trials yet"):
         service.ask_inspection(job.id, 0, COUNTERS)
     with store.read() as session:
         assert inspections.next_pending(session, TARGET, urgent_only=False) is None

@@ -48,7 +48,7 @@ def test_what_comes_while_the_database_is_busy_is_written_together(service: Serv
     assert all(is_new for _, is_new in found)
     assert {job.id for job, _ in found} == ids(service)
     assert [job.spec.workload.tile_ops[0].m for job, _ in found] == list(range(16, 36))
-    # This test's own, that of whoever came first, and one for all others.
+    # This test's transaction, that of the first request, and one for all others.
     assert store.commits.num_writes - before <= 3
 
 

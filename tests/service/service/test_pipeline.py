@@ -190,7 +190,7 @@ def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     service = serve(card, num_places=4)
     job = service.submit(spec(trials=36))[0]
     wait_until(lambda: card.num_probes >= 2)
-    # What was finished when the card fell ill is a trial; what was on its way is none, and is chosen again.
+    # Candidates finished before the quarantine are trials; those in progress are not, and are chosen again.
     waiting = service.job(job.id)
     assert waiting.num_trials - waiting.num_rejected == 9
     card.is_fit.set()

@@ -80,7 +80,7 @@ def test_a_restart_does_not_begin_a_search_again_whose_patience_ran_out(
 ) -> None:
     monkeypatch.setattr("tuner.service.runner.probing.PROBE_PAUSES_S", (0.01,))
     service = serve(max_ahead=0)
-    for seed in (9, *range(9)):  # 9 is one whose search has last trials behind the one where its patience ran out
+    for seed in (9, *range(9)):  # with 9, the search has trials after the one at which its patience ran out
         asked = replace(impatient(6), priors=PriorsChoice.NONE, seed=seed)
         usual = finish(service, service.submit(asked)[0])
         first = list(service.trials(usual.id, limit=500).items)

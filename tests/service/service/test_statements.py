@@ -10,10 +10,9 @@ from tuner.core.trial.job import JobTerms
 from tuner.store import Store
 from tuner.store.jobs import jobs
 
-#: To begin, the job, the trial, its event, the job's sums; to begin, and what is to be looked at; and two of those that
-#: are asked by the clock.
+#: Begin, the job, the trial, its event, the job's sums; begin, and the reads; and two statements of timers.
 PER_TRIAL = 9
-#: Of a job's begin and end, its finals and its artifact: about a hundred.
+#: For a job's start and end, its finals and its artifact: about a hundred.
 PER_JOB = 200
 
 
@@ -23,7 +22,7 @@ def test_a_trial_takes_a_few_statements(serve: Serve) -> None:
         job = finish(service, service.submit(spec(trials=60))[0])
     assert job.num_trials == 60
     assert sum("INSERT INTO trials" in one for one in statements) == job.num_trials
-    # Behind the job its finalists' energies are taken: some more or fewer before it is looked at here.
+    # After the job, the energies of its finalists are measured; some of them may be missing at this point.
     behind = [place for place, one in enumerate(statements) if one.startswith("UPDATE inspections")]
     assert min(behind, default=len(statements)) < PER_TRIAL * job.num_trials + PER_JOB
 

@@ -119,7 +119,7 @@ def test_who_waits_behind_a_running_job_is_said_to_end_after_it(store: Store) ->
         running, waiting = (jobs.insert(session, spec(m, trials=10), 0.0) for m in (32, 48))
         jobs.set_state(session, running.id, JobState.SEARCHING, 1.0)
         row = jobs.row_of(session, running.id)
-        row.search_s, row.num_measured = 100.0, 5  # its trials take 20 s, and those of earlier jobs took 0.1 s
+        row.search_s, row.num_measured = 100.0, 5  # its trials take 20 s, those of earlier jobs took 0.1 s
         left_s = jobs.get(session, running.id).eta_s(0.0)
         assert left_s == pytest.approx(100.0)
         assert queue.place(session, running.id, one_card, 0.0) == (0, pytest.approx(100.0 + 5.0))

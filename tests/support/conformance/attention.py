@@ -27,7 +27,7 @@ ODD = {
     "most new tokens and heads": attention(query_heads=16, kv_heads=1, new_tokens=8, sequences=2),
     "one head each": attention(query_heads=1, kv_heads=3, sequences=17, lengths=Lengths.UNIFORM),
 }
-#: All 16 columns have queries of 128 elements: with more threads the registers do not suffice.
+#: All 16 columns have queries of 128 elements; with more threads there would be too few registers.
 ONE_SEQUENCE = {"one sequence": attention(sequences=1, kv_heads=1, query_heads=16, head_dim=128)}
 #: Pages, windows and soft caps; contexts of 700 tokens are 44 pages of 16.
 FORMS = {
@@ -39,8 +39,8 @@ FORMS = {
     "all of them": attention(form={"page_tokens": 16, "window": 333, "soft_cap": 20.0}, query_heads=8, head_dim=128),
 }
 PAGED_PAIR = attention(d_out=520, form={"page_tokens": 16, "window": 500}, lengths=Lengths.UNIFORM)
-FEWER = {"num_stages": 4}  # a ring that fits with heads of 128 too
-#: All contexts of these have 700 tokens.
+FEWER = {"num_stages": 4}  # a ring that also fits with heads of 128
+#: All contexts here have 700 tokens.
 SCHEDULES = {
     "one span": alone(**FEWER),
     "spans": alone(**FEWER, span_tokens=192, speculative=True, parts_at_once=8),
@@ -56,7 +56,7 @@ SCHEDULES = {
     "by length to clusters": alone(cluster=2, tile_tokens=16, num_stages=8, span_tokens=32, by_length=True),
 }
 
-#: Where nothing is known before a length is.
+#: Cases in which nothing is known before a length is read.
 WAITING = {
     name: schedule.but(launch_ops=(replace(schedule.launch_ops[0], speculative=False),))
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans", "tiles of 128").items()
@@ -73,7 +73,7 @@ def one_tile(schedule: Schedule) -> Schedule:
     return schedule.but(tiling=tiling, ordering=replace(schedule.ordering, rasters=schedule.ordering.rasters[:1]))
 
 
-#: One for each engine behind, which reads what the attention has written.
+#: One for each engine of the product after the attention, which reads its output.
 PRODUCTS = {
     "wgmma": wide(((16, 64, 64),)),
     "mma": portable(((16, 64, 64),)),

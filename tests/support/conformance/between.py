@@ -30,20 +30,20 @@ TOKENS_FIRST = between(
 )
 FEW = between(sequences=3, num_behind=3, sizes={"max_length": 2000})
 ATTENTION = alone(num_stages=4, span_tokens=192, speculative=True, next_percent=50).launch_ops
-#: Each an epilogue of its own.
+#: Each has another epilogue.
 ENGINES = {
     name: one.but(launch_ops=ATTENTION)
     for name, one in named(
         SHAPES, "wgmma", "wgmma, parts", "wgmma, shared k", "in turns", "swapped, shared k", "mma, parts"
     ).items()
 }
-#: The same where pages follow from lengths.
+#: The same with pages that depend on lengths.
 OF_PAGES = {
     name: one.but(launch_ops=tuple(replace(each, speculative=False) for each in ATTENTION))
     for name, one in named(ENGINES, "wgmma", "swapped, shared k", "mma, parts").items()
 }
 FEW_ROWS = {name: one.but(launch_ops=ATTENTION) for name, one in DOTS.items()}
-#: A launch in front of the attention, and one behind it.
+#: A launch before the attention, and one after it.
 RUNS = {
     name: one.but(ordering=replace(one.ordering, run_starts=(1,)))
     for name, one in named(ENGINES, "wgmma, parts", "mma, parts").items()

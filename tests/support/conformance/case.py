@@ -17,21 +17,21 @@ from tuner.core.schedule.schedule import Schedule
 class Claim(StrEnum):
     """What is asserted of a case; each has a test module of its own."""
 
-    #: Every op's numbers against float64, the guards around every buffer, and a time.
+    #: Compares every op's results with float64, checks the guards around every buffer, and takes a time.
     NUMBERS = "numbers"
-    #: Launch after launch leaves the same bits, and none of them is NaN.
+    #: All launches produce the same bits, and none of them is NaN.
     RELAUNCHES = "relaunches"
-    #: The same, and each part of a tile arrives once a launch.
+    #: The same, and each part of a tile arrives once per launch.
     ARRIVALS = "arrivals"
-    #: The candidates in `others` leave the bits that this one leaves.
+    #: The candidates in `others` produce the same bits as this one.
     SAME_BITS = "same_bits"
-    #: With one wait that asks for a post too many, the launch is aborted, says so, and the next one is right.
+    #: If one wait requires one post too many, the launch is aborted with a report, and the next one is correct.
     ABORT = "abort"
     #: It runs from its zip alone.
     ARTIFACT = "artifact"
-    #: The driver holds as many clusters at once as the plan counts on.
+    #: The driver holds as many clusters at once as the plan assumes.
     CLUSTERS = "clusters"
-    #: A kernel built for another workload gives wrong numbers, and that is found out.
+    #: A kernel that was built for another workload gives wrong results, which is detected.
     FOUND_OUT = "found_out"
 
 
@@ -44,19 +44,19 @@ class Case:
     workload: Workload
     candidate: Candidate
     claim: Claim
-    #: Numbers: the relative error lies below, and is not 0; 0 asks for neither.
+    #: For numbers: the upper bound of the relative error, which must not be 0 either; 0 disables both checks.
     error_below: float = 0.0
-    #: Relaunches, arrivals and same bits: how often each candidate is launched.
+    #: For relaunches, arrivals and same bits: how often each candidate is launched.
     num_launches: int = 20
-    #: Arrivals: what each signal counts in a launch; 0 where they differ.
+    #: For arrivals: the count of each signal per launch; 0 if they differ.
     num_posts: int = 0
     #: Same bits: the others.
     others: tuple[Candidate, ...] = ()
-    #: Abort: which wait asks for too much.
+    #: For aborts: which wait requires too much.
     wait: int = 0
-    #: Found out: what the kernel is built for.
+    #: For detected faults: the workload for which the kernel is built.
     built_for: Workload | None = None
-    #: SMs that CTAs take, all others are reserved; 0 leaves the schedule's own reserve.
+    #: SMs for CTAs; all others are reserved. 0 keeps the schedule's own reserve.
     num_sms: int = 0
 
     def on(self, gpu: Gpu) -> Candidate:
@@ -68,9 +68,9 @@ class Case:
         return replace(self.candidate, schedule=schedule.but(ordering=ordering))
 
 
-#: Our kernel in every way of launching a pair.
+#: Our kernel with every way of launching a pair.
 OURS = tuple(kind for kind in PlanKind if kind.is_ours and kind.is_for(2))
-#: The same without the plain fused launch, in which every shape is run anyway.
+#: The same without the plain fused launch, in which every shape runs anyway.
 OTHERS = tuple(kind for kind in OURS if kind is not PlanKind.FUSED)
 #: Those of `OTHERS` whose tasks wait for each other's signals.
 SIGNALLING = tuple(kind for kind in OTHERS if kind.is_fused or kind is PlanKind.TWO_STREAMS)

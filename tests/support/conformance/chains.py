@@ -14,14 +14,14 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 
 BLOCK = block(50)
-#: Ragged rows, a slot of which the last rows are nobody's, and columns of which the last tile has few.
+#: Ragged rows, a slot whose last rows are unused, and columns of which the last tile has few.
 RAGGED = block(77, heads=136, width=320, hidden=200, qkv=104, dtype=Dtype.BF16)
 FEW = block(3)
 
 FOUR = ((64, 64, 64), (64, 48, 64), (64, 32, 64), (64, 80, 64))
 LOW = ((16, 64, 64), (16, 56, 64), (16, 32, 128), (16, 48, 64))
 
-#: Each a way in which squares leave a tile, or factors reach one.
+#: Each case has another way in which squares leave a tile or factors reach one.
 SHAPES = {
     "wgmma": wide(FOUR),
     "wgmma, 16 rows, tickets": wide(LOW, assignment=TICKET),

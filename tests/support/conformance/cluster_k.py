@@ -33,7 +33,7 @@ from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Wa
 from tuner.core.schedule.schedule import Schedule
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Of tiles of depth 64 some CTAs have a k-step more.
+#: With tiles of depth 64, some CTAs have one more k-step.
 WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1088, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)
 TWO, FOUR = TWO_SHARE_K, FOUR_SHARE_K
 

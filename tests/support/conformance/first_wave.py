@@ -9,7 +9,7 @@ from tuner.core.problem.workload import Activation
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Many tasks for each of few CTAs.
+#: Many tasks for each of a few CTAs.
 FEW_ROWS = ffn_pair(m=3, d_in=1024, d_hidden=4096, d_out=1032, activation=Activation.SILU, gated=True)
 TWO = ((64, 64, 64), (64, 32, 64))
 SHAPES = {

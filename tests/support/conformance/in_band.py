@@ -16,7 +16,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.ops.gemm.pairs import ffn_pair
 
 LOW = ((16, 64, 64), (16, 56, 64), (16, 32, 128), (16, 48, 64))
-#: Rings with fewer stages of inputs than there are readers, and with more; one ring for both operands, and two.
+#: Rings with fewer and with more stages of inputs than readers; one ring for both operands, and two.
 SHAPES = {
     "queues": wide(LOW),
     "queues, joint rings": wide(LOW, stages=6, input_stages=6),
@@ -45,7 +45,7 @@ def banded(shapes: dict[str, Schedule], *, ahead_window: int = 0, in_band: bool 
 
 
 ONE, SEVERAL = block(1), block(5)
-#: Columns of which the last tile, and the last stage, have few; all rows that may be read so.
+#: Columns of which the last tile, and the last stage, have few; all rows that can be read this way.
 RAGGED = block(8, heads=136, width=320, hidden=200, qkv=104, dtype=Dtype.BF16)
 PAIR = ffn_pair(m=3, d_in=512, d_hidden=1032, d_out=520)
 GATED = ffn_pair(m=8, d_in=512, d_hidden=1032, d_out=520, activation=Activation.SILU, gated=True, bias=True)

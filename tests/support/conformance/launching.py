@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuner.workers.gpu.launching.launch import Kernel
     from tuner.workers.gpu.session import Session
 
-#: The bits that one launch leaves, by op; on the card.
+#: The bits that one launch produces, by op; on the card.
 Bits = dict[str, Any]
 
 

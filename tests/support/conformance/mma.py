@@ -51,7 +51,7 @@ def shapes() -> list[Case]:
         plain = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=Activation.RELU)
         for dtype, workload in by_dtype(plain).items():
             on = {f"{m}x{d_in}x{d_hidden}x{d_out}, {dtype}": workload}
-            below = 0.0 if d_out == 1 else ERROR_BELOW[workload.dtype]  # a lone product may be exact
+            below = 0.0 if d_out == 1 else ERROR_BELOW[workload.dtype]  # a single product may be exact
             kinds = (PlanKind.FUSED, PlanKind.TWO_LAUNCHES)
             cases += cross("mma", "shapes", chosen, on, kinds=kinds, error_below=below)
     return cases

@@ -12,7 +12,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Two and three rows of tiles; by itself the second op of the second pair has 39 tiles, and so a CTA without any.
+#: Two and three rows of tiles. The second op of the second pair has 39 tiles when launched alone, so one CTA has none.
 PAIRS = {
     "96 rows": ffn_pair(m=96, d_in=512, d_hidden=1024, d_out=832, activation=Activation.RELU),
     "ragged": ffn_pair(m=137, d_in=520, d_hidden=1032, d_out=776, activation=Activation.SILU, gated=True, bias=True),

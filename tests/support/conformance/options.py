@@ -25,7 +25,7 @@ LOW = portable(((16, 32, 64), (16, 64, 64)))
 TALL = portable(((64, 32, 64), (64, 64, 64)))
 PREFETCHED = ffn_pair(m=16, d_in=512, d_hidden=1000, d_out=256, activation=Activation.SILU, gated=True)
 DRAWN = ffn_pair(m=300, d_in=512, d_hidden=640, d_out=384, activation=Activation.SILU, gated=True, residual=True)
-#: The library's residual behind an activation, and a gated op that reads an op, occur in no pair.
+#: Two cases that occur in no pair: the library's residual after an activation, and a gated op that reads an op.
 ANYWHERE = Workload(
     kind=WorkloadKind.CHAIN,
     ops=(

@@ -21,9 +21,9 @@ TICKET = Assignment.TICKET
 TWO_SHARE_K, FOUR_SHARE_K = (1, 1, 2), (1, 1, 4)
 #: Few CTAs on an H100 or H200, so that each has several tasks.
 FEW_CTAS = {"reserved_sms": 120}
-#: Waits before each slice of a task's k, for the tiles of that slice alone.
+#: Waits before each slice of a task's k, only for the tiles of that slice.
 BY_SLICE: dict[str, Any] = {"granularity": Granularity.TILE, "wait_position": WaitPosition.SLICE}
-#: How tasks are dealt, by name.
+#: Assignments of tasks, by name.
 ASSIGNMENTS: dict[str, dict[str, Any]] = {"static": {"assignment": Assignment.STATIC}, "ticket": {"assignment": TICKET}}
 
 

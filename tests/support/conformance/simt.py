@@ -21,7 +21,7 @@ from tuner.core.schedule.ordering import Granularity, Raster, RasterKind, SplitO
 from tuner.core.schedule.tiling import CacheHint
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Of 4 rows in tiles of 4 and of 2: the first op's one row of tiles has no other order.
+#: 4 rows in tiles of 4 and of 2: the first op's single row of tiles has only one order.
 BY_COLUMN = (Raster(), Raster(kind=RasterKind.COLUMN))
 TICKETS = {"assignment": TICKET}
 SHAPES = {

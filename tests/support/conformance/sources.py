@@ -13,7 +13,7 @@ from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.source import render_attention
 from tuner.workers.source.render import render, without_comments
 
-#: Fields of a tiling that say nothing alone, or much too much.
+#: Fields of a tiling that mean nothing alone, or would change too much.
 _NOT_VALUES = ("engine", "tiles", "split_k")
 _OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 

@@ -101,14 +101,14 @@ WIDE = {
     for up, down in ((128, 64), (64, 128))
 }
 
-#: 4 x 16 and 4 x 5 tiles of 64 x 64: 9 CTAs leave 3 of all, 1 and 2 of each op, and 3 and 6 CTAs 1 and 2. 11 CTAs leave
-#: 7 and twice 9, of which they do not get even parts.
+#: 4 x 16 and 4 x 5 tiles of 64 x 64: With 9 CTAs the tail has 3 tiles overall, 1 and 2 of the ops alone; with 3 and 6
+#: CTAs, 1 and 2. With 11 CTAs it has 7 and twice 9, which do not divide evenly.
 EVEN = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU, bias=True)
 #: 32 and 9 tiles of 32 columns.
 THREE_ROWS = ffn_pair(m=3, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
 SQUARE, TALL, LOW = (Tile(m=m, n=n, k=k) for m, n, k in ((64, 64, 64), (128, 64, 64), (4, 32, 256)))
 WGMMA = Tiling(engine=Engine.WGMMA, tiles=(SQUARE, SQUARE), num_stages=4, input_stages=3, num_warps=4, split_k=(2, 3))
-#: A tiling of each engine, and how many SMs its CTAs take.
+#: A tiling for each engine, and how many SMs its CTAs take.
 TAILED: dict[str, tuple[Workload, Tiling, int]] = {
     "mma": (EVEN, Tiling(tiles=(SQUARE, SQUARE), num_stages=3, num_warps=4, split_k=(2, 3)), 9),
     "wgmma": (EVEN, WGMMA, 9),
@@ -200,6 +200,6 @@ CASES = [
         {"ragged": RAGGED},
         claim=Claim.ARRIVALS,
         num_launches=3,
-        num_posts=17,  # the first op has so many tiles in a row
+        num_posts=17,  # the first op has this many consecutive tiles
     ),
 ]

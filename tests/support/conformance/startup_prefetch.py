@@ -52,7 +52,7 @@ SHAPES = {
     "shared k": wide(((64, 128, 64), (64, 64, 64)), stages=2, cluster=(1, 1, 2), reserved_sms=120),
     "shared k and weights": wide(((128, 64, 64), (128, 64, 64)), stages=2, cluster=(2, 1, 2), reserved_sms=120),
 }
-#: Of a gated op both halves of the weights are brought.
+#: For a gated op, both halves of the weights are prefetched.
 OPTIONED = {
     "16 rows": wide(((16, 64, 64), (16, 64, 64)), stages=3),
     "64 rows": wide(((64, 56, 128), (64, 64, 64)), stages=3),

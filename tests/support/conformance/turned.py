@@ -13,9 +13,9 @@ from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 
-#: Pairs of a row do not fill the last tile; contexts are no multiple of anything.
+#: The pairs of a row do not fill the last tile; contexts have no special divisors.
 TURNED = block(50, rotary=Rotary(heads=6, kv_heads=2, head_dim=64, max_length=333))
-#: Rows of a tile are of several sequences, and those of a sequence in two tiles.
+#: A tile has rows of several sequences, and a sequence's rows are in two tiles.
 THREE_TOKENS = block(
     51,
     heads=136,
@@ -24,7 +24,7 @@ THREE_TOKENS = block(
     dtype=Dtype.BF16,
     bias=False,
 )
-#: The same to pages, of which the last one of a context is not full.
+#: The same with pages, where the last page of a context is not full.
 TO_PAGES = block(50, rotary=Rotary(heads=6, kv_heads=2, head_dim=64, max_length=333, page_tokens=16))
 TOKENS_FIRST = block(
     51,
@@ -49,7 +49,7 @@ def layer(**pages: Any) -> Workload:
 
 
 LAYER, LAYER_OF_PAGES = layer(), layer(page_tokens=16)
-#: Of a layer: the attention's launch in front.
+#: In a layer: with the attention's launch before it.
 IN_LAYERS = {
     name: one.but(launch_ops=alone(num_stages=4, span_tokens=192, speculative=True).launch_ops)
     for name, one in {**named(SHAPES, "wgmma, 16 rows, tickets", "mma"), **DOTS}.items()
@@ -59,7 +59,7 @@ IN_PAGES = {
     for name, one in named(IN_LAYERS, "wgmma, 16 rows, tickets", "mma").items()
 }
 KINDS = (PlanKind.FUSED, *APART[-1:])
-#: Each an epilogue of its own.
+#: Each has another epilogue.
 ENGINES = named(SHAPES, "wgmma", "wgmma, parts", "wgmma, shared k", "in turns", "swapped, shared k", "mma, parts")
 
 CASES = [
@@ -81,7 +81,7 @@ CASES = [
         num_launches=30,
     ),
 ]
-#: What was aborted has written no line of a cache but those of its new tokens, and the next launch is right.
+#: An aborted launch has written no line of a cache except those of its new tokens, and the next launch is correct.
 CASES += cross("turned", "aborted", named(SHAPES, "wgmma", "mma, parts"), {"block": TURNED}, claim=Claim.ABORT)
 CASES += [
     Case(id=f"turned-library-{name}", workload=workload, candidate=LIBRARY, claim=Claim.NUMBERS)

@@ -25,7 +25,7 @@ from tuner.ops.attention.append import (
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
 Array = np.ndarray[Any, Any]
-#: What lies where nothing is written.
+#: The contents of memory that is not written.
 NAN = 0x7FFF
 
 
@@ -55,7 +55,7 @@ class EmulatedAppend:
     lengths: Sequence[int]
     #: Rotation frequency of the first pair, radians per token.
     base: float = 1.0
-    #: Of the cache; behind it lies memory of a page.
+    #: Size of the cache, which is followed by memory for a page.
     paged: PagedCache | None = None
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class EmulatedAppend:
         size = int(np.prod(shape))
         behind = int(np.prod(shape[1:])) if self.paged else 2 * op.head_dim
         self._whole = [np.full(size + behind, NAN, np.uint16) for _ in range(2)]
-        #: Keys, and values, as they lie.
+        #: Keys and values in their memory layout.
         self.held = [whole[:size].reshape(shape) for whole in self._whole]
         self.pages = np.zeros((op.sequences, 0), np.int32)
         if self.paged:

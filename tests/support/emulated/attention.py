@@ -25,7 +25,7 @@ from tuner.ops.attention.stamps import TRACE_WORDS
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
 
-#: Takes the wait for the launches before behind all that they may write.
+#: Moves the wait for the previous launches after everything that they may write.
 WAITS_LAST = (
     ("  wait_for_prerequisites();\n  forget", "  forget"),
     ("    request_all(args, ring, own, asked);", "    request_all(args, ring, own, asked), wait_for_prerequisites();"),
@@ -74,10 +74,10 @@ class EmulatedAttention:
     op: DecodeAttention
     lengths: Sequence[int]
     seed: int = 0
-    #: The most rounds of all threads that a copy of the copy engine takes; 0: it is done at once.
+    #: Maximum rounds of all threads that a TMA copy takes; 0 if it completes immediately.
     copy_rounds: int = 40
     form: AttentionForm = PLAIN
-    #: What becomes of the parameter in the end.
+    #: The parameter in its final form.
     changed: Callable[[bytes], bytes] = bytes
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from tuner.runtime.device.launch_values import pages_of
 from tuner.runtime.tensors.arrays import View
 from tuner.workers.source.variants import Variant
 
-#: Of an fp16 output: roundings of what is multiplied and of itself.
+#: For an fp16 output: roundings of its factors and of itself.
 MOST = 2e-3
 
 
@@ -45,7 +45,7 @@ class EmulatedBetween(EmulatedChain):
         op = workload.launch_ops[0]
         self._put(op.name, np.zeros((op.m, op.n)))
         self.attention = EmulatedAttention(op=op.shape, lengths=lengths, form=op.form)
-        #: The product in front whose output are the queries.
+        #: The product before it, whose output is the queries.
         self.front = workload.tile_ops[workload.borders[0] - 1]
         self._is_turned = workload.turned_for is not None
         if self._is_turned:
@@ -60,7 +60,7 @@ class EmulatedBetween(EmulatedChain):
         (self._schedule,), (self._plan,) = candidate.schedule.launch_ops, own_plans_for(workload, H200, candidate)
         self._tiling = self._schedule.tiling_of(op.shape)
         plans = plans_for(workload, H200, candidate)
-        #: The places of the ops of each launch among all.
+        #: The indices of the ops of each launch.
         self.order = launches_of(workload, candidate)
         tiling = candidate.schedule.tiling
         memory = self._memory_of(tiling, plans)

@@ -11,7 +11,7 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, SplitTiles
 from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
-#: So small that a case takes seconds.
+#: Small enough that a case takes seconds.
 SMALL = {"heads": 128, "width": 256, "hidden": 192, "qkv": 160}
 STATIC, TILES = ordering(4, assignment=Assignment.STATIC), ordering(4, granularity=Granularity.TILE)
 
@@ -39,7 +39,7 @@ _SHARED_WEIGHTS = wgmma(
 )
 _IN_TURNS = wgmma(*((64, 128, 64), (64, 56, 64)) * 2, num_warps=8, warpgroups=Warpgroups.PING_PONG)
 _PARTS = wgmma(*((16, 64, 64),) * 4, split_k=(2, 2, 3, 2))
-#: Parts that each finish a share: of the two ops in front of a norm there are none, unless operands are swapped.
+#: Parts that each finish a share; the two ops before a norm have none, unless operands are swapped.
 _SCATTERED = wgmma(*((16, 64, 64),) * 4, split_k=(1, 2, 1, 2), part_sums=PartSums.SCATTERED)
 _SCATTERED_LOW = wgmma(
     *((64, 64, 64), (64, 48, 64), (64, 64, 64), (64, 72, 64)), split_k=(1, 3, 1, 4), part_sums=PartSums.SCATTERED
@@ -52,10 +52,10 @@ _SCATTERED_SWAPPED = wgmma(
 )
 _DOTS = simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)
 _BF16 = block(30, **SMALL, dtype=Dtype.BF16)
-#: Heads of which a tile has some; one and three new tokens of each sequence.
+#: Some heads per tile; one and three new tokens of each sequence.
 _TURNED = Rotary(heads=4, kv_heads=2, head_dim=64, max_length=37)
 _THREE_TOKENS = Rotary(heads=2, kv_heads=1, head_dim=128, max_length=300, new_tokens=3)
-#: The same to pages, of which the last one of a context is not full.
+#: The same with pages, where the last page of a context is not full.
 _PAGED = replace(_TURNED, page_tokens=16)
 _TOKENS_FIRST = replace(_TURNED, page_tokens=32, heads_first=False)
 _THREE_PAGED = replace(_THREE_TOKENS, page_tokens=64)
@@ -177,7 +177,7 @@ CASES = {
     ),
     "fan-out": Emulated(workload=side_by_side(16, width=256, each=64), tiling=wgmma(*((16, 64, 64),) * 4)),
 }
-#: Some of those that turn, whose caches have pages.
+#: Some of the rotated cases, with paged caches.
 CASES |= {
     f"pages{name.removeprefix('turned')}": replace(
         CASES[name], workload=block(rows, **SMALL, rotary=rotary, dtype=CASES[name].workload.dtype)

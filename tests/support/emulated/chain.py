@@ -34,15 +34,15 @@ from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
 from tuner.workers.source.variants import Variant
 
 Array = np.ndarray[Any, Any]
-#: Of a launch: its plan, that on the device, its workspace, and where sums of parts begin in it.
+#: For a launch: its plan, the plan on the device, its workspace, and the offset of the sums of parts.
 Memory = tuple[VerifiedPlan, Array, Array, int]
 
 #: So few SMs that every CTA has several tasks.
 FEW_SMS = replace(H200, num_sms=4)
 NAN, FP32_NAN, CANARY = 0x7FFF, 0x7FFFFFFF, 0xA5A5A5A5
-#: Launches that share a workspace: epochs count on.
+#: Launches that share a workspace, so that epochs continue.
 NUM_LAUNCHES = 2
-#: In a workspace: an abort's record, and the count of CTAs of a guarded build.
+#: In a workspace: the record of an abort, and a guarded build's count of CTAs.
 ABORT_OFFSET, GUARD_OFFSET = 128, 200
 
 
@@ -98,9 +98,9 @@ class EmulatedChain:
         self._squares: dict[int, Array] = {}
         #: Of the last run, by launch.
         self.workspaces: list[Array] = []
-        #: Of the op that is turned.
+        #: For the rotated op.
         self.caches: dict[str, EmulatedCache] = {}
-        #: What ops change in place, as it is before each launch.
+        #: The state of what ops change in place, before each launch.
         self._before: dict[str, Array] = {}
         for op in workload.tile_ops:
             self._draw_operands(op)

@@ -1,4 +1,4 @@
-// Runs one launch: every fiber in turn, until all have ended or nothing moves any more.
+// Runs one launch: every fiber in turn, until all have ended or none makes progress.
 Dim threadIdx, blockIdx, gridDim;
 namespace emu {
 std::vector<Fiber> fibers; std::vector<Cta> ctas; std::vector<Warp> warps; std::vector<Cluster> clusters; int current, threads, cluster_size; u64 progress, num_early;
@@ -33,16 +33,16 @@ static void body() {
   for (;;) yield();
 }
 constexpr size_t kStack = 96 * 1024;
-// What is due; a copy of the last round goes before one of the first.
+// Completes due copies; a copy of the last round goes before one of the first.
 static void do_copies() {
   std::vector<Copy> left; std::vector<Copy> now; now.swap(copies);
   for (size_t i = now.size(); i-- > 0;) { if (now[i].due <= turn) now[i].run(); else left.push_back(now[i]); }
   copies.insert(copies.begin(), left.rbegin(), left.rend());
 }
 }
-// Of the last launch: reads of what launches before may write, by threads that had not waited for these.
+// In the last launch: reads of data that earlier launches may write, by threads that had not waited for them.
 extern "C" u64 early_reads() { return emu::num_early; }
-// From now on a copy is done 1 to `most` rounds of all fibers behind its request; 0: at once.
+// From now on, copies complete 1 to `most` rounds of all fibers after their request; 0: immediately.
 extern "C" void delay_copies(int most, u32 seed) { emu::most_rounds = most; emu::drawn = seed; }
 extern "C" int emulate(const void* args, int num_ctas, int num_threads, int cluster, int smem_bytes) {
   using namespace emu;

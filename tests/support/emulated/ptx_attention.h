@@ -29,10 +29,11 @@ inline void copy_bytes(u32 s, const void* g, u32 bytes, u32 b) {
   emu::needs_wait();
   emu::put(s, bytes_of(g, bytes), b);
 }
-// What a thread has requested by cp.async is there some rounds later; its arrival at a barrier comes behind all of it.
+// Data that a thread requests by cp.async arrives some rounds later; the thread's arrival at a barrier comes after all
+// of it.
 inline std::map<int, u64> last_due;
 struct Readable { u64 first, bytes; };
-static std::vector<Readable> readable;  // where cp.async may read; anywhere where it is empty
+static std::vector<Readable> readable;  // where cp.async may read; anywhere if empty
 static u64 num_outside;
 extern "C" void only_read(const Readable* places, int count) { readable.assign(places, places + count); num_outside = 0; last_due.clear(); }
 extern "C" u64 reads_outside() { return num_outside; }
@@ -82,7 +83,7 @@ inline void copy_cache_lines(u32 s, const TensorMap* m, int row, int line, u32 b
 // What launches have asked the L2 for since the library was loaded: addresses, sizes, whether the thread had waited for the
 // launches before, and how many copies were under way, as `prefetched` tells them.
 struct Asked { u64 address, bytes, has_waited, copies; };
-static long long stamped = 0;  // a clock, where a test puts it in the place of the device's
+static long long stamped = 0;  // a clock, which a test may replace the device's with
 static std::vector<Asked> asked_of_l2;
 inline void prefetch_bytes(const void* g, u32 bytes) {
   if ((uintptr_t)g % 16 || bytes % 16) { printf("misaligned prefetch\n"); abort(); }

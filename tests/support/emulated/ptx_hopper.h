@@ -1,4 +1,4 @@
-// What ptx_hopper.cuh wraps. A tensor map is what `encoded` in source.py lays out.
+// The wrappers of ptx_hopper.cuh. A tensor map is what `encoded` in source.py lays out.
 struct alignas(64) TensorMap { u64 opaque[16]; };  // address, rank, dims[5], strides[4], box[5]
 inline void mbarrier_init(u32 b, u32 n) { auto& m = emu::mb(b); m = {}; m.count = m.pending = n; m.is_init = true; emu::at(b, 8); }
 inline void fence_mbarrier_init() {}
@@ -9,7 +9,7 @@ inline void mbarrier_wait(u32 b, u32 parity) { auto& m = emu::mb(b); if (!m.is_i
 inline void prefetch_tensor_map(const TensorMap*) {}
 inline u32 swizzled(u32 a) { return a ^ ((a >> 7 & 7) << 4); }
 inline u32 address_in_cta(u32 a, int rank) { return 0x80000000u | (u32)rank << 24 | a; }
-// Box at coordinates (innermost first) to shared memory of the ctas of the mask; 128-byte swizzle.
+// Box at coordinates (innermost first) to the shared memory of the CTAs in the mask; 128-byte swizzle.
 inline void copy_box(u32 shared, const TensorMap* map, const int* at, u32 barrier, int ctas) {
   const u64* o = map->opaque; const int rank = (int)o[1]; long long count = 1; for (int d = 0; d < rank; ++d) count *= o[11 + d];
   constexpr int kSize = sizeof(Element::Bits); std::vector<unsigned char> bytes(kSize * count);
@@ -33,7 +33,7 @@ inline void copy_line_to(u32 s, const TensorMap* m, int column, int row, u32 b, 
 inline void copy_lines_to(u32 s, const TensorMap* m, int row, int line, u32 b, u64, u16 c) { int at[] = {0, row, line}; copy_box(s, m, at, b, c); }
 inline void copy_pairs_to(u32 s, const TensorMap* m, int pair, int line, u32 b, u64, u16 c) { int at[] = {0, 0, 0, pair, line}; copy_box(s, m, at, b, c); }
 struct PixelStart { int x, y, image; };
-// Pixel after pixel of a box within each image, whose corners and stride the map says.
+// The pixels of a box within each image, one by one, with the map's corners and stride.
 inline void copy_pixels_to(u32 shared, const TensorMap* map, const PixelStart& start, int channel, int right, int down, u32 barrier, u64, int ctas) {
   const long long* o = (const long long*)map->opaque; const long long channels = o[9], lower = o[11], upper = o[12], stride = o[13];
   std::vector<unsigned char> bytes(2 * channels * o[10]); long long x = start.x, y = start.y, image = start.image;
@@ -106,8 +106,8 @@ inline Element::Bits operand_element(u32 start, int row, int k) {
   constexpr int kSize = sizeof(Element::Bits); Element::Bits v; memcpy(&v, emu::at(swizzled(start + row * 128 + kSize * k), kSize), kSize); return v;
 }
 constexpr int kDepth = 32 / sizeof(Element::Bits);
-// A sum of products and of what was there, as the tensor cores of sm_90 add 8-bit ones: each is cut off 13 bits behind the
-// first one of the largest. Of wider ones fp32.
+// A sum of products and the previous value, as the tensor cores of sm_90 add 8-bit products: each term is truncated 13
+// bits below the leading bit of the largest one. Other sums are fp32.
 inline float sum_of(float before, const float* a, const float* b) {
   float sum = 0;
   for (int k = 0; k < kDepth; ++k) sum += a[k] * b[k];

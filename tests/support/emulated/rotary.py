@@ -10,9 +10,9 @@ from tuner.core.problem.ops.rotary import Rotary
 
 Array = np.ndarray[Any, Any]
 
-#: What is in the cache where nobody has written: no epilogue makes it.
+#: The contents of a cache where nothing was written; no epilogue produces this value.
 UNTOUCHED = 0x5A5A
-#: In a table where no token of a context is: whoever reads it writes far outside.
+#: The table entry of pages without tokens of a context; using it writes far outside the cache.
 NO_PAGE = 2**31 - 1
 
 
@@ -26,11 +26,11 @@ class EmulatedCache:
         shape, paged = rotary.cache_shape(rows), rotary.paged(rows)
         sequences = rotary.num_sequences(rows)
         spread = np.linspace(0, rotary.max_length + 1, max(2, sequences)).round().astype(np.int32)
-        #: Of each sequence, new tokens included; the longest first.
+        #: Of each sequence, including new tokens; the longest first.
         self.lengths = spread[::-1][:sequences].copy()
         if sequences == 1:
             self.lengths[0] = rotary.max_length
-        #: Of each sequence, where the cache has pages.
+        #: Of each sequence, for a paged cache.
         self.pages = np.full((sequences, paged.pages_of(rotary) if paged else 0), NO_PAGE, np.int32)
         #: Of the cache.
         self.num_pages = shape[0] if paged else 0
@@ -42,7 +42,7 @@ class EmulatedCache:
                 of_sequence[:count], free = free[:count], free[count:]
         self.frequencies = (10_000.0 ** (-np.arange(rotary.head_dim // 2) / (rotary.head_dim // 2))).astype(np.float32)
         lines, head_dim = int(np.prod(shape[1:-1])), rotary.head_dim
-        #: Elements from a line to the next one, and lines from a page to the next one.
+        #: Elements between lines, and lines between pages.
         self.line, self.page_lines = (2 * head_dim, lines + 2 * rotary.kv_heads) if is_packed else (head_dim, lines)
         bits = 2 * shape[0] * self.page_lines * self.line
         held = [np.empty(bits + 256, np.uint8) for _ in range(1 if is_packed else 2)]

@@ -17,12 +17,12 @@ from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import MapSizes, TensorMap
 from tuner.workers.source.variants import Variant
 
-#: Where what stands in the place of device files is.
+#: The folder of the files that replace device files.
 HERE = Path(__file__).parent
 _KEPT = ROOT / "build" / "emulated"
 _OPTIONS = (
     "-std=c++17",
-    "-Og",  # two thirds of the time of -O1, and what it makes runs as fast
+    "-Og",  # compiles in two thirds of the time of -O1, and runs as fast
     "-fno-strict-aliasing",
     "-w",
     "-Wno-psabi",
@@ -30,9 +30,9 @@ _OPTIONS = (
     "-fPIC",
     "-mf16c",
 )
-#: Device files that C++ stands in the place of; the start gate is a kernel of its own.
+#: Device files that are replaced by C++; the start gate is a separate kernel.
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "wgmma.cuh": "", "start_gate.cuh": ""}
-#: What one instruction does that epilogue_transposed.cuh wraps.
+#: The instruction that epilogue_transposed.cuh wraps.
 _TRANSPOSED = """const int slot = emu::meet(two), lane = emu::lane();
   u32 turned = 0;
   for (int half = 0; half < 2; ++half) {
@@ -40,7 +40,7 @@ _TRANSPOSED = """const int slot = emu::meet(two), lane = emu::lane();
     turned |= static_cast<u32>(static_cast<u16>(lane / 4 % 2 ? word >> 16 : word)) << 16 * half;
   }
   return turned;"""
-#: What an instruction on two elements does.
+#: An instruction on two elements.
 _BOTH = """template <class Of>
 inline u32 both(u32 x, u32 y, Of of) {
   const float high = of(Element::widen(x >> 16), Element::widen(y >> 16));
@@ -52,7 +52,7 @@ inline u32 both(u32 x, u32 y, u32 z, Of of) {
   return Element::narrow_two(of(Element::widen(x), Element::widen(y), Element::widen(z)), high);
 }
 """
-#: How a word of the device code is said in C++; assertions about what is not compiled are left out.
+#: Words of the device code in C++; assertions about code that is not compiled are left out.
 RULES = (
     (r"  u32 turned;\n  asm volatile\(.*?\n  return turned;", "  " + _TRANSPOSED),
     (r'asm\("cvt\.rn\.f16x2\.e4m3x2.*?\);\n', "return emu::e4m3(bits);\n"),
@@ -116,7 +116,7 @@ def built(text: str) -> ctypes.CDLL:
     path = _KEPT / f"{_digest(threads + text)}.so"
     if not path.exists():
         header = _KEPT / _digest(threads) / "threads.h"
-        if not header.with_suffix(".h.gch").exists():  # g++ takes it in place of the header, in a third of the time
+        if not header.with_suffix(".h.gch").exists():  # g++ uses it as a precompiled header, in a third of the time
             _compiled(header, threads, "-x", "c++-header", to=header.with_suffix(".h.gch"))
         _compiled(path.with_suffix(".cpp"), text, "-shared", "-include", str(header), to=path)
     return ctypes.CDLL(str(path))

@@ -39,7 +39,7 @@ static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
 struct Dim { u32 x; };
 extern Dim threadIdx, blockIdx, gridDim;
-inline void __threadfence_system() {}  // fibers see each other's writes at once
+inline void __threadfence_system() {}  // fibers see each other's writes immediately
 
 namespace emu {
 struct Barrier { int arrived = 0; u64 generation = 0; bool any = false, all = true, any_out = false, all_out = true; };
@@ -53,7 +53,7 @@ struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; u64 c
 struct Cluster { int arrived = 0; u64 generation = 0; };
 extern std::vector<Fiber> fibers; extern std::vector<Cta> ctas; extern std::vector<Warp> warps; extern int current, threads, cluster_size;
 extern std::vector<Cluster> clusters; extern u64 progress, num_early;
-// What the copy engine has been asked for and has not done yet; the most rounds that it takes, and the last number drawn.
+// TMA copies that were requested and are not complete; the maximum rounds that one takes, and the last random number.
 struct Copy { u64 due; std::function<void()> run; };
 extern std::vector<Copy> copies; extern u64 turn; extern int most_rounds; extern u32 drawn;
 template <class Run> inline void later(Run run) {
@@ -63,7 +63,7 @@ template <class Run> inline void later(Run run) {
 }
 void yield();
 inline Fiber& me() { return fibers[current]; }
-// Whether the thread has waited for the launches before; counts reads of what they may write where it has not.
+// Whether the thread has waited for the previous launches; counts its reads of data that they may write if it has not.
 inline bool has_waited() { return me().has_waited; }
 inline void needs_wait() { num_early += !has_waited(); }
 inline Cta& cta() { return ctas[me().cta]; }
@@ -86,12 +86,12 @@ template <class T> T& static_of(int line) {
   if (bytes.empty()) bytes.resize(sizeof(T) + 64);
   return *reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
 }
-// All lanes meet; slot of this meeting.
+// All lanes meet here; slot of this meeting.
 inline int meet(u64 value, const u32* more = nullptr, int num_more = 0) {
   Warp& w = warp(); const int slot = w.generation % 2; const u64 generation = w.generation;
   w.values[slot][lane()] = value;
   for (int i = 0; i < num_more; ++i) w.more[slot][lane()][i] = more[i];
-  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; }  // no progress: a warp that polls meets at each poll
+  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; }  // no progress: a polling warp meets at each poll
   while (w.generation == generation) yield();
   return slot;
 }
@@ -108,7 +108,7 @@ inline void arrive(MBarrier& m, u32 n = 1) {
   if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; }
 }
 inline void complete(MBarrier& m, long long bytes) { m.tx -= bytes; ++progress; if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; } }
-// Bytes to a CTA's shared memory and then, when they are there, to its barrier.
+// Copies bytes to a CTA's shared memory and, once they have arrived, signals its barrier.
 inline void put(u32 address, std::vector<unsigned char> bytes, u32 barrier) {
   const int to = address & 0x80000000u ? me().cta / cluster_size * cluster_size + (int)(address >> 24 & 0x7F) : me().cta;
   const u32 place = address & 0xFFFFFF, size = bytes.size();
@@ -125,7 +125,7 @@ inline float e4m3(u8 bits) {
   const int size = bits & 0x7F; const float value = size == 0x7F ? NAN : size < 8 ? std::ldexp(size, -9) : std::ldexp(8 + size % 8, size / 8 - 10);
   return bits & 0x80 ? -value : value;
 }
-// To nearest even; what is larger becomes the largest.
+// Rounds to nearest even; larger values saturate.
 inline u16 to_e4m3(float f) {
   if (f != f) return 0x7F;
   const float size = std::fmin(std::fabs(f), 448.0f); const int exponent = size < 0x1p-6f ? -6 : std::ilogb(size);

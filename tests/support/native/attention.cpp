@@ -1,4 +1,4 @@
-// The C++ wrapper's attention: `attention PACK`, over the library that TUNER_LIBCUDA names.
+// The attention in the C++ wrapper: `attention PACK`, with the library in TUNER_LIBCUDA.
 #include <cstdio>
 #include <cstdlib>
 #include <tuner/tuner.hpp>

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.repository import ROOT
 
-#: Of C, and that of C++ of the same family.
+#: The C compiler, and the C++ compiler of the same family.
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 
 

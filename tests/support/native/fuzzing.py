@@ -24,9 +24,9 @@ class Found:
     """What came of some inputs."""
 
     inputs: int
-    #: Those that were no broken pack after all: what changed does not matter to the reader.
+    #: Packs that were not broken after all, since the reader does not use what changed.
     opened: int
-    #: What a sanitizer said; empty where all is right.
+    #: The output of a sanitizer; empty if there are no errors.
     fault: str = ""
 
 

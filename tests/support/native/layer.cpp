@@ -1,4 +1,4 @@
-// The C++ wrapper's layer: `layer PACK`, over the library that TUNER_LIBCUDA names.
+// The layer in the C++ wrapper: `layer PACK`, with the library in TUNER_LIBCUDA.
 #include <cstdio>
 #include <cstdlib>
 #include <tuner/tuner.hpp>

@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
-#: No warning of a compiler is left in the runtime.
+#: The runtime compiles without warnings.
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
 
 
@@ -98,7 +98,7 @@ class Recorder:
 
     def fail(self, name: str, status: int, *, behind: int = 0) -> None:
         """Calls of that name fail from now on, but for the first `behind`."""
-        self._failing = name.encode()  # kept: the recorder compares it at each call
+        self._failing = name.encode()  # kept, since the recorder compares it at each call
         self.cuda.fake_fail(self._failing or None, status, behind)
 
     def _all(self) -> Iterator[Call]:

@@ -35,7 +35,7 @@ from tuner.core.space.ordering_values import SYNCS
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Drawn, of which a covering sample is taken.
+#: Random cases, of which a covering sample is used.
 NUM_DRAWN = 4000
 
 
@@ -47,7 +47,7 @@ def _tiling(*tiles: tuple[int, int, int], warps: int = 4, split: tuple[int, ...]
     return schedule(tiles, warps=warps, split=split).tiling
 
 
-#: The grids of tiles have odd numbers of columns: tiles of different rows share the lines in which their words lie.
+#: The tile grids have odd numbers of columns, so that words of tiles in different rows share cache lines.
 PAIR = ffn_pair(m=320, d_in=512, d_hidden=1120, d_out=736)
 FEW_ROWS = ffn_pair(m=160, d_in=512, d_hidden=1120, d_out=736)
 NARROW = ffn_pair(m=640, d_in=64, d_hidden=96, d_out=160)

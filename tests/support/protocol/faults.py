@@ -38,13 +38,13 @@ class Planted:
     """A plan with a fault, and what is needed to see it for certain."""
 
     plan: Plan
-    #: The tasks whose waits are not what they should be.
+    #: The tasks whose waits are wrong.
     tasks: frozenset[int]
-    #: A tile that they read. Where it is the last to be there by far, its signal lacks its post alone.
+    #: A tile that they read. If it is by far the last to arrive, only its post is missing at its signal.
     slow_tile: int
     #: The unit that makes it so.
     slow_unit: int
-    #: The signal of the tile, the posts that it gets in a launch, and all signals of the waits.
+    #: The signal of the tile, the number of its posts in a launch, and all signals of the waits.
     signal: int
     num_posts: int
     signals: frozenset[int]
@@ -123,11 +123,11 @@ class Mutant:
 
     was: str
     becomes: str
-    #: Of `KINDS`: what it must lead to.
+    #: One of `KINDS`: the required consequence.
     kind: int
-    #: Of `CASES`: where it is sure to.
+    #: One of `CASES`: where it certainly happens.
     case: str
-    #: Which tiles are split there, where some may be.
+    #: Which tiles are split there, if any can be.
     split_tiles: SplitTiles = SplitTiles.ALL
 
     def applied(self, text: str) -> str:
@@ -149,7 +149,7 @@ MUTANTS = {
         kind=1,
         case="a pair",
     ),
-    # Each reader brings words of later rows into its SM's L1. In a case with parts their arrivals would acquire, too.
+    # Each reader loads words of later rows into its SM's L1. In a case with parts, their arrivals would acquire, too.
     "no acquire after the wait": Mutant(
         was="ld.acquire.gpu.global.u32",
         becomes="ld.relaxed.gpu.global.u32",

@@ -16,7 +16,7 @@
 // post. None lies between the wait and the reads, or between the write and the post, where it would hide an error.
 
 struct Violation {
-  u32 count;  // of all; the rest is about the first
+  u32 count;  // for all threads; the rest is for the first
   int kind;
   int task;      // in the plan
   int unit;      // what it computes
@@ -29,23 +29,23 @@ enum ViolationKind : int {
   kWrongSum = 2,
   kOverwritten = 3,
   kWrongEpoch = 4,
-  kOtherParts = 5,  // a tile is split that should be whole, or whole that should be split
-  kUnread = 6,      // the task has fewer k-steps than its unit, so it leaves out this tile
+  kOtherParts = 5,  // a tile is split that should be whole, or the reverse
+  kUnread = 6,      // the task has fewer k-steps than its unit, so it skips this tile
 };
 
 // What one run is told, and where it leaves what it saw. A unit is a whole tile or a part of a split one; units and tiles
 // of all ops are numbered op by op, tile row by tile row, and part by part. Which tiles are split the table of units says.
 struct Run {
   u32* words;              // [tiles]
-  const int* first_unit;   // [tiles + 1] the first of a tile, which has one, or one for each of its parts
+  const int* first_unit;   // [tiles + 1] the first unit of each tile, which has one, or one for each of its parts
   const int* reads_begin;  // [units + 1]
-  const int* reads;        // the tiles that unit u reads: reads[reads_begin[u]] and on
-  const int* read_steps;   // and the k-step of the unit that reads each of them first
+  const int* reads;        // the tiles that unit u reads: reads[reads_begin[u]] and following
+  const int* read_steps;   // and the k-step of the unit that first reads each of them
   u32* times_done;         // [units], over all runs
   u64* read_ns;            // [reads] when it was read
   u64* end_ns;             // [tiles] when its word was written
   Violation* violation;
-  u32 number, epoch;  // of this run: its own word, and launches of this plan before it
+  u32 number, epoch;  // of this run: its own word, and earlier launches of this plan
   int slow_unit;      // takes slow_cycles more, or -1
   int short_cycles, long_cycles, slow_cycles;
   int first_tile[4], num_columns[4];  // by op
@@ -76,7 +76,7 @@ __device__ __forceinline__ u32 draw_of(const Run& run, int unit, Place place) {
   return mixed(run.number * 4 + place, static_cast<u32>(unit));
 }
 
-// Each warp a time of its own, up to short_cycles; all warps of one task in 32 long_cycles more.
+// Each warp takes its own time, up to short_cycles; all warps of one task in 32 take long_cycles more.
 __device__ inline void pause(const Run& run, int unit, Place place) {
   const u32 common = draw_of(run, unit, place);
   long long cycles = mixed(common, threadIdx.x / 32) % static_cast<u32>(run.short_cycles + 1);
@@ -119,7 +119,7 @@ __device__ bool meet_parts(const LaunchArgs& args, const Task& task, const Sched
   return true;
 }
 
-// As in chain.cuh, for a task of any op; false, for all threads alike, if the launch was aborted.
+// As in chain.cuh, for a task of any op; false, for all threads, if the launch was aborted.
 template <int kOp = 0>
 __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler, const Run& run) {
   if constexpr (kOp < kNumOps) {
@@ -145,7 +145,7 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
       }
       __syncthreads();  // a task without waits has none before
       waits = pending.step <= step + 1;
-      __syncthreads();  // thread 0 writes it again when it has waited
+      __syncthreads();  // thread 0 rewrites it after its wait
     }
     for (int i = run.reads_begin[unit] + static_cast<int>(threadIdx.x); i < run.reads_begin[unit + 1]; i += kNumThreads) {
       if (run.read_steps[i] >= num_steps)

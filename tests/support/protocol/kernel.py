@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 #: No timer's tick is longer.
 MAX_TICK_NS = 2048
 
-#: Device files of the mma engine in whose place kernel.cu stands.
+#: Device files of the mma engine that kernel.cu replaces.
 REPLACED = ("copy.cuh", "gather.cuh", "mainloop_mma.cuh", "epilogue.cuh", "chain.cuh")
 
 #: `Violation` in kernel.cu.
@@ -73,15 +73,15 @@ class Tables:
     row.
     """
 
-    #: [ops] of its grid of tiles.
+    #: [ops] the size of its tile grid.
     num_columns: tuple[int, ...]
-    #: [ops + 1] the first of each op, and the number of all.
+    #: [ops + 1] the first tile of each op, and the number of all.
     first_tile: tuple[int, ...]
-    #: [tiles + 1] the first of each tile, and the number of all.
+    #: [tiles + 1] the first unit of each tile, and the number of all.
     first_unit: tuple[int, ...]
     #: [units] the tiles that it reads.
     reads: tuple[tuple[int, ...], ...]
-    #: [units] in which of its k-steps it first reads each of them.
+    #: [units] the k-step in which it first reads each of them.
     read_steps: tuple[tuple[int, ...], ...]
 
     def tile(self, task: Sequence[int]) -> int:
@@ -187,30 +187,30 @@ def _first_steps(steps: Sequence[range], width: int) -> dict[int, int]:
 class Record:
     """What some runs left behind, one after the other on the same counters."""
 
-    #: The word of the last run, and how many there were.
+    #: The word of the last run, and the number of runs.
     last_number: int
     num_runs: int
     #: The first violation, a `VIOLATION`.
     violation: Any
-    #: Why a launch gave up waiting, or None.
+    #: Why a launch stopped waiting, or None.
     abort: str | None
     #: [tiles] the last number that was written for each.
     words: Ints
     #: [units] over all runs.
     times_done: Ints
-    #: [runs, reads of all units] when a unit read a tile, and [runs, tiles] when a tile was there; nanoseconds, 0 for
-    #: never.
+    #: [runs, reads of all units] when a unit read a tile, and [runs, tiles] when a tile was complete; nanoseconds, 0
+    #: for never.
     read_ns: Ints
     end_ns: Ints
-    #: Of each workspace: the signals' values.
+    #: For each workspace: the signals' values.
     signals: tuple[list[int], ...]
-    #: Of each workspace and slot: how many parts have met there.
+    #: For each workspace and slot: the number of arrived parts.
     arrivals: tuple[list[int], ...]
-    #: Of each launch of a run: how often its counters were drawn from.
+    #: For each launch of a run: the number of draws from its counters.
     draws: tuple[int, ...]
 
 
-#: The launches of a run: of each workspace the plans that share it.
+#: The launches of a run: for each workspace, the plans that share it.
 Launches = tuple[tuple[Plan, ...], ...]
 
 

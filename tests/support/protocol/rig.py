@@ -37,10 +37,10 @@ from tuner.workers.source.launch_args import WORD_BYTES, OpBuffers, workspace_la
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
-#: Of a slow unit: ten times and more what all else in a launch takes.
+#: For a slow unit: more than ten times the duration of everything else in a launch.
 SLOW_CYCLES = 4_000_000
 
-#: Where two launches that share a workspace, or two lists, have their counters of draws, 32-bit words.
+#: The offsets of the draw counters of two launches that share a workspace, or of two lists, in 32-bit words.
 _DRAWN_AT = (0, 16)
 #: NaN, in fp16.
 _POISON = 0x7FFF
@@ -55,7 +55,7 @@ class Rig:
         self.gpu = gpu
         text = source(self.workload, self.tiling)
         self._cubin = builder.build(mutant.applied(text) if mutant else text, gpu.arch).cubin
-        cupy.cuda.Device().synchronize()  # makes the context, where no test before this one did
+        cupy.cuda.Device().synchronize()  # creates the context if no earlier test did
         self._kernel: Kernel | None = None
         self._words = cupy.zeros(tables_of(self.workload, self.tiling).first_tile[-1], dtype=cupy.uint32)
         self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
@@ -125,7 +125,7 @@ class Rig:
         for name in ("first_tile", "num_columns"):
             table[name][:, : len(self.workload.tile_ops)] = getattr(tables, name)[: len(self.workload.tile_ops)]
         runs = cupy.asarray(table.view(np.uint8))
-        cupy.cuda.Device().synchronize()  # what was written so far is on another stream
+        cupy.cuda.Device().synchronize()  # earlier writes were on another stream
         for number in range(num_runs):
             runner.enqueue(self._ops(int(runs.data.ptr) + number * RUN.itemsize), self._stream.ptr)
         cupy.cuda.Device().synchronize()

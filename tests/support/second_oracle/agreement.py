@@ -12,7 +12,7 @@ from tests.support.second_oracle.judge import Verdict
 
 #: What must never be.
 DISAGREEMENTS = ("false_accept", "false_refusal", "wrong_reason")
-#: Refusals that docs/proof.md names: of plans that some engine, or every engine, would run.
+#: Refusals listed in docs/proof.md, of plans that some or all engines would run correctly.
 NAMED = ("order_of_a_queue", "place_of_a_wait", "engine_in_order", "order_of_parts")
 COLUMNS = ("plans", "chains", "scattered", "tails", "accepted", *REASONS.values(), *DISAGREEMENTS, *NAMED)
 
@@ -22,7 +22,7 @@ class Judged(NamedTuple):
 
     case: Case
     verdict: Verdict
-    #: The prover's: one of REASONS, or None where it accepts.
+    #: The prover's verdict: one of REASONS, or None if it accepts.
     refusal: str | None
 
     @property

@@ -54,7 +54,7 @@ REASONS = {
     SafetyError: "safety",
     LivenessError: "liveness",
 }
-#: At most nine tasks each, fewer where a cluster has two CTAs: every state is visited.
+#: At most nine tasks each, fewer if a cluster has two CTAs, so that every state can be visited.
 GRAPHS: tuple[tuple[Workload, Tiling], ...] = (
     (ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32))),
     (ffn_pair(m=16, d_in=32, d_hidden=96, d_out=64), tiling((16, 32), (16, 32), num_stages=3)),
@@ -77,7 +77,7 @@ GRAPHS: tuple[tuple[Workload, Tiling], ...] = (
     (ffn_pair(m=8, d_in=64, d_hidden=128, d_out=128), wgmma((16, 64, 64), in_band=True)),
     (ffn_pair(m=8, d_in=64, d_hidden=256, d_out=64), wgmma((16, 64, 64), split_k=(1, 2), in_band=True)),
 )
-#: Three and four ops that add and norm what earlier ones write, of every engine.
+#: Three and four ops that add and normalize what earlier ones write, for every engine.
 CHAINS: tuple[tuple[Workload, Tiling], ...] = (
     *((graph.workload, graph.tiling) for graph in CHAIN_GRAPHS),
     (decoder_block(2, 32, 32, 32), simt(*[(1, 32, 32)] * 4)),
@@ -93,7 +93,7 @@ CHAINS: tuple[tuple[Workload, Tiling], ...] = (
         wgmma(*[(16, 64, 64)] * 3, cluster_k=2),
     ),
 )
-#: Each part of a tile adds up a share of it. Parts of two numbers, whole tiles beside them, a third op behind.
+#: Each part of a tile adds up a share of it. Two numbers of parts, next to whole tiles and before a third op.
 SCATTERED: tuple[tuple[Workload, Tiling], ...] = tuple(
     (workload, replace(chosen, part_sums=PartSums.SCATTERED))
     for workload, chosen in (
@@ -119,9 +119,9 @@ class Case:
     #: CTAs, or clusters, that the card holds at once.
     resident: int
     raws: tuple[bytes, ...]
-    #: What was done to the words, or "none".
+    #: The mutation of the words, or "none".
     mutation: str = "none"
-    #: Whether of an op in parts the tiles of its last wave alone were to have them.
+    #: Whether only the tiles of an op's last wave are split.
     splits_tails: bool = False
 
     @property
@@ -156,10 +156,10 @@ class Case:
         gpu = replace(H200, num_sms=self.resident * size)
         resources = Resources(
             num_threads=128, smem_bytes=150_000, registers_per_thread=64, cluster_size=size
-        )  # of which one fits an SM
+        )  # of which one fits on an SM
         plans = [
             cast(Plan, SimpleNamespace(words=np.frombuffer(raw, dtype=np.int32))) for raw in self.raws
-        ]  # what is judged are the words
+        ]  # the words are what is judged
         try:
             if len(plans) == 2:
                 verify_paired_launches(plans[0], plans[1], self.graph, resources, gpu)
@@ -185,7 +185,7 @@ def ops_of(workload: Workload, chosen: Tiling, launched: tuple[int, ...]) -> tup
             own, is_there = (row, col, down * chosen.cluster_n + right), at[0] < space.grid[0] and at[1] < space.grid[1]
             writes[own] = [_box(box, at) for box in space.writes] if is_there else []
             early = [read.box for read in space.reads if not read.is_late]
-            # A CTA beyond the columns requests its share of the rows for those beside it all the same.
+            # A CTA beyond the columns still requests its share of the rows for its neighbours.
             has_rows, inside = at[0] < space.grid[0], (at[0], min(at[1], space.grid[1] - 1))
             reads[own] = [[_box(b, inside, s) for b in early] if has_rows else [] for s in range(space.num_steps)]
             boxes = (read.box for read in space.reads if read.is_late and read.box.tensor in written)
@@ -254,7 +254,7 @@ def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = F
     assignment: Any = rng.choice((Assignment.STATIC, Assignment.SHARES) if is_paired else ASSIGNMENTS)
     split_tiles = rng.choice(tuple(SplitTiles))
     split_order = rng.choice(tuple(SplitOrder))
-    if scatters := graph.tiling.part_sums is PartSums.SCATTERED:  # as is legal; other orders come by changed words
+    if scatters := graph.tiling.part_sums is PartSums.SCATTERED:  # as in legal plans; mutated words give other orders
         assignment = Assignment.STATIC
         split_tiles = rng.choice((SplitTiles.ALL, SplitTiles.TAIL, SplitTiles.TAILS))
     if split_tiles is SplitTiles.STREAM:

@@ -28,12 +28,12 @@ def is_over(seen: int, base: int, threshold: int, size: int) -> bool:
 class Unit(NamedTuple):
     """One CTA's share of a task."""
 
-    #: [its own k-steps, and the epilogue where that reads something] the units that write what it reads there.
+    #: [its own k-steps, and the epilogue if that reads something] the units that write what it reads there.
     reads: tuple[int, ...]
-    #: Its waits: number of the record, and the own k-step before which it stands, in the order of the plan.
+    #: Its waits: number of the record, and its own k-step before which it comes, in the order of the plan.
     waits: tuple[tuple[int, int], ...]
-    #: The units that split its tile's K with it, itself included: none stores before all have loaded. Those of a
-    #: cluster, or of all parts of its tile, where these are in CTAs of their own.
+    #: The units that split its tile's K with it, including itself: none stores before all have loaded. Those of a
+    #: cluster, or of all parts of its tile, if these are in different CTAs.
     peers: int
 
 
@@ -44,7 +44,7 @@ class Device:
         """The first one on its workspace."""
         self.table, self.kernel, self.size = table, kernel, kernel.size
         self.num_units = len(table.tasks) * self.size
-        #: What a wait counts for one post of the plan.
+        #: The count of a wait for one post of the plan.
         self.posts_of_one = self.size * kernel.posts_of_tile
         self.all = (1 << self.num_units) - 1
         self._writers: dict[tuple[int, int, int, int], int] = {}
@@ -56,7 +56,7 @@ class Device:
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
         #: [tasks] posts of each of its CTAs.
         self.posts_of = [self._posts_of(task) for task in table.tasks]
-        #: Signals that get posts, and after them one that stands for all others; each gets so many of CTAs in a launch.
+        #: Signals that get posts, and one that stands for all others; each gets this many posts of CTAs in a launch.
         self.signals = [*sorted({task.post for task in table.tasks if task.post >= 0}), -1]
         whole = self.size * kernel.posts_of_tile
         tiles = {task.tile: task.post for task in table.tasks}
@@ -65,7 +65,7 @@ class Device:
 
     def _begin(self, launch: int) -> None:
         self.launch = launch
-        #: [waits] what its test says: all that the number of the launch changes.
+        #: [waits] the condition of each: everything that the launch's number changes.
         self.tests = [self._table_of(number) for number in range(len(self.table.waits))]
         self.posts = cache(self._posts)
         self.loaded = cache(self._loaded)
@@ -91,10 +91,10 @@ class Device:
         steps = steps_of(task, self.kernel, strided=self.table.strided)[rank_k::along_k]
         reads = [self._writers_of(op.reads[own][step]) for step in steps]
         if in_band := self.table.reads_in_band(task):
-            reads = [0] * len(reads)  # each element says itself whether it is there
+            reads = [0] * len(reads)  # each element signals its own arrival
         is_late = op.reads_late or in_band
         if is_late:
-            # The post of what is read in band stands for that, too: all of it counts as read behind the last step.
+            # The post of what is read in band stands for that, too: all of it counts as read after the last step.
             whole = [box for boxes in op.reads[own] for box in boxes] if in_band else []
             reads.append(self._writers_of([*op.late[own], *whole]))
         waits = []

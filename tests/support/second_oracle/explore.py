@@ -25,7 +25,7 @@ RACE, HANG = "race", "hang"
 class Cta(NamedTuple):
     """A CTA, or a cluster."""
 
-    #: Taken, in order, not stored by all of its CTAs.
+    #: Taken, in order, and not stored by all of its CTAs.
     tasks: tuple[int, ...]
     #: [CTAs of the cluster] how many of these each has stored.
     stored: tuple[int, ...]

@@ -20,23 +20,23 @@ from tests.support.second_oracle.table import (
     steps_of,
 )
 
-#: Numbers of launches on one workspace: the first two, and those in which a counter that gets so many posts in each is
-#: about to reach 2^31, or to begin again at 2^32.
+#: Numbers of launches on one workspace: the first two, and those in which a counter with this many posts per launch is
+#: about to reach 2^31, or to wrap at 2^32.
 LAUNCHES = (0, 1, *(edge // posts for edge in (2**31 - 1, 2**32 - 1) for posts in (1, 2, 3, 4, 5, 6, 8)))
 
 
 class Verdict(NamedTuple):
     """What is wrong with a plan."""
 
-    #: Of words, coverage, capacity, steps: rules that the documents state of the table, broken.
+    #: Among words, coverage, capacity, steps: documented rules of the table that are broken.
     rules: frozenset[str] = frozenset()
-    #: Of RACE, HANG: what some interleaving breaks where every task may have a CTA of its own, as docs/proof.md has it.
+    #: Among RACE, HANG: what some interleaving breaks if every task may have its own CTA, as in docs/proof.md.
     promised: frozenset[str] = frozenset()
-    #: The same of an engine that runs ahead, and of one that works in order.
+    #: The same for an engine that runs ahead, and for one that works in order.
     ahead: frozenset[str] = frozenset()
     in_order: frozenset[str] = frozenset()
-    #: Whether parts wait for each other, and tiles are not in turn: docs/proof.md asks for that, and it is more than is
-    #: needed.
+    #: Whether parts wait for each other and tiles are out of order; docs/proof.md forbids that, although it can be
+    #: correct.
     is_out_of_turn: bool = False
 
     @property

@@ -9,14 +9,14 @@ from itertools import chain
 
 Words = list[int]
 
-#: Where 32-bit arithmetic, a half of a word, or a count ends.
+#: Limits of 32-bit arithmetic, of half a word, or of a count.
 EXTREMES = (
     *(0, 1, 2, -1, -2, 255, 256, 2**15 - 1, 2**15, 2**16 - 1, 2**16, 2**24 - 1, 2**24, 2**24 + 1, 2**26 - 1, 2**26),
     *(2**28, 2**29 - 1, 2**29, 2**30 - 1, 2**30, 2**31 - 2, 2**31 - 1, -(2**24), -(2**29), -(2**30), -(2**31)),
     *(-(2**31) + 1, 159, 160, 161, 4096),
 )
 
-#: A wait that stands before a task's epilogue says so instead of a k-step.
+#: A wait before a task's epilogue has this value instead of a k-step.
 EPILOGUE = 2**26
 
 
@@ -190,7 +190,7 @@ def waits_narrowed(words: Words, rng: random.Random) -> Words:
         task[at] += step
         return sections.words()
     own = [[*wait] for wait in sections.waits[task[3] : task[4]]]
-    if not own:  # it names waits that are not there
+    if not own:  # it refers to waits that do not exist
         return task_word(words, rng)
     wait, at = rng.choice(own), rng.choice((0, 1, 2, 2, 3, 4, 4))
     wait[at] += rng.choice((-1, 1))
@@ -271,7 +271,7 @@ def wait_changes_sides(words: Words, rng: random.Random) -> Words:
     return sections.words()
 
 
-#: Of plans whose tasks read something in their epilogues.
+#: For plans whose tasks read something in their epilogues.
 OF_EPILOGUES: dict[str, Callable[[Words, random.Random], Words]] = {
     "an epilogue's wait lost": epilogue_wait_lost,
     "a share missing": share_missing,

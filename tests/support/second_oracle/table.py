@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
-#: Most of anything that a plan counts, and most k-steps.
+#: Maximum of anything that a plan counts, and maximum k-steps.
 COUNT, STEPS = 1 << 24, 1 << 26
-#: The place of a wait that is for the epilogue.
+#: The position of a wait for the epilogue.
 EPILOGUE = STEPS
-#: First tasks that the parameter of a wgmma kernel has room for, and bytes that all slots may take.
+#: Maximum first tasks in the parameter of a wgmma kernel, and maximum bytes of all slots.
 WGMMA_CTAS, SLOT_BYTES = 160, 512 << 20
 
 
@@ -47,11 +47,11 @@ class Op(NamedTuple):
     most_parts: int
     #: Bytes of the sums of a part.
     sums_bytes: int
-    #: CTA's tile -> what it writes.
+    #: A CTA's tile -> what it writes.
     writes: Mapping[tuple[int, int, int], Sequence[Box]]
-    #: CTA's tile -> [steps] what it reads in each.
+    #: A CTA's tile -> [steps] what it reads in each.
     reads: Mapping[tuple[int, int, int], Sequence[Sequence[Box]]]
-    #: CTA's tile -> what it reads behind its last step, of what its launch writes.
+    #: A CTA's tile -> what it reads after its last step, of what its launch writes.
     late: Mapping[tuple[int, int, int], Sequence[Box]]
 
     @property
@@ -69,10 +69,10 @@ class Kernel(NamedTuple):
     """All that the words are held against."""
 
     ops: tuple[Op, ...]
-    #: Of these the launch runs some.
+    #: The launch runs some of these.
     launched: tuple[int, ...]
     is_wgmma: bool
-    #: Stages of weights that its ring takes ahead of a task's inputs.
+    #: Stages of weights that its ring loads ahead of a task's inputs.
     stages_ahead: int
     #: CTAs of a cluster along m, n, k.
     cluster: tuple[int, int, int]

@@ -67,7 +67,7 @@ def test_a_row_says_what_order_is_worth_beside_what_noise_is(row: dict[str, Any]
     assert row["worst"]["ordering"] == row["orderings"][-1]["ordering"]
     assert row["worst_over_best"] == pytest.approx(row["worst"]["us"] / row["best"]["us"], rel=0.01)
     assert row["row_major_over_best"] == pytest.approx(row["row_major"]["us"] / row["best"]["us"], rel=0.01)
-    assert row["worst_over_best"] > 1.05  # the twin's shares leave CTAs without work
+    assert row["worst_over_best"] > 1.05  # the shares leave CTAs of the simulated card without work
     assert row["row_major_over_itself"] == pytest.approx(1, abs=0.02)
     assert min(row["tilings"], key=row["tilings"].__getitem__) == row["tiling"]
 
@@ -126,5 +126,5 @@ def test_single_changes_come_before_draws() -> None:
     assert all(a == 1 or b > 1 for a, b in pairwise(changed[:20]))
 
 
-#: Axes of an ordering that the benchmark varies; a sync width or a partition belongs to the one beside it.
+#: Axes of an ordering that the benchmark varies; a sync width or a partition belongs to the axis next to it.
 AXES = ("rasters", "interleave", "granularity", "assignment")

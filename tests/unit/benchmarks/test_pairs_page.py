@@ -108,7 +108,7 @@ def test_another_cards_gains_are_a_column_where_it_has_the_row(tmp_path: Path) -
 def test_the_page_is_redrawn_between_its_marks_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "results.md"
     page.write_text(f"words\n\n{BEGIN}\n\nold\n\n{END}\n\nmore words\n")
-    results = tmp_path / "results" / "h200" / "pairs.json"  # other cards' lie in the folders beside
+    results = tmp_path / "results" / "h200" / "pairs.json"  # other cards' files are in sibling folders
     results.parent.mkdir(parents=True)
     results.write_text(json.dumps(made_up_results("independent")))
     monkeypatch.setattr(sys, "argv", ["pairs_page", "--results", str(results), "--docs", str(tmp_path)])

@@ -166,8 +166,8 @@ def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Pa
     for name in ("host_time_of_runtime", "host_time_of_driver"):
         fake.fake_clear()
         assert getattr(c, name)(ffn, 16, ctypes.byref(given), 0, 7) >= 0
-        # The runtime encodes its maps first. It asks each launch's stream whether it is captured, and for its number;
-        # a new one for its SMs.
+        # The runtime encodes its maps first. It queries for each launch's stream whether it is captured, and its id;
+        # for a new stream also its SMs.
         assert fake.fake_num_calls() == 7 + (23 if name == "host_time_of_runtime" else 0)
     c.tuner_ffn_release(ffn)
     c.tuner_pack_close(pack)

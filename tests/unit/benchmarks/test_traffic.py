@@ -76,7 +76,7 @@ def test_one_nest_moves_what_the_paper_says() -> None:
         "X": pair.m * pair.k * trips["h"],
         "W1": pair.num_weights * pair.k * pair.h * trips["m"],
         "W2": pair.h * pair.o * trips["m"],
-        "Y": pair.m * pair.o,  # one block of columns, which stays while h runs
+        "Y": pair.m * pair.o,  # one block of columns, which stays cached while h runs
     }
 
 

@@ -12,7 +12,7 @@ from benchmarks.runtime.vllm_arm import shares_ns, union_ns
 from benchmarks.runtime.vllm_steps import Model, kept, logits_ok, main, next_turn, rows_of
 
 ARMS = "stock,mlps,layers"
-#: Stands in for `vllm_arm.py`: it answers as that does, and at a batch size of 99 it ends.
+#: Replaces `vllm_arm.py`, with the same answers; exits at a batch size of 99.
 ANSWERS = """
 import json, sys
 name, machine = sys.argv[3], {"gpu": "none", "driver": "", "cuda": ""}

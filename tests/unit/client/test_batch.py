@@ -73,8 +73,8 @@ def test_a_narrow_terminal_shows_how_long_it_takes_and_how_busy_the_card_is() ->
     ("count", "least", "words"),
     [
         (0, 0, "no tuner kernel: the library runs everywhere"),
-        (1, 1, "1 kernel (fused pdl), and no fewer do; the library for more rows"),
-        (2, 1, "2 kernels (fused pdl, fused pdl), and at least 1 are needed; the library for more rows"),
+        (1, 1, "1 kernel (fused pdl), and no fewer do; the library runs for more rows"),
+        (2, 1, "2 kernels (fused pdl, fused pdl), and at least 1 are needed; the library runs for more rows"),
     ],
 )
 def test_a_ladder_says_how_many_kernels_it_has_and_how_many_it_takes(count: int, least: int, words: str) -> None:
@@ -135,7 +135,7 @@ def test_rows_are_spelled_one_by_one_or_by_their_ends(value: str | None, rows: i
     ("rows", "tuned"),
     [
         ((1, 8, 32), (1, 2, 4, 8, 16, 32)),
-        ((1, 3, 7), (1, 3, 7)),  # kernels for 3 and 7 rows serve 2 and from 4 on
+        ((1, 3, 7), (1, 3, 7)),  # kernels for 3 and 7 rows serve 2 rows, and 4 or more
         ((1, 5), (1, 2, 5)),
         ((100,), (100,)),
         (captured_rows(), captured_rows()),

@@ -18,7 +18,7 @@ from tuner.client.errors import Misconfigured, Refused
 from tuner.client.exits import ExitCode
 from tuner.settings import Settings
 
-#: What takes long to import, and none of which is needed to say what there is.
+#: Modules that take long to import, and that the list of commands does not need.
 HEAVY = ("httpx", "rich", "json", "numpy", "optuna", "tuner.core", "tuner.packs", "asyncio", "ssl", "urllib.request")
 
 
@@ -99,7 +99,7 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(
 
 def test_the_file_has_a_table_for_each_command_with_its_options_as_they_are_spelled(config: Path) -> None:
     config.write_text('[jobs]\nstate = "searching"\n[fetch.best]\nmax-distance = -1\n[tune-model]\nmin-gain = 1000\n')
-    # What is out of range is refused by the option that the file gave it to.
+    # A value out of range is refused under the name of the option to which the file gave it.
     result = CliRunner().invoke(main, ["fetch", "best", "--job", "j"])
     assert (result.exit_code, "'--max-distance': -1.0 is not in the range" in result.stderr) == (ExitCode.USAGE, True)
     assert "--min-gain" in CliRunner().invoke(main, ["tune-model", str(config), "-o", "y"]).stderr

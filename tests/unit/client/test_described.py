@@ -50,6 +50,12 @@ def test_the_config_of_a_model_is_no_description() -> None:
         (("blocks", 1, "layers", 1, "activation"), "mish", "blocks[1].layers[1].activation"),
         (("blocks", 1, "layers", 1, "source"), "conv3", "blocks[1].layers[1].source"),
         (("blocks", 1, "layers", 1, "name"), "conv1", "blocks[1].layers[1].name"),
+        (("blocks", 1, "layers", 1, "name"), "conv 2", "blocks[1].layers[1].name"),
+        (("blocks", 1, "layers", 0, "name"), "", "blocks[1].layers[0].name"),
+        (("blocks", 1, "layers", 2, "add"), "conv/1", "blocks[1].layers[2].add"),
+        (("blocks", 1, "layers", 2, "add"), "conv1", "blocks[1].layers[2].add"),
+        (("blocks", 1, "in_channels"), 0, "blocks[1].in_channels"),
+        (("blocks", 1, "height"), 10**6, "blocks[1].height"),
     ],
 )
 def test_what_is_wrong_is_told_by_its_place(place: tuple[str | int, ...], value: object, field: str) -> None:

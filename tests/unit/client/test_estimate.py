@@ -17,7 +17,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 from tuner.winners.shipped import ShippedWinners
 
 CONFIGS = Path(__file__).with_name("configs")
-#: A rank's MLP of Llama-3-8B, whose finals came with the program.
+#: One rank's MLP of Llama-3-8B, which has built-in finals.
 KNOWN = {"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "activation": Activation.SILU, "gated": True}
 
 
@@ -102,7 +102,7 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
     assert "nothing was measured for this model" in table
     assert "near: shipped decode-swiglu/llama3-8b/m16" in table
     assert "a step of the mix saves" in table
-    assert "of 2 figures, 2 from other shapes, or from the simulator" in table
+    assert "2 of 2 figures are from other shapes, or from the simulator" in table
 
 
 def test_a_mix_weighs_the_steps() -> None:

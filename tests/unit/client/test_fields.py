@@ -77,7 +77,7 @@ def test_a_wrapped_configs_field_is_named_with_its_place() -> None:
             {"model_type": "gemma3", "text_config": renamed(text, "hidden_size", "hidden_siz")}, with_context=True
         )
     assert refused.value.field == "text_config.hidden_siz"
-    # Google's own configs leave out the heads.
+    # Google's own configs omit the heads.
     assert "num_attention_heads 8" in check_fields({"model_type": "gemma3", "text_config": text}, with_context=True)
 
 

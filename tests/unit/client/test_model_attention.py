@@ -15,7 +15,7 @@ from tuner.ops.attention.models import attention_pairs, block_chains, layer_chai
 from tuner.ops.attention.op import Lengths
 from tuner.wire.requests.pairs import Chain
 
-#: By hand: heads, heads of the cache, elements of a head, hidden size, dtype.
+#: Derived by hand: heads, heads of the cache, elements of a head, hidden size, dtype.
 EXPECTED = {
     "llama_3_8b": (32, 8, 128, 4096, "bf16"),
     "llama_3_70b": (64, 8, 128, 8192, "bf16"),

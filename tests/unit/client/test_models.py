@@ -14,7 +14,8 @@ from tuner.packs.shapes import Shape
 
 CONFIGS = Path(__file__).parent / "configs"
 
-#: By hand: dtype, activation, hidden size, layers, then the columns of the intermediate of a rank of 1, 2, 4 and 8.
+#: Derived by hand: dtype, activation, hidden size, layers, then the columns of the intermediate on a rank of 1, 2, 4
+#: and 8.
 EXPECTED: dict[str, tuple[str, str, int, int, tuple[int, int, int, int]]] = {
     "llama_3_8b": ("bf16", "silu", 4096, 32, (14336, 7168, 3584, 1792)),
     "llama_3_70b": ("bf16", "silu", 8192, 80, (28672, 14336, 7168, 3584)),
@@ -35,7 +36,7 @@ def config(name: str, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("place", range(4))
 def test_a_models_shapes_are_those_that_were_written_by_hand(name: str, place: int) -> None:
     dtype, activation, hidden, layers, intermediates = EXPECTED[name]
-    # Gemma's config says float32, which no kernel has: there the dtype is given.
+    # Gemma's config says float32, which no kernel supports, so the dtype is given.
     asked = dtype if name == "gemma_2_9b" else None
     expected = Shape(
         dtype=dtype, activation=activation, d_in=hidden, d_hidden=intermediates[place], d_out=hidden, gated=True

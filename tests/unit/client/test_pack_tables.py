@@ -16,7 +16,7 @@ from tuner.packs.write import pack_bytes
 
 @pytest.fixture(scope="module")
 def entry() -> Entry:
-    """A kernel for some rows, and the library for more."""
+    """A kernel for some rows; the library runs for more."""
     return ladder(make().kernel)
 
 

@@ -72,8 +72,8 @@ def test_places_that_cannot_all_be_written_are_refused_together(tmp_path: Path) 
     (tmp_path / "file").write_text("")
     (tmp_path / "same").symlink_to(tmp_path / "new")
     for names, words in (
-        (("a", "a/b"), "is also a file"),
-        (("a/b", "a"), "is also a file"),
+        (("a", "a/b"), "is also one of the files"),
+        (("a/b", "a"), "is also one of the files"),
         (("file/a",), "Not a directory"),
         (("folder",), "Is a directory"),
         (("new", "same"), "two files would be written"),

@@ -68,7 +68,7 @@ def test_a_block_in_other_groups_is_of_these() -> None:
         workload_of({**block.pair(16), "scheme": "w8a16"})
     with pytest.raises(InvalidInput, match="weights: are int4_g64, and scheme token stores weights in fp8_e4m3"):
         workload_of({**block.pair(16), "scheme": "token", "dtype": None})
-    with pytest.raises(InvalidInput, match="residual: is given"):
+    with pytest.raises(InvalidInput, match="residual: is set"):
         blocks(GPTQ, how={"residual": True})
 
 
@@ -84,10 +84,10 @@ def test_ranks_cut_rows_of_weights_between_groups() -> None:
     ("quantised", "changes", "words"),
     [
         (DEEPSEEK, {}, "no kernel supports scales per block"),
-        (GPTQ, {"mlp_bias": True}, "mlp_bias: is given, but kernels with quantised weights add none"),
+        (GPTQ, {"mlp_bias": True}, "mlp_bias: is set, but kernels with quantised weights do not add it"),
         (GPTQ, {"num_local_experts": 8}, "a mixture of experts"),
         (GPTQ | {"dynamic": {r".*down_proj": {"group_size": 64}}}, {}, "has mixed formats in one layer"),
-        (compressed(INT4, ignore=["re:.*down_proj"]), {}, "down_proj not quantised; give a checkpoint"),
+        (compressed(INT4, ignore=["re:.*down_proj"]), {}, "down_proj not quantised; use a checkpoint"),
         ("gptq", {}, "is 'gptq', not an object"),
         (FP8, {"torch_dtype": "float32"}, "torch_dtype: is 'float32'"),
     ],

@@ -86,7 +86,7 @@ def test_what_differs_between_two_packs_is_said_as_a_whole_and_range_by_range(
 
 def test_the_same_packs_do_not_differ(tmp_path: Path, entries: list[Entry]) -> None:
     before, after = write(tmp_path / "a", entries), write(tmp_path / "b", entries)
-    assert asked("diff", before, after).stdout == "they are identical, byte for byte\n"
+    assert asked("diff", before, after).stdout == "the packs are identical, byte for byte\n"
     other = write(tmp_path / "b", entries, min_gain=1.1)
     assert "least gain: 1.02 before, 1.1 after" in asked("diff", before, other).stdout
     assert "the kernels and gains of every range of rows are the same" in asked("diff", before, other).stdout

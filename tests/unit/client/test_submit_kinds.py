@@ -28,9 +28,9 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.workload import Workload
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Lines of a screen, of 80 columns.
+#: Lines of a screen with 80 columns.
 SCREEN = 41
-#: A command line of each kind, and what it spells.
+#: A command line for each kind, and the request that it means.
 SPELLED: dict[str, dict[str, Any]] = {
     "ffn --m 16 --d-in 256 --d-hidden 512 --d-out 128 --activation silu --gated --no-bias --dtype bf16": {
         "kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 128, "activation": "silu", "gated": True,

@@ -14,7 +14,7 @@ from tuner.ops.attention.model_layers import layer_attentions
 from tuner.ops.attention.models import attention_pairs
 
 ROWS = json.loads(TABLE.read_text())["rows"]
-#: Ours of transformers' names of activations.
+#: Our activations by transformers' names.
 ACTIVATIONS = {"silu": "silu", "relu": "relu", "gelu_pytorch_tanh": "gelu"}
 
 

@@ -55,7 +55,7 @@ _PLAIN_CHANGES: list[dict[str, Any]] = [
     {"rope_scaling": None, "rope_theta": 500000.0},
     {"hidden_act": "relu"},
 ]
-#: Of each family beside its bare `model_type` and the sizes alone.
+#: For each family, configs besides the one with only `model_type` and sizes.
 CHANGES: dict[str, list[dict[str, Any]]] = {
     "llama": [*_PLAIN_CHANGES, {"head_dim": None}, {"mlp_bias": True}],
     "mistral": [*_PLAIN_CHANGES, {"head_dim": None}],
@@ -144,6 +144,6 @@ if __name__ == "__main__":
     for given in configs():
         try:
             rows.append(json.dumps({"config": given, "says": says(json.loads(json.dumps(given)))}))
-        except Exception as error:  # of several libraries: null, where the class wants a number
+        except Exception as error:  # in several libraries: null where the class needs a number
             print(f"left out, since transformers refuses it: {given}: {error}")
     TABLE.write_text(f'{{"transformers": "{version}", "rows": [\n' + ",\n".join(rows) + "\n]}\n", encoding="utf-8")

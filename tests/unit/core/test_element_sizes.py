@@ -43,7 +43,7 @@ class Byte(str):
     size_bytes = 1
     elements = Dtype.elements
     sums = Dtype.FP16
-    #: What engines ask beside: products of tensor cores, and maps.
+    #: Other requirements of engines: products of tensor cores, and tensor maps.
     row = Dtype.FP16.row
 
 
@@ -56,7 +56,7 @@ def weights_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ELEMENTS, "byte", BYTE)
 
 
-#: The last op's k, and so the one before's n, is what is doubled, too: rows of 16 bytes are whole either way.
+#: The last op's k, and so the previous op's n, is doubled, too: rows of 16 bytes are whole either way.
 WORKLOADS = [
     ffn_pair(m=16, d_in=1024, d_hidden=2816, d_out=1024, bias=True),
     ffn_pair(m=2, d_in=1024, d_hidden=2048, d_out=512),
@@ -103,11 +103,11 @@ def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) 
     assert len(tilings) > 50
     for tiling in tilings:
         twin = deeper(tiling)
-        if tiling.epilogue is Epilogue.TMA:  # it stores lines of the output, whose columns are no k
+        if tiling.epilogue is Epilogue.TMA:  # it stores lines of the output, whose columns are not k
             continue
         assert tiling_problem(other, H200, twin) is None
         assert dynamic_smem_bytes(other, twin) == dynamic_smem_bytes(workload, tiling)
-        if tiling.engine is not Engine.SIMT:  # which widens a chunk of its rows to fp32: of twice as many elements
+        if tiling.engine is not Engine.SIMT:  # it converts a chunk of its rows to fp32, with twice as many elements
             assert estimated_registers(other, twin) == estimated_registers(workload, tiling)
             assert estimated_resources(other, twin) == estimated_resources(workload, tiling)
 
@@ -119,8 +119,8 @@ def test_what_is_refused_is_refused_at_other_sizes_too(workload: Workload) -> No
         for odd in (replace(tiling, tiles=tuple(replace(tile, k=3 * tile.k // 2) for tile in tiling.tiles)), tiling):
             changed = replace(odd, epilogue=Epilogue.TMA, num_stages=6, split_k=(2,) * len(odd.tiles))
             refusals = tiling_problem(workload, H200, changed), tiling_problem(other, H200, deeper(changed))
-            # The copy engine stores lines of the output, whose columns are no k, of 16-bit elements alone.
-            if "copy engine stores" not in str(refusals) and "needs 16-bit elements" not in str(refusals):
+            # TMA stores lines of the output, whose columns are not k, and only with 16-bit elements.
+            if "TMA stores" not in str(refusals) and "needs 16-bit elements" not in str(refusals):
                 assert (refusals[0] is None) == (refusals[1] is None), refusals
 
 
@@ -134,7 +134,7 @@ def test_what_the_model_reads_and_what_a_copy_brings_are_bytes(workload: Workloa
         )
         for op, cost in costs.items():
             whole, half = cost.whole, halves[op].whole
-            # The bias is of columns, not of k.
+            # The bias has columns, not k.
             bias = [extent * workload.tile_ops[op].weight_rows // workload.tile_ops[op].n for extent in cost.cols]
             assert half.a_bytes == whole.a_bytes
             expected = zip(whole.w_bytes, bias, strict=True)

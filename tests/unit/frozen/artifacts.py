@@ -30,7 +30,7 @@ def _layer(**pages: Any) -> MadeAttention:
     return made_of(workload, candidate_of(workload))
 
 
-#: By the manifest's format, what writes an artifact of it today.
+#: By the manifest's format: what writes such an artifact today.
 ARTIFACTS: dict[int, Callable[[], Made | MadeAttention]] = {
     2: lambda: make(PlanKind.FUSED_PDL),
     3: lambda: make_attention(d_out=520, next_percent=50),
@@ -71,7 +71,7 @@ def _converted() -> list[Entry]:
 _CONVERTED = ("int4, zero points", "e4m3")
 
 
-#: By the version of the index, what a pack of it has today.
+#: By the version of the index: what a pack of that version contains today.
 PACKS: dict[int, Callable[[], list[Entry]]] = {
     1: _products,
     2: lambda: [*_products(), *_attentions()],

@@ -37,13 +37,13 @@ from tuner.versions import MANIFEST_FORMAT
 from tuner.winners.shipped import found_in
 
 MANIFEST = "manifest.json"
-#: Of the same formats, as they were before attentions had a record of aborts, or pages gaps between them.
+#: In the same formats, before attentions had a record of aborts, or pages had gaps.
 OLDER = FOLDER.parent / "older"
-#: Fields of a manifest that are sentences for people, beside those that end in `_meaning`.
+#: Fields of a manifest with sentences for people, besides those that end in `_meaning`.
 PROSE = {"meaning", "cache", "zero", "concurrency", "intermediates"}
 FORMATS = range(1, MANIFEST_FORMAT + 1)
 VERSIONS = range(1, VERSION + 1)
-#: What is said of an op whose kind is not there.
+#: The message about an op whose kind is missing.
 UNKNOWN = "of an unknown kind of op; install the package that provides it"
 
 

@@ -45,7 +45,7 @@ def field(name: str, value: int) -> Callable[[Json], None]:
     return change
 
 
-#: Of each: what is changed, and the field that the sentence names.
+#: For each: the change, and the field in the message.
 WRONG: dict[str, tuple[Callable[[Json], None], str]] = {
     "no spin limit": (field("spin_limit_cycles", 0), "parameter.spin_limit_cycles: is 0"),
     "a negative one": (field("spin_limit_cycles", -1), "parameter.spin_limit_cycles: is -1"),

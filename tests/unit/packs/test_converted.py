@@ -24,7 +24,7 @@ from tuner.packs.write import pack_bytes
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "workers" / "builder" / "manifest.schema.json").read_text())
-#: Where a record of weights has what is changed.
+#: The position of the change in a record of weights.
 OPERAND, FORMAT, BITS, K, GROUP, ZEROS = 0, 4, 16, 20, 24, 28
 
 

@@ -87,7 +87,7 @@ def test_a_largest_m_without_such_a_kernel_is_refused_with_the_rows_that_can_be_
     del older["numbers"]["rows_independent"], older["numbers"]["order_of_sums"]
     for largest in (dependent, Kernel(files={"manifest.json": json.dumps(older).encode()}), None):
         results = [found(8, 1.1), replace(found(48, 1.2), kernel=largest)]
-        with pytest.raises(InvalidInput, match=r"no kernel for 48 rows.*ask for rows up to 8"):
+        with pytest.raises(InvalidInput, match=r"no kernel for 48 rows.*request rows up to 8"):
             make_invariant_entry(SHAPE, results)
         with pytest.raises(InvalidInput, match="tune the shape again"):
             make_invariant_entry(SHAPE, results[1:])

@@ -15,7 +15,7 @@ from tuner.packs.write import pack_bytes
 
 KERNELS = {m: make(workload=ffn(m)).kernel for m in (1, 2, 4, 8, 16, 24)}
 SHAPE = Shape.of_workload(KERNELS[1].manifest["workload"])
-#: Of no use but to be told apart.
+#: Only used to tell them apart.
 STAND_IN = Kernel(files={})
 
 
@@ -58,9 +58,9 @@ def test_a_kernel_does_not_serve_less_than_half_of_its_rows_beside_a_faster_one(
 @pytest.mark.parametrize(
     ("time_us", "library_us", "served"),
     [
-        (8.2, 10.0, [(1, 1), (2, 16), (17, 64)]),  # as fast as that of one row: few kernels
+        (8.2, 10.0, [(1, 1), (2, 16), (17, 64)]),  # as fast as that of one row, so that fewer kernels are used
         (8.3, 10.0, [(1, 1), (9, 16), (17, 64)]),  # slower than that of one row
-        (7.9, 8.0, [(1, 1), (2, 16)]),  # gains too little at 64 rows, but it serves fewer
+        (7.9, 8.0, [(1, 1), (2, 16)]),  # gains too little at 64 rows, but serves fewer
         (9.9, 12.0, [(1, 1), (64, 64)]),  # gains too little where fewer rows were measured
     ],
 )

@@ -39,7 +39,7 @@ def put_limit(value: int) -> Callable[[Json], None]:
     return lambda manifest: manifest["parameter"].update(spin_limit_cycles=value)
 
 
-#: Of each: what is changed, and the field that the sentence names.
+#: For each: the change, and the field in the message.
 WRONG: dict[str, tuple[Made, Callable[[Json], None], str]] = {
     "a larger grid": (
         FUSED,

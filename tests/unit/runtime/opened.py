@@ -14,7 +14,7 @@ from tuner.packs.shapes import ACTIVATIONS, Shape
 from tuner.packs.write import write_pack
 from tuner.runtime.binding import native
 
-#: Of the operands; multiples of 16, and none is the same.
+#: Sizes of the operands: multiples of 16, all different.
 ADDRESSES = {field[0]: 0x1000000 * (i + 1) for i, field in enumerate(native.Tensors._fields_)}
 
 

@@ -89,7 +89,7 @@ def attention_alone(engine: AttentionEngine = AttentionEngine.TMA, **form: Any) 
     (kernel,) = own_kernels(workload, H200, candidate, (), lambda _: built)
     made = assemble(problem(workload), candidate, (), "", None, HERE, {}, 55, own=(kernel,))
     manifest = json.loads(made.files["manifest.json"])
-    manifest["attentions"][0]["kernel"]["cubin"] = "attention0_append.cubin"  # any module: it is never run
+    manifest["attentions"][0]["kernel"]["cubin"] = "attention0_append.cubin"  # any module, since it is never run
     return ArtifactFiles(
         files={**made.files, "manifest.json": json.dumps(manifest).encode()}, manifest=manifest
     ), kernel
@@ -155,7 +155,7 @@ def buffers_of(
 
 
 TURNED = Rotary(heads=4, kv_heads=1, head_dim=64, max_length=70)
-#: The chain's op that is turned, the parts of a package that another one has, and the format of its manifest.
+#: The chain's rotated op, the parts of a package that another op has, and the format of its manifest.
 EPILOGUES = [
     *((None, (), 2), (TURNED, (), 3)),
     (replace(TURNED, page_tokens=16, heads_first=False), (), 5),
@@ -178,7 +178,7 @@ def test_launches_of_a_chain_have_the_workers_parameters(
     assert made.manifest["format"] == number
     given, num_pages = tensors_of(artifact), 0
     if rotary and rotary.page_tokens:
-        num_pages = 7 + given["qkv.keys"].shape[0]  # as a serving program has them
+        num_pages = 7 + given["qkv.keys"].shape[0]  # as in a serving program
         for name in ("qkv.keys", "qkv.values"):
             given[name] = replace(given[name], shape=(num_pages, *given[name].shape[1:]))
     size = made.manifest["parameter"]["size_bytes"]

@@ -20,7 +20,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 from tuner.runtime import Artifact, Launches, RuntimeFailure
 from tuner.runtime.binding.native import NEEDS_RESET
 
-#: Where a call has its stream.
+#: The position of the stream in a call.
 STREAM_PLACES = {"cuMemsetD8Async": 3, "cuMemcpyHtoDAsync_v2": 2, "cuMemcpyDtoHAsync_v2": 2, "cuStreamSynchronize": 0}
 NULL_STREAM_CALLS = {"cuMemsetD8_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2"}
 
@@ -139,7 +139,7 @@ def test_a_stream_of_too_few_sms_is_refused_by_name_and_nothing_is_enqueued(reco
     recorder.clear()
     recorder.cuda.fake_green(ctypes.c_void_p(STREAM), 16)
     recorder.cuda.fake_capture(1)
-    launches.enqueue(STREAM)  # what a graph will run on is not known
+    launches.enqueue(STREAM)  # the device of a graph is not known
     recorder.cuda.fake_capture(0)
     recorder.clear_calls()
     for _ in range(2):

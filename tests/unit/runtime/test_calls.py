@@ -184,7 +184,7 @@ def test_maps_are_encoded_once_for_a_set_of_addresses_and_rows(recorder: Recorde
         opened.launch(9)
         opened.launch(16, y=0x990000)
         assert len(recorder.calls("cuTensorMapEncodeTiled")) == 12
-        for y in range(0x800000, 0x800000 + 0x10000 * 20, 0x10000):  # more than are kept: each is right all the same
+        for y in range(0x800000, 0x800000 + 0x10000 * 20, 0x10000):  # more than are cached, and each is still correct
             opened.launch(16, y=y)
             output = 104 + 64 + 24  # of the second op in the parameter
             assert int.from_bytes(recorder.calls("cuLaunchKernelEx")[-1].parameter[output:][:8], "little") == y

@@ -159,7 +159,7 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
     [
         (
             {"quant_method": "awq", "bits": 4, "version": "gemv"},
-            "version: is gemv; give a checkpoint in AWQ's usual layout",
+            "version: is gemv; use a checkpoint in AWQ's usual layout",
         ),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 16}, "group_size: is 16; use one of 32, 64, 128"),
         ({"quant_method": "mxfp4"}, "mlp_blocks: is missing"),

@@ -168,7 +168,7 @@ def larger_plan(pack: Broken) -> None:
     pack.put("launches", 1, 0, 120)
 
 
-#: Of each: what is changed in the pack of an FFN, and what the C reader says.
+#: For each: the change in the pack of an FFN, and the C reader's message.
 WRONG: dict[str, tuple[Callable[[Broken], None], str]] = {
     "a fallback of its own": (
         flip("kernels", 1, FLAGS_OF_KERNEL, 8),

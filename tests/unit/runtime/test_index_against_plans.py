@@ -22,11 +22,11 @@ from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.read import read_pack
 from tuner.packs.write import pack_bytes
 
-#: Where records have what is changed; as tuner/packs/index.py and attention_index.py pack them.
+#: Positions of the changes in records, as packed by tuner/packs/index.py and attention_index.py.
 GRID, FLAGS, GATE, SPACE, SPACE_BYTES, ZERO_BYTES, WORDS, FIRST_TASKS = 0, 4, 8, 12, 16, 24, 32, 80
 SPIN, KERNEL_ROWS, KERNEL_MAPS, KERNEL_FLAGS = 32, 100, 124, 132
 MAP_TYPE, MAP_DIMS, MAP_STRIDES = 12, 24, 64
-#: Of the first op, among tensor maps.
+#: Of the first op, among the tensor maps.
 WEIGHTS = 2
 PART_GRID, PART_FLAGS, PART_DEPENDENT, PART_ABORT, PART_PARAMETER = 4, 20, 24, 48, 104
 NEEDS_ALL, READS_EARLY, IS_SECOND, SIDE, COOPERATIVE, PROGRAMMATIC, WHEN_PLAIN = 1, 2, 4, 8, 16, 32, 64
@@ -61,7 +61,7 @@ PAIR = make(PlanKind.TWO_STREAMS, TILINGS[Engine.MMA])
 TWO = make(PlanKind.TWO_LAUNCHES)
 KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
 
-#: Of each: what is changed, and what the C reader says.
+#: For each: the change, and the C reader's message.
 WRONG: dict[str, tuple[Made, Change, str]] = {
     "one CTA more": (FUSED, add(GRID, 1), "its grid is not that of its plan"),
     "one CTA less": (FUSED_PDL, add(GRID, -1), "its grid is not that of its plan"),
@@ -185,7 +185,7 @@ def test_a_layers_launch_that_is_not_of_its_plan_is_refused(recorder: Recorder, 
         read_pack(broken.summed())
 
 
-#: Bytes of an attention's parameter in front of what is told by value: two maps, or two addresses.
+#: Bytes of an attention's parameter before the values: two maps, or two addresses.
 CACHES = {AttentionEngine.TMA: 256, AttentionEngine.MMA: 16}
 
 
@@ -275,7 +275,7 @@ def test_a_layers_residency_and_workspace_are_held_against_its_plans(recorder: R
 
 
 MANY = wgmma((16, 64, 64), epilogue=Epilogue.TMA)
-#: Beside every kind and engine: what a header says otherwise than in the plainest plans.
+#: In addition to every kind and engine: variations of the header from that of the plainest plans.
 MADE: dict[str, Callable[[], Made]] = {
     **{f"{kind} {one}": partial(make, kind, TILINGS[one], workload=ffn(4)) for kind in KINDS for one in Engine},
     **{str(one): partial(make, PlanKind.FUSED_PDL, MANY, workload=ffn(640), assignment=one) for one in ASSIGNMENTS},

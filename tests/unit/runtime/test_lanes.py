@@ -14,7 +14,7 @@ from tuner.runtime.binding import native
 from tuner.runtime.checkpoints import convert
 from tuner.runtime.checkpoints.lanes import HEADER, header
 
-#: Of each file: whose tensors, and what codes, scales and zero points are called.
+#: For each file: the producer of its tensors, and the names of codes, scales and zero points.
 SOURCES = {
     "gptq": (1, "qweight", "scales", "qzeros"),
     "awq": (3, "qweight", "scales", "qzeros"),

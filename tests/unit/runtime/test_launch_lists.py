@@ -17,7 +17,7 @@ from tuner.runtime.binding.native import RuntimeFailure
 
 CUDA_ERROR, NEEDS_RESET = -4, -8
 SIDE = 0x5EED0
-#: Kinds of several launches, and which call of the driver fails: behind how many that succeed.
+#: Kinds with several launches, and which call of the driver fails, after how many successful ones.
 PARTLY = [
     (PlanKind.TWO_LAUNCHES, 1),
     (PlanKind.TWO_LAUNCHES_PDL, 1),

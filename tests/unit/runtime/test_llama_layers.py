@@ -20,7 +20,7 @@ def example() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["llama_layers"] = module  # a dataclass asks for its module
+    sys.modules["llama_layers"] = module  # a dataclass looks up its module
     spec.loader.exec_module(module)
     return module
 

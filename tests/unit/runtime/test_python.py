@@ -279,7 +279,7 @@ def test_a_view_is_what_the_array_is() -> None:
 
 
 def test_the_runtime_is_compiled_once_and_kept(tmp_path: Path, recorder: Recorder) -> None:
-    del recorder  # it has compiled one; here nothing is compiled twice
+    del recorder  # it has compiled one; nothing is compiled twice here
     first = tmp_path / "bin"
     first.mkdir()
     compiler = first / "cc"

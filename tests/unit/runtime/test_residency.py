@@ -96,7 +96,7 @@ def test_clusters_are_what_the_driver_says_and_no_more_than_the_sms_hold(
     clusters = grid_of(made) // 2
     recorder.cuda.fake_occupancy(1, clusters)
     with Opened(recorder, made, tmp_path) as one:
-        recorder.cuda.fake_green(ctypes.c_void_p(GREEN), 2 * clusters - 1)  # whatever the driver says of the device
+        recorder.cuda.fake_green(ctypes.c_void_p(GREEN), 2 * clusters - 1)  # whatever the driver reports for the device
         with pytest.raises(
             RuntimeFailure, match=f"in clusters of 2, and the {2 * clusters - 1} SMs .* hold {2 * clusters - 2}"
         ):
@@ -164,11 +164,11 @@ def test_a_pack_says_of_a_sister_card_that_holds_fewer_clusters_that_it_does_not
     clusters = grid_of(made) // 2
     recorder.cuda.fake_occupancy(1, clusters)
     assert checked(recorder, path) == (0, "")
-    recorder.cuda.fake_device(9, 0, 114, 13000)  # a card of other speeds, which holds them
+    recorder.cuda.fake_device(9, 0, 114, 13000)  # a card with other clocks, which holds them
     status, sentence = checked(recorder, path)
     assert (status, "and this device has 114" in sentence) == (native.OTHER_CARD, True)
     recorder.cuda.fake_device(9, 0, 132, 13000)
-    recorder.cuda.fake_occupancy(1, clusters - 1)  # as many SMs, and fewer clusters
+    recorder.cuda.fake_occupancy(1, clusters - 1)  # as many SMs, but fewer clusters
     status, sentence = checked(recorder, path)
     assert status == MISMATCH
     assert f"in clusters of 2, and this device holds {2 * clusters - 2}" in sentence

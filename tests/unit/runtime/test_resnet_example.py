@@ -22,7 +22,7 @@ def example() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # a dataclass asks for its module
+    sys.modules[spec.name] = module  # a dataclass looks up its module
     spec.loader.exec_module(module)
     return module
 

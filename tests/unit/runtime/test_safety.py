@@ -41,7 +41,7 @@ def test_the_guarded_build_is_prepared_unless_another_is_asked_for(recorder: Rec
             (data,) = loaded_cubins(recorder)
             assert data.startswith(cubin)
     recorder.clear()
-    late = make(PlanKind.FUSED_PDL, assignment=Assignment.TICKET)  # it reads no weights early: guarded is safe
+    late = make(PlanKind.FUSED_PDL, assignment=Assignment.TICKET)  # it reads no weights early, so guarded is safe
     with Opened(recorder, late, tmp_path, flags=native.SAFE_WEIGHTS):
         assert loaded_cubins(recorder)[0].startswith(b"\x7fELF guarded")
 

@@ -20,7 +20,7 @@ from tuner.runtime.device import driver
 from tuner.runtime.tensors import arrays
 
 torch = pytest.importorskip("torch")
-#: PyTorch's own deprecations, which inductor runs into.
+#: PyTorch's own deprecations, which inductor triggers.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 SHAPE = DecodeAttention(sequences=4, kv_heads=2, query_heads=3, head_dim=64, max_length=70, new_tokens=2)
@@ -137,7 +137,7 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     recorder.cuda.fake_parameter_bytes(64)
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
-    monkeypatch.setattr(driver.Driver, "device_name", lambda self: "cpu")  # whose tensors stand where a card's would
+    monkeypatch.setattr(driver.Driver, "device_name", lambda self: "cpu")  # whose tensors stand in for a card's
     attention = load_attention(zip_of(tmp_path, d_out=512, form={"page_tokens": 16, "window": 500}, scale=0.2).path)
 
     def tensor(name: str, dtype: Any = torch.bfloat16) -> Any:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 Change = Callable[[Any], Any]
 
 ATTENTION = ("q", "keys", "values", "lengths", "pages", "w", "heads_first", "scale", "window", "soft_cap", "number")
-#: What is wrong, and what is said of it: of 4 sequences of 2 new tokens, 6 heads, 2 of them KV heads, of 64.
+#: The error and its message, for 4 sequences of 2 new tokens, 6 heads, 2 of them KV heads, of 64 elements.
 WRONG_ATTENTION: dict[str, tuple[str, Change, str]] = {
     "q of float32": ("q", lambda q: q.float(), "keys is .* of bfloat16: pass .* of float32"),
     "q of odd columns": ("q", lambda q: q[:, :200], "q has 200 columns for 2 KV heads of 64"),
@@ -43,7 +43,7 @@ WRONG_ATTENTION: dict[str, tuple[str, Change, str]] = {
     "pages of no token": ("keys", lambda k: k[:, :, :0], r"keys are \[\d+, 2, 0, 64\]"),
     "a table without pages": ("pages", lambda p: p[:, :0], "pages has no page of any sequence"),
 }
-#: Of a layer of 96 columns with all that it may have.
+#: For a layer of 96 columns with all its options.
 WRONG_LAYER: dict[str, tuple[str, Change, str]] = {
     "x of float32": ("x", lambda x: x.float(), "is .* of bfloat16: pass .* of float32"),
     "x of another width": ("x", lambda x: x[:, :64], r"w_qkv is \[640, 96\] of bfloat16: pass \[640, 64\]"),

@@ -24,14 +24,14 @@ from tuner.runtime.device import driver
 from tuner.runtime.tensors import arrays
 
 torch = pytest.importorskip("torch")
-#: PyTorch's own deprecations, which inductor runs into.
+#: PyTorch's own deprecations, which inductor triggers.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 SHAPE = DecodeAttention(sequences=4, kv_heads=2, query_heads=3, head_dim=64, max_length=70, new_tokens=2)
 LENGTHS = (70, 0, 33, 1)
 HIDDEN, INNER, EPS = 96, 80, 1e-5
 STREAM = 0x4242
-#: What is asked of the attention, and which parts are there.
+#: The requested attention, and the existing parts.
 CASES: dict[str, dict[str, Any]] = {
     "qkv, attention, o_proj": {"residual": False},
     "with a bias and the stream": {"bias": True, "window": 20, "soft_cap": 2.0},
@@ -162,7 +162,7 @@ def test_the_operator_is_the_reference_in_float64(op: Any, asked: dict[str, Any]
     given = operands(torch.float64, **asked)
     wanted, keys, values = expected(given, asked)
     found = torch.ops.tuner.decoder_layer(*given)
-    # The angles are fp32, as kernels have them, and so are sines and given squares.
+    # The angles are fp32, as in kernels, and so are sines and given squares.
     np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-5, atol=2e-6)
     for name, cache, right in (("keys", given[5], keys), ("values", given[6], values)):
         np.testing.assert_allclose(cache.numpy(), right, rtol=1e-5, atol=2e-6, err_msg=name)
@@ -221,7 +221,7 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     recorder.cuda.fake_parameter_bytes(64)
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
-    monkeypatch.setattr(driver.Driver, "device_name", lambda self: "cpu")  # whose tensors stand where a card's would
+    monkeypatch.setattr(driver.Driver, "device_name", lambda self: "cpu")  # whose tensors stand in for a card's
     layer = load_layer(zip_at(tmp_path / "best.zip", make_layer(**asked)))
     dtypes = {"fp16": torch.float16, "fp32": torch.float32, "int32": torch.int32}
     made = {name: torch.zeros(one["shape"], dtype=dtypes[one["dtype"]]) for name, one in layer.tensors.items()}

@@ -10,7 +10,7 @@ import tuner.runtime
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-#: Of PyTorch's own modules, which transformers imports.
+#: Warnings of PyTorch's modules, which transformers imports.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SIZES = {

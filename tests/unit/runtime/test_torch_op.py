@@ -18,7 +18,7 @@ from tuner.runtime import Pack, RuntimeFailure, Weights, load
 from tuner.runtime.binding import native
 
 torch = pytest.importorskip("torch")
-#: PyTorch's own deprecations, which inductor runs into.
+#: PyTorch's own deprecations, which inductor triggers.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 ACTIVATIONS = ["identity", "relu", "gelu", "silu"]
@@ -78,7 +78,7 @@ def test_torch_compile_takes_a_block_whole_and_changes_no_bit(op: Any, dynamic: 
     x, w1, w2, *_ = operands(gated=True, full=False)
 
     def block(x: Any) -> Any:
-        y = x + x  # exact: what inductor makes of it has the same bits
+        y = x + x  # exact, since inductor's code gives the same bits
         for _ in range(3):
             y = torch.ops.tuner.ffn(y, w1, w2, None, None, None, None, "silu", True, 0) @ torch.ones(D_OUT, D_IN)
         return torch.ops.tuner.ffn(y, w1, w2, None, None, None, None, "silu", True, 0)
@@ -124,7 +124,7 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
     assert y.shape == (9, 128)
     for others in ((), (0,), (-1,), (number + 1,), (2**40,)):
         assert len(launched(x, w1, w2, *plain, "silu", False, *others)[1]) == 1, "it is found by its weights"
-    columns = x.T.contiguous().T  # as inductor may hand it over
+    columns = x.T.contiguous().T  # as inductor may pass it
     assert len(launched(columns, w1, w2, *plain, "silu", False, number)[1]) == 1
     for wrong in (x.to(torch.bfloat16), x[:, :32].contiguous()):
         with pytest.raises(RuntimeError, match=r"give \[m, 64\] of (float16|Half)"):
@@ -213,7 +213,7 @@ def bound(op: Any, compiled: Any, recorder: Recorder, pack: Pack, monkeypatch: p
 def test_parameters_are_packed_once_for_each_set_of_addresses(bound: Bound, recorder: Recorder) -> None:
     """The operator asks for memory for Y each time, and the allocator gives the same again."""
     given, _ = bound
-    seen = {in_cpp(*given).data_ptr()}  # this call asks what its stream runs on, too
+    seen = {in_cpp(*given).data_ptr()}  # this call also queries the device of its stream
     for _ in range(40):
         recorder.clear()
         y = in_cpp(*given)

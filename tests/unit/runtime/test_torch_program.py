@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 
 from tests.unit.runtime.test_torch_layer import HIDDEN, INNER, SHAPE, operands  # noqa: E402 - it has a torch
 
-#: PyTorch's own deprecations, which inductor runs into.
+#: PyTorch's own deprecations, which inductor triggers.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 STREAM = 0x4242

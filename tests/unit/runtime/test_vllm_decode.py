@@ -33,7 +33,7 @@ from tuner.search.guesses.seeds import first_guesses
 torch = pytest.importorskip("torch")
 
 BATCH, BLOCKS, TOKENS, NUM_LAYERS, MAX_LENGTH = 4, 6, 16, 3, 96
-#: Modules of ours that import vLLM.
+#: Our modules that import vLLM.
 OF_STUB = ("tuner.vllm.decode", "tuner.vllm.runs")
 HEADS, KV_HEADS, HEAD_DIM, HIDDEN, INNER = 32, 8, 128, 4096, 14336
 
@@ -46,7 +46,7 @@ def decode(monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> Iterator[Any]
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)
     recorder.cuda.fake_parameter_bytes(64)
-    for name in OF_STUB:  # they have taken what is the stub's
+    for name in OF_STUB:  # they have imported the stub's classes
         sys.modules.pop(name, None)
     module = importlib.import_module("tuner.vllm.decode")
     module.calls.clear()
@@ -252,7 +252,7 @@ def test_a_program_that_does_not_fit_leaves_its_steps_to_vllm(
     decode: Any, artifact: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = model_of()
-    decode.install(model, {BATCH: (load_layer(artifact),)})  # of a card, and the tensors lie on the CPU
+    decode.install(model, {BATCH: (load_layer(artifact),)})  # for a card, while the tensors are on the CPU
     step(model.forward.__self__)
     ids = torch.zeros(BATCH, dtype=torch.int64)
     with torch.inference_mode():

@@ -19,7 +19,7 @@ from tuner.runtime.binding import native
 from tuner.runtime.tensors import arrays
 
 D_IN, D_HIDDEN, D_OUT, ROWS = 32, 48, 24, 5
-#: The current stream, where a test needs no real one.
+#: The current stream, for tests that need no real one.
 STREAM = 0x4242
 
 

@@ -63,7 +63,7 @@ def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
         params = to_params(schedule)
         assert params.keys() == axes.keys()
         assert from_params(params) == schedule
-        optuna.trial.create_trial(params=params, distributions=axes, value=1.0)  # refuses what is out of range
+        optuna.trial.create_trial(params=params, distributions=axes, value=1.0)  # refuses values out of range
 
 
 @ALL

@@ -29,7 +29,7 @@ def test_a_legal_schedule_survives_as_the_parameters_of_an_optuna_trial(workload
     for schedule in space_of(workload, CATALOGUE["h200"]).sample(random.Random(0), 100):
         trial = create_trial(
             params=to_params(schedule), distributions=axes, value=1.0, state=TrialState.COMPLETE
-        )  # refuses what is out of range
+        )  # refuses values out of range
         assert from_params(trial.params) == schedule
 
 

@@ -7,8 +7,8 @@ import sys
 
 from tests.support.repository import ROOT
 
-#: Calls of functions by a search of 24 trials, of which 18 are first guesses. It is about 4,490,000 with Python 3.11;
-#: rooms for sums (`sum_kib`) and CTAs that split K four ways made it 2 % more.
+#: Function calls of a search with 24 trials, 18 of which are first guesses: about 4,490,000 with Python 3.11. The axis
+#: `sum_kib` and CTAs that split K four ways added 2 %.
 MOST_CALLS = 4_550_000
 
 _CODE = """

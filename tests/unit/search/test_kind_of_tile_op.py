@@ -91,7 +91,7 @@ def test_a_search_finds_what_only_the_kinds_axis_gives(workload: Workload, space
     assert to_params(stretched(plain, 4))["stretch_1"] == 4
     assert from_params(to_params(stretched(plain, 4))) == stretched(plain, 4)
     assert "stretch_1" in distributions(plain)
-    # It is compiled, so other values are other kernels, which a search does not try while it settles.
+    # It is compiled, so other values need other kernels, which a search does not try near its end.
     searcher, values = Searcher(space, seed=5, num_trials=90), list[int]()
     for number in range(90):
         candidate = searcher.ask()

@@ -25,7 +25,7 @@ ORDER = SearchOrder(
     workload=ffn_pair(m=64, d_in=1024, d_hidden=2048, d_out=1024), gpu=CATALOGUE["h200"], seed=3, num_trials=60
 )
 
-#: Each test has a process with one thread, as a search has: pytest's workers have more.
+#: Each test uses a process with one thread, as a search does, since pytest's workers have more.
 RUN = """
 import os, signal, sys, time
 from tuner.search.meanwhile import in_fork

@@ -125,7 +125,7 @@ def test_a_fault_of_a_search_is_told_and_the_process_works_on(processes: SearchP
 
 def test_signals_are_the_servers_affair(processes: SearchProcesses) -> None:
     (pid,) = processes.pids
-    os.kill(pid, signal.SIGINT)  # it has only just been started
+    os.kill(pid, signal.SIGINT)  # it has only just started
     with processes.search(ORDER) as search:
         search.ask()
         for number in (signal.SIGTERM, signal.SIGINT):

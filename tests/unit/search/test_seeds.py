@@ -64,7 +64,7 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
     assert bool(in_parts) is (m == 256)
     varied = [one for one in seeds[guesses:-NUM_DRAWN] if one not in in_parts]
     strided = [one for one in varied if one.ordering.split_order is SplitOrder.STRIDED]
-    assert strided or m == 256  # where no guess has parts of all its tiles
+    assert strided or m == 256  # if no guess splits all its tiles
     assert {seed.tiling for seed in varied} <= set(tried)
     assert {seed.ordering.wait_position for seed in strided} <= {WaitPosition.SLICE}
     [other] = [one for one in varied if one not in strided]

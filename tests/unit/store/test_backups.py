@@ -54,7 +54,7 @@ def test_a_database_of_an_older_revision_is_brought_to_this_one_after_a_backup(p
     assert best is not None
     assert best.finals[0].time_us == 80.0
     assert revision == path.name.removesuffix(".db.gz")
-    had_it = revision >= "0026"  # the table, and in it this session
+    had_it = revision >= "0026"  # the table, and this session in it
     for is_new in (not had_it, False):
         with store.write() as session:
             assert ended_sessions.end(session, "a word", 1.0) is is_new
@@ -100,7 +100,7 @@ def test_a_backup_is_restored_into_either_database(
     assert rows_of(engine, tmp_path) == rows_of(store.engine, tmp_path)
     with pytest.raises(StoreError, match="is not empty"):
         restore(engine, tmp_path / "backup.zip")
-    with engine.begin() as connection:  # the next row gets a number of its own
+    with engine.begin() as connection:  # the next row gets its own number
         connection.execute(text("insert into events (job_id, kind, at, data) select id, 'state', 1.0, '{}' from jobs"))
     engine.dispose()
 

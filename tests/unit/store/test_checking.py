@@ -68,7 +68,7 @@ def test_a_damaged_database_is_refused(filled: Path, damage: str) -> None:
         if damage == "cut":
             file.truncate(size // 2)
         else:
-            for page in range(size * 9 // 10 // 4096, size // 4096):  # nothing that a server reads when it begins
+            for page in range(size * 9 // 10 // 4096, size // 4096):  # nothing that a server reads when it starts
                 file.seek(page * 4096)
                 file.write(b"\xa5" * 4096)
     assert refusal_of(filled).startswith(f"{database} is damaged") or "cannot be used" in refusal_of(filled)

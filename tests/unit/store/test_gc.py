@@ -63,7 +63,7 @@ def test_the_oldest_go_first_and_what_fits_stays(store: Store) -> None:
 
 def test_a_pack_stays_since_lock_files_name_it(store: Store) -> None:
     digest = store.artifacts.put(b"pack" * 100)
-    for at in (1.0, 2.0):  # made again, it is the one that is there
+    for at in (1.0, 2.0):  # made again, it is the existing one
         with store.write() as session:
             packs.insert(session, digest, 400, {"shapes": []}, at)
     assert store.collect_garbage(0).num_files == 0
@@ -109,7 +109,7 @@ def test_what_is_no_digest_is_refused(store: Store, digest: str) -> None:
         store.artifacts.get(digest)
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # its way of telling a plan
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # its description of a plan
 def test_samples_go_in_slices_between_which_others_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "_SLICE", 10)
     job_id = ended_job_of(store, 95)

@@ -48,7 +48,7 @@ def test_a_deleted_job_is_out_of_sight_at_once_and_leaves_no_row(store: Store) -
         assert jobs.page(session, None, 10, jobs.JobFilter()).items == []
         assert jobs.counts_by_state(session) == {}
         assert inspections.next_pending(session, spec(16).target_id, urgent_only=False) is None
-        assert bests.find(session, job_id) is not None  # till its rows are removed, but nothing leads to it
+        assert bests.find(session, job_id) is not None  # until its rows are removed, but nothing refers to it
         assert session.scalar(select(func.count()).select_from(ResultKeyRow)) == 0
     swept = store.sweep()
     assert (swept.num_jobs, swept.num_trials, swept.num_files) == (1, 1, 1)

@@ -42,7 +42,7 @@ def test_what_is_nearest_follows_results_that_come_and_go(store: Store) -> None:
     with store.write() as session:
         removal.mark(session, near, 3.0, "for a test")
     assert nearest(store, shapes, 48) == far
-    nearer = keep(store, 49)  # as many results as before one of them went
+    nearer = keep(store, 49)  # as many results as before one was removed
     assert nearest(store, shapes, 48) == nearer == nearest(store, ShapeIndex(), 48)
 
 

@@ -127,7 +127,7 @@ def test_lines_may_have_gaps_as_where_keys_and_values_lie_side_by_side(line: int
 def test_lines_at_odd_steps_are_named(changes: dict[str, int]) -> None:
     steps = replace(dense(8, 16, 128, heads_first=False), **changes)
     (found,) = reasons_against(replace(served(), steps=steps), OURS, reaching(2048))
-    assert found.startswith(f"the cache has {steps.head} elements from head to head and {steps.token} from token to")
+    assert found.startswith(f"the cache has strides of {steps.head} elements between heads and {steps.token} between")
 
 
 def test_one_kv_head_lies_tokens_first_where_vllm_says_so() -> None:

@@ -17,7 +17,7 @@ from tuner.packs.shapes import ChainShape, LayerShape, shape_of
 
 torch = pytest.importorskip("torch")
 
-#: Of Llama-3-8B's layers, but for how wide they are.
+#: Llama-3-8B's layers, except for their width.
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM = 4096, 14336, 32, 8, 128
 
 
@@ -156,7 +156,7 @@ def test_a_pack_of_another_model_or_division_is_named_field_by_field() -> None:
         "its ops are qkv, attention, o_proj, gate_up, down, but supported programs are attention, o_proj"
     )
     (found,) = against(entry(), model(), ranks=2)
-    assert found.startswith("tensor_parallel_size is 2: there is an all-reduce within a layer")
+    assert found.startswith("tensor_parallel_size is 2: no program supports the all-reduce within a layer")
 
 
 def test_between_all_reduces_a_layer_is_two_runs_and_each_is_held_against_the_model() -> None:

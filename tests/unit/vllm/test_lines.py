@@ -16,7 +16,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import cache_map
 from tuner.vllm.attention import Steps, dense
 
-#: Elements of a line of a row, as a map has them.
+#: Elements of a line of a row, as in a tensor map.
 _LINE = 64
 OP = DecodeAttention(
     sequences=3, max_length=64, kv_heads=4, query_heads=2, head_dim=128, new_tokens=1, dtype=Dtype.BF16

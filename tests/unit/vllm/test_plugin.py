@@ -50,7 +50,7 @@ def registered(
         "tuner.vllm.mlp",
         "tuner.vllm.decode",
         "tuner.vllm.runs",
-    ):  # they have taken classes of the stub
+    ):  # they have imported classes of the stub
         sys.modules.pop(name, None)
     sys.modules.update(vllms_own)
 
@@ -277,7 +277,7 @@ def test_what_the_operator_cannot_do_stays_vllms_and_is_said(
     given.model_config.enable_sleep_mode = "sleep" in asked
     given.parallel_config.use_ubatching = "ubatching" in asked
     given.additional_config = asked.get("additional", {})
-    if "quantised" in asked:  # what was loaded is a plain matrix until its method quantises it
+    if "quantised" in asked:  # a loaded weight is a plain matrix until its method quantises it
         monkeypatch.setattr(llama._Linear, "quant_method", type("Fp8LinearMethod", (), {})(), raising=False)
     own = loaded(given, "auto")
     packed = loaded(given, "tuner", load_format=asked.get("load_format", "auto"))

@@ -68,7 +68,7 @@ def test_a_preset_comes_back_as_its_chain() -> None:
     [
         ({"kind": "decoder-block", "m": 16}, "model", "is missing"),
         ({"kind": "decoder-block", "model": "llama3-8b", "m": 16, "d_in": 4}, "d_in", "is not a"),
-        ({"m": 16, "d_in": 4, "d_hidden": 4, "d_out": 4, "tp": 2}, "tp", "is not a parameter of a pair of kind ffn"),
+        ({"m": 16, "d_in": 4, "d_hidden": 4, "d_out": 4, "tp": 2}, "tp", "is not a parameter for a pair of kind ffn"),
         ({"kind": "decoder-block", "model": "llama3-8b", "m": 16, "tp": 3}, "pair.tp", "3 ranks cannot share"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
     ("value", "problem", "remedy"),
     [
         ({"number": "x"}, "should be an integer, got 'x'", "use an integer"),
-        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "use a value that does"),
+        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "use a value that matches"),
     ],
 )
 def test_a_parameter_that_is_a_word_is_refused_in_words_of_ours(

@@ -23,7 +23,7 @@ BEYOND = 2**20 + 1
 @pytest.mark.parametrize(
     ("pair", "field", "words"),
     [
-        ({**FFN, "m": 2**24}, "pair.m", "sizes of a product above 1048576"),
+        ({**FFN, "m": 2**24}, "pair.m", "sizes above 1048576"),
         ({**FFN, "m": 1, "d_hidden": BEYOND}, "pair.d_hidden", "is 1048577"),
         ({**FFN, "m": 1, "d_in": BEYOND}, "pair.d_in", "is 1048577"),
         ({**FFN, "m": 1, "d_out": BEYOND}, "pair.d_out", "is 1048577"),

@@ -14,7 +14,7 @@ from tuner.workers.gpu.tensors.fitting import DoesNotFit, slots_that_fit
 
 #: Of an H100, about.
 FREE = 79 * 10**9
-#: 8 KV heads of 128, so that a token of a cache takes 4 KiB.
+#: 8 KV heads of 128, so that a token takes 4 KiB of a cache.
 SIZES: dict[str, Any] = {"kv_heads": 8, "head_dim": 128, "max_length": 2**14}
 
 

@@ -28,7 +28,7 @@ from tuner.wire.requests.problems import problem
 #: Paths that need no token: probes, the login, its page's files, and the list of routes.
 _OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
 _OPEN_FOLDER = "/static/"
-#: Paths that need another role than their method implies.
+#: Paths that require another role than their method implies.
 _ADMINS = re.compile(r"(/ui)?/(access|audit|quotas|tokens)(?![^./:])")
 _ROLES = {
     **dict.fromkeys(("/metrics", "/targets", "/whoami", "/logout"), Role.WORKER),
@@ -46,13 +46,13 @@ def role_for(method: str, path: str) -> Role | None:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sends the request, as a parameter of a route."""
+    """The sender of the request, as a parameter of a route."""
     caller: Caller = request.scope[CALLER]
     return caller
 
 
 async def _asker(request: Request) -> Caller:
-    """The same as a dependency. A plain function would be called in another thread just to read a dict."""
+    """Same, as a dependency. A plain function would run in another thread just to read a dict."""
     return caller_of(request)
 
 
@@ -68,17 +68,17 @@ class _Refusal(Exception):
 
 
 class AccessGuard:
-    """ASGI middleware: 401 without a token, 403 if its role is not sufficient, 429 if it sends too many requests."""
+    """ASGI middleware: 401 without a token, 403 if its role is not sufficient, 429 after too many requests."""
 
     def __init__(self, app: ASGIApp, service: Service, rates: Rates, login: ProxyLogin | None) -> None:
-        """`login` says which proxies may name the user; none by default."""
+        """`login` lists the proxies that may name the user; none by default."""
         self._app = app
         self._login = login
         self._access = service.access
         self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses, or calls the application with the caller in the scope."""
+        """Refuses the request, or calls the application with the caller in the scope."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         try:
@@ -106,10 +106,10 @@ class AccessGuard:
             caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
         who = caller.token_id or caller.owner
         if not self._rates.take(caller.token_id or f"login {caller.owner}"):
-            raise _Refusal(status=429, detail=f"{who} sends too many requests; wait {WINDOW_S} s, and ask less often")
+            raise _Refusal(status=429, detail=f"{who} sends too many requests; wait {WINDOW_S} s, and send fewer")
         if not caller.role.allows(needed):
-            remedy = "ask an admin for such a token" if caller.token_id else "ask an admin"
-            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, but this needs {needed}; {remedy}")
+            remedy = "ask an admin for a token with that role" if caller.token_id else "ask an admin"
+            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, but {needed} is required; {remedy}")
         return caller
 
     async def _proxied(self, connection: HTTPConnection, address: str) -> Caller | None:
@@ -126,7 +126,7 @@ class AccessGuard:
         return caller
 
     async def _token(self, connection: HTTPConnection, address: str) -> Token:
-        """The token in the header, otherwise that of the session."""
+        """The token in the header, otherwise the session's."""
         scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
         if scheme:
             secret = secret.strip()
@@ -142,7 +142,7 @@ class AccessGuard:
         if not connection.cookies:
             raise _Refusal(
                 status=401,
-                detail=f"a token is needed: send `Authorization: Bearer …`, or log in at {outside('/login')}",
+                detail=f"a token is required: send `Authorization: Bearer …`, or log in at {outside('/login')}",
             )
         session = await to_thread.run_sync(read_session, connection, self._access.session_key)
         token = await to_thread.run_sync(self._access.by_session, session.token_id, session.csrf) if session else None
@@ -153,19 +153,17 @@ class AccessGuard:
 
 
 def _check_proof(connection: HTTPConnection, session: Session) -> None:
-    """The session of a request, unless it is a change that did not come from a page of that session."""
-    # For a form, the proof is in a field, which its route checks.
+    """The session of a request; refuses a change that was not sent from a page of that session."""
+    # A form has the proof in a field, which its route checks.
     is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
     if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
-        detail = (
-            f"a request of a session that changes something needs the header {CSRF_HEADER} from its page, or a token"
-        )
+        detail = f"a change in a session needs the header {CSRF_HEADER}, which its pages send, or a token"
         raise _Refusal(status=403, detail=detail)
     connection.scope[SESSION] = session
 
 
 async def _answer(refusal: _Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-    """The refusal as a problem; people are redirected to the login."""
+    """The refusal as a problem document; browsers are redirected to the login."""
     headers: dict[str, str] = {}
     if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="tuner"'

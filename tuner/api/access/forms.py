@@ -1,4 +1,4 @@
-"""Form data from the pages: parsed, and verified to come from a page of the sender's session."""
+"""Form data from the pages: parsed, and checked to come from a page of the sender's session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.errors import Forbidden
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The filled fields, the last of equal names.
+    """The non-empty fields; of equal names, the last one.
 
     Raises:
         Forbidden: it was sent with a session, but not from a page of that session.
@@ -31,7 +31,7 @@ Form = Annotated[dict[str, str], Depends(form_of)]
 
 
 class DropEmptyFields:
-    """ASGI middleware: a form sent with GET contains fields that were left empty; pages treat these as missing."""
+    """ASGI middleware: removes empty fields from a form sent with GET, since pages treat them as missing."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -23,7 +23,7 @@ Next = Annotated[str, Query(alias="next", max_length=2000)]
 
 
 def local_path(wanted: str) -> str:
-    """A path of this server from `wanted`; the front page if it leads elsewhere."""
+    """The path `wanted` if it is on this server, otherwise the front page."""
     parts = urlsplit(wanted)
     is_local = not parts.scheme and not parts.netloc and wanted.startswith("/") and "\\" not in wanted
     is_safe = is_local and wanted.isprintable() and not wanted.startswith("//")
@@ -31,12 +31,12 @@ def local_path(wanted: str) -> str:
 
 
 def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
-    """Adds the pages, which are not part of the API, and the route for the own identity."""
+    """Adds the pages, which are not part of the API, and the route for the caller's identity."""
     access = service.access
 
     @router.get("/login", include_in_schema=False)
     def show_login(wanted: Next = "/") -> Response:
-        """The form; a service without tokens needs none."""
+        """The login form; not shown by a service without tokens."""
         if not access.is_on:
             return RedirectResponse("/", 303)
         return render_form("admin/login.html", wanted=local_path(wanted), problem="")
@@ -63,7 +63,7 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
 
     @router.post("/logout", include_in_schema=False)
     async def log_out(request: Request, caller: Asker) -> Response:
-        """Ends the session, since the browser may not have the only copy of the cookie."""
+        """Ends the session on the server too, since there may be copies of the cookie."""
         session = session_of(request)
         fields = parse_qs((await request.body()).decode(errors="replace"))
         if session is not None and not session.is_ours(fields.get("csrf", [""])[0]):
@@ -76,5 +76,5 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
 
     @router.get("/whoami")
     def who_am_i(caller: Asker) -> CallerView:
-        """Who the token belongs to, and what it allows."""
+        """The token's owner and role."""
         return CallerView(owner=caller.owner, role=caller.role, token_id=caller.token_id, needs_token=access.is_on)

@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def access_page_routes(router: APIRouter, service: Service) -> None:
-    """Adds the page, and what its forms are sent to."""
+    """Adds the page and the targets of its forms."""
 
     @router.get("/ui/access.json", response_model=AccessPage, include_in_schema=False)
     @router.get(_PAGE, response_model=AccessPage)
@@ -43,7 +43,7 @@ def access_page_routes(router: APIRouter, service: Service) -> None:
 
     @router.post("/ui/access/tokens/{token_id}/revoke", include_in_schema=False)
     def revoke_token(token_id: TokenId, caller: Asker, form: Form) -> Response:
-        """Has a token refused."""
+        """Revokes a token."""
         service.access.revoke_token(caller, token_id)
         return RedirectResponse(_PAGE, 303)
 
@@ -74,7 +74,7 @@ def _page(request: Request, service: Service, made: NewTokenView | None = None) 
 
 
 def _filled(model: type[Model], form: Mapping[str, str]) -> Model:
-    """A form's data, in the model of the API's body."""
+    """A form's data, as the model of the API's request body."""
     try:
         return model.model_validate_strings(dict(form))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Routes about access: the own identity and the audit log; and the description of tokens in the API."""
+"""Routes about access: the caller's identity and the audit log; and how the API description documents tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.wire.responses.responses import PageView
 
 
 def access_routes(service: Service, rates: Rates) -> APIRouter:
-    """The own identity, and the audit log."""
+    """The caller's identity, and the audit log."""
     router = APIRouter(tags=["access"], responses=PROBLEM_RESPONSES)
     add_login(router, service, rates)
 
@@ -32,7 +32,7 @@ def access_routes(service: Service, rates: Rates) -> APIRouter:
 
 
 def describe_access(app: FastAPI) -> None:
-    """Adds to the description of the API the two ways to authenticate, and the routes that need one of them."""
+    """Documents the two ways to authenticate in the API description, and which routes need one of them."""
     plain = app.openapi
 
     def described() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def describe_access(app: FastAPI) -> None:
             for path, methods in schema["paths"].items():
                 for method, route in methods.items():
                     needs_one = role_for(method.upper(), path) is not None
-                    # The empty one: a service without tokens needs none.
+                    # The empty requirement: a service may have no tokens.
                     route["security"] = [{"token": []}, {"session": []}, {}] if needs_one else []
         assert app.openapi_schema is not None
         return app.openapi_schema

@@ -1,4 +1,4 @@
-"""The page of the audit log: audit log; for admins."""
+"""The page of the audit log, for admins."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner or
 
 
 def admin_routes(service: Service) -> APIRouter:
-    """Make, list and revoke tokens; set, list and drop quotas."""
+    """Create, list and revoke tokens; set, list and remove quotas."""
     router = APIRouter(tags=["access"], responses=PROBLEM_RESPONSES)
     access, quotas = service.access, service.submissions.quotas
 
@@ -36,7 +36,7 @@ def admin_routes(service: Service) -> APIRouter:
 
     @router.post("/tokens/{token_id}:revoke")
     def revoke_token(token_id: TokenId, caller: Asker) -> TokenView:
-        """Revokes a token from now on; for admins."""
+        """Revokes a token; for admins."""
         return TokenView.of(access.revoke_token(caller, token_id), time.time())
 
     @router.get("/quotas")

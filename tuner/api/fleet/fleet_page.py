@@ -1,4 +1,4 @@
-"""The page of the fleet: cards, what they do, and audit log."""
+"""The page of the fleet: cards, their activity, and the audit log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fleet_page_routes(router: APIRouter, service: Service) -> None:
     @router.get("/ui/fleet.json", response_model=FleetPage, include_in_schema=False)
     @router.get("/ui/fleet", response_model=FleetPage)
     def show_fleet(request: Request) -> Response:
-        """GPUs, their state, and what they have done since the server began."""
+        """GPUs, their state, and their work since the server started."""
         counts: dict[str, dict[str, int]] = {}
         for (target_id, state), count in sorted(service.fleet.counts().items()):
             counts.setdefault(target_id, {})[state] = count

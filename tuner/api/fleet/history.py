@@ -9,7 +9,7 @@ from tuner.dispatch.machine import CardReading
 from tuner.service.fleet.history import FleetSample
 from tuner.wire.pages.fleet import SeriesView
 
-#: Maximum points of a series: the minutes of a day are grouped.
+#: Maximum points of a series; minutes are grouped to stay below it.
 _MOST_POINTS = 240
 
 _OF_A_CARD: tuple[tuple[str, str, Callable[[CardReading], float | None]], ...] = (
@@ -20,7 +20,7 @@ _OF_A_CARD: tuple[tuple[str, str, Callable[[CardReading], float | None]], ...] =
 
 
 def series(samples: Sequence[FleetSample]) -> list[SeriesView]:
-    """Trials per minute; for each card of this machine, the driver's readings."""
+    """Trials per minute, and the driver's readings of each card in this machine."""
     if not samples:
         return []
     rates = [(sample.at, sample.trials_per_minute) for sample in samples]
@@ -41,7 +41,7 @@ def series(samples: Sequence[FleetSample]) -> list[SeriesView]:
 
 
 def _series(name: str, unit: str, points: Sequence[tuple[float, float]]) -> SeriesView:
-    """At most `_MOST_POINTS` points, each the maximum of its group, so that peaks are visible."""
+    """At most `_MOST_POINTS` points. Each is the maximum of its group, so that peaks stay visible."""
     now, stride = time.time(), -(-len(points) // _MOST_POINTS)
     shares = [points[begin : begin + stride] for begin in range(0, len(points), stride)]
     return SeriesView(

@@ -1,1 +1,1 @@
-"""What applies to every request: connection, guards, errors, rendering."""
+"""What applies to every request: connections, guards, errors, rendering."""

@@ -1,4 +1,4 @@
-"""HTTP connections: slow or silent ones are closed, and so are those with an endless head."""
+"""HTTP connections: closes those that are slow or silent, or whose request head never ends."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from itertools import chain
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: Maximum bytes of a request's head, and between two parts of its body.
+#: Maximum bytes of a request's head, and between two chunks of its body.
 MAX_HEAD_BYTES = 64 * 1024
 
 
 class _BadHead(Exception):
-    """The parser treats it as an error of the request, and responds with 400."""
+    """The parser treats it as a malformed request, and responds with 400."""
 
 
 def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsProtocol]:
-    """The server's protocol. It closes a connection if no request's head is complete after `deadline_s`, or if the
-    other side has not received what was sent for that long. If there are `most` connections, a new one replaces the
-    oldest that has never sent a request, otherwise the oldest that is idle: silent connections keep nobody out."""
+    """The server's protocol. It closes a connection if the head of a request is incomplete after `deadline_s`, or if
+    the peer has received no data for that long. Once there are `most` connections, a new one replaces the oldest that
+    never sent a request, or otherwise the one idle for longest, so that silent connections cannot block others."""
 
-    #: Connections without a request so far, and those between two requests, the longest idle first.
+    #: Connections without a request so far, and idle ones, longest idle first.
     silent: dict[Bounded, None] = {}
     idle: dict[Bounded, None] = {}
 
     class Bounded(HttpToolsProtocol):
-        """Between two requests the server's own, shorter limit applies, until the first byte of the next one.
+        """Between two requests, the server's shorter limit applies until the first byte of the next request.
 
-        The C parser takes a quarter of the time of one in Python. It has no limits, so they are here.
+        The C parser needs a quarter of the time of a Python one. It has no limits, so they are enforced here.
         """
 
         _timer: asyncio.TimerHandle | None = None
-        #: Runs while the other side does not receive what is sent.
+        #: Runs while the peer does not receive data.
         _stalled: asyncio.TimerHandle | None = None
         #: Whether the current head is incomplete, and whether a request was received completely.
         _awaits_head = True
@@ -40,7 +40,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
         _unread = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """Begins to wait for a head."""
+            """Starts the deadline for a head."""
             super().connection_made(transport)
             silent[self] = None
             if most is not None and len(self.connections) > most:
@@ -48,8 +48,8 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             self._watch()
 
         def _make_room(self) -> None:
-            """Closes the connection that has been idle for the longest time. If all others are active, this one
-            stays until the next one arrives, and gets a response that says so."""
+            """Closes the connection that has been idle for longest. If all others are active, this one stays until the
+            next one arrives, and then gets an error response."""
             longest = next((other for other in chain(silent, idle) if other is not self), None)
             if longest is not None:
                 longest._is_at_work()
@@ -61,12 +61,12 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             idle.pop(self, None)
 
         def pause_writing(self) -> None:
-            """The other side is slow: after the deadline, the data is dropped."""
+            """The peer is too slow: after the deadline, the data is dropped."""
             super().pause_writing()
             self._stalled = self.loop.call_later(deadline_s, self.transport.abort)
 
         def resume_writing(self) -> None:
-            """It takes something again."""
+            """The peer receives data again."""
             super().resume_writing()
             self._flows()
 
@@ -76,7 +76,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
                 self._stalled = None
 
         def data_received(self, data: bytes) -> None:
-            """Receives bytes, and keeps waiting until the head is complete."""
+            """Receives bytes; the deadline runs until the head is complete."""
             if self.transport.is_closing():
                 return
             if self._is_received:
@@ -88,18 +88,18 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             self._watch()
 
         def on_message_begin(self) -> None:
-            """A request begins, possibly right after another one."""
+            """The beginning of a request, possibly directly after another one."""
             super().on_message_begin()
             self._is_received, self._awaits_head = False, True
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            """A line of the head. What follows a chunked body has the same form, but is not part of the head: no
-            proxy has checked it."""
+            """A header line. The trailer of a chunked body has the same form, but is not part of the head, and no proxy
+            has checked it."""
             if self._awaits_head:
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
-            """The head is whole. Its host is checked by name, so there must be exactly one."""
+            """The end of the head. The host is checked by name, so there must be exactly one."""
             num_hosts = sum(name == b"host" for name, _ in self.headers)
             if num_hosts != 1 and not (num_hosts == 0 and self.parser.get_http_version() == "1.0"):
                 raise _BadHead
@@ -114,13 +114,13 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             super().on_body(body)
 
         def on_message_complete(self) -> None:
-            """The request is whole."""
+            """The end of the request."""
             self._is_received, self._unread = True, 0
             self._is_at_work()
             super().on_message_complete()
 
         def on_response_complete(self) -> None:
-            """It has its response, and may send another request."""
+            """The response is complete; another request may follow."""
             super().on_response_complete()
             if self.cycle.response_complete and not self.transport.is_closing():
                 idle[self] = None

@@ -1,5 +1,5 @@
-"""A request that is interrupted by a shutdown gets a response that says so: it is not an error, and a retry is
-right."""
+"""A request that is interrupted by a shutdown gets a response that says so, since it is not an error and can be
+retried."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RETRY_AFTER_S = 5
 
 
 class AnswerAtTheEnd:
-    """If a request is cancelled before its response has begun, it is a 503; uvicorn would send 500."""
+    """A request that is cancelled before its response has begun gets a 503; uvicorn would send 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -38,6 +38,6 @@ class AnswerAtTheEnd:
                 raise
             log.warning("%s %s was aborted: the server is shutting down", scope["method"], scope["path"])
             document = problem(
-                503, ("the server is shutting down, and this request was aborted; ask again when it is back")
+                503, ("the server is shutting down, and this request was aborted; send it again after the restart")
             )
             await problem_response(document, {"Retry-After": str(_RETRY_AFTER_S)})(scope, receive, send)

@@ -20,7 +20,7 @@ from tuner.wire.requests.problems import MEDIA_TYPE, Problem, of_invalid_input, 
 
 log = logging.getLogger(__name__)
 
-#: HTTP status of each exception; a subclass inherits its parent's, and the root is an internal error.
+#: HTTP status of each exception; a subclass inherits its parent's. Other exceptions are internal errors.
 STATUS: dict[type[TunerError], int] = {
     InvalidInput: 422,
     Forbidden: 403,
@@ -33,44 +33,44 @@ STATUS: dict[type[TunerError], int] = {
 
 
 def _problem_schema() -> dict[str, Any]:
-    """JSON schema of a problem document without references: they would point outside the description of a route."""
+    """JSON schema of a problem document without references, which would point outside the description of a route."""
     schema = Problem.model_json_schema()
     schema["properties"]["errors"]["items"] = schema.pop("$defs")["FieldProblem"]
     return schema
 
 
-#: For OpenAPI: what any route may return instead.
+#: For OpenAPI: error responses that any route may return.
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
         400: "The body is not JSON, or the request asks for another version of the wire format",
         401: "A token is needed, but it is missing, unknown, expired or revoked",
-        403: "The token does not allow that, or the request names another host, or a page of another site sent it",
+        403: "The token does not allow this, the request names another host, or a page of another site sent it",
         404: "The named resource does not exist",
         405: "The path does not support the method; `Allow` lists those that it supports",
         408: "The body did not arrive in time",
         409: "The resource's state does not allow the request",
         413: "The body is too large",
         415: "The content type of the body is not `application/json`, or the body is compressed",
-        422: "A field is invalid: which, why, and what would be valid",
-        429: "The token, or the address, sends too many requests; `Retry-After` says when to ask again",
+        422: "A field is invalid; the document says which, why, and what would be valid",
+        429: "The token or the address sends too many requests; `Retry-After` says when to retry",
         503: "The database or the worker is not available",
     }.items()
 }
 
 _HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
 
-#: The same for pages, if a page was requested.
+#: Same, for pages.
 PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": _HTML},
     **{status: {**one, "content": {**one["content"], **_HTML}} for status, one in PROBLEM_RESPONSES.items()},
 }
 
-#: What even a route without input may return.
+#: Error responses of routes without input.
 BASE_RESPONSES: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] for status in (400, 403, 405)}
 
 _REMEDIES = {
-    404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
+    404: "there is nothing at this path; GET / lists the pages, GET /openapi.json the routes",
     405: "this path does not support the method {method}; it supports {allowed}",
 }
 
@@ -125,7 +125,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """The methods that the path supports, over all its routes; HEAD works wherever GET does."""
+    """The methods that the path supports over all its routes; HEAD works wherever GET does."""
     known = [
         method
         for method in ("DELETE", "GET", "PATCH", "POST", "PUT")

@@ -1,4 +1,4 @@
-"""Refuses a body that is too large, or not JSON, before anything parses it."""
+"""Refuses a body that is too large or not JSON before it is parsed."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tuner.wire.requests.problems import problem
 
 MAX_BODY_BYTES = 2**20
 
-#: Paths that pages send forms to, and the folder of others.
+#: Paths of forms, and a folder of such paths.
 _FORM_PATHS = ("/login", "/logout")
 _FORM_FOLDER = "/ui/"
 _FORM = "application/x-www-form-urlencoded"
 
-#: How long the rest of a refused body is read and dropped, so that the sender can read the reason.
+#: For how long the rest of a refused body is read and dropped, so that the sender can read the reason.
 _LINGER_S = 1.0
 
 
 def takes_form(path: str) -> bool:
-    """Whether a page sends forms there; otherwise bodies are JSON."""
+    """Whether the path receives forms; otherwise bodies are JSON."""
     return path in _FORM_PATHS or path.startswith(_FORM_FOLDER)
 
 
 class BodyGuard:
-    """ASGI middleware: reads a body of at most `MAX_BODY_BYTES`, and passes it on in one piece."""
+    """ASGI middleware: reads a body of at most `MAX_BODY_BYTES`, and passes it on in one message."""
 
     def __init__(self, app: ASGIApp, deadline_s: float) -> None:
         self._app = app
@@ -46,10 +46,10 @@ class BodyGuard:
             async with asyncio.timeout(self._deadline_s):
                 body = None if length.isdigit() and int(length) > MAX_BODY_BYTES else await _read(receive)
         except TimeoutError:
-            detail = f"the body did not arrive in {self._deadline_s:g} s; send it in one piece"
+            detail = f"the body did not arrive within {self._deadline_s:g} s; send it without pauses"
             return await _refuse(408, detail, scope, receive, send)
         if body is None:
-            detail = f"the body is larger than {MAX_BODY_BYTES} bytes; a request needs a few hundred"
+            detail = f"the body is larger than {MAX_BODY_BYTES} bytes; a normal request has a few hundred"
             return await _refuse(413, detail, scope, receive, send)
         media_type = _FORM if takes_form(scope["path"]) else "application/json"
         if body and headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
@@ -90,7 +90,7 @@ async def _refuse(status: int, detail: str, scope: Scope, receive: Receive, send
 
 
 async def refuse(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """Sends the response, then waits: a socket closed with unread bytes is reset, and the response lost with it."""
+    """Sends the response, then waits: closing a socket with unread bytes would reset it and lose the response."""
 
     async def send_but_keep_open(message: Message) -> None:
         await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)

@@ -1,4 +1,4 @@
-"""HEAD: what GET would answer, without the body."""
+"""HEAD: the response of GET without the body."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadAsGet:
-    """ASGI middleware: runs GET's route, passes its status and headers on, and stops before the body."""
+    """ASGI middleware: runs the route of GET, sends its status and headers, and stops before the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -26,7 +26,7 @@ class HeadAsGet:
                 is_answered.set()
 
         async def hang_up() -> Message:
-            """An event stream would never end: once its head is sent, it is told that the client has gone."""
+            """An event stream would never end, so after its head it receives a disconnect."""
             await is_answered.wait()
             return {"type": "http.disconnect"}
 

@@ -1,8 +1,7 @@
-"""Refuses requests that were sent to another name than this server's, or from a page of another site.
+"""Refuses requests addressed to another host name, or sent from a page of another site.
 
-A page of any site can make a browser send requests here. With DNS rebinding, the browser even treats this server as the
-page's own, and the page can read the responses: then the request names the page's host. A numeric address cannot be
-rebound.
+Any page can make a browser send requests here. With DNS rebinding, the browser even treats this server as the page's
+origin, so the page can read the responses; such a request names the page's host. A numeric address cannot be rebound.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tuner.api.http.errors import problem_response
 from tuner.wire.requests.problems import problem
 
-#: Methods that change nothing: links on other sites' pages may use them.
+#: Methods without side effects, which links on other sites may use.
 _READING = ("GET", "HEAD", "OPTIONS")
-#: What browsers send for a request from this server's own pages, or from the user directly.
+#: The header's values for requests from this server's pages, or directly from the user.
 _OWN_SITES = (None, "same-origin", "none")
 
 
 def host_of(netloc: str) -> str | None:
-    """The host of `host`, `host:port` or `[address]:port`, in lower case; None if it has none of these forms."""
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; None if it has another form."""
     try:
         parts = urlsplit(f"//{netloc}")
         _ = parts.port
@@ -48,11 +47,11 @@ def is_own(host: str | None, allowed: Collection[str]) -> bool:
 
 
 class OriginGuard:
-    """ASGI middleware: responds with 403 to foreign hosts and origins, before anything is done."""
+    """ASGI middleware: responds with 403 to foreign hosts and origins."""
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str] = ()) -> None:
         self._app = app
-        # Only names: another port of a numeric address, or of localhost, is another server.
+        # Only names: on a numeric address or localhost, another port is another server.
         self._allowed = frozenset(host.lower() for host in allowed_hosts if not is_own(host.lower(), ()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,22 +64,22 @@ class OriginGuard:
         return await problem_response(problem(403, detail))(scope, receive, send)
 
     def _refusal(self, method: str, headers: Headers) -> str:
-        """Why the request is refused; empty if it is not."""
+        """The reason for refusing the request; empty if it is accepted."""
         host = headers.get("host", "")
         if not is_own(host_of(host), self._allowed):
             return (
-                f"this server is not called {host!a}; use its address, or have its administrator add that host to "
-                "TUNER_ALLOWED_HOSTS"
+                f"{host!a} is not a name of this server; use its address, or ask its administrator to "
+                "add the host to TUNER_ALLOWED_HOSTS"
             )
         for origin in headers.getlist("origin"):
             if not self._is_own_origin(origin, host):
-                return f"a page of {origin!a} sent this request; only this server's own pages may do so"
+                return f"a page of {origin!a} sent this request; only pages of this server may do so"
         if method not in _READING and headers.get("sec-fetch-site") not in _OWN_SITES:
-            return "a page of another site sent this request; only this server's own pages may do so"
+            return "a page of another site sent this request; only pages of this server may do so"
         return ""
 
     def _is_own_origin(self, origin: str, host: str) -> bool:
-        """Whether the page has this server's host and port, or a host that is allowed by name."""
+        """Whether the page has this server's host and port, or an allowed host name."""
         scheme, _, netloc = origin.partition("://")
         if scheme not in ("http", "https"):
             return False

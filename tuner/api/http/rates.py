@@ -1,4 +1,4 @@
-"""Request rates: counted in memory, for this process."""
+"""Request rates, counted in the memory of this process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from anyio import CapacityLimiter, to_thread
 
 from tuner.core.access.caller import Token
 
-#: Rates are counted over this many seconds, so that bursts are accepted.
+#: Rates are measured over this many seconds, so that bursts are accepted.
 WINDOW_S = 10
 #: Wrong tokens that an address may send in that time; each costs a query.
 _MAX_WRONG = 20
-#: Maximum number of counted names per window before it restarts: an address is easily changed.
+#: Maximum number of names per window; then counting restarts, since addresses are easily changed.
 _MAX_NAMES = 100_000
 
 
 class SlidingWindow:
-    """At most this many hits per name in any `WINDOW_S`, estimated from two counts: that of the current window, and
-    the remaining share of the previous one. Only the event loop uses it, so it has no lock."""
+    """At most this many hits per name in any `WINDOW_S`, estimated from two counts: the current window's, and the
+    remaining share of the previous one. Only the event loop uses it, so it needs no lock."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -29,7 +29,7 @@ class SlidingWindow:
         self._before: dict[str, int] = {}
 
     def has_room(self, name: str) -> bool:
-        """Whether another hit would be allowed."""
+        """Whether another hit is allowed."""
         now_s = self._clock()
         number = int(now_s // WINDOW_S)
         if number != self._number or len(self._now) >= _MAX_NAMES:
@@ -39,7 +39,7 @@ class SlidingWindow:
         return self._before.get(name, 0) * left + self._now.get(name, 0) + 1 <= self._most
 
     def hit(self, name: str) -> bool:
-        """Counts a hit, unless that is one too many; returns whether it was counted."""
+        """Counts a hit if it is within the limit; returns whether it was."""
         if not self.has_room(name):
             return False
         self._now[name] = self._now.get(name, 0) + 1
@@ -50,23 +50,24 @@ class Rates:
     """Rate limits of tokens and addresses."""
 
     def __init__(self, per_s: float) -> None:
-        """`per_s` is how many requests per second a token, or an address without one, may send on average; 0 for no
-        limit."""
+        """`per_s` is the average number of requests per second for a token, or for an address without one; 0 means
+        unlimited."""
         self._asked = SlidingWindow(max(1, round(per_s * WINDOW_S))) if per_s > 0 else None
         self._wrong = SlidingWindow(_MAX_WRONG)
         self._doubtful = CapacityLimiter(1)
 
     def take(self, who: str) -> bool:
-        """Counts a request; returns whether it may be handled."""
+        """Counts a request; returns whether to handle it."""
         return self._asked is None or self._asked.hit(who)
 
     async def token_for(self, address: str, find: Callable[[str], Token | None], secret: str) -> Token | None:
-        """The token of a secret. Many may share an address, so a correct one is accepted, whatever the others sent.
-        For an address with too many wrong ones, they are looked up one at a time, which costs the others nothing."""
+        """The token of a secret. Many clients may share an address, so a correct secret is always accepted. After too
+        many wrong ones from an address, its secrets are looked up one at a time, so that other clients are not slowed
+        down."""
         limiter = None if self._wrong.has_room(address) else self._doubtful
         return await to_thread.run_sync(find, secret, limiter=limiter)
 
     def guessed(self, address: str) -> bool:
-        """Counts a wrong token; returns whether it was within the limit. Nobody can guess 256 random bits: the limit
-        is because of the cost of a wrong one."""
+        """Counts a wrong token; returns whether it was within the limit. 256 random bits cannot be guessed: the limit
+        bounds the cost of the look-ups."""
         return self._wrong.hit(address)

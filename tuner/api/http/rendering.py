@@ -1,4 +1,4 @@
-"""Pages: who requested one, and Jinja templates that access nothing outside this package."""
+"""Pages: whether a page or JSON was requested, and Jinja templates, which use only files of this package."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuner.wire.requests.problems import Problem
 
 STATIC_PATH = Path(__file__).parents[1] / "static"
 
-#: Only this server's own files run or load.
+#: The browser loads only this server's files.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-#: The destinations that every page links to.
+#: The destinations in the navigation of every page.
 PLACES = (
     ("/", "Jobs"),
     ("/ui/batches", "Batches"),
@@ -55,12 +55,12 @@ def duration(seconds: float | None) -> str:
 
 
 def arrows(workload: str) -> str:
-    """`4096 → 14336 → 4096`: an arrow is not separated from the number before it, however narrow a column is."""
+    """`4096 → 14336 → 4096`, without a line break between a number and the next arrow."""
     return workload.replace(" -> ", "\u00a0\u2192 ")
 
 
 def query_of(chosen: BaseModel) -> str:
-    """The active filters, as the query of an address."""
+    """The active filters, as a query string."""
     given = {name: value for name, value in chosen.model_dump().items() if value is not None}
     return f"?{urlencode(given)}" if given else ""
 
@@ -75,7 +75,7 @@ _templates.filters.update(
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a page path was requested as a page, not as JSON."""
+    """Whether a path was requested as a page rather than JSON."""
     path = request.scope["path"]
     if not (path == "/" or path.startswith("/ui/")) or path.endswith(".json"):
         return False
@@ -84,7 +84,7 @@ def wants_page(request: Request) -> bool:
 
 
 def render(request: Request, template: str, page: BaseModel, *, status: int = 200, **context: object) -> Response:
-    """The page, or its JSON form: exactly the model that the template uses."""
+    """The page, or as JSON the model that the template uses."""
     if not wants_page(request):
         return Response(page.model_dump_json(), media_type="application/json", headers={"Vary": "Accept"})
 
@@ -116,13 +116,13 @@ def render_error(document: Problem, headers: Mapping[str, str] | None = None) ->
 
 
 def render_form(template: str, status: int = 200, **context: object) -> Response:
-    """A page for users without a session."""
+    """A page that users see without a session."""
     html = _templates.get_template(template).render(session=None, here="", **context)
     return HTMLResponse(link_from_outside(html), status, _HEADERS)
 
 
 def _other_query(url: URL) -> str:
-    """The same page with another query, under any root path."""
+    """The address of the same page with another query, below the root path."""
     return f"{url.path}?{url.query}"
 
 

@@ -1,4 +1,4 @@
-"""Assigns each request an id: it is in the response, and in all log lines about the request."""
+"""Assigns an id to each request, which is in the response and in all log lines about the request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.logs import about
 
 HEADER = "X-Request-ID"
-#: Allowed ids from clients.
+#: Valid ids from clients.
 _SANE = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 class RequestId:
-    """ASGI middleware around all routes. It uses the id from a client or a proxy, or creates one."""
+    """ASGI middleware around all routes. It uses the id from the client or a proxy, or creates one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

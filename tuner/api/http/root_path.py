@@ -1,4 +1,4 @@
-"""The service below a path of a site: the prefix is removed from request paths, and added to links."""
+"""The service under a path of a site: removes the prefix from request paths, and adds it to links."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.wire.base.root_path import answering_below, outside, root_path
 
-#: Attributes of HTML whose value is a path of the application.
+#: HTML attributes whose value is a path of the application.
 _LINKS = re.compile(r'(\s(?:href|src|action|formaction|data-[a-z]+)=")(?=/(?!/))')
 
 
 def link_from_outside(html: str) -> str:
-    """A page whose links, styles, scripts, forms and streams start with the root path."""
+    """A page with the root path in its links, styles, scripts, forms and streams."""
     root = root_path()
     return _LINKS.sub(lambda found: found[1] + root, html) if root else html
 
 
 class BelowRootPath:
-    """ASGI middleware: treats `/tuner/jobs` as `/jobs`, and makes every response's links begin with `/tuner`.
+    """ASGI middleware: treats `/tuner/jobs` as `/jobs`, and adds `/tuner` to the links of every response.
 
-    A request without the root path is accepted as well: proxies may have removed it, and probes bypass them.
+    Requests without the root path are accepted too: a proxy may have removed it, and probes bypass proxies.
     """
 
     def __init__(self, app: ASGIApp, path: str) -> None:
@@ -32,7 +32,7 @@ class BelowRootPath:
         self._root_path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Calls the application with its own path."""
+        """Calls the application with the internal path."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 
@@ -52,13 +52,12 @@ class BelowRootPath:
 
 
 def without_root_path(path: str) -> str:
-    """An external path as the application knows it."""
+    """The application's path for an external one."""
     root = root_path()
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 def own_path(location: str, host: str) -> str:
-    """Where the application redirects to: also `/jobs` for `http://host/jobs`, which its router uses to correct a
-    path."""
+    """The target of a redirect; the router uses `http://host/jobs` for `/jobs` when it corrects a path."""
     parts = urlsplit(location)
     return parts._replace(scheme="", netloc="").geturl() if parts.netloc == host else location

@@ -1,4 +1,4 @@
-"""What browsers are told about every response: use the declared type, and load nothing for it."""
+"""Headers of every response for browsers: use the declared content type, and load nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Pages have their own policy; other responses need nothing.
+    # Pages have their own policy; other responses load nothing.
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
@@ -22,7 +22,7 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Adds the headers that a response lacks."""
+        """Adds the headers that the response does not have."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""Sessions of the dashboard: a signed cookie that names a token, and the protection of its forms."""
+"""Sessions of the dashboard: a signed cookie that identifies a token, and the protection of forms."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tuner.core.access.caller import SESSION_S, Token
 from tuner.wire.base.root_path import root_path
 
 COOKIE = "tuner_session"
-#: Where a request's scope has its sender and session.
+#: The keys of a request's scope for its sender and session.
 CALLER = "tuner.caller"
 SESSION = "tuner.session"
-#: The header with which a page's script proves that it is ours; forms have a field `csrf` for it.
+#: The header with which a page's script proves its origin; forms have the field `csrf` for it.
 CSRF_HEADER = "X-CSRF-Token"
 
 
@@ -25,9 +25,9 @@ CSRF_HEADER = "X-CSRF-Token"
 class Session:
     """The login of a browser."""
 
-    #: Empty if a proxy names the user.
+    #: Empty if a proxy identifies the user.
     token_id: str
-    #: This session's token against cross-site requests; only its pages know it.
+    #: The session's token against cross-site requests, known only to its pages.
     csrf: str
 
     def is_ours(self, csrf: str | None) -> bool:
@@ -36,13 +36,13 @@ class Session:
 
 
 def session_of(connection: HTTPConnection) -> Session | None:
-    """The session that authenticated a request; None if a token did, or none was needed."""
+    """The session that authenticated a request; None if a token did, or none was required."""
     session: Session | None = connection.scope.get(SESSION)
     return session
 
 
 def _cookie_path() -> str:
-    """Limits the cookie to this service's path on the site."""
+    """Limits the cookie to this service's path."""
     return root_path() or "/"
 
 
@@ -51,7 +51,7 @@ def _signer(key: bytes) -> URLSafeTimedSerializer:
 
 
 def read_session(connection: HTTPConnection, key: bytes) -> Session | None:
-    """The session in a request's cookie; None if there is none, or it is forged or too old."""
+    """The session in a request's cookie; None if it is missing, forged or too old."""
     cookie = connection.cookies.get(COOKIE)
     if not cookie:
         return None

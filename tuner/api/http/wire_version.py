@@ -1,4 +1,4 @@
-"""Adds the version of the wire format to every response, and refuses a request with another one."""
+"""Adds the version of the wire format to every response, and refuses requests for another version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WireVersion:
         if asked in (None, str(WIRE_VERSION)):
             return await self._app(scope, receive, send_named)
         detail = (
-            f"this service, version {__version__}, speaks version {WIRE_VERSION} of the wire format, but the request "
-            f"asks for version {asked!a}; use a client of the service's version"
+            f"this service, version {__version__}, speaks version {WIRE_VERSION} of the wire format, "
+            f"but the request asks for version {asked!a}; use a client of the service's version"
         )
         return await problem_response(problem(400, detail))(scope, receive, send_named)

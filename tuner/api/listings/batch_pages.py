@@ -1,4 +1,4 @@
-"""The pages of batches: all of them, and one with its ladders and jobs."""
+"""The pages of batches: the list, and a batch with its ladders and jobs."""
 
 from __future__ import annotations
 

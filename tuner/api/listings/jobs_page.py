@@ -1,5 +1,4 @@
-"""The front page: targets and jobs with their positions, those of a batch in one row; and cancelling several at
-once."""
+"""The front page: targets, and jobs with their positions, one row per batch; several jobs can be cancelled at once."""
 
 from __future__ import annotations
 
@@ -78,10 +77,10 @@ def jobs_page_routes(router: APIRouter, service: Service) -> None:
 
 
 def _cancel(service: Service, job_ids: Sequence[str], batch_ids: Sequence[str], caller: Caller) -> None:
-    """Cancels each that the caller may cancel.
+    """Cancels those that the caller may cancel.
 
     Raises:
-        InvalidInput: nothing was ticked.
+        InvalidInput: nothing was selected.
         Conflict: some could not be cancelled; the message says which, and why.
     """
     if not job_ids and not batch_ids:
@@ -104,7 +103,7 @@ _NO_BATCHES: Mapping[str, BatchSummary] = {}
 def listed(
     service: Service, found: Page[JobRecord], batches: Mapping[str, BatchSummary] = _NO_BATCHES
 ) -> list[ListedJob]:
-    """The jobs of a page, with verdicts and places; for some, the batch that the row represents."""
+    """The jobs of a page with their verdicts and positions; for some, the batch that the row stands for."""
     verdicts = service.overview.verdicts([job.id for job in found.items])
     places = service.overview.places(found.items)
     nowhere = Place(position=None, eta_s=None)

@@ -25,7 +25,7 @@ def results_page_routes(router: APIRouter, service: Service) -> None:
     def show_results(
         request: Request, cursor: Cursor = None, target: Word = None, m: Size = None, n: Size = None, k: Size = None
     ) -> Response:
-        """Results per GPU model: the library, ours, the verdict."""
+        """Results per GPU model: the library's, ours, and the verdict."""
         found = service.jobs(
             cursor=cursor, limit=_RESULTS_PER_PAGE, state=JobState.SUCCEEDED, target_id=target, m=m, n=n, k=k
         )
@@ -70,7 +70,7 @@ def _over(library_us: float | None, ours_us: float | None) -> float | None:
 
 
 def _shipped(service: Service) -> list[tuple[KnownResult, str, Op]]:
-    """The fastest of each problem, with its target and its first op."""
+    """The fastest result of each problem, with its target and its first op."""
     found = []
     for target_id, one in service.overview.shipped():
         first = one.workload.ops[0]

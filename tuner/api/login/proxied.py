@@ -1,4 +1,4 @@
-"""A login through a proxy: its header names the user. Only listed peers are trusted."""
+"""Login through a proxy, which names the user in a header. Only listed proxies are trusted."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from tuner.api.http.session import Session
 from tuner.core.access.caller import Caller, Role
 from tuner.core.access.names import is_name
 
-#: Where a request's scope has the address of its connection, whatever a proxy reports about its clients.
+#: The scope's key for the address of the connection, which no forwarding header changes.
 PEER = "tuner.peer"
 
 
 class BadLogin(Exception):
-    """A listed proxy sends an invalid user."""
+    """A listed proxy sent an invalid user name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyLogin:
-    """Which proxies are trusted, and the roles of their users."""
+    """The trusted proxies, and the roles of their users."""
 
     #: The header that names the user, in lower case.
     header: str
-    #: The addresses from which it is trusted.
+    #: The addresses of trusted proxies.
     peers: tuple[IPv4Network | IPv6Network, ...]
-    #: What users may do.
+    #: The role of users.
     role: Role
     #: Users who are admins.
     admins: frozenset[str]
 
     def caller(self, connection: HTTPConnection, address: str) -> Caller | None:
-        """The user that a listed proxy names; None if there is none.
+        """The user named by a listed proxy; None if none is named.
 
         Raises:
-            BadLogin: it names several, or an invalid name.
+            BadLogin: the header has several names, or an invalid one.
         """
         name = self.header.encode()
         said = [value for key, value in connection.scope["headers"] if key == name]
@@ -49,10 +49,10 @@ class ProxyLogin:
             owner = said[0].decode().strip()
         except UnicodeDecodeError:
             owner = ""
-        # A proxy may send two lines of a header as one with a comma between them (RFC 9110, 5.3).
+        # A proxy may join two header lines with a comma (RFC 9110, 5.3).
         if len(said) > 1 or "," in owner or not is_name(owner):
-            words = "it must be one name of 1 to 64 printable characters without a comma"
-            raise BadLogin(f"the proxy's {self.header} names no user: {words}")
+            words = "it must be a single name of 1 to 64 printable characters without a comma"
+            raise BadLogin(f"the proxy's {self.header} is not a user name: {words}")
         return Caller(owner=owner, role=Role.ADMIN if owner in self.admins else self.role, token_id="", address=address)
 
     def _is_listed(self, peer: str) -> bool:
@@ -65,15 +65,14 @@ class ProxyLogin:
 
 
 def session_of_proxy(caller: Caller, key: bytes) -> Session:
-    """The proof that a form comes from a page of this user: the browser also sends the user's login with other sites'
-    forms."""
+    """The proof that a form comes from a page of this user: browsers send the login with other sites' forms, too."""
     proof = hmac.new(key, b"tuner.proxied:" + caller.owner.encode(), hashlib.sha256).hexdigest()
     return Session(token_id="", csrf=proof)
 
 
 class NotePeer:
-    """ASGI middleware, outside the one that trusts a proxy's report about its clients: stores the address of the
-    connection."""
+    """ASGI middleware that stores the address of the connection. It is outside the one that applies forwarding
+    headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

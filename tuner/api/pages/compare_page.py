@@ -23,13 +23,13 @@ from tuner.wire.responses.responses import BestView, FinalRowView, TrialView
 
 Named = Annotated[str, Query(max_length=120, description="a job's id, or `job-0123456789ab/7` for a trial")]
 _NUM_SUGGESTED = 50
-#: Groups whose rows are times, for which a ratio is useful.
+#: Groups whose rows are times, for which ratios are shown.
 _TIMES = "Times"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """One side of the comparison: texts by group and name, and the times in microseconds."""
+    """One side of the comparison: texts by group and name, and times in microseconds."""
 
     view: ComparedSide
     groups: dict[str, dict[str, Any]]
@@ -60,8 +60,7 @@ def compare_page_routes(router: APIRouter, service: Service) -> None:
 
 
 def _side(service: Service, field: str, name: str) -> _Side:
-    """Raises:
-    InvalidInput: it names neither a job nor a trial."""
+    """Raises: InvalidInput: it is neither a job nor a trial."""
     found = re.fullmatch(r"(job-[0-9a-f]+)(?:[/ ](\d{1,9}))?", name)
     if found is None:
         raise InvalidInput(
@@ -98,7 +97,7 @@ def _job(service: Service, job_id: str) -> _Side:
 
 
 def _fastest_of_each_kind(finals: Sequence[FinalRowView]) -> dict[PlanKind, FinalRowView]:
-    """A kind may have several finalists, and one without a time."""
+    """A plan kind may have several finalists, and one of them may have no time."""
     found: dict[PlanKind, FinalRowView] = {}
     for row in sorted(finals, key=lambda one: math.inf if one.time_us is None else one.time_us):
         found.setdefault(row.candidate.plan_kind, row)

@@ -1,4 +1,4 @@
-"""The order explorer: grids of tiles, the path over them, and the contents of the cache, as geometry for a template."""
+"""The order explorer: grids of tiles, a path over them, and the contents of the cache, as geometry for a template."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.responses.orders import DRAWN, EXACT, ExplorerPage, OrdersQuery, OrdersView, StepView, stops_of, text_of
 
-#: Side of a tile, width of a strip of panels, space between grids, and around all; SVG units.
+#: Side of a tile, width of a strip of panels, space between grids, and outer margin; SVG units.
 CELL, STRIP, GAP, MARGIN = 46.0, 24.0, 46.0, 24.0
 _PATH = "/ui/explorer"
 #: A well-known order for comparison.
@@ -35,7 +35,7 @@ class ExplorerQuery(OrdersQuery):
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A tile as it is drawn."""
+    """A tile as drawn."""
 
     name: str
     x: float
@@ -44,14 +44,14 @@ class Cell:
     state: str
     #: Its position on the path; empty before it is reached.
     number: str
-    #: Its link: to its step, or to the path with it at the end; empty for a tile that waits.
+    #: Its link: to its step, or to the path extended by it; empty for a tile that must wait.
     href: str
     label: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class PanelPiece:
-    """A piece of an operand next to or above the grid."""
+    """A panel of an operand next to or above the grid."""
 
     name: str
     x: float
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class TextAt:
-    """A word and its position."""
+    """A label and its position."""
 
     x: float
     y: float
@@ -120,7 +120,9 @@ def explorer_routes(service: Service) -> APIRouter:
         orders = OrdersView.of(query)
         step = len(orders.steps) if query.step is None else query.step
         if step > len(orders.steps):
-            raise InvalidInput("step", f"the path has {len(orders.steps)} steps, got {step}", "ask for one of them")
+            raise InvalidInput(
+                "step", f"the path has {len(orders.steps)} steps, but {step} was requested", "use a number up to that"
+            )
         page = ExplorerPage(orders=orders, step=step, compared=_compared(query, orders))
         links = _Links(query, orders, step)
         return render(
@@ -140,13 +142,13 @@ def explorer_routes(service: Service) -> APIRouter:
 
 
 class _Links:
-    """Addresses of other states of the page."""
+    """Links to other states of the page."""
 
     def __init__(self, query: ExplorerQuery, orders: OrdersView, step: int) -> None:
         self._grid = query.model_dump(exclude={"order", "path", "step"}, mode="json")
         self._orders, self._step = orders, step
         self._shown = [one.tile for one in orders.steps[:step]]
-        #: The parameters of the whole order, drawn by the user or not.
+        #: The parameters of the whole order, whether drawn or standard.
         self.whole_path = {**self._grid, "order": DRAWN, "path": orders.path}
         self.start = self._drawn([])
         self.undo = self._drawn(self._shown[:-1]) if step else ""
@@ -165,11 +167,11 @@ class _Links:
         return self._drawn([*self._shown, tile])
 
     def order(self, name: str) -> str:
-        """A standard order, or the optimum, from its first step."""
+        """A standard order or the optimum, at its first step."""
         return self._href(order=name, step=0)
 
     def whole(self, name: str) -> str:
-        """The same, all of it."""
+        """The same order, complete."""
         return self._href(order=name)
 
     def _drawn(self, tiles: Sequence[str]) -> str:
@@ -180,7 +182,7 @@ class _Links:
 
 
 def _compared(query: OrdersQuery, orders: OrdersView) -> dict[str, list[int]]:
-    """The traffic of a simple order and of the best known one, step by step."""
+    """The traffic of a simple order and of the best known one, by step."""
     names = [one.name for one in orders.standard]
     plain = next((name for name in names if name.rpartition(".")[2] == _PLAINEST), names[-1])
     found = {plain: _totals(query, plain)}
@@ -247,7 +249,7 @@ def _cell(stop: Stop, path: Sequence[Stop], origin: tuple[float, float], page: E
         label = f"Tile {where}: waits for {', '.join(missing)}."
     else:
         state, number, href = "open", "", links.add(stop.name)
-        label = f"Tile {where}: not computed. Go there next."
+        label = f"Tile {where}: not computed. Append it to the path."
     x, y = origin[0] + stop.col * CELL, origin[1] + stop.row * CELL
     return Cell(name=stop.name, x=x, y=y, state=state, number=number, href=href, label=label)
 
@@ -261,7 +263,7 @@ def _missing(stop: Stop, done: set[Stop], orders: OrdersView) -> list[str]:
 def _strips(
     op: int, origin: tuple[float, float], query: OrdersQuery, shown: Sequence[StepView]
 ) -> Iterator[PanelPiece]:
-    """The panels of a product: its inputs left of the grid, its weights above it, each in pieces."""
+    """The panels of a product: inputs left of the grid, weights above it."""
     num_steps, inputs, weights = query.grid.num_steps_of(op), "AH"[op], "WV"[op]
     now = shown[-1] if shown else None
     part, (x0, y0) = (STRIP - 4) / num_steps, origin
@@ -294,7 +296,7 @@ def _words(orders: OrdersView, origins: Sequence[tuple[float, float]]) -> Iterat
 
 
 def _between(a: tuple[float, float], b: tuple[float, float], kind: str) -> Line:
-    """An arrow between two tiles, with space for their numbers."""
+    """An arrow between two tiles, with space for their numbers at the ends."""
     (x1, y1), (x2, y2) = a, b
     length = max(1.0, ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5)
     dx, dy = (x2 - x1) / length, (y2 - y1) / length
@@ -309,7 +311,9 @@ def _between(a: tuple[float, float], b: tuple[float, float], kind: str) -> Line:
 
 
 def _needs(orders: OrdersView, path: Sequence[Stop], centre: object) -> Iterator[Line]:
-    """Dependencies: the tiles of the first product that the current tile reads, or the tiles that wait for it."""
+    """Dependencies: the tiles of the first product that the current tile reads, or the tiles that wait for the current
+    one.
+    """
     if not path or not orders.second_cols or not callable(centre):
         return
     now, done = path[-1], set(path)
@@ -325,7 +329,7 @@ def _needs(orders: OrdersView, path: Sequence[Stop], centre: object) -> Iterator
 
 
 def _chart(page: ExplorerPage) -> Chart:
-    """The traffic of the path so far, compared with others'."""
+    """The traffic of the path so far, and of other orders."""
     own = [step.total for step in page.orders.steps[: page.step]]
     lines = [*page.compared.items(), ("this path", own)]
     most = max(2, *(totals[-1] for _, totals in lines if totals))

@@ -1,4 +1,4 @@
-"""The order in the order explorer, as a schedule file and as a job."""
+"""The explorer's order as a schedule file and as a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explorer_job_routes(router: APIRouter, service: Service) -> None:
 
     @router.post("/ui/explorer/jobs", include_in_schema=False)
     def try_order(request: Request, caller: Asker, form: Form) -> Response:
-        """Tries the order next to the same kernel in row order, and redirects to the study of both."""
+        """Submits a job that compares the order with row order, for the same kernel, and redirects to its study."""
         try:
             query = DrawnQuery.model_validate(form)
         except ValidationError as error:

@@ -17,9 +17,9 @@ class InspectionTable:
     finalists: Sequence[InspectedFinalist]
     #: (name, one text per finalist), counters first.
     rows: Sequence[tuple[str, Sequence[str]]]
-    #: Sentences: which inspections have no result, and why.
+    #: Sentences about inspections without a result, with the reason.
     reasons: Sequence[str]
-    #: Whether more results will follow, so that the page should reload.
+    #: Whether more results will follow, so that the page has to reload.
     is_pending: bool
 
 

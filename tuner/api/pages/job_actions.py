@@ -20,7 +20,7 @@ def job_action_routes(router: APIRouter, service: Service) -> None:
 
     @router.post("/ui/jobs/{job_id}/{verb}", include_in_schema=False)
     def act(job_id: JobId, verb: Verb, caller: Asker, form: Form) -> Response:
-        """Performs the action, and shows the job: after a retry, the new one; after a deletion, the remaining jobs."""
+        """Performs the action, and redirects to the job; after a retry to the new one, after a deletion to the list."""
         if verb == "delete":
             left = service.submissions.delete(job_id, caller)
             return RedirectResponse("/" if left is None else f"/ui/jobs/{job_id}", 303)

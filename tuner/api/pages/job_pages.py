@@ -42,7 +42,7 @@ Columns = Annotated[
     list[str], Query(alias="column", max_length=40, description=("columns of the table; default: the usual ones"))
 ]
 
-#: What the filters offer.
+#: The choices of the filters.
 _CHOICES = {
     "outcome": ("measured", "rejected", "failed"),
     "plan_kind": tuple(PlanKind),
@@ -52,8 +52,8 @@ _CHOICES = {
 
 
 def job_page_routes(router: APIRouter, service: Service) -> None:
-    """Adds the pages. A JSON form is registered first (decorators apply from bottom to top): the plain path would
-    treat `.json` as part of the id."""
+    """Adds the pages. JSON forms are registered first (decorators apply from bottom to top), since the plain path would
+    read `.json` as part of the id."""
 
     @router.get("/ui/jobs/{job_id}", response_model=JobPage)
     @router.get("/ui/jobs/{job_id}.json", response_model=JobPage, include_in_schema=False)
@@ -97,7 +97,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
 
     @router.get("/ui/jobs/{job_id}/axes.json", include_in_schema=False)
     def judge_axes(job_id: JobId) -> Response:
-        """Which axes of the schedules decided the times."""
+        """Which axes of the schedules determined the times."""
         job, found = service.job(job_id), service.charts.importances(job_id)
         page = AxesPage(
             simulated=is_simulated(job.spec.target_id),
@@ -113,7 +113,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
 
     @router.get("/ui/jobs/{job_id}/forecasts.json", include_in_schema=False)
     def list_forecasts(job_id: JobId) -> Response:
-        """Forecast and measured time of fused trials with one kind of launch."""
+        """Forecasts and measured times of fused trials with one kind of launch."""
         job = service.job(job_id)
         pairs = service.charts.forecasts(job_id)
         library_us = job.library_us or 0.0
@@ -143,7 +143,7 @@ def _json(page: BaseModel) -> Response:
 
 
 def _csv(service: Service, job: JobRecord, chosen: TrialFilterView) -> Iterator[str]:
-    """The file in pieces, so that a job of 100,000 trials is never completely in memory."""
+    """The file in chunks, so that a job of 100,000 trials is never completely in memory."""
     yield _csv_lines([CSV_HEADER])
     cursor = None
     while True:
@@ -161,7 +161,7 @@ def _csv_lines(rows: Iterator[list[object]] | list[list[str]]) -> str:
 
 
 def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFilterView) -> JobPage:
-    """All that the page of a job shows."""
+    """Everything on a job's page."""
     job = service.job(job_id)
     trials = service.trials(job_id, cursor=cursor, limit=_TRIALS_PER_PAGE, **chosen.model_dump())
     ours = service.fastest(job_id)
@@ -187,7 +187,7 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
 
 
 def _fetched(best: Best | None) -> Candidate | None:
-    """The winning candidate, or if the library won, our fastest."""
+    """The winning candidate; if the library won, our fastest."""
     if best is None:
         return None
     ours = [(row.time_us, row.candidate) for row in best.finals if row.time_us is not None]
@@ -196,7 +196,7 @@ def _fetched(best: Best | None) -> Candidate | None:
 
 
 def job_reference_us(service: Service, job: JobRecord) -> float | None:
-    """The bound on the job's GPU: a live card of this server, otherwise the catalogue's, otherwise unknown."""
+    """The bound on the job's GPU: from a live card of this server, otherwise from the catalogue; else unknown."""
     live = {target.id: target.gpu for target, _ in service.targets()}
     try:
         gpu = live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu
@@ -206,7 +206,9 @@ def job_reference_us(service: Service, job: JobRecord) -> float | None:
 
 
 def _plot(page: JobPage) -> Plot | None:
-    """The curve for readers without JavaScript. The bound is a sentence: as a line it would flatten the curve."""
+    """The curve for browsers without JavaScript. The bound is given as text, since a line for it would flatten the
+    curve.
+    """
     curve = [(point.trial_number, point.best_us) for point in page.curve]
     baselines = [
         ("library", "library", page.job.library_us),

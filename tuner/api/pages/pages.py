@@ -1,4 +1,4 @@
-"""The dashboard: server-rendered pages, each with its JSON form at the same path and `.json`."""
+"""The dashboard: server-rendered pages, each also available as JSON at its path with `.json`."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/favicon.ico", include_in_schema=False)
     def get_icon() -> FileResponse:
-        """The icon that browsers request for a page that names none, such as its JSON form."""
+        """The icon that browsers request for documents that declare none, such as JSON."""
         return FileResponse(STATIC_PATH / "icon.svg")

@@ -12,13 +12,13 @@ from tuner.api.routes.jobs import JobId, study_view
 from tuner.service import Service
 from tuner.wire.responses.study import StudyMember, StudyQuery, StudyView
 
-#: Share of the width that stays free on each side.
+#: Free share of the width on each side.
 _MARGIN = 0.04
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A time on the axis, and its interval; percent of the width."""
+    """A time on the axis, and its interval, in percent of the width."""
 
     at: float
     begin: float
@@ -50,8 +50,8 @@ def fastest(members: list[StudyMember]) -> StudyMember | None:
 
 
 def marks_of(members: list[StudyMember]) -> list[Mark | None]:
-    """The position of each member with a time on the shared axis: from our smallest to our largest time. The library
-    may be outside that range, and is then drawn at the end."""
+    """The position of each member with a time on a shared axis, which spans our times. If the library is outside, it is
+    drawn at the end."""
     ends = [_ends(one) for one in members]
     ours = [pair for one, pair in zip(members, ends, strict=True) if pair and one.candidate.plan_kind.is_ours]
     known = [value for pair in ours for value in pair]

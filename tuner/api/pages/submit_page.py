@@ -1,4 +1,4 @@
-"""The page for submitting jobs; it shows the equivalent commands."""
+"""The page for submitting jobs, with the equivalent commands."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tuner.wire.requests.submit_form import INPUTS, WHAT, SubmitForm, as_client,
 
 
 def submit_page_routes(router: APIRouter, service: Service) -> None:
-    """Adds the page, and the target of its form."""
+    """Adds the page and the target of its form."""
 
     @router.get("/ui/submit.json", response_model=SubmitPage, include_in_schema=False)
     @router.get("/ui/submit", response_model=SubmitPage)
     def show_form(request: Request) -> Response:
-        """The form, filled from the parameters in the address, and the equivalent commands."""
+        """The form, filled from the address's parameters, and the equivalent commands."""
         return _show(request, service, request.query_params)
 
     @router.post("/ui/jobs", include_in_schema=False)
     def submit(request: Request, caller: Asker, form: Form) -> Response:
-        """Submits a job, or a batch for several numbers of rows; nothing if a field is wrong."""
+        """Submits a job, or a batch for several numbers of rows, if all fields are valid."""
         try:
             return RedirectResponse(submit_body(service, SubmitForm.of(form).body(), caller), 303)
         except InvalidInput as error:
@@ -49,7 +49,7 @@ def submit_body(service: Service, body: dict[str, Any], caller: Caller) -> str:
     """The page of the new job or batch.
 
     Raises:
-        InvalidInput: the first field that is wrong.
+        InvalidInput: the first invalid field.
     """
     try:
         one = TuneRequest.model_validate(body) if "pair" in body else BatchRequest.model_validate(body)
@@ -91,5 +91,5 @@ def _show(
         inputs=tuple(INPUTS.values()),
         targets=[target.id for target, _ in service.targets()],
         dtypes=tuple(Dtype),
-        priors={PriorsChoice.NEAREST: "earlier winners", PriorsChoice.NONE: "nothing: a search from scratch"},
+        priors={PriorsChoice.NEAREST: "earlier winners", PriorsChoice.NONE: "none: a search from scratch"},
     )

@@ -45,12 +45,12 @@ _ASSIGNMENTS = {
     TICKET: "tickets",
     FIRST_WAVE: "an assigned first wave, then tickets",
 }
-#: Waits that the tables list.
+#: Maximum waits in the tables.
 _MAX_WAITS = 20
 
 
 def trial_page(service: Service, job_id: str, number: int) -> tuple[TrialPage, tuple[VerifiedPlan, ...]]:
-    """The page of a trial, and the plans that its picture is drawn from.
+    """The page of a trial, and the plans for its picture.
 
     Raises:
         NotFound: no such job or trial.
@@ -112,7 +112,7 @@ def _best_view(best: Trial) -> BestTrialView:
 
 
 def _differences(trial: Trial, best: Trial) -> list[DifferenceView]:
-    """The differences, axis by axis; nothing for a trial whose schedule is only its kind."""
+    """The differences, by axis; empty if the schedule has no axes besides its plan kind."""
     if trial.number == best.number:
         return []
     here, there = trial.candidate, best.candidate
@@ -161,7 +161,7 @@ def _counters(service: Service, job: JobRecord, number: int) -> CountersView | N
 
 
 def _trace(service: Service, job: JobRecord, number: int) -> InspectionOnPage | None:
-    """The most recently requested trace, without its spans: the page loads them separately."""
+    """The most recently requested trace, without its spans, which the page loads separately."""
     found = [one for one in service.inspections(job.id, {number}) if one.kind is InspectionKind.TRACE]
     return InspectionOnPage.of(found[-1], job) if found else None
 
@@ -190,7 +190,7 @@ def _waterfall(service: Service, job: JobRecord, trial: Trial) -> WaterfallView 
 
 
 def _advice(service: Service, job: JobRecord, trial: Trial, counters: CountersView | None) -> AdviceView | None:
-    """From counted bytes, if there are counters; otherwise from the minimum."""
+    """From counted bytes if there are counters, otherwise from the minimum."""
     gpu, workload, outcome = gpu_of(service, job), job.spec.workload, trial.outcome
     if gpu is None or not isinstance(outcome, Measured) or not trial.candidate.plan_kind.is_ours:
         return None
@@ -261,7 +261,7 @@ def _artifact(service: Service, job: JobRecord, trial: Trial) -> list[DownloadVi
 
 
 def timeline_page(job_id: str, number: int, of: str, gantt: Gantt) -> TimelinePage:
-    """A run in tables."""
+    """A run as tables."""
     ops = gantt.tasks[:, 1]
     return TimelinePage(
         job_id=job_id,

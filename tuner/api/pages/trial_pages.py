@@ -1,4 +1,4 @@
-"""Pages of one trial: an overview, its timeline in tables, and its source."""
+"""Pages of a trial: overview, timeline as tables, and source."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def trial_page_routes(service: Service) -> APIRouter:
     @router.get(f"{_TRIAL}/timeline", response_model=TimelinePage)
     @router.get(f"{_TRIAL}/timeline.json", response_model=TimelinePage, include_in_schema=False)
     def show_timeline(request: Request, job_id: JobId, number: TrialNumber, of: GanttOf = "forecast") -> Response:
-        """A trace or a forecast in tables: shares per op, the longest waits, what each SM did."""
+        """A trace or a forecast as tables: shares per op, the longest waits, and the work of each SM."""
         page = timeline_page(job_id, number, of, gantt_of(service, job_id, number, of))
         return render(request, "timeline.html", page)
 
@@ -65,6 +65,6 @@ def trial_page_routes(service: Service) -> APIRouter:
 
 @lru_cache(maxsize=4)
 def _highlighted(source: str) -> str:
-    """HTML that uses only classes: the policy of the pages allows no inline style."""
+    """HTML with classes only, since the pages' policy forbids inline styles."""
     formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, wrapcode=True, cssclass="source")
     return str(highlight(source, CudaLexer(), formatter))

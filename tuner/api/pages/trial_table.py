@@ -16,17 +16,17 @@ from tuner.wire.responses.responses import MeasuredView, TrialView
 class Column:
     """A column of the table."""
 
-    #: Its name in the address of the page, and in the first line of a CSV file.
+    #: Its name in the page's address, and in the header of a CSV file.
     name: str
     heading: str
-    #: A cell's text for people.
+    #: The text of a cell.
     text: Callable[[TrialView], str]
-    #: Its value in a file: plain numbers, microseconds and seconds.
+    #: Its value in a file, as a plain number, in microseconds or seconds.
     value: Callable[[TrialView], object]
     #: The meaning of the heading, if it is not obvious.
     title: str = ""
     is_number: bool = True
-    #: The sort order of the listing that it uses; empty if there is none.
+    #: The sort order that it selects; empty if it cannot be sorted by.
     sort: Literal["number", "time", "speedup", ""] = ""
     #: Whether the table shows it by default.
     is_usual: bool = False
@@ -70,7 +70,7 @@ def _schedule(trial: TrialView) -> str:
 
 
 def _schedule_or_reason(trial: TrialView) -> str:
-    """The most important information about it."""
+    """A short summary of the outcome."""
     first, second = trial.candidate.text, _reason(trial)
     if _measured(trial) is None:
         first, second = second, first
@@ -109,14 +109,14 @@ COLUMNS = (
     _figure("spread", "Spread", _of_measured("spread"), _percent, "half the interquartile range divided by the median",
             is_usual=True),
     _figure("library_us", "Library", _of_measured("library_us"), microseconds, "the library's time in the same rounds"),
-    _figure("forecast_us", "Forecast", _of_metrics("forecast"), microseconds, "from the simulator, before it ran"),
+    _figure("forecast_us", "Forecast", _of_metrics("forecast"), microseconds, "the simulator's forecast"),
     _figure("rel_error", "Error", _of_measured("rel_error"), lambda value: "–" if value is None else f"{value:.1e}",
             "of the results, compared with the reference"),
     _figure("registers", "Registers", _of_metrics("registers_per_thread"), _plain(""), "of a thread"),
     _figure("shared_memory", "Shared memory", _of_metrics("dynamic_smem"), _plain("bytes"), "of a CTA"),
     _figure("tasks", "Tasks", _of_metrics("num_tasks"), _plain("")),
     _figure("build_s", "Build", _of_stage("build"), _plain("s")),
-    _figure("time_s", "Timing", _of_stage("time"), _plain("s"), "time for which the card was busy with it"),
+    _figure("time_s", "Timing", _of_stage("time"), _plain("s"), "how long it occupied the card"),
     Column(name="finished_at", heading="Finished", text=lambda trial: clock(trial.finished_at),
            value=lambda trial: trial.finished_at.isoformat(), is_number=False),
     Column(name="schedule", heading="Schedule, or reason", text=_schedule_or_reason, value=_schedule, is_number=False,
@@ -127,7 +127,7 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of those names, in the table's order; the default ones if none is named.
+    """The columns with these names, in the table's order; by default the usual ones.
 
     Raises:
         InvalidInput: there is no such column.
@@ -145,5 +145,5 @@ def csv_rows(trials: Sequence[TrialView]) -> Iterator[list[object]]:
         yield ["" if value is None else value for value in values] + [trial.simulated]
 
 
-#: The first line of the file: the mark of simulated figures is in each row.
+#: The header line; each row says whether its figures are simulated.
 CSV_HEADER = [*_BY_NAME, "simulated"]

@@ -1,5 +1,4 @@
-"""The finals as bars, compared with the bound from the data sheet: shares of the longest bar, which a template turns
-into SVG."""
+"""The finals as bars, with the data sheet's bound, in shares of the longest bar, as geometry for SVG."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ class Bar:
 
     name: str
     time_us: float
-    #: Percent of the width: where it ends, and its 95 % interval (None for the library, which is the reference).
+    #: Percent of the width: its end, and its 95 % interval (None for the library, which is the reference).
     width: float
     interval: tuple[float, float] | None
     is_winner: bool
@@ -26,7 +25,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """All bars, and the lines across."""
+    """All bars, and the vertical lines."""
 
     bars: tuple[Bar, ...]
     #: Percent of the width.
@@ -35,7 +34,7 @@ class Bars:
 
 
 def finals_bars(best: BestView, *, is_study: bool = False) -> Bars | None:
-    """The bars of the finals that have a time; None if none has. Those of a study are named after what is varied."""
+    """The bars of finalists with a time; None if there are none. In a study, the labels say what is varied."""
     rows = [(index, row) for index, row in enumerate(best.finals) if row.time_us]
     finals = [row.candidate for row in best.finals]
     kinds = [one.plan_kind for one in finals]

@@ -1,4 +1,4 @@
-"""The ops of a chain: which op reads which, and the borders between launches."""
+"""The ops of a chain: which op reads which, and where launches end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from tuner.wire.pages.pages import OpRow
 
 _WIDTH, _GAP, _MARGIN, _LINE, _HEAD = 184.0, 46.0, 18.0, 16.0, 44.0
-#: Space above the boxes for each op that an arc passes, and below them for the launches' names.
+#: Space above the boxes for each op that an arc crosses, and below them for the names of launches.
 _RISE, _FOOT = 20.0, 30.0
 _MIDDLE = _HEAD / 2 + 4
 
@@ -21,13 +21,13 @@ class OpBox:
     x: float
     name: str
     sizes: str
-    #: What it does besides the product, one line each.
+    #: Its further operations, one line each.
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Neighbouring ops of one launch."""
+    """Adjacent ops in one launch."""
 
     x: float
     width: float
@@ -36,17 +36,17 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Arrow:
-    """From an op to one that reads its output."""
+    """An arrow from an op to one that reads its output."""
 
     path: str
-    #: CSS class: how it is read.
+    #: CSS class: the role in which it is read.
     kind: str
     title: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainPicture:
-    """Ops from left to right."""
+    """Ops, from left to right."""
 
     width: float
     height: float
@@ -104,13 +104,12 @@ def _span(places: dict[str, int], op: OpRow, role: str) -> int:
 
 
 def _arrows(places: dict[str, int], op: OpRow, y: float) -> list[Arrow]:
-    """A straight one from the op before; an arc over the boxes from ops further away, or if it is read in another
-    role."""
+    """A straight arrow from the previous op; an arc over the boxes for other ops and roles."""
     found, at = [], places[op.name]
     for role, source in op.reads_ops.items():
         begin, end, span = _x(places[source]) + _WIDTH, _x(at), _span(places, op, role)
         if role == "norm" and op.reads_ops.get("source") == source:
-            continue  # the note mentions it, and the arrow exists already
+            continue  # the label mentions it, and the arrow is already drawn
         if role == "source" and span == 1:
             path = f"M{begin} {y + _MIDDLE}H{end - 3}"
         else:
@@ -136,7 +135,7 @@ def _launches(ops: Sequence[OpRow]) -> tuple[Launch, ...]:
 def _sentence(ops: Sequence[OpRow], launches: Sequence[Launch]) -> str:
     names = ", ".join(op.name for op in ops)
     if not launches:
-        return f"{len(ops)} ops, one after the other: {names}."
+        return f"{len(ops)} ops, in this order: {names}."
     groups = [", ".join(op.name for op in ops if op.launch == one.number) for one in launches]
     if len(groups) == 1:
         return f"One launch computes all {len(ops)} ops: {names}."

@@ -1,4 +1,4 @@
-"""The gain of a ladder over the library, by rows: a curve with intervals, over the ranges that each kernel serves."""
+"""The gain of a ladder over the library by rows: a curve with intervals, above the ranges of the kernels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuner.wire.responses.batches import GainView, LadderView, RungView
 
 WIDTH, HEIGHT = 760.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 16.0, 30.0, 38.0
-#: Colours of kernels; with more kernels they repeat.
+#: Colours of kernels, which repeat if there are more kernels.
 _NUM_COLOURS = 7
-#: Minimum SVG units for the label of a tick, and of a range.
+#: Minimum width of a tick's label, and of a range's, in SVG units.
 _TICK_ROOM, _LABEL_ROOM = 28.0, 52.0
 
 
@@ -27,7 +27,7 @@ class Range:
     width: float
     #: CSS class: a kernel's colour, or the library's.
     kind: str
-    #: What runs; empty if there is no space for it.
+    #: What runs; empty if there is no space for the text.
     label: str
     title: str
 
@@ -38,7 +38,7 @@ class Point:
 
     x: float
     y: float
-    #: Upper and lower end of the 95 % interval; None if unknown.
+    #: The 95 % interval, upper end first; None if unknown.
     interval: tuple[float, float] | None
     kind: str
     title: str
@@ -52,7 +52,7 @@ class LadderPicture:
     points: tuple[Point, ...]
     #: The curve's `points` attribute.
     line: str
-    #: Where the library is.
+    #: The position of the library.
     even_y: float
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
@@ -103,7 +103,7 @@ def _point(gain: GainView, x: Callable[[float], float], y: Callable[[float], flo
 
 
 def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Range, ...]:
-    """From half a row before the first to half a row after the last, so that a single row has a width."""
+    """From half a row before the first to half a row after the last, so that a single number of rows has a width."""
     found = []
     for kernel, members in groupby(rungs, key=lambda rung: rung.kernel):
         same = list(members)
@@ -117,7 +117,7 @@ def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Ran
 
 
 def _row_ticks(rows: Sequence[int], x: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
-    """The measured numbers of rows, from the largest down as far as there is space."""
+    """The measured numbers of rows from the largest down, as far as there is space."""
     ticks: list[tuple[float, str]] = []
     for m in sorted(rows, reverse=True):
         if not ticks or ticks[-1][0] - x(m) >= _TICK_ROOM:

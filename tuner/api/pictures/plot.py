@@ -1,4 +1,4 @@
-"""The best-so-far plot, as geometry that a template turns into SVG."""
+"""The best-so-far plot, as geometry for a template that writes SVG."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 760.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 132.0, 14.0, 36.0
-#: From this ratio of largest to smallest time on, the time axis is logarithmic.
+#: From this ratio of the longest to the shortest time, the axis is logarithmic.
 _LOG_FROM = 5.0
 _MIN_LABEL_GAP = 15.0
 
@@ -30,7 +30,7 @@ class Baseline:
     name: str
     label: str
     time_us: float
-    #: SVG units; the label may be moved so that labels do not overlap.
+    #: SVG units; labels may be moved to avoid overlaps.
     y: float
     label_y: float
 
@@ -60,10 +60,9 @@ def draw(
     num_planned: int,
     baselines: Sequence[tuple[str, str, float | None]],
 ) -> Plot | None:
-    """Draws (trial number, microseconds) of each best so far, up to the number of completed trials, on an axis of
-    planned trials.
+    """Plots (trial number, microseconds) of each best so far, on an axis of planned trials.
 
-    None before the first point. Baselines are (CSS class, label, microseconds); one without a time is left out.
+    Returns None without any point. Baselines are (CSS class, label, microseconds); those without a time are left out.
     """
     if not curve:
         return None
@@ -98,7 +97,7 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 times the powers of ten from `low` to `high`; only the powers if there are too many."""
+    """1, 2 and 5 times powers of ten between `low` and `high`; only the powers if there are too many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if len(powers) <= 4 else (1,)
     return [f * 10.0**p for p in powers for f in factors if low <= f * 10.0**p <= high]
@@ -126,7 +125,7 @@ class _Scale:
 
 
 def _place(known: Sequence[tuple[str, str, float]], scale: _Scale) -> tuple[Baseline, ...]:
-    """Lines from the top down, each label at least a line's height below the previous one."""
+    """Lines from top to bottom; each label is at least a line's height below the previous one."""
     placed: list[Baseline] = []
     for name, label, time_us in sorted(known, key=lambda row: -row[2]):
         y = scale.y(time_us)

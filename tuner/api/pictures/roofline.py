@@ -1,4 +1,4 @@
-"""The roofline: the limit from the data sheet at each intensity, and the positions of runs.
+"""The roofline: the data sheet's limit by arithmetic intensity, and the positions of runs.
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -23,7 +23,7 @@ class RooflineDot:
     name: str
     title: str
     is_counted: bool
-    #: Its share of the roof's limit at its intensity.
+    #: Its share of the limit at its intensity.
     share: float
 
 

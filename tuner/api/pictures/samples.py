@@ -1,4 +1,4 @@
-"""The samples of a trial: a dot for each round of the candidate and of the library, with their quartiles."""
+"""The samples of a trial: a dot for each round of the candidate and of the library, and their quartiles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesPlot:
-    """Both sides on one axis of microseconds."""
+    """Both sides on one axis, in microseconds."""
 
     width: float
     height: float

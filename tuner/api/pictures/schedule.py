@@ -1,4 +1,4 @@
-"""The schedule as a picture: each op's tiles in starting order, and which tiles wait for which."""
+"""The schedule as a picture: the tiles of each op in starting order, and which tiles wait for which."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Ints = npt.NDArray[np.int64]
 WIDTH = 960.0
 _LEFT, _TOP, _HEAD, _GAP = 8.0, 4.0, 22.0, 20.0
 _MAX_CELL, _MIN_HEIGHT, _MAX_HEIGHT = 34.0, 12.0, 300.0
-#: With more tiles per side, or per op, neighbouring tiles are drawn as one cell: each costs the browser time.
+#: Above this number of tiles per side, or per op, adjacent tiles are drawn as one cell, to save time in the browser.
 MAX_SIDE, MAX_CELLS = 64, 1024
 #: Minimum size of a cell with a number.
 _NUMBER_FROM = 20.0
-#: Maximum number of a task's dependencies drawn with a line; the others are only marked.
+#: Maximum dependencies of a task that are drawn as lines; the others are only marked.
 _MAX_LINES = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileCell:
-    """A tile, or several that are drawn as one."""
+    """A tile, or several tiles drawn as one."""
 
     x: float
     y: float
@@ -35,7 +35,7 @@ class TileCell:
     height: float
     #: 0.0 for the first, 1.0 for the last.
     rank: float
-    #: Its place in the order; empty if there is no space.
+    #: Its position in the order; empty if there is no space.
     number: str
     #: ``waiter``, ``awaited`` or nothing.
     role: str
@@ -49,7 +49,7 @@ class OpPicture:
     name: str
     y: float
     cells: list[TileCell]
-    #: Points of the walk; empty if it would hide the tiles.
+    #: Points of the path; empty if it would hide the tiles.
     path: str
     note: str
 
@@ -67,7 +67,7 @@ class SchedulePicture:
 
 
 def begin_ranks(plan: Plan) -> Ints:
-    """[task] its place in starting order: alternating between the queues, or the order of tickets."""
+    """[task] position in starting order: round-robin over the queues, or ticket order."""
     if plan.assignment != STATIC:
         return np.arange(plan.num_tasks, dtype=np.int64)
     queue = np.repeat(np.arange(plan.num_ctas), np.diff(plan.queues))
@@ -78,7 +78,7 @@ def begin_ranks(plan: Plan) -> Ints:
 
 
 def draw_schedule(plans: Sequence[VerifiedPlan]) -> SchedulePicture | None:
-    """The picture of a candidate's launches; None if there are none."""
+    """The picture of a candidate's launches; None if it has none."""
     if not plans:
         return None
     waiter, awaited, sentence = _example(plans)
@@ -114,7 +114,7 @@ def _op(
     top: float,
     example: tuple[Key | None, set[Key], int],
 ) -> tuple[OpPicture, dict[Key, tuple[float, float]]]:
-    """One op's grid, and the positions of the example's tiles, by (op, row, column)."""
+    """The grid of one op, and the positions of the example's tiles by (op, row, column)."""
     waiter, awaited, _ = example
     num_rows, num_cols = grid
     tasks = plan.plan.tasks
@@ -179,7 +179,7 @@ def _title(row: int, col: int, block: Ints) -> str:
 
 
 def _example(plans: Sequence[VerifiedPlan]) -> tuple[Key | None, set[Key], str]:
-    """The first task that waits, and the tiles that it waits for."""
+    """The first task that waits, and the tiles it waits for."""
     for plan in plans:
         tasks, waits = plan.plan.tasks, plan.plan.waits
         waiting = np.flatnonzero(tasks[:, 4] > tasks[:, 3])

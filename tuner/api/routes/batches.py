@@ -1,4 +1,4 @@
-"""Routes of batches: jobs that were submitted together, and which kernel runs for which rows."""
+"""Routes of batches: jobs submitted together, and which kernel runs for which rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BatchId = Annotated[str, Path(max_length=100, description="a batch's id, e.g. `b
 
 
 def batch_routes(service: Service) -> APIRouter:
-    """Submit, look at, cancel."""
+    """Submit, read, cancel."""
     router = APIRouter(tags=["batches"], responses=PROBLEM_RESPONSES)
 
     @router.post("/batches", status_code=202, responses={200: {"model": BatchView, "description": "The batch existed"}})
@@ -38,7 +38,7 @@ def batch_routes(service: Service) -> APIRouter:
         caller: Asker,
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> BatchView:
-        """Submits several jobs at once; those of one shape share their results, which form a ladder."""
+        """Submits several jobs at once; those with the same shape share their results, which form a ladder."""
         batch, created = service.batches.submit(
             body.to_specs(default_target_id(service)),
             neighbour_trials=body.neighbour_trials,
@@ -66,12 +66,12 @@ def batch_routes(service: Service) -> APIRouter:
 
     @router.post("/batches/{batch_id}:cancel")
     def cancel_batch(batch_id: BatchId, caller: Asker) -> BatchView:
-        """Cancels a batch, and those of its jobs that nobody else requested; their trials are kept."""
+        """Cancels a batch, and its jobs that belong to nobody else; their trials are kept."""
         return _view(service, service.batches.cancel(batch_id, caller))
 
     @router.post("/batches/{batch_id}:pause")
     def pause_batch(batch_id: BatchId, caller: Asker) -> BatchView:
-        """Pauses its open jobs; results from the card are recorded first. Those that others share continue."""
+        """Pauses its open jobs; results from the card are recorded first. Jobs that others share continue."""
         return _view(service, service.batches.pause(batch_id, caller, True))
 
     @router.post("/batches/{batch_id}:resume")
@@ -103,7 +103,7 @@ def batches_page(
 
 
 def batch_page(service: Service, batch_id: str, cursor: str | None, limit: int) -> BatchPage:
-    """All about one batch."""
+    """A batch with all details."""
     batch = service.batches.get(batch_id)
     try:
         found = service.batches.ladders(batch_id)
@@ -122,7 +122,7 @@ def _view(service: Service, batch: BatchRecord) -> BatchView:
 
 
 def _views(service: Service, found: Sequence[BatchRecord]) -> list[BatchView]:
-    """Batches, each with its workloads, its gains and its place in the queue."""
+    """Batches with their workloads, gains and places in the queue."""
     facts = service.batches.facts([batch.id for batch in found])
     places = service.overview.places([one.next_open for one in facts.values() if one.next_open is not None])
     views = []

@@ -1,4 +1,4 @@
-"""The events of a job, or of a batch, as a server-sent stream that resumes."""
+"""The events of a job or a batch, as a server-sent event stream that can be resumed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tuner.wire.requests.problems import problem
 from tuner.wire.responses.responses import EventView
 
 _BATCH = 200
-#: Threads that read events, for all streams: requests use other threads. A stream that waits for an event needs none.
+#: Threads that read events, for all streams; requests use other threads. A waiting stream occupies no thread.
 _NUM_READERS = 8
-#: Interval in which a stream without events checks whether its job, or its batch, still exists and runs, seconds.
+#: How often an idle stream checks whether its job or batch still exists and runs, seconds.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
 #: After a refusal, clients may retry after this many seconds.
@@ -35,7 +35,7 @@ _RETRY_S = 10
 
 
 class Seats:
-    """How many streams are open, and the maximum. It is used only in one event loop."""
+    """Counts open streams up to a maximum. Only one event loop uses it."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most
@@ -43,7 +43,7 @@ class Seats:
 
     @contextmanager
     def one(self) -> Iterator[bool]:
-        """A seat for the duration of the block; returns whether there was one."""
+        """Reserves a place during the block; yields whether one was free."""
         if self._most is not None and self._taken >= self._most:
             yield False
             return
@@ -54,23 +54,23 @@ class Seats:
             self._taken -= 1
 
     def refusal(self) -> Response:
-        """The response if there is none."""
+        """The response if none is free."""
         detail = (
-            f"{self._taken} event streams are open, which is the maximum: poll the job instead, or have "
-            "TUNER_MAX_CONNECTIONS raised; one eighth of these connections is kept for requests"
+            f"{self._taken} event streams are open, which is the maximum: poll the job instead, or ask "
+            "for a larger TUNER_MAX_CONNECTIONS; an eighth of these connections is reserved for requests"
         )
         return problem_response(problem(503, detail), {"retry-after": str(_RETRY_S), "connection": "close"})
 
 
 class _Stream(EventSourceResponse):
-    """Holds a seat as long as it lasts."""
+    """Holds a place for its lifetime."""
 
     def __init__(self, events: AsyncIterator[ServerSentEvent], seats: Seats) -> None:
         super().__init__(events)
         self._seats = seats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
-        """Streams, or refuses to."""
+        """Streams the events, or refuses."""
         with self._seats.one() as has_seat:
             await (super().__call__ if has_seat else self._seats.refusal())(scope, receive, send)
 
@@ -79,19 +79,19 @@ class _Stream(EventSourceResponse):
 class Feed:
     """The source of a stream: the events of a job, or of a batch."""
 
-    #: Those after an id, at most this many, oldest first.
+    #: At most this many events after an id, oldest first.
     events: Callable[[int, int], Sequence[Event]]
-    #: Within the block, its argument is set whenever there may be another one.
+    #: Within the block, its argument is set whenever there may be new events.
     listening: Callable[[Wake], AbstractContextManager[None]]
-    #: Seconds after which it checks without being woken.
+    #: Interval of checks without a wake-up, seconds.
     check_s: float
-    #: Whether nothing more will happen.
+    #: Whether no more events can follow.
     is_over: Callable[[], bool]
-    #: Whether this event is known to be the last one.
+    #: Whether this event is certainly the last one.
     is_last: Callable[[Event], bool]
 
     def answer(self, last_event_id: int | None, after: int, readers: CapacityLimiter, seats: Seats) -> Response:
-        """Everything after the last event that the client saw."""
+        """All events after the last one that the client has received."""
         after_id = after if last_event_id is None else last_event_id
         is_final = self.is_over()
         if is_final and last_event_id is not None and not self.events(after_id, 1):
@@ -100,7 +100,7 @@ class Feed:
 
 
 def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
-    """The event streams, at most this many of them at a time."""
+    """Event streams, at most this many at a time."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
     readers, seats = CapacityLimiter(_NUM_READERS), Seats(max_streams)
 
@@ -109,7 +109,7 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
         response_class=EventSourceResponse,
         responses={
             200: {"description": "Events `state`, `trial`, `best`, then `end`", "content": {"text/event-stream": {}}},
-            204: {"description": "The job has ended, and the client has seen all of it"},
+            204: {"description": "The job has ended, and the client has received all events"},
         },
     )
     def stream_events(
@@ -119,7 +119,7 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
             int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
         ] = 0,
     ) -> Response:
-        """All past events of a job, and new ones until it ends."""
+        """All events of a job so far, then new ones until it ends."""
         feed = Feed(
             events=partial(service.events, job_id),
             listening=partial(service.listening, job_id),
@@ -134,7 +134,7 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
         response_class=EventSourceResponse,
         responses={
             200: {"description": "Events of all its jobs, then `end`", "content": {"text/event-stream": {}}},
-            204: {"description": "The batch has ended, and the client has seen all of it"},
+            204: {"description": "The batch has ended, and the client has received all events"},
         },
     )
     def stream_batch_events(
@@ -144,7 +144,7 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
             int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
         ] = 0,
     ) -> Response:
-        """All past events of the jobs of a batch, and new ones until it ends."""
+        """All events of a batch's jobs so far, then new ones until it ends."""
         feed = Feed(
             events=partial(service.batches.events, batch_id),
             listening=partial(service.batches.listening, batch_id),
@@ -165,12 +165,12 @@ class _Awakening:
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """Any thread may call it."""
+        """May be called from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._event.set)
 
     def clear(self) -> None:
-        """Resets it: earlier events do not count."""
+        """Resets it, so that earlier events do not count."""
         self._event.clear()
 
     async def wait(self, timeout_s: float) -> bool:
@@ -196,10 +196,10 @@ async def _events(
                 yield ServerSentEvent(event="end", data="{}")
                 return
             if not events and not await wake.wait(feed.check_s):
-                # The job may have ended, and the client may already have seen its last event.
+                # The job may have ended after the client received its last event.
                 is_final = await to_thread.run_sync(feed.is_over, limiter=readers)
 
 
 def _is_last(event: Event) -> bool:
-    """Whether nothing more will happen to the job."""
+    """Whether the job can have no more events."""
     return event.kind == "state" and JobState(event.data["state"]).is_final

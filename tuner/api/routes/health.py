@@ -23,13 +23,13 @@ def health_routes(service: Service) -> APIRouter:
 
     @router.get("/livez", responses={503: PROBLEM_RESPONSES[503]})
     async def get_liveness() -> Health:
-        """Whether the process responds and its runners work; 503 means that only a restart helps."""
+        """Whether the process responds and its runners work; after a 503, only a restart helps."""
         service.check_alive()
         return Health()
 
     @router.get("/readyz", responses={503: PROBLEM_RESPONSES[503]})
     def get_readiness() -> Readiness:
-        """Whether the database responds, jobs are running, and a GPU can be measured on."""
+        """Whether the database responds, jobs run, and a GPU is available."""
         return Readiness(quarantined=service.ready())
 
     @router.get(

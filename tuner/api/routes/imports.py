@@ -11,13 +11,13 @@ from tuner.wire.requests.imports import ImportRequest, ImportView
 
 
 def import_routes(service: Service) -> APIRouter:
-    """What later jobs may start from."""
+    """Results from which later jobs may start."""
     router = APIRouter(tags=["imports"], responses=PROBLEM_RESPONSES)
 
     @router.post("/imports", status_code=201)
     def import_winners(body: ImportRequest, caller: Asker) -> ImportView:
-        """Stores winners of an external search: jobs on that target may start from them. They are never the result of a
-        job."""
+        """Stores winners of an external search, from which later jobs on that target may start. They are never the
+        result of a job."""
         found = body.to_found()
         num_new = service.import_winners(body.target, found, caller)
         return ImportView(num_imported=num_new, num_known=len(found) - num_new)

@@ -40,11 +40,11 @@ _VIEWS: dict[InspectionKind, type[EnergyView] | type[CountersView] | type[TraceV
 
 
 def _responses(model: type[BaseModel], *, asked: bool) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: a pending one is a 202, and an ended one a 200, for all requests."""
+    """For OpenAPI: the response is a 202 while it is pending, and a 200 once it has ended."""
     also = (
-        {200: ("It was collected before, or could not be collected")}
+        {200: ("It was collected earlier, or could not be collected")}
         if asked
-        else {202: "It is pending: ask again later"}
+        else {202: "It is pending; request it again later"}
     )
     return {status: {"model": model, "description": text} for status, text in also.items()}
 
@@ -83,7 +83,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(EnergyView, asked=False),
     )
     def get_energy(job_id: JobId, number: TrialNumber) -> Response:
-        """What a run takes."""
+        """The most recently requested energy per run."""
         return answer(service.inspection(job_id, number, InspectionKind.ENERGY))
 
     @router.post(
@@ -117,7 +117,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(TraceView, asked=True),
     )
     def ask_trace(job_id: JobId, number: TrialNumber, caller: Asker) -> Response:
-        """Requests a trace of a measured trial of ours, recorded inside the kernel."""
+        """Requests a trace of a measured trial of ours, recorded by the kernel itself."""
         return ask(caller, job_id, number, InspectionKind.TRACE)
 
     @router.get(
@@ -126,7 +126,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(TraceView, asked=False),
     )
     def get_trace(job_id: JobId, number: TrialNumber, format: TraceFormat = "json") -> Response:
-        """The trace; with `format=perfetto` as a file, and 409 if there is nothing to draw."""
+        """The trace; with `format=perfetto` as a file, or a 409 if there is none."""
         inspection = service.inspection(job_id, number, InspectionKind.TRACE)
         if inspection.state is InspectionState.PENDING or format == "json":
             return answer(inspection)

@@ -25,7 +25,7 @@ from tuner.wire.responses.study import StudyQuery, StudyView
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the previous page")]
-Word = Annotated[str | None, Query(max_length=100, description="only jobs that have it")]
+Word = Annotated[str | None, Query(max_length=100, description="only jobs with this value")]
 Size = Annotated[int | None, Query(ge=1, lt=2**31, description="only jobs whose first product has this size")]
 Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items on the page")]
 OutcomeFilter = Annotated[Literal["measured", "rejected", "failed"] | None, Query(description="only these outcomes")]
@@ -35,12 +35,12 @@ Sort = Annotated[Literal["number", "time", "speedup"], Query(description="for ti
 
 
 def default_target_id(service: Service) -> str | None:
-    """The target if none is named."""
+    """The default target."""
     return service.submissions.default_target_id()
 
 
 def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView[TrialView]:
-    """A page of a job's trials, each with the figures of inspections among its metrics."""
+    """A page of a job's trials, with figures from inspections among their metrics."""
     figures: dict[int, dict[str, Metric]] = {}
     for inspection in service.inspections(job.id, {trial.number for trial in page.items}):
         figures.setdefault(inspection.trial_number, {}).update({figure.tag: figure for figure in inspection.figures})
@@ -49,7 +49,7 @@ def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView
 
 
 def study_view(service: Service, job_id: str, cache: int) -> StudyView:
-    """A comparison of a job's schedules, as far as it has progressed."""
+    """A comparison of a job's schedules, with the results so far."""
     job = service.job(job_id)
     trials = service.trials(job_id, limit=MAX_SCHEDULES + 1).items if job.spec.tried else []
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
@@ -70,7 +70,7 @@ def job_detail(service: Service, job: JobRecord) -> JobDetail:
 
 
 def job_routes(service: Service) -> APIRouter:
-    """Submit, look at, cancel."""
+    """Submit, read, cancel."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
 
     @router.post(
@@ -84,10 +84,9 @@ def job_routes(service: Service) -> APIRouter:
         caller: Asker,
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     ) -> Response:
-        """Submits a kernel pair for tuning. If the same problem is posted again while open, the existing job is
-        returned."""
+        """Submits a kernel pair for tuning. While the same problem is open, the existing job is returned."""
         job, is_new = await submit(service, body, caller, idempotency_key)
-        # As bytes: FastAPI would validate the model once more, at hundreds of submissions per second.
+        # As bytes, since FastAPI would validate the model again, which is costly at hundreds of submissions per second.
         content, headers = JobView.of(job).model_dump_json(), {"location": f"/jobs/{job.id}"}
         return Response(content, 202 if is_new else 200, headers, "application/json")
 
@@ -104,7 +103,9 @@ def job_routes(service: Service) -> APIRouter:
         n: Size = None,
         k: Size = None,
     ) -> PageView[JobView]:
-        """All jobs, newest first; by state, owner, project, label, target, and the sizes of the first product."""
+        """All jobs, newest first; filtered by state, owner, project, label, target and the sizes of the first
+        product.
+        """
         page = service.jobs(
             cursor=cursor, limit=limit, state=state, owner=owner, project=project, label=label, target_id=target,
             m=m, n=n, k=k,
@@ -113,20 +114,20 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}")
     def get_job(job_id: JobId) -> JobDetail:
-        """A job and its state, with the accuracy of its forecasts, what its search started from, and its place in
-        the queue."""
+        """A job and its state, with the accuracy of its forecasts, the origin of its priors, and its place in the
+        queue."""
         return job_detail(service, service.job(job_id))
 
     @router.delete("/jobs/{job_id}", response_model=JobView, responses={204: {"description": "It is deleted"}})
     def delete_job(job_id: JobId, caller: Asker) -> Response | JobView:
-        """Deletes an ended job, with its trials, events, result and artifact. If others share its run, it stays
-        theirs: the response is the job without its former owner."""
+        """Deletes an ended job with its trials, events, result and artifact. If others share its run, it is kept for
+        them, and the response is the job without its former owner."""
         left = service.submissions.delete(job_id, caller)
         return Response(status_code=204) if left is None else JobView.of(left)
 
     @router.post("/jobs/{job_id}:cancel")
     def cancel_job(job_id: JobId, caller: Asker) -> JobView:
-        """Cancels a job; its trials are kept. If others share its run, it continues for them."""
+        """Cancels a job; its trials are kept. A job that others share continues for them."""
         return JobView.of(service.cancel(job_id, caller))
 
     @router.post("/jobs/{job_id}:pause")
@@ -143,7 +144,7 @@ def job_routes(service: Service) -> APIRouter:
         "/jobs/{job_id}:retry", status_code=202, responses={200: {"model": JobView, "description": "The job existed"}}
     )
     def retry_job(job_id: JobId, response: Response, caller: Asker) -> JobView:
-        """Submits the problem of a job that failed or was cancelled again, on the same terms."""
+        """Submits the problem of a failed or cancelled job again, with the same terms."""
         job, created = service.submissions.retry(job_id, caller)
         response.status_code = 202 if created else 200
         response.headers["location"] = f"/jobs/{job.id}"
@@ -168,7 +169,7 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}/trials/{number}/samples")
     def get_samples(job_id: JobId, number: TrialNumber) -> SamplesView:
-        """The raw samples of a measured trial, round by round; 404 if there are none (any more)."""
+        """The raw samples of a measured trial, by round; 404 if there are none, or no longer."""
         trial, measured = service.samples(job_id, number)
         return SamplesView.of(trial, measured, service.job(job_id))
 
@@ -179,8 +180,7 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}/study")
     def get_study(job_id: JobId, query: Annotated[StudyQuery, Query()]) -> StudyView:
-        """A comparison of the schedules that a job was given, or of its finalists: times in the rounds that they
-        share."""
+        """A comparison of the schedules of a job, or of its finalists, by times from shared rounds."""
         return study_view(service, job_id, query.cache)
 
     return router

@@ -1,4 +1,4 @@
-"""The route of orders: a path over a small grid of tiles, and its effect on a cache."""
+"""The route of orders: a path over a small grid of tiles, and its cache traffic."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.wire.responses.orders import OrdersQuery, OrdersView
 
 
 def order_routes(_: Service) -> APIRouter:
-    """Does not use the service: the response is computed from the request alone."""
+    """The response depends only on the request: the service is not used."""
     router = APIRouter(tags=["orders"], responses=PROBLEM_RESPONSES)
 
     @router.get("/orders")
     def follow_order(query: Annotated[OrdersQuery, Query()]) -> OrdersView:
-        """Each step of an order, drawn or standard, with the contents of the cache; other orders and the optimum for
-        comparison."""
+        """Each step of a drawn or standard order with the contents of the cache, compared with other orders and the
+        optimum."""
         return OrdersView.of(query)
 
     return router

@@ -17,7 +17,7 @@ def pack_routes(service: Service) -> APIRouter:
 
     @router.post("/packs", status_code=201)
     def make_pack(body: PackRequest, response: Response, caller: Asker) -> PackView:
-        """Makes a signed pack of the best results at each m; the same results give the same bytes."""
+        """Makes a signed pack of the best results at each m; equal results give equal bytes."""
         made = PackView.of(service.make_pack(body.to_order(default_target_id(service)), caller))
         response.headers["location"] = made.href
         return made

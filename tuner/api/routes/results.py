@@ -24,7 +24,7 @@ Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="sha256 of th
 
 
 def target_views(service: Service) -> list[TargetView]:
-    """What the server measures on, and whether it currently does."""
+    """The targets of the server, and whether each can be measured on now."""
     return [
         TargetView.of(target, environment, service.quarantine(target.id)) for target, environment in service.targets()
     ]
@@ -60,7 +60,7 @@ def result_routes(service: Service) -> APIRouter:
 
     @router.get("/targets")
     def list_targets() -> list[TargetView]:
-        """GPUs that this server measures on; the first is the default."""
+        """The GPUs of this server; the first is the default."""
         return target_views(service)
 
     return router

@@ -1,4 +1,4 @@
-"""From the body of `POST /jobs`, or of the form for a new job, to the job."""
+"""Makes a job from the body of `POST /jobs`, or from the form for a new job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.wire.requests.requests import TuneRequest
 
 
 def submission_of(body: TuneRequest, target_id: str | None, caller: Caller, key: str | None = None) -> Submission:
-    """The submission in a body; `target_id` is the default target, `key` is its idempotency key.
+    """The submission for a body; `target_id` is the default target, `key` the idempotency key.
 
     Raises:
         InvalidInput: a field is wrong.
@@ -34,6 +34,6 @@ async def submit(service: Service, body: TuneRequest, caller: Caller, key: str |
         TunerError: as `submission_of` and `Submissions.submit`.
     """
     target_id = service.submissions.own_target_id
-    if body.target is None and target_id is None:  # it may be in the database, which no other request should wait for
+    if body.target is None and target_id is None:  # it may wait for the database, which other requests should not
         target_id = await asyncio.to_thread(service.submissions.default_target_id)
     return await asyncio.wrap_future(service.intake.submit(submission_of(body, target_id, caller, key)))

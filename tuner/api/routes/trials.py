@@ -1,4 +1,4 @@
-"""Routes of one trial: its details, its source, its plans, and its run as columns."""
+"""Routes of one trial: details, source, plans, and its run as columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def trial_view(service: Service, job: JobRecord, trial: Trial) -> TrialView:
 
 
 def gpu_of(service: Service, job: JobRecord) -> Gpu | None:
-    """The job's GPU: a live card of this server, otherwise the catalogue's, otherwise unknown."""
+    """The job's GPU: a live card of this server, otherwise the catalogue's; else unknown."""
     live = {target.id: target.gpu for target, _ in service.targets()}
     try:
         return live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu
@@ -51,7 +51,7 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
     """The plans of a trial's launches; none for the library.
 
     Raises:
-        Conflict: they are refused, or the GPU is unknown; the message says why.
+        Conflict: they are refused, or the GPU is unknown, with the reason.
     """
     return _on_its_gpu(service, job, trial, _plans)
 
@@ -59,7 +59,7 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
 def _on_its_gpu(service: Service, job: JobRecord, trial: Trial, asked: Callable[[Workload, Gpu, Candidate], T]) -> T:
     gpu = gpu_of(service, job)
     if gpu is None:
-        raise Conflict(f"the GPU of {job.spec.target_id} is unknown here; ask a server that knows it")
+        raise Conflict(f"the GPU of {job.spec.target_id} is unknown here; use a server that knows it")
     try:
         return asked(job.spec.workload, gpu, trial.candidate)
     except (IllegalSchedule, PlanError) as error:
@@ -68,16 +68,16 @@ def _on_its_gpu(service: Service, job: JobRecord, trial: Trial, asked: Callable[
 
 @lru_cache(maxsize=8)
 def _plans(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
-    """A page requests them several times."""
+    """Cached, since a page requests them several times."""
     return plans_for(workload, gpu, candidate)
 
 
 def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
-    """The run of a trial, traced or forecast.
+    """A trial's run: its trace or its forecast.
 
     Raises:
         NotFound: no such job or trial, or no trace was requested.
-        Conflict: there is nothing to draw; the message says why.
+        Conflict: there is nothing to draw, with the reason.
     """
     job, trial = service.job(job_id), service.trial(job_id, number)
     if not trial.candidate.plan_kind.is_ours:
@@ -96,7 +96,7 @@ def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
 
 
 def trial_routes(service: Service) -> APIRouter:
-    """What a page of a trial loads and links to."""
+    """What a trial's page loads and links to."""
     router = APIRouter(tags=["trials"], responses=PROBLEM_RESPONSES)
 
     @router.get("/jobs/{job_id}/trials/{number}")
@@ -106,7 +106,7 @@ def trial_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}/trials/{number}/gantt", response_model=GanttView)
     def get_gantt(job_id: JobId, number: TrialNumber, of: GanttOf = "forecast") -> Response:
-        """Each task of a run with its times, column by column, and which tasks wait for which; 409 if there is none."""
+        """The tasks of a run with their times, as columns, and which tasks wait for which; 409 if there is no run."""
         view = GanttView.of_gantt(gantt_of(service, job_id, number, of), of)
         return Response(view.model_dump_json(), media_type="application/json")
 
@@ -126,10 +126,10 @@ def trial_routes(service: Service) -> APIRouter:
         responses={200: {"content": {"application/octet-stream": {}}, "description": "32-bit words"}},
     )
     def get_plan(job_id: JobId, number: TrialNumber, launch: Launch = 0) -> Response:
-        """The plan of one of the trial's launches, in the kernel's format."""
+        """The plan of one of the trial's launches, in the format that the kernel reads."""
         plans = plans_of(service, service.job(job_id), service.trial(job_id, number))
         if launch >= len(plans):
-            raise NotFound(f"trial {number} of {job_id} has {len(plans)} launches, so none has number {launch}")
+            raise NotFound(f"trial {number} of {job_id} has {len(plans)} launches; there is no launch {launch}")
         headers = {"Content-Disposition": f'attachment; filename="{job_id}-trial-{number}-plan{launch}.bin"'}
         return Response(plans[launch].plan.table, headers=headers, media_type="application/octet-stream")
 

@@ -1,4 +1,4 @@
-"""The requests that the service sends, in the description of the API."""
+"""Documents the requests that the service sends, in the API description."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tuner.wire.responses.webhooks import JobEnded
 
 
 def describe_webhooks(app: FastAPI) -> None:
-    """Adds the requests that receivers get to the description; there are no routes with their names."""
+    """Adds the requests that receivers get to the API description; there are no such routes here."""
 
     @app.webhooks.post("job.ended", status_code=204)
     def job_ended(body: JobEnded) -> None:
-        """Sent when a job has ended, to the address that it was submitted with; any 2xx status accepts it."""
+        """Sent when a job has ended, to the address given at submission; any 2xx status accepts it."""

@@ -1,4 +1,5 @@
-// Asks before a form does what cannot be undone. Without JavaScript the form does it at once.
+// Asks for confirmation before a form does something that cannot be undone. Without JavaScript there is no
+// confirmation.
 document.addEventListener("submit", (event) => {
   const { question } = event.target.dataset;
   if (question && !confirm(question)) event.preventDefault();

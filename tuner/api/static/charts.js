@@ -1,5 +1,5 @@
 // Charts on a canvas, by ECharts, in the colours of the page. ECharts is loaded when the first chart comes into view,
-// so that a page's text never waits for it.
+// so that it does not delay the text.
 const ECHARTS = new URL("vendor/echarts-6.1.0.min.js", import.meta.url).href;
 const COLOURS = ["paper", "panel", "ink", "quiet", "line", "shade", "accent", "good", "bad", "wait", "sim",
   "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
@@ -13,7 +13,7 @@ export function colours() {
   return Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
-/** Loads ECharts once; a promise of it. */
+/** Loads ECharts once; returns a promise. */
 export function load() {
   library ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
@@ -25,7 +25,7 @@ export function load() {
   return library;
 }
 
-/** What charts have in common: fonts, a tooltip that sets no inline style (the page's policy forbids that), no motion. */
+/** Common options: fonts, a tooltip without inline styles (forbidden by the page's policy), no animation. */
 export function common(c) {
   return {
     animation: false,
@@ -52,7 +52,7 @@ export function axis(c, name, more = {}) {
   };
 }
 
-/** Zoom by wheel and drag inside a chart, and a slider below it whose ends are moved. */
+/** Zoom by wheel and drag inside a chart, and by a slider below it. */
 export function zoom(c) {
   return [
     { type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, filterMode: "none" },
@@ -64,25 +64,25 @@ export function zoom(c) {
   ];
 }
 
-/** Loads ECharts as soon as `element` is in view, also while its figures are on their way; a promise of it. */
+/** Loads ECharts once `element` is in view, even while its data is still loading; returns a promise. */
 export function loadFor(element) {
   return (inView(element) ? Promise.resolve() : seen(element)).then(load);
 }
 
-/** When the page's thread has nothing else to do: a promise. */
+/** A promise that resolves when the page's thread is idle. */
 export function idle() {
   return new Promise((resolve) => { (window.requestIdleCallback ?? setTimeout)(() => resolve()); });
 }
 
-/** Whether a part of `element` is in the window now. */
+/** Whether a part of `element` is visible now. */
 export function inView(element) {
   const box = element.getBoundingClientRect();
   return box.bottom > 0 && box.top < innerHeight;
 }
 
 /**
- * Draws into `element` what `option(colours, echarts)` returns, once it comes into view; again when the scheme or the
- * size changes. Returns { redraw, instance }: `redraw()` asks `option` again; `instance` is a promise of the chart.
+ * Draws into `element` what `option(colours, echarts)` returns, once it is visible, and again when the scheme or the
+ * size changes. Returns { redraw, instance }: `redraw()` calls `option` again; `instance` is a promise of the chart.
  */
 export function chart(element, option) {
   let drawn = null;
@@ -97,7 +97,7 @@ export function chart(element, option) {
     redraw();
     dark.addEventListener("change", redraw);
     new ResizeObserver(() => {
-      // It also tells of the first size, which is drawn already.
+      // The observer also reports the initial size, which is drawn already.
       if (element.clientWidth !== drawn.getWidth() || element.clientHeight !== drawn.getHeight()) drawn.resize();
     }).observe(element);
     addKeys(element, drawn);
@@ -106,7 +106,7 @@ export function chart(element, option) {
   return { redraw, instance };
 }
 
-/** Whether the reader asked for no motion. */
+/** Whether the user prefers reduced motion. */
 export function isStill() {
   return still.matches;
 }
@@ -123,7 +123,7 @@ function seen(element) {
   });
 }
 
-// A chart that is zoomed has the focus: + and - zoom about the middle, the arrows move, 0 shows all.
+// A zoomable chart can have the focus: + and - zoom about the middle, the arrow keys move, 0 shows everything.
 function addKeys(element, drawn) {
   element.addEventListener("keydown", (event) => {
     const range = drawn.getOption().dataZoom?.[0];

@@ -1,4 +1,4 @@
-// Hides the rows that are equal, where the reader asks for that.
+// Hides equal rows if the checkbox is set.
 const choice = document.getElementById("only-different");
 if (choice) {
   choice.hidden = false;

@@ -1,5 +1,5 @@
-// The order explorer without reloads: every link and form leads to a page of the server, and its parts are put in place.
-// So the numbers are the server's, and without this file the page does the same, a page at a time.
+// The order explorer without reloads: links and forms lead to pages of the server, and this script inserts their parts
+// into the current page. All numbers come from the server, and without this script the links load whole pages.
 "use strict";
 
 const PARTS = ["explorer", "grid", "as-json"];
@@ -33,7 +33,7 @@ function refocus(id) {
   target?.focus({ preventScroll: true });
 }
 
-// What only works with this file is shown by it.
+// Shows controls that need this script.
 function awaken() {
   for (const node of document.querySelectorAll("#play, .speed, .keys")) node.hidden = false;
   const play = document.getElementById("play");
@@ -97,7 +97,7 @@ document.addEventListener("input", (event) => {
   if (event.target.id === "speed") speed = Number(event.target.value);
 });
 
-// Arrows move the focus between tiles; single keys do what the buttons do.
+// Arrow keys move the focus between tiles; single letters press the buttons.
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 function neighbour(id, [down, right]) {
@@ -111,7 +111,7 @@ function neighbour(id, [down, right]) {
     if (there) return there;
   }
   if (!right) return null;
-  const other = op ? "" : "b"; // over the edge, into the other product
+  const other = op ? "" : "b"; // past the edge, into the other product
   const cells = [...document.querySelectorAll(`[id^="tile-${other}${Number(found[2])}."]`)];
   return right > 0 && !op ? cells[0] : right < 0 && op ? cells.at(-1) : null;
 }

@@ -1,4 +1,4 @@
-// Shows the rows of the page's tables that have all words of the search field.
+// Shows only table rows that contain all words of the search field.
 const field = document.querySelector("#find input");
 field.parentElement.hidden = false;
 field.addEventListener("input", () => {
@@ -8,5 +8,5 @@ field.addEventListener("input", () => {
     row.hidden = !words.every((word) => text.includes(word));
   }
 });
-// Enter would send the form, and with it forget what was typed.
+// Enter would submit the form and clear the field.
 field.addEventListener("keydown", (event) => { if (event.key === "Enter") event.preventDefault(); });

@@ -1,4 +1,4 @@
-// The charts of a job's page, drawn from the JSON beside it and again when the page learns of new trials.
+// The charts of a job's page, drawn from the page's JSON, and again after new trials.
 import { axis, chart, idle, inView, loadFor, zoom } from "./charts.js";
 
 const place = document.getElementById("points");
@@ -14,7 +14,7 @@ async function ask(path) {
   return response.json();
 }
 
-// Best so far of ours, over numbers or seconds: by the speed-up, since the library has faster and slower minutes.
+// Our best so far, by number or by seconds. It is chosen by speed-up, since the library's time drifts.
 function steps(over) {
   const library = points.plan_kinds.indexOf("library"), found = [];
   let best = 0, last = null;
@@ -29,7 +29,7 @@ function steps(over) {
   return found;
 }
 
-// The slowest would squash the rest: unless they are asked for, the axis ends at the time of 19 of 20.
+// Slow outliers would compress the rest: by default, the axis ends at the 95th percentile.
 function longest(all) {
   const times = points.time_us.filter((time) => time != null).sort((a, b) => a - b);
   if (!times.length) return undefined;
@@ -40,7 +40,7 @@ function curve(c) {
   const over = options.querySelector("[name=over]:checked").value, all = options.querySelector("[name=all]").checked;
   const top = longest(all), series = points.plan_kinds.map((kind) => ({
     name: kind.replaceAll("_", " "), type: "scatter", symbolSize: 7, data: [], cursor: "pointer",
-    // Of many points none is an object of its own: they are drawn, and found under the pointer, as one.
+    // Many points are drawn, and found under the pointer, as one object.
     itemStyle: { opacity: 0.75 }, large: points.number.length > 2000, largeThreshold: 1, progressive: 0,
   }));
   const lost = { name: "not measured", type: "scatter", symbol: "triangle", symbolSize: 6, data: [],
@@ -72,7 +72,7 @@ function curve(c) {
 
 const STAGES = { verify: "proof", render: "source", build: "build", launch: "launch", check: "check", time: "timing" };
 
-// Cores work ahead of the card, several at a time; the card's own seconds stand beside them.
+// Builds run ahead of the card, several at a time; the card's own seconds are next to them.
 function stages(c) {
   const rows = Object.entries(points.stage_s).filter(([, seconds]) => seconds > 0);
   const named = rows.map(([stage, seconds]) => [STAGES[stage] ?? stage.replaceAll("_", " "), seconds]);
@@ -104,7 +104,7 @@ function shares(c, axes) {
   };
 }
 
-// Few trials are far slower than all others: the colours are for the rest.
+// A few trials are far slower than the rest, so the colours cover only the rest.
 function lines(c, axes) {
   const names = Object.keys(axes.values).slice(0, place.clientWidth < 600 ? 4 : 7);
   const columns = names.map((name) => axes.values[name]);
@@ -136,7 +136,7 @@ function lines(c, axes) {
 }
 
 function forecasts(c, pairs) {
-  // As above, a few that are far slower would squash the rest.
+  // As above, a few far slower ones would compress the rest.
   const sorted = pairs.map(([, measured]) => measured).sort((a, b) => a - b), most = 1.05 * sorted[Math.floor(0.95 * (sorted.length - 1))];
   const shown = pairs.filter(([forecast, measured]) => forecast <= most && measured <= most);
   const ends = shown.flat(), low = Math.min(...ends), high = Math.max(...ends);
@@ -152,7 +152,7 @@ function forecasts(c, pairs) {
   };
 }
 
-// A chart below the fold asks for its figures when it comes into view. The trials' chart comes first where both are.
+// A chart loads its data when it comes into view; if both are visible, the trials' chart comes first.
 function later(id, path, draw, done = () => {}) {
   const element = document.getElementById(id);
   if (!element) return;

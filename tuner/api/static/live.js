@@ -1,10 +1,10 @@
-// Keeps the page up to date: asks the server for the page again whenever the job's event stream says that something
-// happened, at most once a second, or as often as the page asks for, and replaces the parts whose id starts with "live".
+// Keeps the page up to date: when the job's event stream reports a change, it requests the page again, at most once a
+// second or at the page's own interval, and replaces the parts whose id starts with "live".
 "use strict";
 
 const live = document.getElementById("live");
 let timer = null;
-// Whether the server has refused the stream: then the page asks for itself, as long as something may still happen.
+// Whether the server has refused the stream. Then the page polls as long as something may change.
 let isRefused = false;
 const WITHOUT_STREAM_MS = 5000;
 
@@ -18,7 +18,7 @@ async function refresh() {
   }
 }
 
-// What has not changed stays as it is; where the focus was, it is again, and what was ticked is ticked.
+// Unchanged parts are kept; the focus and checked boxes are restored.
 function show(fresh) {
   for (const node of document.querySelectorAll("[id^=live]")) {
     const other = fresh.getElementById(node.id);
@@ -44,7 +44,7 @@ function focusables(node) {
   return [...node.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
 }
 
-// Where no stream tells of changes, the page says how often to ask for it again.
+// Without a stream, the page says how often to poll.
 function poll() {
   const everyMs = live?.dataset.everyMs || (isRefused && live.dataset.events && WITHOUT_STREAM_MS);
   if (everyMs) timer ??= setTimeout(refresh, Number(everyMs));
@@ -60,7 +60,7 @@ if (live?.dataset.events) {
   poll();
 }
 
-// An empty field is no filter: keep it out of the address.
+// An empty field is not a filter, so it is left out of the address.
 for (const form of document.querySelectorAll("form.filters")) {
   form.addEventListener("formdata", (event) => {
     for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);

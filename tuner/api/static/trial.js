@@ -1,4 +1,4 @@
-// The page of a trial: its Gantt charts, their tables, and the buttons that ask for a trace or for counters.
+// The page of a trial: its Gantt charts, their tables, and the buttons that request a trace or counters.
 "use strict";
 
 import { Run } from "./gantt/data.js";
@@ -16,7 +16,7 @@ function element(tag, text, attributes = {}) {
   return made;
 }
 
-// What is known of the task that is chosen.
+// Details of the selected task.
 function tell(chart) {
   const { run, selected: task } = chart;
   for (const other of chart.view.charts) if (other !== chart && other.selected >= 0 && task >= 0) { other.selected = -1; other.awaited = []; other.dirty(); }
@@ -120,7 +120,7 @@ async function drawAll() {
   }
 }
 
-// Trace and counters are asked for, and the page comes again when they are there.
+// Requests a trace or counters, and reloads the page when they are ready.
 async function waitFor(href) {
   for (;;) {
     const answer = await fetch(href, { headers: { accept: "application/json" } });

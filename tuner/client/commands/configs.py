@@ -1,4 +1,4 @@
-"""What the commands about models check of their configs before anything else."""
+"""Checks of model configs that several commands share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.errors import InvalidInput
 
 
 def check_configs(paths: Iterable[Path], *, with_context: bool) -> None:
-    """Checks the names of the configs' fields, and reports the defaults that stand for missing ones.
+    """Checks the names of the configs' fields, and reports the defaults used for missing ones.
 
     Raises:
         click.UsageError: a field is misspelt, or a size is missing.

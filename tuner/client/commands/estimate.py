@@ -1,4 +1,4 @@
-"""`tuner-client estimate`: what kernels would gain for a model, before anything is tuned. It asks no service."""
+"""`tuner-client estimate`: what kernels would gain for a model, before anything is tuned. It needs no service."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _PROGRAM = "tuner.estimate"
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Gain of an op for a number of rows or sequences, in all of a model's layers."""
+    """The gain of an op at a number of rows or sequences, over all layers of a model."""
 
     #: In words.
     shape: str
     layers: int
     m: int
-    #: As `tuner.estimate` has it.
+    #: As returned by `tuner.estimate`.
     basis: str
     words: str
     library_us: float | None
@@ -73,7 +73,7 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
     """Numbers of rows with their share of the steps; the shares need not sum to 1.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: it is not a mix.
     """
     if value is None:
         return None
@@ -100,7 +100,7 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 @click.option("--page-tokens", type=click.IntRange(min=1), help="With --context: tokens per page of the cache.")
 @click.option("--target", type=click.Choice(sorted(CATALOGUE)), default="h200", show_default=True, help="The card.")
 @click.option(
-    "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="As for a pack."
+    "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="Same as for packs."
 )
 @as_json
 def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: bool, **options: Any) -> None:
@@ -127,7 +127,7 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
 
 
 def _blocks_of(path: Path, **how: Any) -> dict[Shape | Block, int]:
-    """The blocks of a model, or of the supported part of one, which is reported."""
+    """The blocks of a model, or of its supported part, which is then reported."""
     config = read_config(path)
     try:
         return ffn_blocks(config, **how)
@@ -138,7 +138,7 @@ def _blocks_of(path: Path, **how: Any) -> dict[Shape | Block, int]:
             raise click.UsageError(f"{path}: {error}") from error
         if not words:
             raise click.UsageError(f"{path}: {refused.field}: {refused.problem}; {refused.remedy}") from refused
-        click.echo(f"{path}: {refused.field}: {refused.problem}; what remains:", err=True)
+        click.echo(f"{path}: {refused.field}: {refused.problem}; what is supported:", err=True)
         for line in words:
             click.echo(f"  {line}", err=True)
         return dict(shapes.items())
@@ -147,7 +147,7 @@ def _blocks_of(path: Path, **how: Any) -> dict[Shape | Block, int]:
 def _asked(
     configs: Sequence[Path], rows: Sequence[int], context: int | None, page_tokens: int | None, **how: Any
 ) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """The questions about the models: in words, layers, rows, and in the form of `POST /jobs`."""
+    """The queries for the models: a description, layers, rows, and the form of `POST /jobs`."""
     for block, layers in merged([_blocks_of(path, **how) for path in configs]).items():
         yield from ((str(block), layers, m, _pair(block, m)) for m in rows)
     if context is None:
@@ -164,7 +164,7 @@ def _pair(block: Shape | Block, m: int) -> dict[str, Any]:
 def _with_context(
     path: Path, kind: KindInModels, rows: Sequence[int], **how: Any
 ) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """What a model has of a kind whose ops have a context, or what remains of it where the model is refused."""
+    """A model's ops of a kind that has a context; if the model is refused as a whole, those that are supported."""
     config = read_config(path)
     take = kind.counted_pairs
     try:
@@ -189,10 +189,10 @@ def _gains(asked: Sequence[tuple[str, int, int, dict[str, Any]]], target: str) -
 
 
 def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the program answers.
+    """The output of the estimating program.
 
     Raises:
-        NoResult: it cannot run here; the message says why.
+        NoResult: it cannot run here, with the reason.
     """
     command = [sys.executable, "-m", _PROGRAM]
     with (
@@ -211,16 +211,16 @@ def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
         if program.wait() == 0:
             return found
         errors.seek(0)
-        why = (errors.read().strip().splitlines() or [f"the program that estimates ended with {program.returncode}"])[
+        why = (errors.read().strip().splitlines() or [f"the estimating program ended with code {program.returncode}"])[
             -1
         ]
     if "ModuleNotFoundError" in why:
         why = f"{why}; run: {install_command('server')}"
-    raise NoResult(f"estimates are not possible here: {why}")
+    raise NoResult(f"no estimate is possible here: {why}")
 
 
 def _as_they_come(lines: Iterable[str], total: int) -> Iterator[dict[str, Any]]:
-    """The answers, with a progress bar while waiting."""
+    """The estimates, with a progress bar while waiting."""
     console = plain_console(stderr=True)
     for line in track(
         lines, "estimating", total=total, console=console, transient=True, disable=not console.is_terminal
@@ -247,24 +247,19 @@ def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
 
 
 def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, is_mix: bool) -> list[str]:
-    """Savings per step, for each number of rows or for the mix, and how much of it was not measured on a card."""
+    """Savings per step, for each number of rows or for the mix, and how many figures were not measured on a card."""
     total = {m: sum(gain.saved_us(min_gain) for gain in gains if gain.m == m) for m in mix}
     if is_mix:
         saved = sum(share * total[m] for m, share in mix.items()) / sum(mix.values())
-        lines = [
-            (
-                f"a step of the mix saves {render.microseconds(saved)}, which is "
-                "also the saving per token of each sequence"
-            )
-        ]
+        lines = [(f"a step of the mix saves {render.microseconds(saved)}, and so does each token of a sequence")]
     else:
         best = max(total, key=lambda m: total[m])
-        a_step = f"{render.microseconds(total[best])} per step, for each of its tokens"
-        most = f"the most is saved at {counted(best, 'row')}: {a_step}"
+        a_step = f"{render.microseconds(total[best])} per step, and per token of each sequence"
+        most = f"the largest saving is at {counted(best, 'row')}: {a_step}"
         lines = [most if total[best] else "no step is expected to save time: a pack would use the library"]
     unsure = sum(1 for gain in gains if gain.basis != "measured")
     return (
-        [*lines, f"of {counted(len(gains), 'figure')}, {unsure} from other shapes, or from the simulator"]
+        [*lines, f"{unsure} of {counted(len(gains), 'figure')} are from other shapes, or from the simulator"]
         if unsure
         else lines
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format", "format", type=click.Choice(["csv", "optuna", "perfetto", "t1", "t4", "t4-metadata"]), required=True
 )
-@click.option("--trial", "number", type=click.IntRange(min=0), help="For perfetto: default is the winner's.")
+@click.option("--trial", "number", type=click.IntRange(min=0), help="Only for perfetto; default: the winner's trial.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="By default stdout.")
 @click.pass_obj
 def export(client: Client, job_id: str, format: str, number: int | None, output: Path | None) -> None:
@@ -32,7 +32,7 @@ def export(client: Client, job_id: str, format: str, number: int | None, output:
     problem, in the formats of the autotuning community; `perfetto` is the trace of one trial, for ui.perfetto.dev.
     """
     if number is not None and format != "perfetto":
-        raise click.UsageError("--trial needs --format perfetto: the other formats have all trials")
+        raise click.UsageError("--trial needs --format perfetto: the other formats contain all trials")
     if format == "perfetto":
         content = trace_file(client, job_id, _winners_trial(client, job_id) if number is None else number)
     else:
@@ -47,7 +47,7 @@ def trace_file(client: Client, job_id: str, number: int, timeout_s: float | None
     """The trace of a trial in Perfetto's format.
 
     Raises:
-        NothingSeen: it could not be taken.
+        NothingSeen: the trace could not be taken.
     """
     found = client.trace(job_id, number, format="perfetto", timeout_s=timeout_s)
     if found["otherData"]["simulated"]:
@@ -59,7 +59,7 @@ def _winners_trial(client: Client, job_id: str) -> int:
     """The trial of the fastest kernel of ours in the finals.
 
     Raises:
-        NoResult: there is none.
+        NoResult: there is no such trial.
     """
     rows = [row for row in client.best(job_id)["finals"] if row["candidate"]["schedule"] and row["time_us"] is not None]
     if not rows:
@@ -100,7 +100,7 @@ def _t1(client: Client, job: JobDetail, trials: list[Trial]) -> bytes:
 
     best = _result_of(client, job)
     if best is None or best["artifact"] is None:
-        raise NoResult(f"{job['id']} has no kernel, and T1 describes one; export t4 for its trials")
+        raise NoResult(f"{job['id']} has no kernel, which T1 needs; export its trials as t4")
     return _document(problem_of(job, trials, client.artifact(best["artifact"]["digest"]).manifest))
 
 
@@ -108,7 +108,7 @@ def _document(found: dict[str, Any]) -> bytes:
     return (json.dumps(found, indent=1) + "\n").encode()
 
 
-#: A format's content for a job and its trials.
+#: The content of a format, for a job and its trials.
 _WRITERS: dict[str, Callable[[Any, Any, list[Any]], bytes]] = {
     "csv": _csv,
     "optuna": _optuna,

@@ -1,4 +1,4 @@
-"""`tuner-client fetch best`: a result as a file that a pipeline can rely on."""
+"""`tuner-client fetch best`: writes a result to a file, for use in a pipeline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ _ABOUT_THE_MATCH = ("l2", "regime", "match", "max_distance")
 
 
 @click.group(invoke_without_command=True)
-@click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), help="Fetches exactly what this file locks.")
+@click.option(
+    "--lock", type=click.Path(dir_okay=False, path_type=Path), help="Fetches exactly the packs that this file locks."
+)
 @click.option(
     "--cache", type=click.Path(file_okay=False, path_type=Path), help=("Folder in which packs are cached by digest.")
 )
@@ -56,22 +58,26 @@ def fetch(
 @pair_options
 @fetch.command("best")
 @click.option("--job", "job_id", help="The result of this job; otherwise specify a pair.")
-@click.option("--batch", "batch_id", help="Which kernel runs for which rows, and these kernels: -o names a folder.")
+@click.option(
+    "--batch", "batch_id", help="For a batch: the table of kernels by rows, and these kernels; -o names a folder."
+)
 @match_options
 @click.option(
-    "--accept-nearest", is_flag=True, help="Accept a match that is weaker than exact: the nearest, or as --match says."
+    "--accept-nearest",
+    is_flag=True,
+    help="Accept a match that is weaker than exact, as weak as --match allows (default: nearest).",
 )
 @click.option(
-    "--accept-unfused", is_flag=True, help=("Accept tuner's kernel even if the answer runs it as several launches.")
+    "--accept-unfused", is_flag=True, help=("Accept tuner's kernel even if the result runs it as several launches.")
 )
-@click.option("--even-if-slower", is_flag=True, help="Take tuner's kernel whatever the answer is, even the library.")
+@click.option("--even-if-slower", is_flag=True, help="Accept tuner's kernel whatever the result is, even the library.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="By default stdout.")
 @click.option("--elsewhere", is_flag=True, help="The kernel will run on another machine: do not compare GPU or driver.")
 @click.option("--gpu-name", help="The GPU it will run on, e.g. 'NVIDIA H200'.")
 @click.option("--driver", help="The driver it will run with.")
 @click.option("--cuda", help="The CUDA version it will run with.")
-@click.option("--kernel-version", help="The required version of the kernel sources.")
+@click.option("--kernel-version", help="The required version of the generated kernel sources.")
 @click.option("--key", help="The public key of the required signature, as printed by `tuner key show`.")
 @click.pass_obj
 def fetch_best(
@@ -90,8 +96,8 @@ def fetch_best(
 ) -> None:
     """Writes the best result: of a job, or for a pair and a target.
 
-    `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Nothing
-    is written for a weaker match, or if the result is not to fuse, unless options accept that.
+    `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Unless
+    options accept it, nothing is written for a weaker match or for a result other than one fused launch.
     """
     if batch_id is not None:
         _fetch_batch(client, batch_id, format, output, pinned(key))
@@ -117,7 +123,7 @@ def fetch_best(
 
 
 def is_given(name: str) -> bool:
-    """Whether an option of this command was set: on the command line, in the environment or in the configuration
+    """Whether an option of this command was set on the command line, in the environment or in the configuration
     file."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
@@ -133,29 +139,29 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
     if best["simulated"]:
         click.echo("tuner-client: the result is simulated: it never ran on a card", err=True)
     if not best["is_complete"]:
-        click.echo("tuner-client: not every ladder has an answer yet", err=True)
+        click.echo("tuner-client: some ladders have no result yet", err=True)
     if format == "json":
         check_kernels(client, best, key)
         write_or_print(document(best), output)
         return
     if format != "zip" or output is None:
-        raise click.UsageError("for a batch, --format json writes the answers, and -o FOLDER all of its kernels")
+        raise click.UsageError("for a batch, --format json writes the results, and -o FOLDER all of its kernels")
     if output.is_file():
         raise click.UsageError(f"{output} is a file; pass a folder name to -o")
     if not any(ladder["kernels"] for ladder in best["ladders"]):
-        raise LibraryWins(f"the library is the answer of {batch_id} for all rows; nothing was written")
+        raise LibraryWins(f"the library is the result of {batch_id} for all rows; nothing was written")
     write_kernels(client, best, output, key)
 
 
 def ask_for_best(client: Client, query: Mapping[str, Any], accepting: str = "--match {match}") -> dict[str, Any]:
-    """The service's answer to a question.
+    """The service's response to a query for the best result.
 
     Args:
         query: the parameters of `GET /best`.
         accepting: the options of this command that accept a match such as `nearest`.
 
     Raises:
-        NoResult: nothing fits; the message names options of this program that would help.
+        NoResult: no result matches; the message names options that would help.
     """
     try:
         return client.find_best(**query)
@@ -177,7 +183,7 @@ def check_match(found: Mapping[str, Any], *, accept_nearest: bool) -> None:
     """Prints to stderr what differs from the request.
 
     Raises:
-        WeakerMatch: it is not an exact match, and that was not accepted.
+        WeakerMatch: it is not an exact match, and weaker ones were not accepted.
     """
     if found["match"] == "exact":
         return
@@ -188,11 +194,11 @@ def check_match(found: Mapping[str, Any], *, accept_nearest: bool) -> None:
 
 
 def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slower: bool) -> None:
-    """Prints the result to stderr if it is not to fuse.
+    """Checks that the result is one fused launch; otherwise prints it to stderr.
 
     Raises:
         LibraryWins: the library is the result, and a slower kernel was not accepted.
-        UnfusedWins: the result is several launches of our kernel, and these were not accepted.
+        UnfusedWins: the result is our kernel in several launches, which was not accepted.
     """
     verdict = f"{best['job_id']} recommends {render.headline(best)}{render.mark(best['simulated'])}"
     if is_the_librarys(best):
@@ -209,8 +215,8 @@ def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slowe
 
 
 def has_launch_op(best: Mapping[str, Any]) -> bool:
-    """Whether an op of the winner has its own launch in every plan kind: then nobody expects a single one. An
-    unknown kind is assumed to have one."""
+    """Whether an op of the winner has its own launch in every plan kind, so that a single launch is impossible. An
+    unknown kind is assumed to have a kind with one launch."""
     schedule = best["finals"][best["winner_row"]]["candidate"].get("schedule") or {}
     if "ops" in schedule:
         kinds = (schedule_class(op["op"]) for op in schedule["ops"] if "op" in op)
@@ -230,11 +236,11 @@ def recipe_lines(best: Mapping[str, Any]) -> list[str]:
         share = f"{torch['library_speedup']:.3f} of cuBLASLt's time"
         return [f"torch.compile with mode={COMPILE_MODE!r} in a CUDA graph, {share}"]
     if recipe is None:
-        return ["its algorithm is unknown: the library was simulated, or measured by an older version"]
+        return ["the algorithm is unknown: the library was simulated, or measured by an older version"]
     others = [recipe["attention"]] if recipe.get("attention") else []  # older services do not name it
     if not recipe["calls"]:
         return others
-    head = f"cuBLASLt {recipe['cublaslt_version']}" + (", the products side by side" if recipe["beside"] else "")
+    head = f"cuBLASLt {recipe['cublaslt_version']}" + (", the products concurrently" if recipe["beside"] else "")
     return [*others, head, *(_call_line(call) for call in recipe["calls"])]
 
 
@@ -254,11 +260,11 @@ def _content(client: Client, found: dict[str, Any], format: str, key: str | None
     if format == "json" and key is None:
         return document(found)
     if best["artifact"] is None:
-        raise NoResult(f"{best['job_id']} has no tuner kernel: it recommends {render.headline(best)}")
+        raise NoResult(f"{best['job_id']} has no tuner kernel: its result is {render.headline(best)}")
     artifact = client.artifact(best["artifact"]["digest"], key)
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
     asked.check(artifact.manifest, best, is_exact=found["match"] == "exact")
     for words in stored_in(artifact.manifest):
-        click.echo(f"tuner-client: weights are laid out for it first: {words}", err=True)
+        click.echo(f"tuner-client: the weights must first be laid out for it: {words}", err=True)
     return document(found) if format == "json" else artifact.in_format(format)

@@ -18,7 +18,7 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, schedule_schema
 
-#: The fastest ones of each plan kind: a search starts from at most eight.
+#: The fastest of each plan kind, since a search starts from at most eight.
 _EACH = 2
 
 
@@ -41,7 +41,7 @@ def body_of(path: Path) -> dict[str, Any]:
     """The body of `POST /imports` for a file.
 
     Raises:
-        click.UsageError: it is not such a file, or it comes from another program.
+        click.UsageError: the file has another format, or comes from another program.
     """
     try:
         document = read_json(path, "pass a file written by tuner-client export --format t4")
@@ -72,7 +72,7 @@ def _check_job(job: Mapping[str, Any]) -> None:
     """Checks that the two descriptions of the workload in the file agree.
 
     Raises:
-        InvalidInput: only one of them was changed.
+        InvalidInput: they differ.
     """
     of_pair = workload_of(job["pair"]).describe()
     if job["workload"] != of_pair:

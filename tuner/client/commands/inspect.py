@@ -40,7 +40,7 @@ def counters(
 @timeout
 @click.pass_obj
 def trace(client: Client, job_id: str, number: int, output: Path | None, timeout_s: float | None) -> None:
-    """Writes the in-kernel trace of a measured trial of ours as a file for ui.perfetto.dev or chrome://tracing."""
+    """Writes the in-kernel trace of a measured trial of a generated kernel, for ui.perfetto.dev or chrome://tracing."""
     with inspection_goes_on("the trace", job_id, number):
         content = trace_file(client, job_id, number, timeout_s)
     write_or_print(content, output)

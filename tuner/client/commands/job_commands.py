@@ -38,9 +38,9 @@ def cmake_dir() -> None:
 @as_json
 @click.pass_obj
 def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
-    """Follows a job or a batch until it ends, then prints its result; for several, shows a table until all have ended.
+    """Follows a job or a batch until it ends, then prints its result. For several, shows a table until all have ended.
 
-    Ctrl-C only ends the watching: the jobs continue.
+    Ctrl-C stops only the command: the jobs continue.
     """
     ids = tuple(dict.fromkeys(job_ids))
     if len(ids) == 1:
@@ -133,8 +133,8 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
 
 
 def _each(name: str, change: Callable[[Client, str], str], words: str) -> click.Command:
-    """The command `name`, which applies `change` to each given job, and prints the results. A failure is reported,
-    and the other jobs are still changed."""
+    """The command `name`, which applies `change` to each given job and prints the results. After a failure, it reports
+    it and continues with the other jobs."""
 
     @click.argument("ids", metavar="JOB...", nargs=-1, required=True)
     @click.pass_obj
@@ -159,7 +159,7 @@ def _cancel(client: Client, some_id: str) -> str:
     job = client.cancel(some_id)
     if job["state"] != "cancelled":
         owners = ", ".join(job["owners"])
-        click.echo(f"tuner-client: {some_id} is no longer yours, and continues for {owners}", err=True)
+        click.echo(f"tuner-client: {some_id} is no longer yours; it continues for {owners}", err=True)
     return job["state"]
 
 
@@ -182,11 +182,11 @@ def _retry(client: Client, job_id: str) -> str:
 
 def _delete(client: Client, job_id: str) -> str:
     job = client.delete(job_id)
-    return f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}"
+    return f"{job_id} deleted" if job is None else f"{job_id} is kept for {', '.join(job['owners'])}"
 
 
 cancel = _each(
-    "cancel", _cancel, "Cancels jobs and batches; trials are kept. If others share a job's run, it continues for them."
+    "cancel", _cancel, "Cancels jobs and batches; trials are kept. A job that others share continues for them."
 )
 pause = _each("pause", _pause, "Pauses open jobs and batches; results from the card are recorded first.")
 resume = _each("resume", _resume, "Resumes paused jobs and batches.")
@@ -194,7 +194,7 @@ retry = _each("retry", _retry, "Submits jobs again that failed or were cancelled
 delete = _each(
     "delete",
     _delete,
-    "Deletes ended jobs, with trials, results and kernels. Jobs that others share stay theirs.",
+    "Deletes ended jobs, with trials, results and kernels. Jobs that others share are kept for them.",
 )
 
 

@@ -13,7 +13,7 @@ from tuner.client.connection.http import Client
 @click.command()
 @click.pass_obj
 def login(client: Client) -> None:
-    """Stores a token for the service at --url. Asks for it, or reads it from a pipe."""
+    """Stores a token for the service at --url. Prompts for it, or reads it from a pipe."""
     secret = click.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
     with Client(client.url, token=secret.strip()) as asking:
         who = asking.whoami()

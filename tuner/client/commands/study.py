@@ -19,7 +19,7 @@ from tuner.client.terminal.study import study_csv, study_svg, study_table
     type=click.IntRange(2, 512),
     default=4,
     show_default=True,
-    help=("Number of panels in the cache that traffic is counted with."),
+    help=("Number of panels in the cache, for counting traffic."),
 )
 @click.option(
     "-o",
@@ -30,9 +30,8 @@ from tuner.client.terminal.study import study_csv, study_svg, study_table
 @as_json
 @click.pass_obj
 def study(client: Client, job_id: str, cache: int, output: Path | None, as_json: bool) -> None:
-    """Prints the schedules that a job was given side by side, as table and plot: their times in the rounds that all
-    of them share,
-    with 95 % intervals, the simulator's forecasts, and the counts of `tuner orders`.
+    """Prints the schedules that a job was given side by side, as table and plot: their times in rounds that they all
+    share, with 95 % intervals, the simulator's forecasts, and the counts of `tuner orders`.
 
     For other jobs it prints the finalists.
     """

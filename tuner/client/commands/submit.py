@@ -31,7 +31,7 @@ from tuner.core.problem.asked import CHAIN, asked_workloads
 if TYPE_CHECKING:
     from tuner.client.connection.http import Client
 
-#: Options of a job that define what "fast" means, and those that have the same names in its body.
+#: Options that define what "fast" means, and the options with the same names as in a job's body.
 _OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
 _BUDGET = ("trials", "seconds", "patience")
 _NAMED = ("target", "seed", "priors", "sweep", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
@@ -52,17 +52,17 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
         option("--seconds", type=seconds, metavar="S", help="Budget: seconds of search."),
         option("--patience", type=click.IntRange(min=1), metavar="N", help="Budget: trials without progress."),
         option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2 when a sample starts."),
-        option("--regime", type=click.Choice(["burst", "sustained"]), help="Sustained from 256 rows on."),
+        option("--regime", type=click.Choice(["burst", "sustained"]), help="Default: sustained from 256 rows on."),
         option(
             "--energy-within",
             "energy_within_percent",
             metavar="PERCENT",
             type=Finite(min=0, max=100, min_open=True),
-            help="Least energy, up to this much slower.",
+            help="Least energy, at most PERCENT slower.",
         ),
         option("--torch-compile", is_flag=True, default=None, help="Also compare with torch.compile."),
         option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the search and the inputs."),
-        option("--priors", type=click.Choice(["nearest", "none"]), help="Start from earlier winners, or not at all."),
+        option("--priors", type=click.Choice(["nearest", "none"]), help="Whether to start from earlier winners."),
         option(
             "--schedule",
             "schedules",
@@ -70,19 +70,19 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             metavar="ONE",
             help="Try only this FILE, LINE or JOB/TRIAL.",
         ),
-        option("--sweep", metavar="WHAT", help="With --schedule: vary e.g. rasters or merges."),
+        option("--sweep", metavar="WHAT", help="With --schedule: e.g. vary rasters or merges."),
         option(
             "--order", "orders", multiple=True, metavar="FILE", help=("With --schedule: tiles.json, or file.py:NAME.")
         ),
         option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="With --schedule: e.g. fused."),
         option("--reuse", is_flag=True, help="Use a finished job of the same problem."),
         option("--priority", type=click.IntRange(-10, 10), metavar="N", help=("Values above 0 are for admins.")),
-        option("--project", help="Free text: what it belongs to."),
-        option("--label", "labels", multiple=True, help="A label to find it by; may be repeated."),
+        option("--project", help="Free text, e.g. a project."),
+        option("--label", "labels", multiple=True, help="A label for finding it; may be repeated."),
         option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds until it must end."),
-        option("--webhook", metavar="URL", help="Address that is notified when it ends."),
+        option("--webhook", metavar="URL", help="URL that is notified when it ends."),
         option("--idempotency-key", metavar="KEY", help="Repeating it returns the same job."),
-        option("--watch", "watching", is_flag=True, help="Then watch it until it ends."),
+        option("--watch", "watching", is_flag=True, help="Watch it until it ends."),
         option("--json", "as_json", is_flag=True, help="Print JSON, one document per line."),
     ]
 
@@ -91,11 +91,11 @@ class _Submit(click.Group):
     """A command for each kind, created on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The chain last, since it has no kind."""
+        """Lists the chain last, since it has no kind."""
         return [*asked_workloads(), CHAIN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """By the name, or by a unique ending of a name: `layer` is `decoder-layer`."""
+        """Finds a kind by its name, or by a unique ending of it: `layer` is `decoder-layer`."""
         if cmd_name == CHAIN:
             return _of_chain()
         near = [name for name in asked_workloads() if name.endswith(f"-{cmd_name}")]
@@ -109,7 +109,7 @@ class _Submit(click.Group):
             formatter.write_dl([(name, _shortened(words)) for name, words in (*rows, (CHAIN, _CHAIN_WORDS))])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """After the kinds, the options of any job."""
+        """The help for the options of any job, after the kinds."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
@@ -163,7 +163,7 @@ def _submit(options: dict[str, Any]) -> None:
     params=[
         *_job_options(),
         *flat_options(hidden=True),
-        click.Option(["--chain"], type=_CHAIN_FILE, hidden=True, help="Instead of a pair: a JSON file of a chain."),
+        click.Option(["--chain"], type=_CHAIN_FILE, hidden=True, help="Instead of a pair: a JSON file with a chain."),
     ],
     subcommand_metavar="[KIND] [OPTIONS OF THE KIND]",
 )
@@ -175,7 +175,7 @@ def submit(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _send(client: Client, options: dict[str, Any]) -> None:
-    """Submits what the options describe, and prints or watches it."""
+    """Submits what the options describe, and prints the id or watches the job."""
     from tuner.client.commands.job_commands import watch_one
     from tuner.client.connection.addresses import address_of
     from tuner.client.documents.given import given_schedules
@@ -213,17 +213,17 @@ def _trial_of(client: Client, job_id: str, number: int) -> tuple[Mapping[str, An
 
 
 def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:
-    """The workload, from the options or the file of a chain; None if it is optional and missing."""
+    """The workload, from the options or from a chain's file; None if it is optional and missing."""
     spelled, chain = spelled_among(options), options.get("chain")
     if chain is not None:
         if spelled:
-            raise click.UsageError(f"{spelled}: not allowed with --chain, whose file has it all")
+            raise click.UsageError(f"{spelled}: not allowed with --chain, whose file contains these values")
         return chain_body(chain)
     return pair_body(take_pair(options)) if spelled or is_needed else None
 
 
 def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """The request to `POST /batches`: an FFN's shape with its rows, or another pair once for each."""
+    """The request to `POST /batches`: an FFN's shape with its rows; another pair, once for each number of rows."""
     if pair["kind"] != "ffn":
         return {"pairs": [{**pair, "m": m} for m in rows]}
     return {"shapes": [{name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}]}

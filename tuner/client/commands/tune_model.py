@@ -43,7 +43,7 @@ _MOST_LABELS = 16
 @model_options
 @click.option("--residual", is_flag=True, help="The kernel adds the residual; only on one rank.")
 @click.option("--context", type=click.IntRange(min=1), help="Also tunes the attentions, for up to this many tokens.")
-@click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv before each attention, in one job.")
+@click.option("--with-qkv", is_flag=True, help="With --context: tune norm and qkv with each attention.")
 @click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")
 @click.option("--layers", is_flag=True, help="With --context: also whole layers, as vLLM runs them.")
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Tokens per page of the cache; contiguous by default.")
@@ -61,7 +61,7 @@ _MOST_LABELS = 16
 @click.option(
     "--trials",
     type=click.IntRange(min=1),
-    help="Budget of each job: recorded outcomes. A third if it starts from results of its shape.",
+    help="Budget of each job: trials. A third if it starts from results of its shape.",
 )
 @click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
 @click.option("--project", help="Free text: what the jobs belong to.")
@@ -77,31 +77,31 @@ _MOST_LABELS = 16
 def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
     """Tunes the feed-forward blocks of a model, and with --context its attentions or whole blocks, and writes a pack.
 
-    CONFIGS are config.json files of Hugging Face models, including quantised ones, or descriptions of
-    networks by their layers, where --m is the number of images. Shapes that they share are tuned
-    once. All jobs form one batch, in which the rows of a shape share their results. If interrupted and run again, it
-    attaches to the running jobs and uses finished ones.
+    CONFIGS are config.json files of Hugging Face models, including quantised ones, or descriptions of networks by their
+    layers, where --m is the number of images. A shape that several of them have is tuned once. All jobs form one batch,
+    in which jobs of the same shape share results. After an interruption, the same command attaches to running jobs and
+    uses finished ones.
     """
     if options["context"] is None and options["page_tokens"] is not None:
-        raise click.UsageError("--page-tokens needs an attention's cache: add --context")
+        raise click.UsageError("--page-tokens describes an attention's cache: add --context")
     if options["context"] is None and options["with_qkv"]:
-        raise click.UsageError("--with-qkv needs an attention's queries: add --context")
+        raise click.UsageError("--with-qkv applies to attentions: add --context")
     if options["blocks"] and (options["context"] is None or options["with_qkv"] or options["residual"]):
         raise click.UsageError(
-            "--blocks covers all ops of a block: use --context, and neither --with-qkv nor --residual"
+            "--blocks covers all ops of a block: use it with --context, and without --with-qkv and --residual"
         )
     if options["layers"] and (options["context"] is None or options["with_qkv"] or options["blocks"]):
-        raise click.UsageError("--layers covers whole layers: use --context, and neither --with-qkv nor --blocks")
+        raise click.UsageError(
+            "--layers covers whole layers: use it with --context, and without --with-qkv and --blocks"
+        )
     if options["lengths"] and options["context"] is None:
         raise click.UsageError("--lengths needs contexts: add --context")
     if options["timed_length"] and options["timed_length"] > (options["context"] or 0):
         raise click.UsageError("--timed-length needs contexts: add --context, which must be at least as long")
     if options["tokens_first"] and options["page_tokens"] is None:
-        raise click.UsageError("--tokens-first needs a paged cache: add --page-tokens")
+        raise click.UsageError("--tokens-first applies to a paged cache: add --page-tokens")
     if options["context"] is not None and options["batch_invariant"]:
-        raise click.UsageError(
-            "an attention does not support batch invariance: use --context or --batch-invariant, not both"
-        )
+        raise click.UsageError("an attention cannot be batch-invariant: use --context or --batch-invariant, not both")
     networks = [path for path in configs if is_described(read_config(path))]
     if networks and options["rows"] is None:
         raise click.UsageError(f"{networks[0]}: pass --m, the number of images")
@@ -116,7 +116,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     tuned = with_between(rows) if options["between"] and blocks else rows
     pairs += [block.pair(m) for block, m in product(blocks, tuned) if isinstance(block, Block)]
     if more := sorted(set(tuned) - set(rows)):
-        click.echo(f"and between these rows {', '.join(map(str, more))}, unless --no-between is used", err=True)
+        click.echo(f"and between these rows {', '.join(map(str, more))}, without --no-between", err=True)
     for block, layers in blocks.items():
         click.echo(f"{block}: {counted(layers, 'layer')}, {counted(len(tuned), 'row count')}", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
@@ -128,7 +128,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
     again = SAME_COMMAND + (" without --anew" if options["anew"] else "")
-    with what_goes_on(client, [batch["id"]], f"{again}: it uses the finished jobs and writes the pack"):
+    with what_goes_on(client, [batch["id"]], f"{again}: it reuses the finished jobs and writes the pack"):
         follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     ffns = [{"kind": "ffn", "m": m, **vars(shape)} for shape, m in product(shapes, tuned)]
@@ -137,7 +137,9 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     lost = [job for job in jobs if job["state"] != "succeeded"]
     for job in lost:
         why = f": {job['reason']}" if job["reason"] else ""
-        click.echo(f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; the library is used", err=True)
+        click.echo(
+            f"tuner-client: {job['id']} ({job['workload']}) {job['state']}{why}; its rows use the library", err=True
+        )
     if not done:
         raise JobFailed("no job has succeeded, so there is nothing to pack")
     order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
@@ -146,18 +148,18 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
 
 
 def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
-    """The given labels, and the models' names while they fit."""
+    """The given labels, then the models' names as far as they fit."""
     room = max(0, _MOST_LABELS - len(given))
     return list(dict.fromkeys([*given, *[name_of(path) for path in configs][:room]]))
 
 
 def _blocks(configs: Sequence[Path], **how: Any) -> dict[Shape | Block, int]:
-    """Shapes of all configs, each once."""
+    """Shapes of all configs, without duplicates."""
     return merged([_read(path, partial(ffn_blocks, **how)) for path in configs])
 
 
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Pairs of all configs and numbers of sequences, each once."""
+    """Pairs of all configs and numbers of sequences, without duplicates."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
     how |= {"heads_first": not options["tokens_first"], "lengths": options["lengths"] or "full"}
     how |= {"timed_length": options["timed_length"]}
@@ -173,7 +175,7 @@ def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, A
 
 
 def _chains(networks: Sequence[Path], images: Sequence[int], dtype: str | None) -> list[dict[str, Any]]:
-    """Chains of all blocks of described networks, each once."""
+    """Chains of all blocks of described networks, without duplicates."""
     once: list[dict[str, Any]] = []
     for path, count in product(networks, images):
         for name, chain in _read(path, partial(described, images=count, dtype=dtype)):
@@ -184,7 +186,7 @@ def _chains(networks: Sequence[Path], images: Sequence[int], dtype: str | None) 
 
 
 def _read(path: Path, take: Callable[[Any], Found]) -> Found:
-    """What `take` reads from a config.
+    """What `take` returns for a config.
 
     Raises:
         click.UsageError: it is not a config, or the model has no supported shape.

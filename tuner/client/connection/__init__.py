@@ -1,1 +1,1 @@
-"""The service over HTTP, and how it is reached."""
+"""The HTTP connection to the service."""

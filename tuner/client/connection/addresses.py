@@ -1,4 +1,4 @@
-"""What people open, paste and read: addresses from responses, command lines, ids."""
+"""Addresses from responses, command lines to paste, and ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_batch(some_id: str) -> bool:
 
 
 def command_at(url: str, *words: str) -> str:
-    """A command line of the client for the service at `url`, for pasting where this one was typed."""
+    """A command line of the client for the service at `url`, to be pasted in the same place."""
     own = configured_url() or DEFAULT_URL
     return shlex.join(["tuner-client", *([] if url == own else ["--url", url]), *words])
 

@@ -19,7 +19,7 @@ from tuner.client.errors import Misconfigured
 DEFAULT_URL = "http://127.0.0.1:8000"
 #: The environment variable that names another file.
 CONFIG_VARIABLE = "TUNER_CONFIG"
-#: The environment variable that says where the service is.
+#: The environment variable with the address of the service.
 URL_VARIABLE = "TUNER_URL"
 #: The environment variable of the token, which has priority over a stored one.
 TOKEN_VARIABLE = "TUNER_TOKEN"
@@ -99,7 +99,7 @@ def _check_top(found: Mapping[str, Any], tables: Collection[str] | None, path: P
 
 
 def commands_defaults(command: click.Command, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A command's table in click's form: by parameters, while the file uses the long names of options.
+    """A command's table in click's form: keys are parameter names, while the file has the long names of options.
 
     Raises:
         Misconfigured: the command has no such option.

@@ -23,7 +23,7 @@ def credentials_path() -> Path:
 def _kept() -> dict[str, str]:
     path = credentials_path()
     try:
-        if not path.stat().st_size:  # another login is about to write it
+        if not path.stat().st_size:  # another login is about to create it
             return {}
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -53,7 +53,7 @@ def keep_token(url: str, token: str | None) -> Path:
             kept.pop(url.rstrip("/"), None)
             if token is not None:
                 kept[url.rstrip("/")] = token
-            # Closed to others before anything is in it; the file that replaces it keeps its mode.
+            # The mode is restricted before anything is written, and kept when the file is replaced.
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             path.chmod(0o600)
             write_atomically(path, json.dumps(kept, indent=1).encode())

@@ -1,4 +1,4 @@
-"""Server-sent events, from the lines of a stream."""
+"""Parses server-sent events from the lines of a stream."""
 
 from __future__ import annotations
 

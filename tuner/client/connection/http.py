@@ -1,4 +1,4 @@
-"""The service over HTTP: plain dicts as on the wire, errors as exceptions."""
+"""The service over HTTP: documents are plain dicts, errors are exceptions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tuner.versions import DISTRIBUTION, SIGNATURE_HEADER, WIRE_HEADER, WIRE_VER
 Json = dict[str, Any]
 
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-#: The server sends a comment every 15 s; a stream silent for longer is dead.
+#: The server sends a comment every 15 s; a longer silence means that the connection is dead.
 _STREAM_SILENCE_S = 40.0
 _RETRY_S = 1.0
 #: Delay before the first poll for an inspection; it grows up to `_RETRY_S`.
@@ -47,7 +47,7 @@ _MAX_ANSWER_BYTES = 512 * 2**20
 _OWN_FIELDS = frozenset(
     {"id", "items", "job_id", "match", "candidate", "traceEvents", "status", "token_id", "digest", "num_imported"}
 )
-#: How long a stream waits for a server that went away: long enough for a restart.
+#: How long a stream waits for a server that does not respond: long enough for a restart.
 PATIENCE_S = 60.0
 
 
@@ -55,9 +55,9 @@ class Client:
     """A connection to one service. Every method raises only `ClientError`s.
 
     Args:
-        url: of the service.
-        token: for services that need one.
-        transport: for tests: anything that answers instead of the network.
+        url: address of the service.
+        token: None if the service needs none.
+        transport: replaces the network, for tests.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Client:
     ) -> None:
         self.url = url.rstrip("/")
         if token and not (token.isascii() and token.isprintable()):
-            raise NoToken("the token has characters that no token has; pass it as it was shown, in one line")
+            raise NoToken("the token has invalid characters; pass it exactly as it was shown, on one line")
         headers = {WIRE_HEADER: str(WIRE_VERSION)} | ({"Authorization": f"Bearer {token}"} if token else {})
-        #: Whether every response contained its version, as this service's do.
+        #: Whether every response so far had a version, as this service's responses do.
         self.is_known = True
         hooks = {"response": [self._check_version]}
         try:
@@ -101,7 +101,7 @@ class Client:
         return cast(JobDetail, self._named("id", job_id, _job_path(job_id)))
 
     def cancel(self, job_id: str) -> Job:
-        """Cancels a job, or only your own part of it if others share its run: see `owners` in the response."""
+        """Cancels a job; if others share its run, only your part of it (see `owners` in the response)."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
     def change(self, some_id: str, verb: str) -> Json:
@@ -137,12 +137,12 @@ class Client:
         return cast(BatchBest, self._named("id", batch_id, f"{_batch_path(batch_id)}/best"))
 
     def cancel_batch(self, batch_id: str) -> Batch:
-        """Cancels a batch, and those of its jobs that nobody else requested."""
+        """Cancels a batch, and its jobs that belong to nobody else."""
         return cast(Batch, self._json("POST", f"{_batch_path(batch_id)}:cancel"))
 
     def whoami(self) -> Json:
-        """Who the token belongs to, and what it allows. `NoToken`: the service needs one, and does not know this
-        one."""
+        """Who the token belongs to, and what it allows. `NoToken`: the service requires a token, and this one is
+        unknown."""
         return self._json("GET", "/whoami")
 
     def jobs(self, **filters: Any) -> Iterator[Job]:
@@ -154,11 +154,13 @@ class Client:
         return cast(Iterator[Trial], self._items(f"{_job_path(job_id)}/trials", filters))
 
     def trial(self, job_id: str, number: int) -> Trial:
-        """One of them. `NoResult`: it does not exist."""
+        """One trial. `NoResult`: it does not exist."""
         return cast(Trial, self._json("GET", f"{_job_path(job_id)}/trials/{number}"))
 
     def samples(self, job_id: str, number: int) -> Json:
-        """The raw samples of a measured trial, round by round. `NoResult`: it does not exist, or no longer has any."""
+        """The raw samples of a measured trial, round by round. `NoResult`: it does not exist, or its samples were
+        deleted.
+        """
         return self._json("GET", f"{_job_path(job_id)}/trials/{number}/samples")
 
     def study(self, job_id: str, **query: Any) -> Json:
@@ -166,7 +168,7 @@ class Client:
         return self._json("GET", f"{_job_path(job_id)}/study", params=_given(query))
 
     def targets(self) -> list[Json]:
-        """GPUs that the server measures on, the default first."""
+        """GPUs of the server, the default first."""
         found = self._decoded(self._request("GET", "/targets"))
         if not isinstance(found, list):
             raise self._stranger()
@@ -191,7 +193,7 @@ class Client:
     def counters(
         self, job_id: str, number: int, metrics: Sequence[str] = (), *, timeout_s: float | None = None
     ) -> Json:
-        """The hardware counters of a measured trial: the base set, or `metrics` by name. Asks, and waits.
+        """The hardware counters of a measured trial: the base set, or `metrics` by name. Requests them, and waits.
 
         Raises:
             NothingSeen: they could not be taken.
@@ -229,7 +231,7 @@ class Client:
         return self._json("GET", path, params=query) if query else found
 
     def artifact(self, digest: str, key: str | None = None) -> Artifact:
-        """A kernel, every byte of it checked; also checks that the service's public `key` signed it, if given."""
+        """A kernel, with all digests checked; if `key` is given, also its signature by that public key."""
         answer = self._request("GET", f"/artifacts/{digest}")
         if key is not None:
             line = answer.headers[SIGNATURE_HEADER]
@@ -257,15 +259,15 @@ class Client:
         """
         content = self._request("GET", f"/artifacts/{digest}").content
         if (found := hashlib.sha256(content).hexdigest()) != digest:
-            raise Refused(f"{self.url} sent something else than requested: its sha256 is {found}, expected {digest}")
+            raise Refused(f"{self.url} sent other content than requested: its sha256 is {found}, expected {digest}")
         return content
 
     def events(self, job_id: str, *, timeout_s: float | None = None) -> Iterator[Json]:
-        """A job's events from the first on, until it ends; a broken stream is resumed where it broke.
+        """A job's events from the first on, until it ends; a broken stream is resumed at the same place.
 
         Raises:
             TimedOut: `timeout_s` passed first.
-            Unreachable: the server stayed away.
+            Unreachable: the server did not come back.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last_id, heard_at = "", time.monotonic()
@@ -287,7 +289,7 @@ class Client:
             time.sleep(_RETRY_S)
 
     def _stream(self, job_id: str, last_id: str, deadline: float | None) -> Iterator[Json]:
-        """One connection's events; the last is of kind `end` if the job has ended."""
+        """The events of one connection; the last one is of kind `end` if the job has ended."""
         silence_s = _STREAM_SILENCE_S if deadline is None else max(0.05, deadline - time.monotonic())
         timeout = httpx.Timeout(5.0, read=min(_STREAM_SILENCE_S, silence_s))
         headers = {"Last-Event-ID": last_id} if last_id else {}
@@ -334,7 +336,7 @@ class Client:
     def _document(self, response: httpx.Response) -> Json:
         """The JSON object of a response of the API."""
         found = self._decoded(response)
-        # Each names its subject; another service that returns JSON does not.
+        # Every such object has an id; JSON from another service does not.
         if not isinstance(found, dict) or not found.keys() & _OWN_FIELDS:
             raise self._stranger()
         return found
@@ -360,20 +362,20 @@ class Client:
                 response = self._read(head, deadline)
         except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
             raise self._silent(error) from error
-        except (TypeError, ValueError) as error:  # the body as JSON, or a header in ASCII
+        except (TypeError, ValueError) as error:  # JSON body, or ASCII header
             raise Refused(f"the request cannot be sent: {error}") from error
         if not response.is_success:
             raise error_of(response, self.url)
         return response
 
     def _read(self, head: httpx.Response, deadline: float) -> httpx.Response:
-        """The response with its body. A body that arrives too slowly is abandoned: a limit between two of its pieces
-        would not notice it."""
+        """The response with its body. A slow body is aborted at the deadline, which a time limit per chunk would not
+        detect."""
         body = bytearray()
         for chunk in head.iter_bytes():
             body += chunk
             if time.monotonic() > deadline:
-                raise Unreachable(f"{self.url} had not sent its answer after {_ANSWER_DEADLINE_S:g} s; try again")
+                raise Unreachable(f"{self.url} did not complete its response in {_ANSWER_DEADLINE_S:g} s; try again")
             if len(body) > _MAX_ANSWER_BYTES:
                 raise Unreachable(f"{self.url} sent more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
         headers = {name: head.headers.get(name, "") for name in ("content-type", SIGNATURE_HEADER)}
@@ -393,7 +395,6 @@ def _given(query: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_deadline(job_id: str, deadline: float | None) -> None:
-    """Raises:
-    TimedOut: the deadline, by the monotonic clock, has passed."""
+    """Raises: TimedOut: the deadline (monotonic clock) has passed."""
     if deadline is not None and time.monotonic() >= deadline:
-        raise TimedOut(f"{job_id} did not end in the given time; the job continues, watch it again")
+        raise TimedOut(f"{job_id} did not end within the time limit; the job continues, watch it again")

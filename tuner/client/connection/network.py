@@ -1,6 +1,6 @@
-"""How the network is reached: which proxy the environment names for an address, and which certificates are trusted.
+"""How the network is reached: the proxy that the environment sets for an address, and the trusted certificates.
 
-httpx reads these variables itself, but fails on some of them without naming them, and uses a proxy for loopback.
+httpx reads these variables itself, but its errors do not name them, and it uses a proxy for loopback.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROXY_SCHEMES = {"http": False, "https": False, "socks5": True, "socks5h": True
 class Proxy:
     """How an address is reached."""
 
-    #: The environment variable that names it.
+    #: The environment variable that sets it.
     variable: str
     url: str
 
@@ -65,12 +65,12 @@ def checked_url(address: str) -> httpx.URL:
 
 
 def named_proxy(scheme: str, environment: Mapping[str, str]) -> Proxy | None:
-    """The proxy for addresses of a scheme without a more specific setting; raises as `ways_to`."""
+    """The proxy for addresses of a scheme without a more specific setting; raises the same errors as `ways_to`."""
     return ways_to(httpx.URL(f"{scheme}://tuner.example"), environment)[0]
 
 
 def proxy_for(url: httpx.URL, environment: Mapping[str, str]) -> Proxy | None:
-    """The proxy that the environment names for an address; None for loopback, and for what NO_PROXY names.
+    """The proxy that the environment sets for an address; None for loopback and for hosts in NO_PROXY.
 
     Raises:
         Misconfigured: the variable names no proxy, or one that needs a missing library.

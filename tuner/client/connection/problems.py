@@ -1,4 +1,4 @@
-"""The meaning of an error response."""
+"""Turns an error response into an exception."""
 
 from __future__ import annotations
 

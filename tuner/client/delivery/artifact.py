@@ -1,4 +1,4 @@
-"""A downloaded artifact: nothing of it is used before every digest is checked."""
+"""A downloaded artifact: all digests are checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.client.errors import Incompatible, NoResult, Refused, Simulated
 from tuner.versions import DISTRIBUTION, MANIFEST_FORMAT
 
 MANIFEST = "manifest.json"
-#: The files of the formats that name one.
+#: The file of each format that is a single file.
 FILES = {"manifest": MANIFEST, "cu": "kernel.cu", "cubin": "kernel.cubin"}
 
 #: Maximum total size of a kernel's files.
 _MAX_BYTES = 256 * 2**20
-#: The server's compression methods, and none; each other method fails differently.
+#: The compression methods that the server uses. Other methods fail in different ways.
 _METHODS = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)
 
 
@@ -39,7 +39,7 @@ class Artifact:
 
     @property
     def simulated(self) -> bool:
-        """Whether it never ran on a card."""
+        """Whether it was never run on a card."""
         return bool(self.manifest.get("simulated", False))
 
     def in_format(self, format: str) -> bytes:
@@ -63,7 +63,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     """Unpacks a zip and checks it against `digest`, and each file against the manifest.
 
     Raises:
-        Refused: a byte differs, a file is missing, or the manifest does not name a file.
+        Refused: a digest differs, a file is missing, or a file is not in the manifest.
         Incompatible: a newer program wrote the manifest.
     """
     found = hashlib.sha256(content).hexdigest()
@@ -77,7 +77,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
         raise Refused(f"the artifact is not an intact zip file: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Refused("the artifact has no manifest that lists its files; fetch it again") from error
+        raise Refused("the artifact has no manifest with a list of its files; fetch it again") from error
     for name, (sha256, size_bytes) in listed.items():
         if name not in files:
             raise Refused(f"the artifact lacks {name}, which its manifest names")
@@ -108,16 +108,16 @@ def _unpack(content: bytes) -> dict[str, bytes]:
 
 
 def check_is(what: str, name: str, found: object, asked: object) -> None:
-    """Checks that a fact in the response is the requested one.
+    """Checks that a fact in the response equals the requested one.
 
     Args:
-        what: came back, e.g. ``the kernel``.
+        what: the subject, e.g. ``the kernel``.
         name: the name of the fact, e.g. ``target``.
-        found: in the response.
-        asked: by us.
+        found: the value in the response.
+        asked: the requested value.
 
     Raises:
-        Refused: it is another.
+        Refused: they differ.
     """
     if found != asked:
         got, wanted = (_shown(value) for value in (found, asked))
@@ -125,6 +125,6 @@ def check_is(what: str, name: str, found: object, asked: object) -> None:
 
 
 def _shown(value: object) -> str:
-    """In words, and short: it may come from another service."""
+    """A short form: the text may come from another service."""
     text = ascii(value)
     return text if len(text) <= 300 else f"{text[:300]}..."

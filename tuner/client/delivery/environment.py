@@ -1,4 +1,4 @@
-"""What the caller can know about the machine that will run the kernel, and how it differs from the measuring one."""
+"""What is known about the machine that will run the kernel, and how it differs from the measuring machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROC = Path("/proc/driver/nvidia")
 
 @dataclass(frozen=True, kw_only=True)
 class Asker:
-    """The caller's side; None if unknown, and then it is not compared."""
+    """The caller's environment; unknown facts are None, and are not compared."""
 
     #: e.g. ``NVIDIA H200``.
     gpu_name: str | None = None
@@ -41,7 +41,7 @@ def _read(path: Path) -> str:
 
 
 def differences(asker: Asker, environment: Mapping[str, Any]) -> list[str]:
-    """The known facts of `asker` that differ from the `environment` of a result, in words.
+    """The known facts of `asker` that differ from a result's `environment`, as text.
 
     A simulated result has no GPU, driver or CUDA to compare.
     """

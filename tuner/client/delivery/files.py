@@ -1,4 +1,4 @@
-"""Writing results: atomically, only if something changed, and only to the given place."""
+"""Writing results: atomically, only if something changed, and only in the given place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.client.errors import Refused
 def write_atomically(path: Path, content: bytes) -> bool:
     """Writes `content` to `path` atomically; an unchanged file is left alone. Returns whether anything was written.
 
-    A link stays, and its target is written. A device or a pipe stays, and receives the content.
+    A link is kept, and its target is written. A device or pipe is kept, and receives the content.
 
     Raises:
         OSError: the folder cannot be written.
@@ -30,7 +30,7 @@ def write_atomically(path: Path, content: bytes) -> bool:
     if path.is_file() and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, since a rename is only atomic inside one file system.
+    # In the same folder, since a rename is atomic only within a file system.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -54,13 +54,13 @@ def _umask() -> int:
 
 @contextmanager
 def alone_with(path: Path) -> Iterator[None]:
-    """While it lasts, no other process of ours changes the file: reading, changing and writing it loses no change of
-    another process. The lock is on the file's folder, so that nothing is left behind."""
+    """Excludes other processes of this program while a file is read, changed and written, so that no change is lost.
+    The folder is locked, so no lock file remains."""
     path = path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # the later write will report it
+    except OSError:  # reported by the later write
         yield
         return
     try:
@@ -72,7 +72,7 @@ def alone_with(path: Path) -> Iterator[None]:
 
 
 def place_below(folder: Path, name: str) -> Path:
-    """Where a file with an external name goes.
+    """The path for a file whose name comes from outside.
 
     Raises:
         Refused: it would be outside the folder, by its name or through a link.
@@ -84,7 +84,7 @@ def place_below(folder: Path, name: str) -> Path:
     place = folder / parts
     try:
         leads_to, inside = place.resolve(), folder.resolve()
-    except (OSError, RuntimeError) as error:  # links in a circle
+    except (OSError, RuntimeError) as error:  # a cycle of links
         raise outside from error
     if not leads_to.is_relative_to(inside) or leads_to == inside:
         raise outside
@@ -92,10 +92,10 @@ def place_below(folder: Path, name: str) -> Path:
 
 
 def check_places(places: Collection[Path]) -> None:
-    """Checks that all files can be written, before the first one is.
+    """Checks that all files can be written, before writing the first.
 
     Raises:
-        Refused: a file is where another needs a folder, or two are the same.
+        Refused: two paths are the same, or one needs another as its folder.
         OSError: one is a folder, or its folder is not a folder, or cannot be written.
     """
     resolved = [place.resolve() for place in places]
@@ -107,7 +107,7 @@ def check_places(places: Collection[Path]) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
         for above in target.parents:
             if above in taken:
-                raise Refused(f"{place} would be written, but {above} is also a file to write; nothing was written")
+                raise Refused(f"{place} is to be written, but {above} is also one of the files; nothing was written")
             if above.exists() and not above.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
             if above.exists():

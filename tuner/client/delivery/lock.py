@@ -1,4 +1,4 @@
-"""A lock file: the exact packs that a build uses, whose signature they have, and how they were requested."""
+"""A lock file: the exact packs of a build, their required signature, and the requests that made them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Lock:
     packs: tuple[LockedPack, ...] = ()
 
     def with_pack(self, pack: LockedPack) -> Self:
-        """The same with that pack instead of the one at its path."""
+        """A copy with that pack instead of the one at its path."""
         others = [one for one in self.packs if one.path != pack.path]
         return replace(self, packs=tuple(sorted([*others, pack], key=lambda one: one.path)))
 
@@ -55,10 +55,10 @@ class Lock:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "the file") -> Self:
-        """Inverse of `to_bytes`; `name` is the file's, for messages.
+        """Inverse of `to_bytes`; `name` is the file's, for error messages.
 
         Raises:
-            Refused: it is not a lock, or a byte has changed.
+            Refused: it is not a lock, or it was modified.
             Incompatible: a newer client wrote it.
         """
         try:
@@ -89,7 +89,7 @@ def _is_sha256(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
-#: The contents of a lock and of each of its packs: a check for each key, and its description.
+#: The keys of a lock and of each of its packs, each with a check and a description.
 _LOCK: Mapping[str, tuple[_Check, str]] = {
     "format": (lambda value: type(value) is int and value == LOCK_FORMAT, str(LOCK_FORMAT)),
     "key": (lambda value: value is None or _is_sha256(value), "null or 64 hexadecimal digits"),
@@ -143,8 +143,8 @@ def change_lock(path: Path, change: Callable[[Lock | None], Lock]) -> bool:
     """Reads a lock, changes it, and writes it, without other writers; returns whether anything changed.
 
     Args:
-        path: of the file.
-        change: returns the new lock for the existing one; None if there is none.
+        path: the lock file.
+        change: takes the existing lock, or None, and returns the new one.
 
     Raises:
         Refused: the existing file is not a lock, or `change` refuses it.
@@ -167,8 +167,8 @@ class Cache:
     """Packs by their sha256, in a folder that several builds may share.
 
     Args:
-        folder: given by the user; None for the default one. If that cannot be used, downloads are still delivered, and
-            a line on stderr reports it.
+        folder: given by the user; None for the default one. If the default one cannot be used, downloads
+            still work, and a line on stderr reports it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -194,7 +194,7 @@ class Cache:
             self._unusable(f"{path} cannot be read: {error.strerror}", error)
             return None
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise Refused(f"{path} does not match its name: its bytes were changed; remove it and fetch again")
+            raise Refused(f"{path} does not match its digest: it was modified; remove it and fetch again")
         return content
 
     def put(self, sha256: str, content: bytes) -> None:

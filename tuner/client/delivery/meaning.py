@@ -1,4 +1,4 @@
-"""Whether a response is what was requested: digests and signatures cover bytes, but not their meaning."""
+"""Checks that a response is what was requested; digests and signatures do not ensure that."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ from tuner.packs.read import Pack
 from tuner.packs.shapes import AnyShape, Shape, shape_kinds, shape_of, sizes_of
 
 Json = Mapping[str, Any]
-#: The plan kind that is not ours.
+#: The only plan kind without a kernel of ours.
 LIBRARY = str(PlanKind.LIBRARY)
 
 
 def asked_workload(pair: Json) -> Workload:
-    """The workload of a requested pair, or of the pair that a job reports.
+    """The workload of a requested pair, or of a reported one.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not a workload.
     """
     try:
         return workload_of(pair)
-    except (InvalidInput, KeyError, ValueError, TypeError, AttributeError) as error:
+    except InvalidInput as error:
+        raise Refused(f"pair.{error}") from error
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Refused(f"this client does not know such a pair: {error}") from error
 
 
 def asked_objective(workload: Workload, l2: str | None, regime: str | None) -> dict[str, str]:
-    """The objective of a question: cold, and the regime of the rows, unless specified."""
+    """The objective of a query: by default cold, and the regime that fits the rows."""
     objective = Objective(
         l2=CacheState(l2 or CacheState.COLD),
         regime=Regime(regime) if regime else default_regime(workload.num_rows),
@@ -53,19 +55,19 @@ def check_kernel(
     workload: Workload | None = None,
     objective: Mapping[str, str] | None = None,
 ) -> None:
-    """Checks that a kernel belongs to the expected job, target and plan kind; if given, also to the workload and the
-    objective.
+    """Checks that a kernel belongs to the expected job, target and plan kind, and to the workload and objective if
+    given.
 
     Args:
-        manifest: of the artifact, whose bytes were checked.
+        manifest: from the artifact, whose digests were checked.
         job_ids: the jobs that it may belong to.
-        target: of these.
+        target: their target.
         kinds: plan kinds in these jobs' finals.
-        workload: that was requested.
-        objective: as requested: `l2` and `regime`.
+        workload: the requested one.
+        objective: the requested `l2` and `regime`.
 
     Raises:
-        Refused: it belongs to another; the message names it.
+        Refused: it belongs to another one, which the message names.
     """
     try:
         spec = manifest["spec"]
@@ -80,7 +82,7 @@ def check_kernel(
         check_is("the kernel", name, facts[name], facts[name] if facts[name] in asked else " or ".join(asked))
     check_is("the kernel", "target", facts["target"], target)
     if named is not None and workload is not None:
-        # The digests, too: two chains may have the same text.
+        # The digests too, since two chains may have the same text.
         check_is("the kernel", "workload", *(f"{one.describe()} ({one.digest})" for one in (named, workload)))
     if objective is not None:
         for name, asked_value in objective.items():
@@ -107,20 +109,20 @@ def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | Non
 
 
 def _by_digest(pairs: Sequence[Json]) -> dict[str, str]:
-    """Their workloads, in words."""
+    """Their workloads, as text."""
     return {one.digest: one.describe() for one in map(asked_workload, pairs)}
 
 
 def _all_but(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
-    """Names of those that are not among the others."""
+    """Names that are not in the other list."""
     return sorted(words for digest, words in some.items() if digest not in others)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The request: the result of a job, or the best one for a question."""
+    """The request: the result of a job, or the best result for a query."""
 
-    #: None for a question.
+    #: None for a query.
     job_id: str | None
     #: The parameters of `GET /best`; unused with a job.
     question: Json
@@ -129,7 +131,7 @@ class Asked:
         """Checks that a result, in the form of `GET /jobs/{id}/best`, is the requested one.
 
         Raises:
-            Refused: it is another.
+            Refused: it is not.
         """
         if self.job_id is not None:
             check_is("the result", "job", best["job_id"], self.job_id)
@@ -142,11 +144,11 @@ class Asked:
             check_is("the result", "workload", best["workload"], workload.describe())
 
     def check(self, manifest: Json, best: Json, *, is_exact: bool) -> None:
-        """Checks that a kernel belongs to such a result, and to the request. For an accepted weaker match, the workload
-        is the one in the result.
+        """Checks that a kernel belongs to such a result and to the request. If a weaker match was accepted, its
+        workload must be the one in the result.
 
         Raises:
-            Refused: it belongs to another.
+            Refused: it does not.
         """
         kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
         kinds = [best["winner"]] if best["winner"] != LIBRARY else [kind for kind in kinds if kind != LIBRARY]
@@ -184,14 +186,14 @@ def described(manifest: Json) -> str:
 
 
 def check_pack(pack: Pack, order: Json) -> None:
-    """Checks that a pack is what was ordered: target, objective, shapes and their sizes.
+    """Checks that a pack is what was ordered: target, objective, shapes and sizes.
 
     Args:
-        pack: its bytes were checked.
+        pack: with checked digests.
         order: the body of `POST /packs`.
 
     Raises:
-        Refused: it is another pack; the message says what differs.
+        Refused: they differ, with the difference.
     """
     try:
         asked = _asked(order)
@@ -214,8 +216,8 @@ def check_pack(pack: Pack, order: Json) -> None:
 
 
 def _check_sizes(entry: Entry, asked: set[tuple[int, int]], rows: Any) -> None:
-    """Checks that the tuned sizes are the requested ones. Packs of older services do not contain their rows: their
-    kernels must not end at others."""
+    """Checks that the tuned sizes are the requested ones. Packs of older services do not list their rows; then the last
+    row of their kernels must be a requested one."""
     if not entry.shape.by_rows:
         found = sorted((rung.m_hi, rung.max_length) for rung in entry.rungs)
         check_is("the pack", f"sequences and contexts of {entry.shape}", found, sorted(asked))

@@ -1,4 +1,4 @@
-"""Output of the command line: data to stdout or a file, everything else to stderr."""
+"""Output of the commands: data to stdout or a file, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plain_console(**options: Any) -> Console:
     """A console that prints texts unchanged: an extra such as `[worker-cuda13]` in a reason is not markup.
 
     Args:
-        options: of `rich.console.Console`.
+        options: passed to `rich.console.Console`.
     """
     return Console(markup=False, **options)
 
@@ -50,8 +50,8 @@ def print_table(table: RenderableType) -> None:
 
 
 def _by_shape(table: Table) -> Iterator[Table]:
-    """A table for each run of equal cells in the first column, without that column. The first has the title, too, and
-    the last the caption."""
+    """A table for each run of equal cells in the first column, without that column. The first table has the title, the
+    last one the caption."""
     rows = zip(*(column.cells for column in table.columns), strict=True)
     groups = [(str(shape), [row[1:] for row in members]) for shape, members in groupby(rows, key=itemgetter(0))]
     for place, (shape, members) in enumerate(groups):
@@ -67,7 +67,7 @@ def _by_shape(table: Table) -> Iterator[Table]:
 
 
 def table_width() -> int:
-    """Columns that a table may take."""
+    """The width that a table may take."""
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     return plain_console().width if has_width else _PIPE_WIDTH
 
@@ -106,5 +106,5 @@ def write_or_print(content: bytes, output: Path | None) -> None:
 
 
 def document(found: Mapping[str, Any]) -> bytes:
-    """A JSON file for people and programs: the same bytes for the same content."""
+    """A JSON file that people can read: equal content gives equal bytes."""
     return (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()

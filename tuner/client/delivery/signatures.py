@@ -1,4 +1,4 @@
-"""Whether the pinned key signed a download."""
+"""Checks that the pinned key signed a download."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tuner.packs.signing import SigningUnavailable, WrongSignature, check_key, v
 
 
 def pinned(key: str | None) -> str | None:
-    """A key that was given.
+    """Parses a public key from an option.
 
     Raises:
-        click.UsageError: it is none.
+        click.UsageError: it is not a key.
     """
     try:
         return None if key is None else check_key(key)
@@ -22,10 +22,10 @@ def pinned(key: str | None) -> str | None:
 
 
 def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool = True) -> bool:
-    """Checks that `key` signed `data`, with the signature file `signature`; False if nothing can verify it.
+    """Checks that `key` signed `data`, given the signature file `signature`; False if the library for that is missing.
 
     Raises:
-        Refused: it did not.
+        Refused: the signature is wrong.
         click.UsageError: the library is not installed, and the check was required.
     """
     try:

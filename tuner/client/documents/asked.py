@@ -236,7 +236,8 @@ class Chain(TypedDict):
 
 
 class UnknownOps(TypedDict):
-    """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
+    """The ops of a job, one of which is of a kind that this server does not know. It stores them, but cannot run
+    them."""
 
     kind: Literal["unknown"]
     unknown_kinds: list[str]

@@ -156,7 +156,7 @@ class Candidate(TypedDict):
 
 
 class Prior(TypedDict):
-    """What the search tried early because an earlier search found it; and the result."""
+    """A prior, which the search tried early because an earlier search found it, and its result."""
 
     candidate: Candidate
     source: str
@@ -173,7 +173,7 @@ class Prior(TypedDict):
 
 
 class Webhook(TypedDict):
-    """The state of a webhook of a job. Its address is secret except for the host; only its owner knows it."""
+    """The state of a job's webhook. Only the host of its address is shown; the rest is known only to its owner."""
 
     host: str
     state: str
@@ -184,7 +184,7 @@ class Webhook(TypedDict):
 
 
 class JobDetail(Job):
-    """A job and its state, the accuracy of its forecasts, what its search started from, and when its turn comes."""
+    """A job and its state, the accuracy of its forecasts, its priors, and its place in the queue."""
 
     forecast: Forecast
     priors_used: list[Prior]
@@ -211,7 +211,7 @@ class Procedure(TypedDict):
 
 
 class Measured(TypedDict):
-    """Its numbers were right, with its time."""
+    """Its results were correct, and this is its time."""
 
     kind: Literal["measured"]
     time_us: float
@@ -237,7 +237,7 @@ class Rejected(TypedDict):
 
 
 class Failed(TypedDict):
-    """It should have worked, but did not."""
+    """It should have worked, but failed."""
 
     kind: Literal["failed"]
     stage: str
@@ -282,14 +282,14 @@ class FinalRow(TypedDict):
 
 
 class ArtifactLink(TypedDict):
-    """Where the kernel lies."""
+    """The location of the kernel."""
 
     digest: str
     href: str
 
 
 class Environment(TypedDict):
-    """Where figures come from."""
+    """The source of figures."""
 
     gpu_name: str
     simulated: bool
@@ -301,7 +301,7 @@ class Environment(TypedDict):
 
 
 class PolicyTime(TypedDict):
-    """The time that a policy's order reaches with the kernel of the job's best fused schedule."""
+    """The time of a policy's order with the kernel of the job's best fused schedule."""
 
     policy: str
     forecast_us: float
@@ -335,7 +335,7 @@ class LibraryRecipe(TypedDict):
 
 
 class TorchTime(TypedDict):
-    """PyTorch's calls on the same card, in shared rounds with the library."""
+    """PyTorch's calls on the same card, in rounds with the library."""
 
     time_us: float | None
     winner_speedup: float | None
@@ -347,7 +347,7 @@ class TorchTime(TypedDict):
 
 
 class BaselineTime(TypedDict):
-    """A user's own program, in rounds with the library and all finalists, after the finals."""
+    """A user's own program, timed in rounds with the library and all finalists, after the finals."""
 
     name: str
     time_us: float | None

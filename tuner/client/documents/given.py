@@ -1,4 +1,4 @@
-"""Schedules from files that a job should try, and nothing else."""
+"""Schedules that were given for a job, as files, trials or lines. Such a job tries nothing else."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class GivenSchedules:
         return pair_of(self.workload)
 
     def check(self, pair: Mapping[str, Any]) -> None:
-        """Checks that the files have the submitted pair.
+        """Checks that the files are for the submitted pair.
 
         Raises:
-            click.UsageError: they have another one.
+            click.UsageError: they are for another one.
         """
         try:
             asked = workload_of(pair)
         except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
-            return  # the service reports what is wrong with it
+            return  # the service reports the error
         if asked != self.workload:
             problem = f"the schedules are for {self.workload.describe()}, but the job is for {asked.describe()}"
             raise click.UsageError(f"{problem}: leave out the options of the pair, or pass schedules for it")
@@ -59,18 +59,19 @@ def given_schedules(
     *,
     trial_of: Callable[[str, int], tuple[Json, Json]],
 ) -> GivenSchedules | None:
-    """The schedules of files, in the format of `tuner explain`, of trials, and of printed lines, in each of these plan
-    kinds; without one, in the kind of a manifest or a trial, or in the fewest possible launches. None without any.
+    """Schedules from files in the format of `tuner explain`, from trials, and from printed lines, each in every given
+    plan kind. Without plan kinds, in that of the manifest or trial, otherwise the one with the fewest launches. None if
+    nothing is given.
 
     Args:
         given: names of files, JOB/TRIAL, and lines.
-        kinds: of launches.
-        pair: the job's pair, if known, which lines use.
-        orders: custom orders, in which each schedule is tried as well: JSON files of tables, and functions in files.
+        kinds: plan kinds.
+        pair: the job's pair, if known; lines are read for it.
+        orders: custom orders to try each schedule in, too: JSON files with tables, and functions in files.
         trial_of: returns the pair of a job and the candidate of its trial with that number.
 
     Raises:
-        click.UsageError: a file is invalid, they have several workloads, or a kind is not ours.
+        click.UsageError: a file is invalid, the workloads differ, or a kind is not ours.
     """
     if (kinds or orders) and not given:
         raise click.UsageError(f"{'--order' if orders else '--plan-kind'} needs --schedule: pass a file too")
@@ -105,7 +106,7 @@ def given_schedules(
 def _read(
     name: str, pair: Json | None, trial_of: Callable[[str, int], tuple[Json, Json]]
 ) -> tuple[Workload, Schedule, str | None]:
-    """The workload, the schedule, and the plan kind of a manifest or a trial."""
+    """The workload and the schedule, and the plan kind if it is a manifest or a trial."""
     if (named := named_trial(name)) is not None:
         of, candidate = trial_of(*named)
         if candidate["schedule"] is None:

@@ -1,6 +1,6 @@
 """Custom orders from a client: a table in a JSON file, or a function of a Python file that makes one.
 
-The function runs here. The service receives only the table.
+The function runs on the client. The service receives only the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuner.schedule_files.json_file import read_json
 Tiles = Iterable[Iterable[int]]
 #: Takes the tile rows and tile columns of each op, and returns its tiles in starting order.
 OrderFunction = Callable[[tuple[tuple[int, int], ...]], Tiles]
-#: Several, with their names or without.
+#: The functions, with or without their names.
 Orders = Sequence[Tiles | OrderFunction] | Mapping[str, Tiles | OrderFunction]
 _REMEDY = "pass FILE.json with a list of [op, row, column], or FILE.py:NAME"
 
@@ -40,7 +40,7 @@ def read_order(name: str) -> Tiles | OrderFunction:
         return table
     try:
         found = runpy.run_path(path).get(function)
-    except Exception as error:  # whatever an external file does
+    except Exception as error:  # the user's code may raise anything
         raise InvalidInput(name, f"failed: {type(error).__name__}: {error}", _REMEDY) from error
     if not callable(found):
         raise InvalidInput(name, f"has no function {function}", _REMEDY)
@@ -50,13 +50,13 @@ def read_order(name: str) -> Tiles | OrderFunction:
 def ordered(
     name: str, order: Tiles | OrderFunction, workload: Workload, schedule: Schedule, *, called: str
 ) -> Schedule:
-    """The schedule in that order; for a function, in the one that it makes for the schedule's grids.
+    """The schedule in a custom order; a function is called with the schedule's grids.
 
     Args:
-        name: of the order in errors.
-        order: as `read_order` has it.
-        workload: what is computed.
-        schedule: whose tiles are ordered.
+        name: of the order, for error messages.
+        order: as returned by `read_order`.
+        workload: of the schedule.
+        schedule: the one to reorder.
         called: its name in tables and plots.
 
     Raises:
@@ -67,12 +67,12 @@ def ordered(
         return named(in_order(schedule, tiles), called)
     except InvalidInput as error:
         raise InvalidInput(name, error.problem, error.remedy) from error
-    except Exception as error:  # whatever an external function does
+    except Exception as error:  # the user's function may raise anything
         raise InvalidInput(name, f"fails: {type(error).__name__}: {error}", "mend it") from error
 
 
 def names_of(files: Sequence[str]) -> list[str]:
-    """What the orders of `--order` are called: as the function, or as the file; a name's second order has ``-2``."""
+    """Names of the orders of `--order`: the function or the file; a second order of that name gets ``-2``."""
     return _each_once([file.rpartition(":")[2] if ".py:" in file else Path(file).stem for file in files])
 
 
@@ -82,18 +82,18 @@ def _each_once(names: Sequence[str]) -> list[str]:
 
 
 def in_orders(workload: Workload, schedules: Sequence[str | Mapping[str, Any]], orders: Orders) -> list[dict[str, Any]]:
-    """Each schedule, and each in each of the orders, in the form of `POST /jobs`.
+    """Each schedule, as it is and in each of the orders, in the form of `POST /jobs`.
 
     Args:
         workload: what they compute.
         schedules: printed lines, or JSON.
-        orders: of one's own; with their names, or functions are called as they are, and tables ``order0``.
+        orders: custom ones, with or without names. Default names are the function's, and ``order0`` for a table.
 
     Raises:
-        InvalidInput: one is none.
+        InvalidInput: one of them is not valid.
     """
     if not schedules:
-        raise InvalidInput("orders", "need schedules, but there are none", "pass `schedules` too")
+        raise InvalidInput("orders", "were given without schedules", "pass `schedules` too")
     found, given = list[Schedule](), _with_names(orders)
     for number, one in enumerate(schedules):
         base = read_line(one) if isinstance(one, str) else _of_json(f"schedules.{number}", one)
@@ -113,6 +113,4 @@ def _of_json(field: str, given: Mapping[str, Any]) -> Schedule:
     try:
         return Schedule.from_json(dict(given))
     except (IllegalSchedule, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput(
-            field, f"is not a schedule: {error}", ("pass its JSON, or the line that is printed")
-        ) from error
+        raise InvalidInput(field, f"is not a schedule: {error}", ("pass its JSON, or its line as printed")) from error

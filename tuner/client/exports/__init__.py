@@ -1,1 +1,1 @@
-"""A job's trials in formats that other programs read. Each module is one format, pure except for Optuna's."""
+"""A job's trials in formats that other programs read. Each module is one format; all but Optuna's only convert data."""

@@ -43,7 +43,7 @@ def _flat(values: dict[str, Any]) -> Iterator[tuple[str, Value]]:
 
 
 def values_of(trials: Iterable[Trial]) -> dict[str, list[Value]]:
-    """The values of each axis in some trials, in order, by the axes' names in order of appearance."""
+    """The values of each axis in the given trials, in order of appearance."""
     found: dict[str, dict[Value, None]] = {}
     for trial in trials:
         for name, value in axes_of(trial["candidate"]).items():

@@ -1,4 +1,4 @@
-"""A study of Optuna in an SQLite file, which `optuna.load_study` and optuna-dashboard read."""
+"""An Optuna study in an SQLite file, which `optuna.load_study` and optuna-dashboard read."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FIGURES = ("library_us", "speedup", "spread", "rel_error", "truncated", "remark
 
 
 def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
-    """The file: a study named after the job, to be minimised, in microseconds.
+    """The file: a study named after the job, which minimises microseconds.
 
-    A measured trial is complete. A rejected one is pruned, since it never ran. A failed one has failed.
+    Measured trials are complete, rejected ones are pruned, since they never ran, and failed ones have failed.
 
     Raises:
         ClientError: Optuna is not installed.
@@ -37,7 +37,7 @@ def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
     distributions = {name: _distribution(values) for name, values in values_of(trials).items()}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "study.db"
-        # A folder's name need not be valid in a URL, nor in the template that Optuna makes a URL from.
+        # A folder's name may need quoting in the URL, and in the template from which Optuna makes a URL.
         made_by = {"creator": lambda: sqlite3.connect(file, check_same_thread=False)}
         storage = optuna.storages.RDBStorage("sqlite://", engine_kwargs=made_by)
         optuna.logging.disable_propagation()
@@ -57,7 +57,7 @@ def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
 
 
 def _distribution(values: Sequence[Value]) -> BaseDistribution:
-    """A range if the values are whole numbers, otherwise a choice."""
+    """A range for integers, otherwise a choice."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     numbers = [one for one in values if isinstance(one, int) and not isinstance(one, bool)]

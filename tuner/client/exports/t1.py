@@ -1,4 +1,4 @@
-"""T1: a tuning problem in other autotuners' format: axes with the values that were tried, and the best kernel.
+"""T1: a tuning problem in the format of other autotuners: axes with the values that were tried, and the best kernel.
 
 Source: the schema T1/1.0.0 `input-schema.json` of Kernel Tuner.
 """
@@ -20,7 +20,7 @@ def problem_of(job: JobDetail, trials: Sequence[Trial], manifest: Mapping[str, A
     """The document of a problem.
 
     Args:
-        manifest: of the job's kernel. Every tiling has its own source, and this one is named.
+        manifest: of the job's kernel. Every tiling has its own source; the document names this one.
     """
     kernel, launch = manifest["kernel"], manifest["launches"][0]
     budget = job["budget"]

@@ -1,7 +1,7 @@
-"""T4: results of an autotuning run in other autotuners' format, and where they were measured.
+"""T4: results of an autotuning run in the format of other autotuners, and the environment of the measurement.
 
-Source: the schemas T4/1.0.0 `results-schema.json` and `metadata-schema.json` of Kernel Tuner. As in that format, times
-are in milliseconds.
+Source: the schemas T4/1.0.0 `results-schema.json` and `metadata-schema.json` of Kernel Tuner. In this format, times are
+in milliseconds.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tuner.versions import DISTRIBUTION
 
 #: Version of the schemas.
 SCHEMA_VERSION = "1.0.0"
-#: The key for our own fields: readers of T4 ignore it.
+#: The key for our own fields, which readers of T4 ignore.
 OWN = "tuner"
 
-#: T4's word for each kind of failure; the others are `runtime`.
+#: T4's word for each kind of failure; all others are `runtime`.
 _INVALID = {
     "compile_error": "compile",
     "compile_timeout": "compile",
@@ -92,7 +92,7 @@ def _measurements(trial: Trial) -> list[dict[str, Any]]:
 
 
 def metadata_of(job: JobDetail, best: Best | None) -> dict[str, Any]:
-    """The metadata document: the GPU and the programs, from the result; None before there is one."""
+    """The metadata document: the GPU and the programs, taken from the result; None without a result."""
     environment = None if best is None else dict(best["environment"])
     title = f"{DISTRIBUTION} {__version__}: {job['workload']} on {job['target']}"
     simulated = "; simulated: it never ran on a card" if job["simulated"] else ""

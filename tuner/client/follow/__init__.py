@@ -1,1 +1,1 @@
-"""Jobs that are watched until they end."""
+"""Follows jobs until they end."""

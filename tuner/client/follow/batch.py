@@ -1,4 +1,4 @@
-"""Many jobs as one unit: submitted together, followed together, and resumed after interruptions."""
+"""Many jobs as one unit: submitted and followed together, and resumed after interruptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.core.units import counted
 
 Json = Mapping[str, Any]
 
-#: Seconds between two updates, and between two plain lines.
+#: Seconds between updates, and between plain lines.
 _ASK_EVERY_S = 1.0
 _PLAIN_EVERY_S = 10.0
 ENDED = ("succeeded", "failed", "cancelled")
@@ -46,8 +46,7 @@ def follow(client: Client, batch: Json, console: Console, timeout_s: float | Non
 
 
 def _updates(client: Client, batch: Json, timeout_s: float | None) -> Iterator[Json]:
-    """The batch's state, repeatedly until it has ended. After a lost connection it retries, long enough for a
-    restart."""
+    """The batch's state, polled until it has ended. After a lost connection it retries, long enough for a restart."""
     deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
     while True:
         try:
@@ -64,7 +63,7 @@ def _updates(client: Client, batch: Json, timeout_s: float | None) -> Iterator[J
 
 
 def num_ended(batch: Json) -> int:
-    """Jobs of a batch that have ended."""
+    """Number of jobs of a batch that have ended."""
     return sum(count for state, count in batch["jobs_by_state"].items() if state in ENDED)
 
 
@@ -100,7 +99,7 @@ def _show_plain(updates: Iterator[Json], console: Console) -> Iterator[Json]:
 
 
 def ladder_shapes(shapes: Mapping[Any, int], rows: Sequence[int]) -> list[Json]:
-    """`shapes` in the form of `POST /batches`, the shape of the most layers first."""
+    """The `shapes` in the form of `POST /batches`, those with the most layers first."""
     by_layers = sorted(shapes, key=lambda shape: (-shapes[shape], str(shape)))
     return [{**vars(shape), "m": list(rows)} for shape in by_layers]
 
@@ -112,7 +111,7 @@ def status_lines(batch: Json) -> list[str]:
 
 
 def ladder_tables(best: Json) -> Iterator[Table]:
-    """Which kernel runs for which rows, a table for each ladder.
+    """Which kernel runs for which rows: a table for each ladder.
 
     Args:
         best: as returned by `GET /batches/{id}/best`.
@@ -138,7 +137,7 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{counted(count, 'kernel')}{named}"
-        found = f"{kernels}, and {proof}; the library for more rows"
+        found = f"{kernels}, and {proof}; the library runs for more rows"
         table.caption = ladder["reason"] or (found if kinds else "no tuner kernel: the library runs everywhere")
         yield table
 
@@ -160,7 +159,7 @@ def check_kernels(client: Client, best: Json, key: str | None) -> None:
     """Checks that `key`, if given, signed every kernel in a batch's results.
 
     Raises:
-        Refused: it did not.
+        Refused: a signature is wrong.
     """
     if key is not None:
         for _ in _kernels(client, best, key):
@@ -168,8 +167,8 @@ def check_kernels(client: Client, best: Json, key: str | None) -> None:
 
 
 def write_kernels(client: Client, best: Json, folder: Path, key: str | None = None) -> None:
-    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file atomically. `key` must
-    have signed them, if given."""
+    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file atomically. If `key` is
+    given, it must have signed them."""
     files = [(name, artifact.in_format("zip")) for name, artifact in _kernels(client, best, key)]
     files.append(("ladders.json", document(best)))
     places = [(place_below(folder, name), content) for name, content in files]

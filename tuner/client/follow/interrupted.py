@@ -1,4 +1,4 @@
-"""What continues when somebody stops watching."""
+"""What continues when a command is interrupted."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from tuner.client.connection.addresses import command_at
 from tuner.client.connection.http import Client
 from tuner.client.exits import ExitCode
 
-#: A way to resume that is not another command.
+#: A way to resume other than another command.
 SAME_COMMAND = "the same command again"
 
 
 @contextmanager
 def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterator[None]:
-    """After Ctrl-C in the block, prints that jobs and batches continue, and how to come back to them, and ends the
-    program.
+    """After Ctrl-C in the block, prints that the jobs and batches continue and how to return to them, and exits.
 
     Args:
-        client: of their service.
-        ids: of the jobs and batches that are watched.
-        again: what the same command does when run again; empty if that does not help.
+        client: connected to their service.
+        ids: the watched jobs and batches.
+        again: what running the same command again does; empty if it does not help.
     """
     verb, them = ("continues", "it") if len(ids) == 1 else ("continue", "them")
     ways = {"come back": [command_at(client.url, "watch", *ids), *([again] if again else [])]}
     ways[f"end {them}"] = [command_at(client.url, "cancel", *ids)]
-    with _saying(f"{' '.join(ids)} {verb} at the service", ways):
+    with _saying(f"{' '.join(ids)} {verb} on the service", ways):
         yield
 
 

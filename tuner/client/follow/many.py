@@ -1,5 +1,4 @@
-"""Several jobs and batches, followed together: a table that updates itself in a terminal, otherwise a line for each
-step."""
+"""Follows several jobs and batches: a live table in a terminal, otherwise a line for each step."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from tuner.client.terminal import render
 
 Json = Mapping[str, Any]
 
-#: Seconds between two polls of what is open.
+#: Seconds between two polls of the open ones.
 _ASK_EVERY_S = 1.0
 
 
 def follow_many(client: Client, ids: Sequence[str], console: Console, timeout_s: float | None = None) -> list[Json]:
-    """Jobs and batches once all have ended.
+    """Returns the jobs and batches once all have ended.
 
     Args:
-        ids: of jobs and batches, each once.
+        ids: of jobs and batches, without duplicates.
         console: a live table in a terminal, otherwise a line for each step.
 
     Raises:
@@ -41,7 +40,7 @@ def follow_many(client: Client, ids: Sequence[str], console: Console, timeout_s:
 
 
 def _updates(client: Client, ids: Sequence[str], timeout_s: float | None) -> Iterator[list[Json]]:
-    """All of them, repeatedly until the last has ended; ended ones are not queried again. After a lost connection it
+    """The state of all, polled until the last has ended; ended ones are not polled again. After a lost connection it
     retries, long enough for a restart."""
     deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
     found: dict[str, Json] = {}
@@ -85,7 +84,7 @@ def _words(one: Json) -> str:
 
 
 def standing_table(found: Sequence[Json], width: int) -> Table:
-    """One row for each job or batch, at most `width` columns wide; if that is narrow, ids get their own lines."""
+    """One row for each job or batch, at most `width` columns wide; in a narrow table ids have their own lines."""
     table = Table(width=min(width, 120), title=f"{sum(one['state'] in ENDED for one in found)} of {len(found)} ended")
     is_wide = width >= 100
     table.add_column("job", no_wrap=True)

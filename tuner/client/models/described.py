@@ -1,4 +1,6 @@
-"""Networks that a JSON file describes by their layers: it names a kind of op, whose file ``described`` reads it."""
+"""Networks that a JSON file describes by their layers. The file names a kind of op, whose module ``described`` reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,20 @@ Json = dict[str, Any]
 
 
 class Describes(Protocol):
-    """The file ``described`` of a kind."""
+    """The module ``described`` of a kind."""
 
     def chains_of(
         self, description: Mapping[str, Any], images: int, dtype: str | None = None
     ) -> list[tuple[str, Json]]:
-        """The name of each block, and its ops for this many images as `POST /jobs` takes them.
+        """The name of each block, and its ops for this many images in the form of `POST /jobs`.
 
         Raises:
-            InvalidInput: names the place of what is wrong.
+            InvalidInput: names the faulty place.
         """
 
 
 def is_described(config: Mapping[str, Any]) -> bool:
-    """Whether it is a description, and not the config of a model."""
+    """Whether it is a description rather than the config of a model."""
     return "model_type" not in config and ("blocks" in config or "kind" in config)
 
 
@@ -33,7 +35,7 @@ def described(config: Mapping[str, Any], images: int, dtype: str | None) -> list
     """Its blocks.
 
     Raises:
-        InvalidInput: names the place of what is wrong.
+        InvalidInput: names the faulty place.
     """
     known = [kind for kind in op_kinds() if part_of(kind, "described")]
     kind = config.get("kind")

@@ -1,4 +1,4 @@
-"""Fields of a model's config: which are misspelt, which are missing, and which defaults stand for the others."""
+"""Fields of a model's config: misspelt ones, missing ones, and the defaults used for those."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tuner.client.models.models import EXPERTS, QUANTISED
 from tuner.core.problem.quantisation.said import NAMES as QUANTISATION_NAMES
 from tuner.errors import InvalidInput
 
-#: Sizes without which a config describes no model, although transformers has defaults for them.
+#: Sizes that a config must have, although transformers has defaults for them.
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers")
-#: What is read from a config of any family, besides the fields with defaults.
+#: The fields that are read from the config of any family, besides those with defaults.
 _OF_ALL = {"model_type", "text_config", "dtype", "torch_dtype", "num_experts_per_tok", *QUANTISED, *EXPERTS}
-#: Similarity of two names, from 0 to 1, from which one of them is taken for a misspelling of the other. No field of the
-#: supported families of transformers is that similar to another that can be missing.
+#: Similarity of two names, from 0 to 1, at or above which one is assumed to be a misspelling of the other. In
+#: transformers' supported families, no two fields are this similar if one of them may be missing.
 _NEAR = 0.85
 
 
 def check_fields(config: Mapping[str, Any], *, with_context: bool) -> list[str]:
-    """Checks the names of the fields before any is read.
+    """Checks the names of all fields before any is read.
 
     Args:
-        config: as `config.json` of the model has it.
-        with_context: whether the attentions are read, too.
+        config: the contents of `config.json`.
+        with_context: whether the attentions are read as well.
 
     Returns:
-        The defaults that stand for missing fields, e.g. ``num_key_value_heads 8``. Defaults that only say that
-        the model has no such thing are left out.
+        The defaults for missing fields, e.g. ``num_key_value_heads 8``. Defaults for
+        features that the model does not have are left out.
 
     Raises:
         InvalidInput: a field is unknown and similar to one that is missing, or the model's sizes are missing.
@@ -53,7 +53,7 @@ def check_fields(config: Mapping[str, Any], *, with_context: bool) -> list[str]:
 
 
 def _language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The part that describes the language model, and where it is."""
+    """The part of a config that describes the language model, and its place."""
     inner, family = config.get("text_config"), config.get("model_type")
     if isinstance(family, str) and family in WRAPPED and isinstance(inner, Mapping):
         return {"model_type": WRAPPED[family], **inner}, "text_config."
@@ -71,7 +71,7 @@ def _words(name: str, default: Any) -> str:
 def _check_names(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
     for name, near in _misspelt(given, known):
         problem = f"is unknown, and there is no {near}"
-        raise InvalidInput(where + name, problem, f"did you mean {near}? If not, add {near}, too")
+        raise InvalidInput(where + name, problem, f"did you mean {near}? If not, add {near} too")
     for name, value in given.items():
         inner = _names_in(name) or (known if known is QUANTISATION_NAMES else ())
         if inner and isinstance(value, Mapping):
@@ -79,14 +79,14 @@ def _check_names(given: Mapping[str, Any], known: Collection[str], where: str) -
 
 
 def _names_in(name: str) -> Collection[str]:
-    """The names that are read in the object of that name."""
+    """The field names that are read in the object with that name."""
     if name in QUANTISED:
         return QUANTISATION_NAMES
     return [one for kind in kinds_in_models() for one in kind.OBJECTS.get(name, ())]
 
 
 def _misspelt(given: Mapping[str, Any], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Unknown names that are similar to a missing one, and that. Names that begin with ``_`` are transformers' own."""
+    """Pairs of an unknown name and a similar missing one. Names that begin with ``_`` belong to transformers."""
     missing = [name for name in known if name not in given]
     for name in given:
         if name not in known and not name.startswith("_"):

@@ -1,7 +1,7 @@
 """The config classes of transformers for the model families that `tune-model` supports.
 
 Source: `configuration_*.py` and `modeling_*.py` of transformers 5.24. `tests/unit/client/transformers_says.py` records
-what these classes return for many configs, and a test compares this implementation with it.
+the values of these classes for many configs, and a test compares this module with the record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Windows(StrEnum):
-    """Which layers of a family have a window of `sliding_window` tokens."""
+    """Which layers of a family have a sliding window of `sliding_window` tokens."""
 
     #: None: a window in the config is ignored.
     NONE = "none"
@@ -23,7 +23,7 @@ class Windows(StrEnum):
     SWITCHED = "switched"
     #: Every other one, starting with the first, or according to `layer_types`.
     ALTERNATE = "alternate"
-    #: All except each `sliding_window_pattern`-th, or according to `layer_types`.
+    #: All but every `sliding_window_pattern`-th, or according to `layer_types`.
     PATTERN = "pattern"
 
 
@@ -33,7 +33,7 @@ class Biases(StrEnum):
     NONE = "none"
     #: All four, if `attention_bias` is set.
     CONFIGURED = "configured"
-    #: Those of queries, keys and values, independent of the config.
+    #: Those of queries, keys and values, whatever the config says.
     QKV = "qkv"
 
 
@@ -47,23 +47,23 @@ class Family:
     biases: Biases
     #: Whether the MLP has biases if `mlp_bias` is set.
     reads_mlp_bias: bool = False
-    #: Whether queries and keys are normalized before the attention.
+    #: Whether queries and keys are normalised before the attention.
     norms_queries: bool = False
-    #: Whether a norm multiplies by 1 + its weight, while our kernels multiply by the weight.
+    #: Whether a norm multiplies by 1 + its weight; our kernels multiply by the weight.
     adds_one_to_norms: bool = False
-    #: Whether configs of its models leave out sizes of their attentions that equal the default.
+    #: Whether configs of the family omit sizes of attentions that equal the default.
     leaves_out_sizes: bool = False
 
     @property
     def activation_field(self) -> str:
-        """The field that names the activation of the MLP."""
+        """The name of the field with the MLP's activation."""
         return next(name for name in ("hidden_act", "hidden_activation") if name in self.defaults)
 
 
 def _defaults(
     hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int | None, **others: Any
 ) -> dict[str, Any]:
-    """Defaults of a family; None for what equals the number of heads, or depends on other fields."""
+    """Defaults of a family; None means the number of heads, or a value that depends on other fields."""
     return {
         "hidden_size": hidden,
         "intermediate_size": intermediate,
@@ -132,5 +132,5 @@ FAMILIES: Mapping[str, Family] = {
         leaves_out_sizes=True,
     ),
 }
-#: Models whose language model is under `text_config`, and its family if that is missing there.
+#: Models whose language model is in `text_config`, and its family if that is missing there.
 WRAPPED = {"gemma3": "gemma3_text"}

@@ -1,4 +1,4 @@
-"""From a model's Hugging Face config to the shapes of its feed-forward blocks on one tensor-parallel rank."""
+"""From a model's Hugging Face config to the shapes of its feed-forward blocks on a tensor-parallel rank."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Some = TypeVar("Some")
 #: Modules of an MLP; a family may combine the first two.
 _MODULES, _JOINED = ("gate_proj", "up_proj", "down_proj"), {"phi3": ("gate_up_proj", "down_proj")}
 _DTYPES = {one.row.array_name: str(one) for one in Dtype}
-#: What is set for a whole model also applies to its language model.
+#: Settings for a whole model that also apply to its language model.
 QUANTISED = ("quantization_config", "compression_config")
 _OF_THE_WHOLE = ("dtype", "torch_dtype", *QUANTISED)
-#: Fields with the number of experts; each family names them differently.
+#: Fields with the number of experts; their name depends on the family.
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -30,7 +30,7 @@ def ffn_shapes(
 ) -> dict[Shape, int]:
     """Each shape of the model's feed-forward blocks on one of `tp` ranks, and how many layers have it.
 
-    The intermediate is split over the ranks; every rank has all columns of X and of Y, and the ranks' Y are summed.
+    The intermediate is split over the ranks; every rank has all columns of X and Y, and Y is summed over the ranks.
 
     Args:
         config: the contents of the model's `config.json`.
@@ -54,7 +54,7 @@ def ffn_blocks(
     """
     config = _dense(config)
     if quantisation_of(config) and (residual or _has_bias(config)):
-        problem = "is given, but kernels with quantised weights add none"
+        problem = "is set, but kernels with quantised weights do not add it"
         raise InvalidInput("residual" if residual else "mlp_bias", problem, "add it after the kernel")
     return {
         block: count
@@ -145,7 +145,7 @@ def _check_plain(config: Mapping[str, Any]) -> None:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
             problem = f"says that the layers are quantised by {method}; kernels support {' or '.join(UNSCALED)}"
-            remedy = "give the config of the model before it was quantised, or ask for its MLPs alone (no --context)"
+            remedy = "pass the config of the model before quantisation, or tune only its MLPs (no --context)"
             raise InvalidInput(name, problem, remedy)
 
 
@@ -153,7 +153,7 @@ def size_of(config: Mapping[str, Any], name: str) -> int:
     """A field that is a size.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a size.
     """
     found = config.get(name)
     if type(found) is not int or found < 1:
@@ -178,12 +178,12 @@ def _activation(config: Mapping[str, Any]) -> str:
     field = FAMILIES[config["model_type"]].activation_field
     name = config[field]
     if config["model_type"] == "gemma" and name == "gelu":
-        name = "gelu_pytorch_tanh"  # early Gemma configs mean the tanh form, and transformers uses it
+        name = "gelu_pytorch_tanh"  # early Gemma configs mean the tanh form, as transformers knows
     return str(of_transformers(name, field=field))
 
 
 def dtype_of(config: Mapping[str, Any]) -> str:
-    """The element type of its weights.
+    """The element type of the model's weights.
 
     Raises:
         InvalidInput: it is neither fp16 nor bf16.

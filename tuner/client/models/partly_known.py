@@ -1,4 +1,4 @@
-"""What kernels can compute for a model that is refused as a whole: one with experts, or with quantised weights."""
+"""The supported parts of a model that is refused as a whole, because of experts or quantised weights."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from tuner.packs.shapes import Shape
 def what_remains(
     config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None
 ) -> tuple[dict[Shape, int], list[str]]:
-    """The feed-forward blocks that are dense in some layers or for all tokens, with their layers, on one of `tp` ranks;
-    and the rest in words. Nothing remains for a model without experts whose weights are not quantised: its family is
-    unsupported.
+    """The dense feed-forward blocks on one of `tp` ranks, with their numbers of layers, and a description of the rest.
+    Empty for a model without experts and quantised weights, since then its family is unsupported.
 
     Args: as for `ffn_shapes`.
 
@@ -46,7 +45,7 @@ def what_remains(
 
 
 def _dense(config: Mapping[str, Any], layers: int) -> list[tuple[str, int, int]]:
-    """Blocks that are not experts': their names, columns of the intermediate, layers."""
+    """Blocks other than experts: names, columns of the intermediate, numbers of layers."""
     first = int(config.get("first_k_dense_replace") or 0)
     dense = first or len(config.get("mlp_only_layers") or ())
     found = [("the dense layers", size_of(config, "intermediate_size"), dense)] if dense else []

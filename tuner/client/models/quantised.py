@@ -1,4 +1,4 @@
-"""From the config of a quantised model to its feed-forward blocks on one tensor-parallel rank."""
+"""From the config of a quantised model to its feed-forward blocks on a tensor-parallel rank."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
 
 Json = dict[str, Any]
-#: The kind of requests, and its schemes of 8-bit activations.
+#: The kind of request, and its schemes with 8-bit activations.
 _KIND = "quantised-ffn"
 _SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A feed-forward block, and how all of its products are quantised."""
+    """A feed-forward block, and the quantisation of its products."""
 
-    #: With elements as wide as the model's.
+    #: Elements as wide as the model's.
     shape: Shape
     stored: Stored
 
@@ -50,11 +50,11 @@ class Block:
 
 
 def blocks_of(config: Mapping[str, Any], shape: Shape, layers: int, modules: Sequence[str]) -> dict[Block | Shape, int]:
-    """What each of the layers has for a block of that shape, and how many; a `Shape` means not quantised. `modules` are
-    those of the MLP.
+    """The block of each layer with that shape, and the number of such layers; a `Shape` means that it is not quantised.
+    `modules` are those of the MLP.
 
     Raises:
-        InvalidInput: a layer's weights have no kernel; or its products are quantised in different ways.
+        InvalidInput: there is no kernel for a layer's weights, or its products differ in quantisation.
     """
     quantised = quantisation_of(config)
     if quantised is None:
@@ -73,15 +73,15 @@ def _stored_in_layer(quantised: Mapping[str, Any], modules: Sequence[str], layer
     if len(set(found.values())) > 1:
         each = ", ".join(f"{name} {stored or 'not quantised'}" for name, stored in found.items())
         problem = f"has mixed formats in one layer: {each}"
-        raise InvalidInput(FIELD, problem, "give a checkpoint in which all products of an MLP have one format")
+        raise InvalidInput(FIELD, problem, "use a checkpoint in which all products of an MLP have the same format")
     return found[names[0]]
 
 
 def _check(block: Block) -> None:
-    """Checks that such a block is possible.
+    """Checks that kernels for such a block exist.
 
     Raises:
-        InvalidInput: a row of weights is cut within a group.
+        InvalidInput: a rank's part of a row of weights does not end with a group.
     """
     try:
         workload_of(block.pair(1))

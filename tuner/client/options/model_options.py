@@ -1,4 +1,4 @@
-"""What the commands about models share: a model's config, its name, and the numbers of rows."""
+"""Options that the commands about models share: a model's config, its name, and the numbers of rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuner.client.options.vllm_rows import VLLM_VERSION, captured_rows
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
-#: vLLM's flags that its rows depend on.
+#: vLLM's flags that determine its numbers of rows.
 _OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
-#: Characters of a label.
+#: Maximum characters of a label.
 _LONGEST_LABEL = 64
 
 
 def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...] | None:
-    """Numbers as in `row_counts`, each once, in order; None for ``vllm``.
+    """Numbers as in `row_counts`, ascending and without duplicates; None for ``vllm``.
 
     Raises:
         click.BadParameter: it is neither.
@@ -33,7 +33,7 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 
 
 def take_rows(options: dict[str, Any]) -> tuple[int, ...]:
-    """Removes the options for rows; returns the rows that they describe. vLLM's rows are reported with its version.
+    """Removes the options for rows and returns the rows that they describe. Rows of vLLM are printed with its version.
 
     Raises:
         click.UsageError: vLLM's flags are combined with rows.
@@ -70,7 +70,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """A model's config.json.
 
     Raises:
-        click.UsageError: it is none.
+        click.UsageError: it is not a config.
     """
     try:
         config = read_json(path, "pass the config.json of a model")
@@ -82,7 +82,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def name_of(path: Path) -> str:
-    """A model's name: from its config, or from the file, or from the folder of a `config.json`."""
+    """A model's name: from its config, from the file's name, or from the folder of a `config.json`."""
     said = read_config(path).get("_name_or_path")
     of_file = path.resolve().parent.name if path.stem == "config" else path.stem
     name = said.rstrip("/").rpartition("/")[2] if isinstance(said, str) else ""

@@ -12,10 +12,10 @@ from tuner.core.problem.dtype import Dtype
 
 
 class Number(click.types.FloatParamType):
-    """A number that JSON supports: finite and not NaN."""
+    """A number that JSON can represent: neither infinite nor NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; `nan` and `inf` are refused."""
+        """Returns the number; refuses `nan` and `inf`."""
         found = float(super().convert(value, param, ctx))
         if not math.isfinite(found):
             self.fail(f"{value} is not a finite number", param, ctx)
@@ -23,7 +23,7 @@ class Number(click.types.FloatParamType):
 
 
 class Finite(Number, click.FloatRange):
-    """One in a range."""
+    """Such a number in a range."""
 
 
 #: Element types.
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def match_options(command: F) -> F:
-    """The options for what must fit besides the pair, and how well."""
+    """Options for what must match besides the pair, and how closely."""
     for option in reversed(
         [
             click.option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2; default: cold."),
@@ -49,8 +49,8 @@ def match_options(command: F) -> F:
                 "--max-distance",
                 type=Finite(min=0),
                 help=(
-                    "How far a weaker match's shape may be: factors between sizes, in powers of "
-                    "two, summed. Default 2: M twice as large, or half."
+                    "How different the shape of a weaker match may be: log2 of the ratio of each size, "
+                    "summed. Default 2: M twice as large, or half."
                 ),
             ),
         ]

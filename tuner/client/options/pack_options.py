@@ -19,7 +19,7 @@ lock_option = click.option(
 
 
 def pack_options(command: F) -> F:
-    """The options for how a pack is made and where it goes."""
+    """Options for making a pack and for its destination."""
     for option in reversed(
         [
             click.option(
@@ -30,7 +30,7 @@ def pack_options(command: F) -> F:
                 help="e.g. model.tunerpack.",
             ),
             click.option(
-                "--lock", type=click.Path(dir_okay=False, path_type=Path), help="Records the pack in this lock file."
+                "--lock", type=click.Path(dir_okay=False, path_type=Path), help="Record the pack in this lock file."
             ),
             click.option(
                 "--min-gain",
@@ -43,8 +43,8 @@ def pack_options(command: F) -> F:
                 "--batch-invariant",
                 is_flag=True,
                 help=(
-                    "The bits of a row depend on no other row: all kernels use the "
-                    "same order of sums, whatever they gain."
+                    "Batch invariance: a row's bits do not depend on other rows; all kernels sum in the "
+                    "same order, whatever they gain."
                 ),
             ),
             click.option("--key", help="The public key of the required signature, as printed by `tuner key show`."),

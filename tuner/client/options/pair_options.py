@@ -29,12 +29,12 @@ from tuner.schedule_files.json_file import read_json
 
 Json = Mapping[str, Any]
 TARGET_HELP = "e.g. h200; default: the server's own."
-#: A field for which several numbers make a batch.
+#: Whether several numbers for this field make a batch.
 _ROWS = "m"
 
 
 def options_of(one: type[AskedWorkload]) -> list[click.Option]:
-    """Options of one way to describe a workload: required ones, then optional ones, then its element type."""
+    """The options of one way to describe a workload: required ones, optional ones, then the element type."""
     own = {field.name: field for field in fields_of(one)}
     found = [
         _option(name, own[field], hints_of(one)[field], _sentence(own[field]), is_needed=own[field].default is MISSING)
@@ -44,14 +44,14 @@ def options_of(one: type[AskedWorkload]) -> list[click.Option]:
 
 
 def pair_options(command: click.Command) -> click.Command:
-    """Gives a command the options for any workload, before those of the match."""
+    """Adds the options for any workload to a command, before those for the match."""
     place = next(index for index, param in enumerate(command.params) if param.name == "l2")
     command.params[place:place] = [*flat_options(), click.Option(["--target"], help=TARGET_HELP)]
     return command
 
 
 def flat_options(*, hidden: bool = False) -> list[click.Option]:
-    """One for each field name of any kind."""
+    """One option for each field name of any kind."""
     words: dict[str, dict[str, list[str]]] = {}
     first: dict[str, tuple[Field[Any], list[Any]]] = {}
     for kind, one in asked_workloads().items():
@@ -65,7 +65,9 @@ def flat_options(*, hidden: bool = False) -> list[click.Option]:
         ["--kind"], type=click.Choice(kinds), hidden=hidden, help=("Kind of the pair that the options below describe.")
     )
     by_model = tuple(kind for kind, one in asked_workloads().items() if "model" in parameter_names(one))
-    preset = click.Option(["--preset"], type=click.Choice(by_model), hidden=hidden, help="The same for a model's ops.")
+    preset = click.Option(
+        ["--preset"], type=click.Choice(by_model), hidden=hidden, help="Same, for the ops of a model."
+    )
     options = [chosen, preset]
     for name, (field, hints) in first.items():
         help = " ".join(_capital(f"{', '.join(of)}: {doc}.") for doc, of in words[name].items())
@@ -74,7 +76,7 @@ def flat_options(*, hidden: bool = False) -> list[click.Option]:
 
 
 def _common(hints: list[Any]) -> Any:
-    """The type of an option that several kinds share: theirs if they agree, all words if they are lists of words,
+    """The type of an option that several kinds share: their common type; a choice of all words if each has words;
     otherwise text, which each kind parses."""
     plain = list(dict.fromkeys(map(_plain, hints)))
     if len(plain) == 1:
@@ -111,17 +113,17 @@ def _click_type(kind: Any, about: Json) -> Any:
         words = tuple(kind)
     if words:
         return click.Choice([str(word) for word in words])
-    least = about.get("ge")  # the service reports the maximum, if there is one
+    least = about.get("ge")  # the service reports the maximum, if any
     if kind is float:
         return Number() if least is None else Finite(min=least)
     return None if kind is not int else click.INT if least is None else click.IntRange(min=least)
 
 
 def _check_listed(name: str, hint: Any, value: Any) -> None:
-    """Checks that a value for a kind's list of numbers is one, of positive numbers; other values are ignored.
+    """Checks a value for a kind's list of numbers: all must be positive. Other values are not checked.
 
     Raises:
-        click.BadParameter: these are none.
+        click.BadParameter: a number is not positive.
     """
     kind = _plain(hint)
     if not is_listed(kind) or not isinstance(value, str):
@@ -146,7 +148,7 @@ def _sentence(field: Field[Any]) -> str:
 
 
 def _said(field: Field[Any]) -> str:
-    """The description: where documents have null, the option is not given."""
+    """The field's description; an absent option stands for null."""
     return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not allowed for ")
 
 
@@ -228,18 +230,18 @@ def chain_body(path: Path) -> dict[str, Any]:
 
 
 def _names() -> Iterator[str]:
-    """Names of all options that describe a workload, in the order of a command's help."""
+    """Names of all options that describe a workload, in the order of the help."""
     yield from dict.fromkeys(name for one in asked_workloads().values() for name in parameter_names(one).values())
     yield "dtype"
 
 
 def spelled_among(options: Json) -> str:
-    """The given options among these that describe a workload, as on a command line."""
+    """The given options that describe a workload, as written on a command line."""
     return _flags({name for name in ("kind", "preset", *_names()) if options.get(name) is not None})
 
 
 def _flags(names: Collection[str]) -> str:
-    """In command-line form, in the order of the command's help."""
+    """As written on a command line, in the order of the help."""
     return ", ".join(_flag(name) for name in ("kind", "preset", *_names()) if name in names)
 
 

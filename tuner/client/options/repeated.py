@@ -1,4 +1,4 @@
-"""An option that takes one value and is given twice is refused, in all commands of both programs."""
+"""Refuses an option that takes one value but is given twice, in all commands of both programs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Given = Mapping[str, Sequence[Any]]
 
 
 class GivenOnce(click.Command):
-    """A program's root: it checks the whole command line, also the part of subcommands, before anything is run."""
+    """The root command of a program. It checks the whole command line, including subcommands, before anything runs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the command line.
 
         Raises:
-            click.UsageError: an option is repeated; names its values.
+            click.UsageError: an option is repeated, with its values.
         """
         if not ctx.resilient_parsing:
             _check(self, click.Context(self, info_name=ctx.info_name), args)
@@ -26,13 +26,13 @@ class GivenOnce(click.Command):
 
 
 def _check(command: click.Command, ctx: click.Context, args: Sequence[str], before: Given | None = None) -> None:
-    """`before` has what was given in front of the subcommand."""
+    """The options before the subcommand are in `before`."""
     options = command.get_params(ctx)
     parser = click.Command(None, params=[_collecting(one) for one in options], add_help_option=False).make_parser(ctx)
     try:
         given, rest, _ = parser.parse_args(list(args))
     except click.UsageError:
-        return  # the command itself says so
+        return  # reported by the command itself
     both = {
         name: (*(before or {}).get(name, ()), *values) for name, values in given.items() if isinstance(values, list)
     }
@@ -44,7 +44,7 @@ def _check(command: click.Command, ctx: click.Context, args: Sequence[str], befo
 
 
 def _collecting(parameter: click.Parameter) -> click.Parameter:
-    """The same, but all of an option's values are kept."""
+    """Same, but keeps all values of an option."""
     found = copy(parameter)
     if isinstance(found, click.Option) and not found.count:
         found.multiple = True

@@ -1,4 +1,4 @@
-"""How numbers of rows are written on a command line."""
+"""The syntax for numbers of rows on a command line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 
 
 def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | tuple[int, ...] | None:
-    """A single number, or several ascending and each once: `16`, `1,2,4`, or `8..256` for 8, 16, 32 and so on up to and
-    including 256.
+    """A number, or several in ascending order without duplicates: `16`, `1,2,4`, or `8..256` for 8, 16, 32 and so on up
+    to 256.
 
     Raises:
-        click.BadParameter: it has none of these forms.
+        click.BadParameter: it is not in one of these forms.
     """
     if value is None:
         return None
@@ -32,8 +32,8 @@ def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 
 
 def with_between(rows: Iterable[int]) -> tuple[int, ...]:
-    """The rows, and between two of them half of the larger, and so on. Without a measurement, a kernel serves down
-    to half of its rows and one, and the library the rest."""
+    """The rows, and midpoints between them: after a gap, half of the larger number, and so on. Without a measurement, a
+    kernel serves no fewer than half of its rows plus one; the library serves the rest."""
     found = set(rows)
     for fewer, more in pairwise(sorted(found)):
         while (more := more // 2) > fewer:

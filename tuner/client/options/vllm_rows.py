@@ -1,7 +1,7 @@
-"""The numbers of rows for which vLLM captures graphs, unless its flags change them.
+"""The numbers of rows for which vLLM captures graphs, from its flags.
 
-Source: `VllmConfig._set_cudagraph_sizes` of vLLM 0.26. A decoding step uses the graph of the next number that is not
-smaller; more rows than the largest run without a graph.
+Source: `VllmConfig._set_cudagraph_sizes` of vLLM 0.26. A decoding step uses the smallest captured number of rows that
+is large enough; above the largest one it runs without a graph.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 VLLM_VERSION = "0.26"
 #: vLLM's own defaults for a server on a GPU with at least 70 GB.
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 1024, 8192
-#: No graph has more rows.
+#: The maximum rows of a graph.
 _MOST = 512
-#: From here on the steps are larger.
+#: From here on the step size is larger.
 _WIDE = 256
 
 
@@ -22,12 +22,13 @@ def captured_rows(
     speculative_tokens: int = 0,
     max_num_batched_tokens: int = MAX_NUM_BATCHED_TOKENS,
 ) -> tuple[int, ...]:
-    """1, 2, 4, by 8 below 256, by 16 from there up to twice the tokens of a decoding step, 512 at most.
+    """1, 2, 4, then multiples of 8 below 256 and multiples of 16 above, up to twice the tokens of a decoding step, and
+    at most 512.
 
     Args:
         max_num_seqs: sequences per step, >= 1.
-        speculative_tokens: per sequence, proposed by a draft model.
-        max_num_batched_tokens: tokens per step; a number within the range of the list is added to it.
+        speculative_tokens: tokens per sequence that a draft model proposes.
+        max_num_batched_tokens: tokens per step; added to the list if it is within its range.
     """
     most = min(2 * max_num_seqs * (1 + speculative_tokens), _MOST, max_num_batched_tokens)
     found = {m for m in (1, 2, 4, *range(8, _WIDE, 8), *range(_WIDE, most + 1, 16)) if m <= most}

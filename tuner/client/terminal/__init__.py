@@ -1,1 +1,1 @@
-"""How jobs, results and packs are shown in a terminal."""
+"""Jobs, results and packs as terminal output."""

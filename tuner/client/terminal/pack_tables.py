@@ -18,18 +18,20 @@ from tuner.packs.stored import stored_in
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One answer of a pack: for a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
+    """One entry of a pack: a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
 
     shape: str
-    #: In words: rows, or sequences and the longest context.
+    #: Text: rows, or sequences and the longest context.
     rows: str
     answer: Rung
-    #: In words: what runs, and for the library why.
+    #: Text: what runs, and for the library the reason.
     runs: str
 
     @property
     def time_us(self) -> float | None:
-        """The kernel's time at the largest number of rows in the range, or at a larger one; None for the library."""
+        """The kernel's time at the largest number of rows in the range, or the next larger measured one; None for the
+        library.
+        """
         return None if self.answer.kernel is None else _measured_us(self.answer)
 
     @property
@@ -54,13 +56,13 @@ class Line:
 
 
 def _measured_us(answer: Rung) -> float | None:
-    """The time that the speed-up refers to: of a kernel, even if the pack does not choose it."""
+    """The time that the speed-up refers to. It is a kernel's, even if the pack does not choose that kernel."""
     found = answer.provenance.get("time_us")
     return found if isinstance(found, int | float) else None
 
 
 def lines_of(pack: Pack) -> list[Line]:
-    """All of a pack's answers, in its order."""
+    """All entries of a pack, in its order."""
     min_gain = _min_gain(pack)
     return [
         Line(shape=str(entry.shape), rows=sizes_of(rung), answer=rung, runs=_runs_and_why(rung, min_gain))
@@ -70,12 +72,12 @@ def lines_of(pack: Pack) -> list[Line]:
 
 
 def ladder_table(pack: Pack) -> Table:
-    """What each range of rows runs, and its gain."""
+    """What runs for each range of rows, and its gain."""
     named = ("shape", "rows", "runs", "time", "library's time", "speed-up", "95 % interval")
     table = Table(*named, title=f"pack{render.mark(is_simulated(pack))}")
     if is_invariant := any(entry.invariant_rows for entry in pack.entries):
         table.add_column("without the promise")
-        table.caption = "batch-invariant: the bits of a row depend on no other row, up to the largest m"
+        table.caption = "batch-invariant: a row's bits do not depend on other rows, up to the largest m"
     if stored := stored_of(pack):
         table.caption = "\n".join(filter(None, (table.caption if isinstance(table.caption, str) else "", *stored)))
     for line in lines_of(pack):
@@ -86,7 +88,7 @@ def ladder_table(pack: Pack) -> Table:
 
 
 def stored_of(pack: Pack) -> tuple[str, ...]:
-    """How the weights of its kernels are stored in fewer bits, in words."""
+    """How the weights of its kernels are stored in fewer bits, as text."""
     kernels = (rung.kernel for entry in pack.entries for rung in entry.rungs if rung.kernel is not None)
     return tuple(dict.fromkeys(words for kernel in kernels for words in stored_in(kernel.manifest)))
 
@@ -97,7 +99,7 @@ def is_simulated(pack: Pack) -> bool:
 
 
 def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
-    """What each range of sizes ran and runs, and its old and new gain; only differences."""
+    """For each range of sizes that changed: what runs and its gain, before and after."""
     table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
     ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
     for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
@@ -110,7 +112,7 @@ def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
 
 
 def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The ranges of several ladders of a shape: in words, and their largest sizes."""
+    """The ranges of several ladders of a shape: as text, and their largest sizes."""
     for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
         yield sizes_of(rung), (rung.m_hi, rung.max_length)
     ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
@@ -125,7 +127,7 @@ def _gain(rung: Rung | None) -> str:
 
 
 def _speedup(rung: Rung) -> tuple[str, str]:
-    """Its gain, and the interval; the library shows neither, since our kernel was measured."""
+    """The gain and its interval; for the library neither, since they were measured for our kernel."""
     if rung.kernel is None:
         return "–", "–"
     interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
@@ -133,7 +135,7 @@ def _speedup(rung: Rung) -> tuple[str, str]:
 
 
 def runs_of(rung: Rung) -> str:
-    """In words: the plan kind, or the library."""
+    """The plan kind, or the library, as text."""
     return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
 
 
@@ -143,7 +145,7 @@ def _min_gain(pack: Pack) -> float | None:
 
 
 def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
-    """In words, and for the library why it runs."""
+    """Text; for the library with the reason."""
     if rung.kernel is not None:
         return runs_of(rung)
     if (winner := rung.provenance.get("winner")) is None:
@@ -157,7 +159,7 @@ def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
 
 
 def sizes_of(rung: Rung) -> str:
-    """In words: rows, or sequences and their longest context."""
+    """Rows, or sequences and their longest context, as text."""
     return rung.sizes if rung.max_length else _range(rung.m_lo, rung.m_hi)
 
 

@@ -1,4 +1,4 @@
-"""How jobs and results are shown in a terminal: a live bar if there is one, otherwise plain lines."""
+"""Jobs and results in a terminal: a live bar if possible, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Json = Mapping[str, Any]
 
 #: Seconds of search between two plain lines.
 _PLAIN_EVERY_S = 5.0
-#: Minimum width for a job table with one column per value, and the width of an id.
+#: Minimum width of a job table with one column per value, and width of an id.
 _WIDE_COLUMNS, _ID_COLUMNS = 120, 16
-#: Width of a bar: most of a line is for text.
+#: Width of a bar; the rest of the line is text.
 _BAR_COLUMNS = 16
 
 
@@ -41,8 +41,8 @@ def words(kind: str) -> str:
 
 
 def trials_of(num_trials: int, num_planned: int, state: str) -> str:
-    """`16/60 trials` while more may follow, then `16 trials`; a ladder's job, which also tries what its neighbours
-    found, may have more than planned."""
+    """`16/60 trials` while more may follow, then `16 trials`. A job of a ladder may have more than planned, since it
+    also tries the results of the ladder's other jobs."""
     may_follow = state in ("queued", "searching") and num_trials <= num_planned
     if may_follow or num_trials == num_planned:
         return f"{num_trials}/{counted(num_planned, 'trial')}"
@@ -50,7 +50,7 @@ def trials_of(num_trials: int, num_planned: int, state: str) -> str:
 
 
 def pace_line(figures: Json, budget: Json) -> str:
-    """`about 12 s left, card busy 84 %, 7/30 without progress`, as far as known."""
+    """`about 12 s left, card busy 84 %, 7/30 without progress`, with the known parts."""
     eta_s, share, patience = figures.get("eta_s"), figures.get("card_share"), budget.get("patience")
     found = [] if eta_s is None else [f"about {eta_s:.0f} s left"]
     found += [] if share is None else [f"card busy {100 * share:.0f} %"]
@@ -59,7 +59,7 @@ def pace_line(figures: Json, budget: Json) -> str:
 
 
 def status_line(job: Json, figures: Json) -> str:
-    """`fused best 63.2 µs, 1.18x the library`, from the last event that had figures."""
+    """`fused best 63.2 µs, 1.18x the library`, from the last event with figures."""
     best_us, speedup = figures.get("best_us"), figures.get("best_speedup")
     if best_us is None:
         return f"library {microseconds(figures.get('library_us'))}" + mark(job["simulated"])
@@ -86,7 +86,7 @@ def status_lines(job: Json) -> list[str]:
 
 
 def prior_line(prior: Json) -> str:
-    """`  fused (job-…, ffn …: 1.12x there): trial 3, 63.2 µs, 1.10x`: where a prior comes from, and its result."""
+    """`  fused (job-…, ffn …: 1.12x there): trial 3, 63.2 µs, 1.10x`: the origin of a prior, and its result."""
     gave = "not tried yet"
     if prior["outcome"] == "measured":
         gave = f"trial {prior['trial_number']}, {microseconds(prior['time_us'])}, {ratio(prior['speedup'])}"
@@ -102,8 +102,9 @@ def forecast_line(quality: Json) -> str:
     if quality["reason"]:
         return str(quality["reason"])
     return (
-        f"rank correlation {quality['rank_correlation']:.2f} over {counted(quality['num_trials'], 'fused trial')}; the "
-        f"best of the ten shortest forecasts is {100 * quality['regret']:.1f} % slower than the best measured"
+        f"rank correlation {quality['rank_correlation']:.2f} over "
+        f"{counted(quality['num_trials'], 'fused trial')}; the best of the ten candidates with the "
+        f"shortest forecasts is {100 * quality['regret']:.1f} % slower than the best measured"
     )
 
 
@@ -111,7 +112,7 @@ def progress(job: Json, events: Iterable[Json], console: Console) -> str:
     """Shows `events` of `job` as they arrive; returns the job's last state.
 
     Args:
-        job: as returned by `GET /jobs/{id}`.
+        job: from `GET /jobs/{id}`.
         events: as `Client.events` yields them.
         console: shows a live bar in a terminal, otherwise a line now and then.
     """
@@ -132,7 +133,7 @@ def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterato
 
 
 def live_bar(console: Console) -> Progress:
-    """A bar, and next to it the field `line` of its task, which takes several lines in a narrow terminal."""
+    """A bar, with the field `line` of its task beside it, which takes several lines in a narrow terminal."""
     return Progress(
         BarColumn(bar_width=_BAR_COLUMNS),
         TextColumn("{task.fields[line]}", markup=False, table_column=Column()),
@@ -171,12 +172,12 @@ def _figures(job: Json, events: Iterable[Json]) -> Iterator[tuple[str, int, Json
 
 
 def results_table(best: Json, width: int = _WIDE_COLUMNS) -> Table:
-    """The best of each plan kind with speed-up and interval, and its energy if known; the verdict below. With fewer
-    than 120 columns, a schedule is printed below its kind.
+    """The best of each plan kind with speed-up, interval and, if known, energy; then the verdict. Below 120 columns, a
+    schedule is printed under its kind.
 
     Args:
         best: as returned by `GET /jobs/{id}/best`.
-        width: available columns.
+        width: in columns.
     """
     simulated = best["simulated"]
     table = Table(
@@ -212,13 +213,13 @@ def results_table(best: Json, width: int = _WIDE_COLUMNS) -> Table:
         name = words(row["candidate"]["plan_kind"]) + mark(simulated)
         about = row["reason"] or row["candidate"]["text"] or "the vendor's own"
         add_row(name, row, row["energy_mj"], about, "bold green" if index == best["winner_row"] else None)
-    for one in best.get("baselines", ()):  # a service of an older version has none
+    for one in best.get("baselines", ()):  # older services do not send it
         add_row(one["name"], one, None, own_program_words(one))
     return table
 
 
 def own_program_words(one: Json) -> str:
-    """Shown instead of a schedule for a user's own program: its loss, or why it has no time."""
+    """For a user's own program, in place of the schedule: its time relative to the winner, or why it has none."""
     if one["reason"]:
         return f"your own: {one['reason']}"
     behind = one["winner_speedup"]
@@ -232,7 +233,7 @@ def verdict_line(best: Json) -> str:
         least = f"; {words(row['candidate']['plan_kind'])} uses the least energy, {millijoules(row['energy_mj'])}"
     else:
         least = ""
-    torch = best.get("torch") or {}  # a service of an older version does not report it
+    torch = best.get("torch") or {}  # older services do not send it
     compiled = torch.get("calls") == "compiled"
     whose_speed = "torch.compile's" if compiled else "PyTorch's"
     beside = f"; {torch['winner_speedup']:.2f} times {whose_speed} speed" if torch.get("winner_speedup") else ""
@@ -241,13 +242,13 @@ def verdict_line(best: Json) -> str:
     elif compiled and torch.get("reason"):
         beside = f"; torch.compile has no time: {torch['reason']}"
     whose = (best.get("library") or {}).get("attention", "")
-    library = f"; for the library's products: {whose}" if whose else ""
+    library = f"; for the products, the library is {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
     return f"Verdict: {headline(best)} ({band}){beside}{least}{library}{mark(best['simulated'])}"
 
 
 def headline(best: Json) -> str:
-    """What to run and what it gains: `two launches, 1.81x the library's speed`; of the library its name."""
+    """What to run and its gain: `two launches, 1.81x the library's speed`; for the library its name."""
     kind, speedup = words(best["winner"]), best["finals"][best["winner_row"]]["speedup"]
     return kind if kind == "library" or speedup is None else f"{kind}, {ratio(speedup)} the library's speed"
 
@@ -322,7 +323,7 @@ def counters_table(found: Json) -> Table:
     """One row per counter.
 
     Args:
-        found: as `GET /jobs/{id}/trials/{number}/counters` answers it.
+        found: the response of `GET /jobs/{id}/trials/{number}/counters`.
     """
     title = f"Counters of trial {found['trial_number']} of {found['job_id']}{mark(found['simulated'])}"
     table = Table("counter", "value", "meaning", title=title)

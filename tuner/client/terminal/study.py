@@ -14,22 +14,22 @@ from tuner.client.terminal.render import mark, microseconds, ratio
 
 Json = Mapping[str, Any]
 
-#: Columns of a terminal that the plot takes.
+#: Width of the plot, in characters.
 _COLUMNS = 25
-#: Columns that are shown if there is room.
+#: Columns that are left out in a narrow table.
 _WIDE = 110
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 24, 240, 90, 34, 30
 _OURS, _LIBRARY = "#2a7de1", "#c2571a"
 
 
 def _ends(one: Json) -> tuple[float, float]:
-    """The interval, or only the time."""
+    """The interval, or only the time if there is none."""
     low, high = one["interval_us"] or (one["time_us"], one["time_us"])
     return low, high
 
 
 def _axis(members: Sequence[Json]) -> tuple[float, float]:
-    """From a bit below our shortest time to a bit above our longest. The library may be far from both."""
+    """A range slightly wider than that of our times. The library's time may be far outside."""
     ours = (one for one in members if one["time_us"] and one["candidate"]["schedule"])
     ends = [end for one in ours for end in _ends(one)] or [0.0, 1.0]
     room = 0.03 * (max(ends) - min(ends)) or 1.0
@@ -43,12 +43,12 @@ def _best_us(found: Json) -> float | None:
 
 
 def study_table(found: Json, width: int = _WIDE) -> Table:
-    """One row per member, the library first, and below the rows why some have no shared time. On fewer than 110 columns
-    there are no plot and no forecasts.
+    """One row per member, the library first. Below the table, why some have no shared time. Below 110 columns, the plot
+    and the forecasts are left out.
 
     Args:
-        found: as `GET /jobs/{id}/study` answers it.
-        width: columns that the table may take.
+        found: the response of `GET /jobs/{id}/study`.
+        width: in columns.
     """
     members, best_us = found["members"], _best_us(found)
     low, high = _axis(members)
@@ -56,10 +56,10 @@ def study_table(found: Json, width: int = _WIDE) -> Table:
         f"{found['num_rounds']} shared rounds" if found["num_rounds"] else f"{found['state']}, no shared rounds yet"
     )
     title = f"{found['workload']} on {found['target']}{mark(found['simulated'])}, {rounds}"
-    bounds = f"plot: {microseconds(low)} to {microseconds(high)}, a line is a 95 % interval, ◂ ▸ are outside"
+    bounds = f"plot: {microseconds(low)} to {microseconds(high)}; lines are 95 % intervals; ◂ ▸: outside the plot"
     is_wide = width >= _WIDE
     is_counted = any(one["panels"] is not None for one in members)
-    panels = f"panels: with a cache of {found['cache']}" if is_counted else "panels are counted up to 8 x 8 tiles"
+    panels = f"panels: for a cache of {found['cache']}" if is_counted else "panels are counted up to 8 x 8 tiles"
     table = Table(title=title, caption=f"{bounds}; {panels}" if is_wide else panels, caption_justify="left")
     reasons = list(dict.fromkeys(one["reason"] for one in members if one["reason"]))
     table.caption = "\n".join([str(table.caption), *(f"({place}) {why}" for place, why in enumerate(reasons, 1))])
@@ -105,7 +105,7 @@ def _plotted(one: Json, low: float, high: float) -> str:
 
 
 def study_csv(found: Json) -> bytes:
-    """One line per member; `simulated` in each."""
+    """One line per member; each says whether it is simulated."""
     text = io.StringIO()
     names = ("varied", "plan_kind", "trial_number", "time_us", "low_us", "high_us", "speedup", "forecast_us", "panels")
     writer = csv.writer(text)
@@ -119,7 +119,7 @@ def study_csv(found: Json) -> bytes:
 
 
 def study_svg(found: Json) -> bytes:
-    """Times with their intervals, a row per member, as a standalone picture for a page of any colour."""
+    """Times with their intervals, one row per member, as a standalone picture for a light or dark page."""
     members = [one for one in found["members"] if one["time_us"]]
     low, high = _axis(members)
     bottom = _TOP + _ROW * len(members)

@@ -1,1 +1,1 @@
-"""Rules that are checked before a plan is made; each refusal is a sentence. This is where legality is defined."""
+"""Rules that are checked before a plan is made; each refusal is a sentence. These rules define legality."""

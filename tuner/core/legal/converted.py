@@ -9,7 +9,8 @@ from tuner.core.schedule.tiling import Engine, Tile
 
 #: Compute capability of the GPUs whose tensor cores accept converted weights from registers.
 COMPUTE_CAPABILITY = (9, 0)
-#: fp32 sums per thread besides fragments of weights; with groups it has twice as many again, for one group each.
+#: fp32 sums per thread in addition to fragments of weights; with groups, it has twice as many again, for one group
+#: each.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
 #: The same for a kernel without conversion.
 MAX_ACCUMULATORS = 192
@@ -53,7 +54,7 @@ def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:
 
 
 def depth_problem(op: TileOp, depth: int) -> str | None:
-    """Why a stage cannot have such weights with this many elements of k."""
+    """Why a stage with this many elements of k cannot have such weights."""
     if not op.weights:
         return None
     row = op.weights.row

@@ -16,7 +16,7 @@ from tuner.errors import IllegalSchedule
 
 
 class Rules(Protocol):
-    """The file ``rules`` of a kind of launch op."""
+    """The module ``rules`` of a kind of launch op."""
 
     def refuse(self, workload: Workload, gpu: Gpu, op: Any, schedule: Any) -> str | None:
         """Why a schedule of the op cannot be compiled, does not fit the GPU, or is not the simplest name of its
@@ -30,7 +30,7 @@ def rules_of(op: LaunchOp) -> Rules:
     """The rules of an op's kind.
 
     Raises:
-        IllegalSchedule: the kind is unknown, or has none.
+        IllegalSchedule: the kind is unknown, or has no rules.
     """
     rules = part_of(op.KIND, "rules")
     if rules is None:
@@ -57,7 +57,7 @@ def launch_ops_problem(workload: Workload, gpu: Gpu, schedules: Sequence[OpSched
 
 def launch_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
     """Why a launch op, and the tile ops around it, cannot be launched this way: it has its own launch in each plan
-    kind, and a kind only fuses tile ops on one side of it."""
+    kind, and a plan kind fuses only tile ops on the same side of it."""
     if not kind.is_ours or _is_apart(kind):
         return None
     if workload.forced_starts:

@@ -1,7 +1,7 @@
-"""The definition of legality. Sampler, verifier, service and tests call it; each refusal is a sentence.
+"""The definition of legality, used by sampler, verifier, service and tests; each refusal is a sentence.
 
-Every rule is a function of one axis and its dependencies, and returns None or the sentence. A second name for the same
-plan is refused with the name to use, so two legal schedules never mean the same source and the same plan.
+Every rule is a function of one axis and its dependencies, and returns None or the sentence. If a plan has several
+names, only one is legal, and refusals say which. So two legal schedules never have the same source and plan.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Shared memory that the kernel requests and is launched with, bytes: the maximum of the engine's and that of
-    ops whose kind defines the task, since they are used one after the other."""
+    """Shared memory that the kernel requests at launch, bytes: the maximum of the engine's and that of ops whose kind
+    defines the task, since they use it one after the other."""
     smem_bytes = _RULES[tiling.engine].smem_bytes(workload, tiling)
     return max(smem_bytes, own_task_bytes(workload, tiling)) if workload.own_tile_ops else smem_bytes
 
@@ -172,7 +172,7 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
 def grid_problem(
     num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int, neighbours: int = 1
 ) -> str | None:
-    """Why there is no such grid, or which simpler numbers give it."""
+    """Why there is no such grid, or which simpler numbers describe it."""
     if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
         return f"{ctas_per_sm} CTAs per SM: use 1 to {MAX_CTAS_PER_SM}"
     cluster = resources.cluster_size
@@ -210,7 +210,7 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
 
 
 def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: tuple[int, ...] = ()) -> str | None:
-    """Why the products cannot be launched in these runs, or which kind launches them like this; a run begins with
+    """Why the products cannot be launched in these runs, or which plan kind launches them like this; a run begins at
     each op of `forced`."""
     if not kind.is_in_runs:
         return f"runs that begin at {run_starts}: only the kind runs has them; leave them out" if run_starts else None
@@ -230,7 +230,7 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
     """Checks whether the workload can be launched this way on the GPU, with this schedule.
 
     Raises:
-        IllegalSchedule: it cannot; the message is a sentence.
+        IllegalSchedule: it cannot, with a sentence as the message.
     """
     problem = kind_problem(workload, gpu, kind)
     starts, forced = schedule.ordering.run_starts, workload.forced_starts
@@ -258,7 +258,7 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
 
 
 def check_tiles(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
-    """The same for the schedules of tile ops only, whatever those of launch ops.
+    """The same for the schedules of tile ops only, whatever those of the launch ops are.
 
     Raises:
         IllegalSchedule: the first violated rule, as a sentence.
@@ -293,7 +293,7 @@ _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
 
 def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
-    """Why a choice that only a kind of tile op knows is invalid."""
+    """Why a choice that only a kind of tile op knows is not valid."""
     for op, one in zip(workload.tile_ops, schedule.tile_ops, strict=True):
         wanted = schedule_class(op.KIND) or TileOpSchedule
         if type(one) is not wanted:
@@ -345,7 +345,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
 
 
 def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why a grid of this many CTAs, or clusters, cannot share the tasks like this."""
+    """Why a grid of this many CTAs or clusters cannot share the tasks like this."""
     return (
         assignment_problem(graph, ordering.interleave, ordering.assignment, ordering.partition, num_ctas)
         or split_tiles_problem(graph, ordering, num_ctas)
@@ -354,7 +354,7 @@ def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 
 
 def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: int) -> str | None:
-    """Why the fallback for cards that hold fewer clusters than this one cannot share them like this."""
+    """Why the fallback grid, for cards that hold fewer clusters than this one, cannot share the tasks like this."""
     common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling)
     if common == num_ctas or not (problem := _queues_problem(graph, ordering, common)):
         return None

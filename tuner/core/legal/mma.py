@@ -1,4 +1,4 @@
-"""Rules of the mma engine: mma.sync fed by multi-stage cp.async, one ring of stages that hold A and W."""
+"""Rules of the mma engine: mma.sync with multi-stage cp.async, and one ring of stages with A and W."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ STAGE_ROW_BYTES = (64, 128, 256)
 COPY_BYTES = 16
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
-#: Addresses, loop counters, epilogue and compiler overhead, by bytes of k per stage: 19 of 20 kernels of the whole
-#: space need no more. Near the limit of a thread, the compiler uses fewer.
+#: Registers for addresses, loop counters, epilogue and compiler overhead, by bytes of k per stage; 19 of 20 kernels of
+#: the whole space need no more. Near the per-thread limit, the compiler uses fewer.
 _OTHER_REGISTERS = {64: 70, 128: 76, 256: 90}
 #: The largest warp tile, 64 x 64, leaves registers for this many 16-byte copies per thread and stage; with more, ptxas
 #: spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
-#: With fewer besides accumulators and fragments, ptxas spilled if registers were capped.
+#: With fewer registers in addition to accumulators and fragments, ptxas spilled if registers were capped.
 _LEAST_OTHER_REGISTERS = 64
 #: With this many of the shallowest stages and full accumulators, ptxas spilled for sm_80 if the other op's tile was
 #: smaller; with any other number it did not. With more than two ops, it did so for sm_90a with deeper ones.
 _RING_THAT_SPILLS = 6
-#: With the shallowest stages, whose main loop is the tightest, adding up the parts of a tile spilled with more
+#: With the shallowest stages, whose main loop is the tightest, adding the parts of a tile spilled with more
 #: accumulators.
 _MOST_ACCUMULATORS_TO_ADD = 96
 
@@ -50,7 +50,7 @@ def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int
 
     The m of a legal warp tile is a multiple of 16, its n a multiple of 8 (the mma.sync.m16n8k16 fragment). Neither m
     nor its rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads
-    its rows of A and of W per k-step, so the squarest wins.
+    its rows of A and W in every k-step, so the squarest grid is chosen.
     """
     legal = []
     for warps_m, warps_n in _WARP_GRIDS.get(num_warps, ()):
@@ -62,7 +62,7 @@ def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int
 
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """None: it runs every shape on every GPU that our kernels support."""
+    """None, since it runs every shape on every GPU that our kernels support."""
     del workload, gpu
     return None
 

@@ -1,4 +1,4 @@
-"""When a launch may place CTAs side by side that work separately."""
+"""When a launch may place CTAs side by side that compute separate tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 
 def neighbours_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why they must not be placed like this."""
+    """Why they cannot be placed like this."""
     if tiling.neighbours == 1:
         return None
     asked = f"neighbours {tiling.neighbours}"

@@ -1,6 +1,6 @@
 """Rules for an ordering, axis by axis; `tuner.core.legal.legality` has the complete definition.
 
-Every rule returns None or a sentence. A second name for the same plan is refused with the name to use.
+Every rule returns None or a sentence. If a plan has several names, only the simplest is legal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tuner.errors import InvalidInput
 
 #: Percentage of the stages that weights may fill ahead of a task's waits, the default first.
 RUN_AHEADS = (100, 0, 25, 50)
-#: Each band is planned separately: millions of tile rows need wider ones.
+#: Maximum bands, since each is planned separately; with millions of tile rows, bands must be wider.
 MAX_BANDS = 1024
 
 
@@ -96,7 +96,9 @@ def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: 
 
 
 def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
-    """Why the table does not have each tile of each op once. The proof decides whether tasks wait for later ones."""
+    """Why the table does not have each tile of each op exactly once. Whether tasks wait for later ones is checked by
+    the proof.
+    """
     if (interleave.rows, interleave.lag, interleave.chunks) != (0, 0, 1):
         return f"{interleave.kind} has no bands: rows and lag must be 0 and chunks 1"
     if interleave.name and not (isinstance(interleave.name, str) and ORDER_NAME.fullmatch(interleave.name)):
@@ -132,7 +134,7 @@ def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:
 
 @lru_cache(maxsize=65536)
 def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Interleave) -> str | None:
-    """What is wrong with the bands and the lag, whatever the tile columns."""
+    """What is wrong with the bands and the lag, independent of the tile columns."""
     rows, lag = interleave.rows, interleave.lag
     if rows < 1 or lag < 0 or interleave.chunks < 1:
         return f"{interleave.kind} of {rows} rows, lag {lag}, {interleave.chunks} chunks: use at least 1, 0 and 1"
@@ -157,7 +159,7 @@ def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Int
 def _plainer_bands(
     workload: Workload, tile_ms: tuple[int, ...], interleave: Interleave, first_run: int, bands: range
 ) -> Iterator[tuple[int, int]]:
-    """Plainer (rows, lag) that may give the same order: those whose first consumer row comes after `first_run` rows."""
+    """Simpler (rows, lag) that may give the same order: those whose first consumer row comes after `first_run` rows."""
     rows, lag = interleave.rows, interleave.lag
     yield bands.stop, 0
     edges = row_edges(workload, tile_ms, tuple(range(len(workload.tile_ops))))
@@ -210,7 +212,9 @@ def _proportional_problem(workload: Workload, tiles: tuple[Tile, ...], is_depend
 
 
 def sync_problem(graph: TileGraph, interleave: Interleave, granularity: Granularity, width: int) -> str | None:
-    """Why the signals are none, or another granularity's, or would have a tile wait for what comes after it."""
+    """Why there are no such signals, why they equal those of another granularity, or why a tile would wait for later
+    ones.
+    """
     has_width = granularity in (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
     if width < 1 + has_width or (width > 1 and not has_width):
         return f"sync width {width} of {granularity} must be " + ("at least 2" if has_width else "1")
@@ -258,7 +262,7 @@ def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularit
 
 
 def position_problem(graph: TileGraph, granularity: Granularity, width: int, position: WaitPosition) -> str | None:
-    """Why no task would wait elsewhere than before its first load."""
+    """Why no task would wait anywhere but before its first load."""
     if position is WaitPosition.TASK:
         return None
     if not graph.posting_ops:
@@ -274,7 +278,7 @@ def position_problem(graph: TileGraph, granularity: Granularity, width: int, pos
 
 
 def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
-    """Why weights do not run ahead of a task's waits so far, or which plainer number says how far they do."""
+    """Why weights never run ahead of a task's waits this far, or which simpler number has the same effect."""
     if percent not in RUN_AHEADS:
         return f"run-ahead of {percent} percent: use {', '.join(map(str, sorted(RUN_AHEADS)))}"
     if percent == RUN_AHEADS[0]:
@@ -294,14 +298,16 @@ def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
 
 
 def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None:
-    """Why no first task's weights can be brought into the L2 at the start, or which plainer number brings as many."""
+    """Why no first task's weights can be prefetched into the L2 at the start, or which simpler number has the same
+    effect.
+    """
     tiling, asked = graph.tiling, graph.tiling.startup_prefetch
     if not asked:
         return None
     if ordering.assignment is Assignment.TICKET:
         drawn = f"startup prefetch of {asked} stages with {ordering.assignment}"
         return f"{drawn}: the first task of a CTA is known only for queues and first waves; use 0, or static"
-    is_split = ordering.split_tiles is SplitTiles.ALL  # a tail leaves whole tiles
+    is_split = ordering.split_tiles is SplitTiles.ALL  # with a tail, whole tiles remain
     steps = (-(-len(graph.steps(op)) // (graph.num_parts(op) if is_split else 1)) for op in graph.op_indices)
     longest = -(-max(steps) // tiling.cluster_k)
     beyond = max(0, longest - tiling.num_stages)
@@ -313,17 +319,17 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
 
 
 def _waits_within(graph: TileGraph, edge: Edge, granularity: Granularity, width: int) -> bool:
-    """Whether a reader's later k-steps are the first to read what some signal stands for."""
+    """Whether a later k-step of a reader is the first to read what some signal covers."""
     num_parts, num_steps = graph.num_parts(edge.consumer), len(graph.steps(edge.consumer))
     stream = edge.stream_along_columns
     return stream is not None and _reads_later(stream, num_steps, num_parts, graph.strided_parts, granularity, width)
 
 
-@lru_cache(maxsize=4096)  # a space asks it of each of its tilings, most of which differ in other numbers
+@lru_cache(maxsize=4096)  # a space calls it for each of its tilings, most of which differ only in other numbers
 def _reads_later(
     stream: Streamed, num_steps: int, num_parts: int, strided: bool, granularity: Granularity, width: int
 ) -> bool:
-    """As `_waits_within`, for the parts of a tile that take its k-steps in this way."""
+    """`_waits_within` for the parts of a tile that take its k-steps in this order."""
     num_cols = len(stream.lowest)
     groups = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
     parts = (part_steps(num_steps, part, num_parts, strided=strided) for part in range(num_parts))
@@ -338,7 +344,7 @@ def _reads_later(
 
 @lru_cache(maxsize=256)
 def _first_reads(stream: Streamed, steps: tuple[tuple[int, int, int], ...]) -> Ints:
-    """For the parts of a tile with these k-steps: computed once per offered signal."""
+    """For the parts of a tile with these k-steps: computed once per possible signal."""
     return stream.first_reads(np.array(steps, dtype=np.int64))
 
 

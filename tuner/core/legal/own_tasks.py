@@ -14,12 +14,12 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
-#: Alignment of the shared memory of a kind's own tasks, which take whole multiples of it: `SharedLayout::kOwn`.
+#: Alignment of the shared memory of a kind's own tasks, whose size is a multiple of it: `SharedLayout::kOwn`.
 OWN_TASK_ALIGNMENT_BYTES = 128
 
 
 class TileRules(Protocol):
-    """The file ``rules`` of such a kind."""
+    """The module ``rules`` of such a kind."""
 
     #: The engines whose task loop runs it.
     ENGINES: Sequence[str]
@@ -36,7 +36,7 @@ def own_rules(op: TileOp) -> TileRules:
     """The rules of an op's kind.
 
     Raises:
-        IllegalSchedule: the kind has none.
+        IllegalSchedule: the kind has no rules.
     """
     if (rules := part_of(op.KIND, "rules")) is None:
         raise IllegalSchedule(f"{op.KIND}: this program does not know what resources its tasks take")
@@ -65,7 +65,9 @@ def products(workload: Workload, tiling: Tiling) -> list[tuple[int, TileOp, Tile
 
 
 def with_own_tasks(workload: Workload, tiling: Tiling, engine_bytes: int) -> int:
-    """Adds space for each team after the engine's, if there are such ops: its rings hold later data in the meantime."""
+    """Adds space for each team after the engine's, if there are such ops: meanwhile its rings hold data for later
+    tasks.
+    """
     if not workload.own_tile_ops:
         return engine_bytes
     num_teams = 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1

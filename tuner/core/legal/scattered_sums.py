@@ -1,4 +1,4 @@
-"""When each part of a tile may add up a share of it, and wait for the others' sums."""
+"""When each part of a tile may add up a share of it, and wait for the sums of the others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rules of the simt engine: dot products on the CUDA cores for one to four rows, weights through a cp.async ring.
 
-A warp owns columns of the tile, i.e. rows of W; its lanes split K in chunks of 16 bytes and keep a sum for each row of
-A and row of W.
+A warp computes some columns of the tile, i.e. rows of W. Its lanes split K in chunks of 16 bytes, and have a sum for
+each row of A and row of W.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
 TILE_MS = (1, 2, 4)
-#: Bytes of one copy, and of a warp's copies, one by each lane.
+#: Bytes of one copy, and of a warp's copies, one per lane.
 CHUNK_BYTES = 16
 WARP_BYTES = 32 * CHUNK_BYTES
 #: Bytes of k per stage: whole passes of a warp.
@@ -25,9 +25,10 @@ NUM_WARPS = (4, 8)
 MAX_STAGES = 16
 #: A lane stores at most one of its warp's sums.
 MAX_SUMS = 32
-#: Maximum chunks per thread and stage: more would mean long code and few stages.
+#: Maximum chunks per thread and stage; more would mean long code and few stages.
 MAX_CHUNKS = 48
-#: Counters, a chunk of weights and compiler overhead; addresses, which are recomputed if registers are scarce.
+#: Registers for counters, a chunk of weights and compiler overhead; and for addresses, which are recomputed if
+#: registers are scarce.
 _OTHER_REGISTERS, _CHUNK_REGISTERS = 72, 4
 
 
@@ -52,7 +53,7 @@ def _chunks(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> int:
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Each thread's chunks of the op with the most; every warp has its own rows of A, bytes."""
+    """Bytes of each thread's chunks for the op with the most; every warp loads its own rows of A."""
     size = workload.dtype.size_bytes
     tiles = product_tiles(workload, tiling)
     return max((tile.n + tiling.num_warps * tile.m) * tile.k for tile in tiles) * size
@@ -65,7 +66,7 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
-    """The minimum, and addresses of each chunk."""
+    """The minimum registers, and those for addresses of each chunk."""
     both = zip(workload.tile_ops, tiling.tiles, strict=True)
     chunks = max(_chunks(op, tile, tiling.num_warps, workload.dtype) for op, tile in both)
     return min(least_registers(workload, tiling) + _CHUNK_REGISTERS * chunks, MAX_REGISTERS_PER_THREAD)

@@ -1,4 +1,4 @@
-"""What kernels do not support with 8-bit elements, or if an output is stored in another type than the operands."""
+"""What kernels do not support with 8-bit elements, or with outputs of another type than the operands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 
 
 def max_promoted(workload: Workload) -> int | None:
-    """Maximum fp32 sums per thread if the tensor cores' are added to separate ones; None if they are not."""
+    """Maximum fp32 sums per thread if the tensor cores' sums are promoted; None if they are not."""
     product = workload.dtype.row.tensor_product
     return product.max_promoted if product else None
 

@@ -1,4 +1,4 @@
-"""Rules for tiles in parts at run time: which tiles, where they are cut, in which order."""
+"""Rules for splitting tiles into parts at run time: which tiles, where, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What room CTAs that split a tile's K may have for the sums that they send each other."""
+"""The shared memory that CTAs which split a tile's K may use for the sums that they exchange."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _ROOM = axes_of(Tiling)["sum_kib"]
 
 
 def with_least_room(workload: Workload, tiling: Tiling) -> Tiling:
-    """The tiling with the least room of which its sums take as much: more is another name of the same kernel."""
+    """The tiling with the smallest size that its sums actually use; a larger one would be another name of the same
+    kernel.
+    """
     if _ROOM.is_plain(tiling.sum_kib):
         return tiling
     smaller = [replace(tiling, sum_kib=room) for room in _ROOM.values if room <= tiling.sum_kib]
@@ -25,7 +27,7 @@ def with_least_room(workload: Workload, tiling: Tiling) -> Tiling:
 
 
 def with_most_room(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
-    """The tiling with as much room as its rings leave, where CTAs split K."""
+    """The tiling with all the space that its rings leave, if CTAs split K."""
     if tiling.cluster_k == 1:
         return tiling
     rooms = (replace(tiling, sum_kib=room) for room in reversed(_ROOM.values))
@@ -34,7 +36,7 @@ def with_most_room(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
 
 
 def sum_room_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why it must not be this value; None if it is legal."""
+    """Why it cannot have this value; None if it is legal."""
     least = with_least_room(workload, tiling).sum_kib
     if least == tiling.sum_kib:
         return None

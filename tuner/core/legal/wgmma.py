@@ -1,7 +1,7 @@
 """Rules of the wgmma engine: TMA loads operands, warpgroups of 4 warps multiply; two rings, for inputs and for weights.
 
 Both operands are read from shared memory: inputs and weights, or with swapped operands weights and inputs. A warpgroup
-holds blocks of 64 rows of the first one by all of the second in registers.
+has blocks of 64 rows of operand A by all rows of operand B in registers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
-#: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); lower blocks are multiplied as if they had them.
+#: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); smaller blocks are multiplied as if they had as
+#: many.
 BLOCK_ROWS = 64
-#: Rows of a warp in a block of sums: in a lower block some warps hold none, the others whole ones.
+#: Rows of a warp in a block of sums; in a smaller block, some warps have no rows, the others all of theirs.
 WARP_ROWS = 16
 MAX_SHARED_ROWS = 256
-#: The instruction takes rows of operand B in steps of this, which is also the swizzle's.
+#: The number of rows of operand B in an instruction is a multiple of this, which is also the swizzle's unit.
 COLUMNS = 8
-#: If a gate and an up projection alternate in a stage: 8 rows of each.
+#: If gate and up projection alternate in a stage: 8 rows of each.
 PAIR_ROWS = 2 * COLUMNS
 #: Rows of operand B of one instruction.
 MAX_PRODUCT_COLUMNS = 256
@@ -45,12 +46,12 @@ MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
 #: Stages of weights beyond the ring that a CTA may prefetch into the L2 at the start, the default first.
 STARTUP_PREFETCHES = (0, 2, 4, 8)
-#: CTAs of a cluster along m, along n, along k, and in all.
+#: CTAs of a cluster along m, n and k, and in total.
 CLUSTER_EDGES, MAX_CLUSTER_SIZE = (1, 2, 4), 4
-#: Maximum fp32 sums per thread, by warpgroups that multiply a task; with more there are too few registers for the rest.
+#: Maximum fp32 sums per thread, by warpgroups that multiply a task; with more, too few registers are left for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
-#: The same in three cases. BUSY: warpgroups take turns, some op's parts are added, CTAs split K (with more, the
-#: compiler takes up to 9 s), or the copy engine stores. SHARING_GATED: CTAs split K of a gated op that is not swapped
+#: The same in three cases. BUSY: warpgroups take turns, parts of some op are added, CTAs split K (with more, the
+#: compiler takes up to 9 s), or TMA stores the tiles. SHARING_GATED: CTAs split K of a gated op that is not swapped
 #: (with 120 the compiler takes 5 s). BESIDE: the epilogue loads something, or has an activation with many registers.
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
@@ -58,16 +59,17 @@ MAX_ACCUMULATORS_BESIDE = 176
 #: With more sums, adding up parts spilled, by warps that multiply: with 8 if there is a bias, or weights are shared, or
 #: another op has as many and parts; with 12 always.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
-#: Registers that a launch leaves each thread, by warps that multiply (65,536 registers, in units of 8).
+#: Registers per thread that a launch allows, by warps that multiply (65,536 registers, in units of 8).
 REGISTERS = {4: 168, 8: 168, 12: 128}
-#: Besides the stages: the next tasks, a pair of barriers for each stage and each of these, flags.
+#: In addition to the stages: the next tasks, a pair of barriers for each stage and each of these, flags.
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for what CTAs that split a tile's K send each other: of `sum_kib`, unless one vector an exchange takes more.
+#: Slots for the sums that CTAs which split a tile's K exchange: of `sum_kib`, unless one vector per exchange takes
+#: more.
 SUM_SLOTS = 2
-#: What a warp stores at once with the copy engine: its 16 rows of a block, one line wide; it has two such buffers.
+#: What a warp stores at once with TMA: its 16 rows of a block, one line wide; it has two such buffers.
 CHUNK_BYTES, CHUNK_BUFFERS = WARP_ROWS * LINE_BYTES, 2
 
 
@@ -85,8 +87,8 @@ def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Both rings, buffers for the copy engine's stores, the next tasks, other CTAs' sums, and the barriers, bytes:
-    exactly the size with which the kernel is launched."""
+    """Both rings, buffers for TMA stores, the next tasks, other CTAs' sums, and the barriers, bytes: exactly the size
+    with which the kernel is launched."""
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS + (tiling.cluster_k > 1) * SUM_SLOTS
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
@@ -97,9 +99,9 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
-    """Rows of operand B that each of the CTAs that split a tile's K adds up and stores. They are the tile's columns,
-    or its rows with swapped operands. They are multiples of 32 if each gets some and none more than 8 above its even
-    share, otherwise of 8. cluster_sum.cuh cuts a tile the same way."""
+    """For each of the CTAs that split a tile's K: the rows of operand B that it adds up and stores. They are the tile's
+    columns, or with swapped operands its rows. They are multiples of 32 if each CTA gets some and none exceeds its even
+    share by more than 8, otherwise of 8. cluster_sum.cuh divides a tile in the same way."""
     num_groups = num_rows // COLUMNS
     sizes: list[int] = []
     for unit in (4, 1):
@@ -111,7 +113,7 @@ def shares(num_rows: int, cluster_k: int) -> list[int]:
 
 
 def received_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Space for the fp32 sums that a CTA gets from the others that split its tile's K, bytes."""
+    """Space for the fp32 sums that a CTA receives from the others that split its tile's K, bytes."""
     if tiling.cluster_k == 1:
         return 0
     tiles = zip(workload.tile_ops, tiling.cta_tiles, strict=True)
@@ -119,9 +121,9 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
 
 
 def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
-    """Exchanges in which CTAs that split the K of an op's tile send each other their sums, and the most that one
-    gets in an exchange, bytes: the fewest exchanges that fit their slots, each with at least a vector of a share, 8
-    columns of a warpgroup's block. cluster_sum.cuh counts the same way."""
+    """The number of exchanges in which CTAs that split the K of an op's tile send each other their sums, and the
+    maximum bytes that one receives per exchange. There are as few exchanges as fit the slots, each with at least a
+    vector of a share, 8 columns of a warpgroup's block. cluster_sum.cuh computes the same."""
     held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
     rows = min(held, BLOCK_ROWS * num_groups(tiling))
     per_group = -(-held // rows) * (1 if tiling.swap_ab else op.rows_per_column)
@@ -134,13 +136,13 @@ def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
-    """Registers that it is compiled for: an equal share, which the warpgroups then redistribute. With 256 threads
-    the compiler may use more; one CTA fits on an SM either way."""
+    """Registers for which it is compiled: an equal share, which the warpgroups then redistribute. With 256 threads the
+    compiler may use more, since one CTA fits on an SM either way."""
     return REGISTERS[tiling.num_warps]
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
-    """The same: the warpgroups share all registers."""
+    """The same, since the warpgroups share all registers."""
     return registers(workload, tiling)
 
 
@@ -155,20 +157,20 @@ def shared_rows(op: TileOp, tile: Tile, *, swap_ab: bool) -> int:
 
 
 def multiplied(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> tuple[int, int]:
-    """Rows of A and of B that the tensor cores multiply for a tile: whole blocks of A for each warpgroup."""
+    """Rows of A and of B that the tensor cores multiply for a tile: for each warpgroup, whole blocks of A."""
     per_pass = BLOCK_ROWS * groups
     rows = -(-shared_rows(op, tile, swap_ab=swap_ab) // per_pass) * per_pass
     return rows, tile.m if swap_ab else product_tile(op, tile).n
 
 
 def num_accumulators(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> int:
-    """fp32 sums per thread: 128 threads share each block of 64 rows."""
+    """fp32 sums per thread; 128 threads share each block of 64 rows."""
     rows, columns = multiplied(op, tile, groups, swap_ab=swap_ab)
     return rows * columns // (groups * THREADS_PER_GROUP)
 
 
 def wgmma_columns(op: TileOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int:
-    """Rows of B of one instruction: for weights, gate and up projection together if a stage is one line."""
+    """Rows of B of one instruction; for weights, gate and up projection together if a stage is one line."""
     if swap_ab:
         return tile.m
     return op.rows_per_column * tile.n if tile.k == line_elements(dtype) else tile.n
@@ -206,7 +208,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def _is_busy(tiling: Tiling) -> bool:
-    """Whether warpgroups take turns, add parts up or leave their tiles to the copy engine, which needs registers."""
+    """Whether warpgroups take turns, add parts, or leave the stores to TMA, which needs registers."""
     takes_turns = tiling.warpgroups is Warpgroups.PING_PONG
     return takes_turns or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
 
@@ -243,8 +245,8 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
-    """Rows, and lines of them, that each of the CTAs that share a stage of `rows` rows loads: some of its lines, or
-    some rows of one line."""
+    """Rows that each of the CTAs sharing a stage of `rows` rows loads, and lines of them: either some of the stage's
+    lines, or some rows of one line."""
     line_slices = min(lines, sharers)
     return rows // (sharers // line_slices), lines // line_slices
 
@@ -285,7 +287,7 @@ def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why parts cannot be added up, or the compiler would spill registers."""
+    """Why parts cannot be added, or why the compiler would spill registers."""
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
@@ -298,7 +300,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         if problem := sums_beside_problem(workload, tiling, index, held):
             return problem
         if held <= most or (tiling.part_sums is PartSums.SCATTERED and all(part.is_plain(op) for part in op.parts)):
-            continue  # a part adds up a share of its sums, and the registers of the others are free
+            continue  # a part adds up a share of its sums, so the registers of the other sums are free
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
             return f"tile {tile}: {held} sums per thread spill with ping-pong in clusters: use at most {most}"
         if tiling.split_k and op.bias and tiling.warpgroups is Warpgroups.PING_PONG:
@@ -352,8 +354,8 @@ def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool,
 
 
 def rows_problem(held: int, groups: int) -> str | None:
-    """Why these warpgroups cannot share this many rows of A of a CTA's tile: each has a block, the last one possibly
-    lower, or all have the same number of whole ones."""
+    """Why these warpgroups cannot share this many rows of A of a CTA's tile: each has one block, the last one possibly
+    smaller, or all have the same number of whole ones."""
     rows = BLOCK_ROWS * groups
     is_one_block_each = rows - BLOCK_ROWS < held <= rows and held % WARP_ROWS == 0
     if is_one_block_each or (0 < held <= MAX_SHARED_ROWS and held % rows == 0):

@@ -1,1 +1,1 @@
-"""Forecasts of a plan: a simulated launch, from costs, rates and memory."""
+"""Forecasts of a plan: simulates a launch, given costs, rates and memory."""

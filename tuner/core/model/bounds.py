@@ -1,4 +1,4 @@
-"""Lower bounds of a workload's time and traffic on a GPU: roofline, whole waves of tiles, red-blue pebbles."""
+"""Lower bounds of a workload's time and traffic on a GPU: roofline, whole waves of tiles, red-blue pebbling."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tensor_us(workload: Workload, gpu: Gpu) -> float:
 
 
 def reference_us(workload: Workload, gpu: Gpu) -> float:
-    """The roofline: no schedule is faster with cold caches, microseconds.
+    """The roofline: with cold caches no schedule is faster, microseconds.
 
     Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
     """
@@ -61,12 +61,12 @@ class Waves:
 
 
 def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
-    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no assignment to the SMs is faster. The
-    tasks are those of a plan, or else all tiles, in even parts if their op has parts.
+    """Tensor-core time of one launch whose tasks are indivisible, microseconds: no assignment to SMs is faster. The
+    tasks are those of a plan, or otherwise all tiles, in even parts if their op has parts.
 
-    Of the k * SMs + 1 longest tasks, some SM computes k + 1, so it takes at least k + 1 times the shortest of these; at
-    best no SM is idle. With one op that is its number of waves. Edge tiles count as whole, and low tiles by the rows
-    that the tensor cores multiply for them.
+    Some SM computes k + 1 of the k * SMs + 1 longest tasks, so it takes at least k + 1 times the shortest of them;
+    another bound is that no SM is ever idle. With one op, the first is its number of waves. Edge tiles count as whole,
+    and low tiles by the rows that the tensor cores multiply for them.
 
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
     """
@@ -86,7 +86,7 @@ def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
 
 
 def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int, int]]:
-    """(operations of a task, tasks like it) of the op."""
+    """(operations of a task, number of such tasks) of the op."""
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     if not op.IS_PRODUCT:
         yield op.num_flops * tile.m * tile.n // (op.m * op.n), int((tasks[:, 0] == op_index).sum())
@@ -101,15 +101,16 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     """Minimum bytes that any order of the products moves between the memory and a cache of this size.
 
     A single product of m x n x k moves at least 2 m n k / sqrt(S) elements to load its operands, where S is the number
-    of elements in the cache. It never moves less than both of them once. Its output leaves once. A fused consumer gets
-    its operand for free once, when it is computed, which saves at most m k; its producer's output need not be written.
-    Traffic of a tensor that several ops read is counted for the first of them. Nothing is computed twice.
+    of elements in the cache. It never moves less than both of them once. Its output leaves once. A fused consumer can
+    use its operand once without loading it, when it is computed, which saves at most m k; its producer's output need
+    not be written. Traffic of a tensor that several ops read is counted for the first of them. Nothing is computed
+    twice.
 
     Source: Hong, Kung, "I/O complexity: the red-blue pebble game", STOC 1981; the constant: Kwasniewski et al.,
     "Red-blue pebbling revisited: near optimal parallel matrix-matrix multiplication" (COSMA), SC 2019, theorem 1.
 
     Raises:
-        InvalidInput: the cache cannot hold one element of each operand.
+        InvalidInput: the cache is too small for one element of each operand.
     """
     size = workload.dtype.size_bytes
     if cache_bytes < 3 * size:

@@ -32,17 +32,17 @@ Flags = npt.NDArray[np.bool_]
 #: Standard deviation of a rate from its starting point, as a logarithm; and the step for its derivative.
 PENALTY_WIDTH = 0.7
 STEP = 0.1
-#: Residuals beyond this count less, as logarithms of times.
+#: Residuals beyond this, as logarithms of times, have less weight.
 HUBER = 0.15
 #: Weight of a residual of the DRAM's bytes, relative to one of the time.
 BYTES_WEIGHT = 0.5
 #: Maximum change of a rate in one step.
 MAX_MOVE = 0.5
-#: Larger plans are not used for fitting: they take longest to simulate.
+#: Larger plans are not used for fitting, since they take longest to simulate.
 MAX_FITTED_TASKS = 2000
-#: Shares are limited to 1; that of the DRAM's rate to the measured rate of one long read on an H200. The start of a
-#: launch is limited to what the traces of the fastest schedules leave of their times there, so that it does not absorb
-#: losses of the tasks.
+#: Shares are limited to 1; the DRAM's share to the measured rate of one long read on an H200. The start of a launch is
+#: limited to the part of the fastest schedules' times that their traces leave, so that it does not absorb losses of the
+#: tasks.
 MOST = {
     **dict.fromkeys(
         ("tensor_share", "smem_share", "port_share", "exposed_share", "l2_share", "l2_capacity_share"), 1.0
@@ -56,16 +56,16 @@ MOST = {
 class Trial:
     """A measured schedule."""
 
-    #: Name of its workload, whose trials a fit sees either all or not at all.
+    #: Name of its workload; a fit uses either all or none of a workload's trials.
     workload: str
     #: Plans of its launches, in sequence.
     plans: tuple[VerifiedPlan, ...]
     time_us: float
-    #: Read from and written to DRAM in one run after a flush, if it was counted.
+    #: Bytes read from and written to DRAM in one run after a flush, if they were counted.
     dram_bytes: float | None = None
     #: Whether a launch begins while the one before it ends.
     is_programmatic: bool = False
-    #: What its residuals count.
+    #: The weight of its residuals.
     weight: float = 1.0
 
     @property
@@ -79,7 +79,7 @@ class Forecast:
     """The simulator's forecast for a trial."""
 
     time_us: float
-    #: As the counters count: without bytes that the L2 still holds at the end.
+    #: As counters report them: without bytes that are still in the L2 at the end.
     dram_bytes: float
 
 
@@ -123,7 +123,7 @@ def from_vector(vector: Vector) -> Rates:
 
 
 def forecasts(trials: Sequence[Trial], rates: Rates, pool: Executor | None = None) -> list[Forecast]:
-    """Forecasts of all trials, in the pool's processes if one is given."""
+    """Forecasts of all trials, in the processes of a pool if one is given."""
     same = [rates] * len(trials)
     if pool is None:
         return list(map(forecast, trials, same))
@@ -223,8 +223,8 @@ def loss(values: Vector) -> float:
 
 
 def weighed(trials: Sequence[Trial]) -> list[Trial]:
-    """A schedule that takes four times as long as its workload's best one gets half the weight: the fast ones must
-    be distinguished."""
+    """A schedule that takes four times as long as its workload's best one has half the weight, since the fast ones must
+    be ranked correctly."""
     best = dict[str, float]()
     for trial in trials:
         best[trial.workload] = min(trial.time_us, best.get(trial.workload, math.inf))

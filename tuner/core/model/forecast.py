@@ -19,9 +19,8 @@ PROGRAMMATIC_GAIN_US = 1.5
 
 @lru_cache(maxsize=4096)  # a first candidate is needed again when it is built, and by the next job of its shape
 def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: float = math.inf) -> float:
-    """Time of one run of the workload with our kernel in a chain of such runs, microseconds; infinity for a plain
-    launch that takes longer than `limit_us`, which is known sooner. Only tile ops are included if no schedules of
-    launch ops are chosen.
+    """Time of one run of the workload in a chain of runs, microseconds; infinity for a plain launch that takes longer
+    than `limit_us`, whose simulation stops early. If no schedules of launch ops are given, only tile ops are included.
 
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is not legal.
@@ -37,7 +36,7 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     if candidate.plan_kind.is_programmatic:
         return total_us - (len(apart_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
     if candidate.plan_kind.is_side_by_side:
-        # The launches overlap while the first one's CTAs are idle, and at best as well as the tasks of one launch do.
+        # The launches overlap while CTAs of the first one are idle, and at best as well as the tasks of one launch.
         assert candidate.schedule is not None
         together_us = forecast_us(workload, gpu, fused(candidate.schedule))
         return max(total_us - launch_us - _idle_us(timelines[0]), together_us)
@@ -45,7 +44,7 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
 
 
 def launch_ops_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
-    """Times of each launch op's launch, minus what it saves the next launch; empty if none is chosen.
+    """Times of each launch op's launch, minus the time that it saves in the next launch; empty if no schedule is given.
 
     Raises:
         IllegalSchedule: no costs are known for one of the kinds.

@@ -1,4 +1,4 @@
-"""How well a fit of the simulator forecasts trials: which ones it sees, and how it ranks the others.
+"""How well a fit of the simulator forecasts trials: which trials it uses, and how it ranks the others.
 
 `tuner fit` and `benchmarks.simulator.judge` both use it.
 """
@@ -18,13 +18,13 @@ from tuner.core.trial.stats import rank_correlation
 
 Timed = TypeVar("Timed")
 
-#: Steps of the fit to all, and of one that leaves a workload out, after the first, which all of these share.
+#: Steps of the fit to all trials, and of a fit without one workload, after the first step, which all of them share.
 NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
 
 
 def shown(timed: Sequence[Timed], most: int, seed: str, time_us: Callable[[Timed], float]) -> list[Timed]:
-    """The trials of a workload that a fit sees: all, or `most`, drawn with the seed, two thirds of them from the
-    faster half, since those must be distinguished."""
+    """The trials of a workload that a fit uses: all, or `most` of them, drawn with the seed, two thirds of them from
+    the faster half, since those must be ranked correctly."""
     if len(timed) <= most:
         return list(timed)
     by_time, rng = sorted(timed, key=time_us), random.Random(seed)
@@ -38,7 +38,7 @@ def fitted_to_all(fitter: Fitter) -> Rates:
 
 
 def fitted_without(fitter: Fitter, workloads: Iterable[str]) -> dict[str, Rates]:
-    """For each workload a fit that did not see it."""
+    """For each workload, a fit without its trials."""
     return {name: fitter.without(name, NUM_LEFT_OUT_STEPS) for name in workloads}
 
 

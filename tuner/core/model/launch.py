@@ -1,4 +1,4 @@
-"""Properties of a launch that a simulation needs besides its plan: the costs of tiles, and how the kernel works."""
+"""What a simulation of a launch needs besides its plan: the costs of tiles, and properties of the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core.model.task_costs import OpCosts
 class Launch:
     """Costs and kernel of one launch. Ops are identified by their index, as in the plan."""
 
-    #: What the tiles of each op cost.
+    #: The costs of the tiles of each op.
     costs: Mapping[int, OpCosts]
     #: Eviction classes (see `l2`): of all weights, and of each op's inputs and outputs.
     weight_class: int
@@ -29,14 +29,14 @@ class Launch:
     cluster_size: int
     #: CTAs, or clusters, per SM, or per that many SMs.
     occupancy: int
-    #: Stages of a CTA's ring, and teams of warps that alternate with its tasks.
+    #: Stages of a CTA's ring, and teams of warps that alternate between its tasks.
     num_stages: int
     num_teams: int
     #: Whether a CTA starts its next task while it computes one.
     runs_ahead: bool
-    #: Whether each part of a tile adds up a share of it, or the last one adds up everything.
+    #: Whether each part of a tile adds up a share of it; otherwise the last part adds up all of it.
     scatters_sums: bool = False
-    #: Threads that check signals, one each.
+    #: Threads that poll signals, one each.
     num_pollers: int
     #: Rates of the engine on this GPU.
     engine: EngineRates

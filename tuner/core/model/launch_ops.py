@@ -20,9 +20,9 @@ class TimedTask:
     """A task of a launch op's launch, with its times."""
 
     cta: int
-    #: Its place in a chart of its launch: a row, and a column in it.
+    #: Its place in a chart of the launch: a row, and a column in it.
     tile: tuple[int, int]
-    #: Start, arrival of its first bytes, end of computation, end of the store; microseconds after the launch began.
+    #: Start, arrival of its first bytes, end of computation, end of the store; microseconds since the launch began.
     times_us: tuple[float, float, float, float]
 
 
@@ -37,7 +37,7 @@ class LaunchTimeline:
 
 
 class LibraryCosts(Protocol):
-    """The file ``costs`` of any kind."""
+    """The module ``costs`` of any kind."""
 
     def library_us(self, ops: Sequence[Any], workload: Workload, gpu: Gpu) -> float:
         """Time of a vendor's library for all ops of the kind in a workload, microseconds."""
@@ -55,8 +55,8 @@ class Costs(LibraryCosts, Protocol):
     """The same for a kind of launch op."""
 
     def launch_us(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> float:
-        """Time from the beginning of its launch in a graph to its last store, with a cold cache, minus what it saves
-        the next launch; microseconds."""
+        """Time from the beginning of its launch in a graph to its last store, with a cold cache, minus the time that it
+        saves in the next launch; microseconds."""
 
     def timeline(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> LaunchTimeline:
         """The tasks of that launch."""
@@ -66,7 +66,7 @@ def costs_of(op: Op) -> Costs:
     """Costs of an op's kind.
 
     Raises:
-        IllegalSchedule: they are unknown.
+        IllegalSchedule: the kind has no costs.
     """
     costs = part_of(op.KIND, "costs")
     if costs is None:

@@ -1,7 +1,7 @@
 """Reads and writes of a launch's CTAs: from the DRAM to the L2, and from there to the SMs.
 
-A panel that is not in the L2 is transferred from the DRAM; other requests for it wait for that transfer, and nothing is
-read twice. Data for an SM passes the link between L2 and SMs. Both are shared equally.
+A panel that is not in the L2 is transferred from DRAM; other requests for it wait for that transfer, and nothing is
+read twice. Data for an SM passes the link between L2 and SMs. Transfers share the rates of DRAM and link equally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuner.core.problem.gpu import Gpu
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]
 
-#: No transfer, with no bytes.
+#: No transfer, and no bytes.
 _NOTHING = (-1, 0)
 
 
@@ -36,7 +36,7 @@ class Memory:
         self._num_transfers = 0
         #: Transfer in progress -> the CTAs that wait for it.
         self._waiting: dict[int, list[int]] = {}
-        #: Panel -> the last transfer of some of it, and its bytes.
+        #: Panel -> the last transfer of a part of it, and its bytes.
         self._brings: dict[int, tuple[int, int]] = {}
         #: CTA -> bytes of its next task's weights that were requested before its inputs.
         self._asked: dict[int, int] = {}
@@ -45,7 +45,7 @@ class Memory:
         #: CTA -> transfers that it waits for.
         self._missing: dict[int, int] = {}
         self.read_bytes = self.asked_bytes = self.output_bytes = self._once_bytes = 0
-        #: Requested bytes that pass the link: merged requests count once.
+        #: Requested bytes that pass the link; merged requests count once.
         self.passed_bytes = 0.0
         self._outputs: list[int] = []
         self._evicted_bytes = 0
@@ -53,7 +53,7 @@ class Memory:
 
     @property
     def dram_bytes(self) -> int:
-        """Read and written so far, including outputs that will be written."""
+        """Bytes read and written so far, including outputs that will be written."""
         return self.read_bytes + self._l2.evicted_bytes + self.output_bytes
 
     @property
@@ -68,7 +68,7 @@ class Memory:
 
     @property
     def late_write_bytes(self) -> int:
-        """Bytes of the outputs that the L2 still holds."""
+        """Bytes of the outputs that are still in the L2."""
         return sum(self._l2.held(panel) for panel in self._outputs)
 
     def _keep_last_launch(self, launch: Launch, gpu: Gpu) -> None:
@@ -120,7 +120,7 @@ class Memory:
         return missed > 0
 
     def _read(self, panel: int, num_bytes: int, hint: int, cta: int, now_us: float) -> int:
-        """Bytes of a panel that the next transfer must load; the CTA waits for a transfer that already loads some."""
+        """Bytes of a panel that the next transfer must load; if a transfer already loads some, the CTA waits for it."""
         missed = self._l2.touch(panel, num_bytes, hint)
         transfer, brought = self._brings.get(panel, _NOTHING)
         if transfer in self._waiting:
@@ -141,7 +141,7 @@ class Memory:
         self._missing[cta] += 1
 
     def store(self, tile: Tile, now_us: float) -> None:
-        """Writes a tile to the L2, and passes through the DRAM what its epilogue reads, an output that leaves, and
+        """Writes a tile to the L2, and adds the DRAM traffic of the epilogue's reads, of outputs that leave, and of
         evicted intermediates."""
         op, row, col = tile
         cost = self._costs[op]
@@ -167,8 +167,7 @@ class Memory:
         self._begin(self.link, self._num_transfers, num_bytes, now_us)
 
     def end(self, shared: FairShare) -> list[int]:
-        """Ends the next transfer to end, on the DRAM or the link; returns the CTAs that have everything they waited
-        for."""
+        """Ends the next transfer, on DRAM or the link; returns the CTAs that have everything they waited for."""
         done, now_us = [], shared.next_us
         for cta in self._waiting.pop(shared.end()):
             self._missing[cta] -= 1

@@ -20,7 +20,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import CacheHint, PartSums
 
-#: Polling threads if copying is the work of one warp.
+#: Polling threads if one warp does the copying.
 WARP = 32
 #: Classes of eviction.
 _CLASSES = {CacheHint.EVICT_FIRST: FIRST, CacheHint.NORMAL: NORMAL, CacheHint.EVICT_LAST: LAST}

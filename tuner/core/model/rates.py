@@ -1,7 +1,7 @@
-"""How much of its data sheet a GPU achieves: rates and latencies for the simulator's costs.
+"""Which share of its data sheet a GPU achieves: rates and latencies for the simulator's costs.
 
-The catalogue's are estimates for every GPU. If trials of a GPU were measured, a fit to them is used instead: a small
-file with its date and source. Those in `fits/` are shipped (`benchmarks/simulator/judge.py` writes them); `tuner fit`
+The catalogue has estimates for every GPU. If there are measured trials of a GPU, a fit to them is used instead: a small
+file with its date and source. Those in `fits/` are built in (`benchmarks/simulator/judge.py` writes them); `tuner fit`
 makes one from the trials of your own card, which takes precedence.
 """
 
@@ -25,9 +25,9 @@ FITS_VARIABLE = "TUNER_FITS"
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRates:
-    """Rates that one main loop achieves on an SM."""
+    """Rates of one main loop on an SM."""
 
-    #: Share of the tensor cores' rate, at best.
+    #: Maximum share of the tensor cores' rate.
     tensor_share: float
     #: Share of 64 bytes per clock that an SM gets from the L2.
     port_share: float
@@ -35,15 +35,15 @@ class EngineRates:
     smem_share: float
     #: Per k-step: barriers, addresses.
     step_us: float
-    #: If several tiles read the same weights: share of the shorter of multiplying and loading from the DRAM that does
-    #: not overlap with the other. Each tile then waits for the first to request them. A tile with its own stream of
-    #: weights does not.
+    #: If several tiles read the same weights, each waits for the first one that requests them. This is the resulting
+    #: share of the shorter of multiplying and loading from DRAM that does not overlap with the other. A tile with its
+    #: own stream of weights has no such loss.
     exposed_share: float
     #: Per task: its words, first addresses, barriers.
     task_us: float
     #: Microseconds for rounding and storing a tile, per KiB of its output.
     store_us_per_kib: float
-    #: Microseconds of a part's sums, written or read back, per KiB.
+    #: Microseconds for writing or reading a part's sums, per KiB.
     sum_us_per_kib: float
     #: Time of an arrival at a tile in parts.
     arrival_us: float
@@ -51,22 +51,22 @@ class EngineRates:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What a GPU attains."""
+    """The rates that a GPU achieves."""
 
     mma: EngineRates
     wgmma: EngineRates
     #: Share of the data sheet's DRAM rate that a stream of reads achieves.
     dram_share: float
-    #: Additional bytes of DRAM time per row of a stage: rows are apart, and short ones are read slowly.
+    #: Additional bytes of DRAM time per row of a stage, since rows are apart and short ones are read slowly.
     dram_row_bytes: float
     #: From a request to its first bytes, from the DRAM and from the L2.
     dram_latency_us: float
     l2_latency_us: float
     #: Share of 64 bytes per clock and SM that the SMs get from the L2 when all of them request.
     l2_share: float
-    #: Share of the L2 that holds distinct lines: a line may be in both of its partitions.
+    #: Share of the L2 that holds distinct lines; a line may be in both of its partitions.
     l2_capacity_share: float
-    #: Start of a launch in a graph, until the first task starts.
+    #: Time from the launch in a graph to the first task's start.
     launch_us: float
     #: Atomic round trip and broadcast of a ticket.
     ticket_us: float
@@ -76,7 +76,9 @@ class Rates:
     post_us: float
 
     def of(self, engine: Engine) -> EngineRates:
-        """An engine's rates; simt uses mma's, whose main loop is fed the same way, until trials of it were fitted."""
+        """An engine's rates. simt uses those of mma, whose main loop is fed the same way, until its own trials are
+        fitted.
+        """
         return self.wgmma if engine is Engine.WGMMA else self.mma
 
     def to_json(self) -> dict[str, Any]:
@@ -151,8 +153,8 @@ class Fit:
 
 
 def use_fits(folder: Path) -> None:
-    """From now on, the fits in a folder, if it exists, take precedence over the shipped ones, here and in processes
-    that start later.
+    """Makes the fits in a folder, if it exists, take precedence over the built-in ones, here and in processes that
+    start later.
 
     Raises:
         InvalidInput: one of them is invalid.
@@ -171,7 +173,7 @@ def read_fit(path: Path) -> Fit:
     """A file of `Fit.to_json`.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a fit.
     """
     try:
         fit = Fit.from_json(json.loads(path.read_text()))
@@ -187,7 +189,7 @@ def read_fit(path: Path) -> Fit:
 
 
 def fit_of(gpu_id: str) -> Fit | None:
-    """The fit to trials of that GPU, if there is one: your own, or else the shipped one."""
+    """The fit to trials of that GPU, if any: your own, otherwise the built-in one."""
     return _fit_in(os.environ.get(FITS_VARIABLE, ""), gpu_id)
 
 
@@ -206,7 +208,7 @@ def _fit_in(folder: str, gpu_id: str) -> Fit | None:
 
 
 def rates_of(gpu: Gpu) -> Rates:
-    """The fit's, else the catalogue's."""
+    """The rates of the fit, otherwise those of the catalogue."""
     fit = fit_of(gpu.id)
     return fit.rates if fit else CATALOGUE_RATES
 

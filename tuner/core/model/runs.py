@@ -1,7 +1,6 @@
-"""Which runs of neighbouring ops are best for launching a chain, according to the simulator: from one launch to one per
-op.
+"""Which runs of neighbouring ops launch a chain best, according to the simulator: from one launch to one per op.
 
-Each run is simulated once, however many ways to launch the chain contain it. With n ops there are n (n + 1) / 2 runs
+Each run is simulated once, although many ways to launch the chain contain it. With n ops there are n (n + 1) / 2 runs
 and 2^(n - 1) ways.
 """
 
@@ -26,8 +25,8 @@ from tuner.errors import PlanError
 
 
 def ways_to_launch(num_ops: int, forced: tuple[int, ...] = ()) -> Iterator[tuple[PlanKind, tuple[int, ...]]]:
-    """Every way to launch this many ops, at least three, programmatically in runs of neighbours: the kind, and the
-    ops with which later runs begin. Fewer launches come first. A launch begins with each op of `forced`."""
+    """Every way to launch this many ops, at least three, programmatically in runs of neighbours: the kind, and the ops
+    with which later runs begin. Ways with fewer launches come first. A launch begins at each op of `forced`."""
     for num_later in range(num_ops):
         for starts in combinations(range(1, num_ops), num_later):
             if not set(forced) <= set(starts):

@@ -1,11 +1,11 @@
-"""From a verified plan and a GPU's rates to a timeline: what runs where and when, what waits, what comes from DRAM.
+"""From a verified plan and a GPU's rates to a timeline: what runs where and when, what waits, and what comes from DRAM.
 
 List scheduling (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969): each CTA takes
 its next task, from its queue or by ticket, as soon as it is free, and starts it once its waits are over. The inputs of
 a task come through resources that transfers share equally: the DRAM and the L2 (`bandwidth.py`). They never arrive
 faster than the bytes in flight allow (Little's law: stages x stage bytes per latency, in each ring). The L2 keeps the
 most recently used operand panels, so the order matters; data that another CTA is already fetching arrives with that
-CTA's transfer. Then come the SM's own units, in turn if CTAs share an SM (a roofline: Williams et al., CACM 52(4),
+CTA's transfer. Then the SM's own units are used, in turn if CTAs share an SM (a roofline: Williams et al., CACM 52(4),
 2009), then the epilogue.
 
 A part of a tile writes its sums and arrives; the last part to arrive reads all parts' sums and stores the tile. The
@@ -13,7 +13,7 @@ first weights of a task are requested before its wait. An engine that runs ahead
 stages of the current one are multiplied. If teams of warps alternate, one stores or adds up while the next one
 multiplies.
 
-Pure and deterministic. Meant to rank orders and to replace a card, not to predict microseconds.
+Pure and deterministic. It is meant for ranking orders and as a simulated card, not for predicting microseconds.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Timeline:
     makespan_us: float
     #: Read from and written to DRAM.
     dram_bytes: int
-    #: Bytes of these that are read.
+    #: The part of these bytes that is read.
     dram_read_bytes: int
-    #: Bytes written that the L2 still holds at the end.
+    #: Written bytes that are still in the L2 at the end.
     late_write_bytes: int
     #: Operand bytes that hit the L2.
     l2_hit_bytes: int
@@ -128,8 +128,8 @@ def simulate_launch(
     polled: Plan | None = None,
     limit_us: float = math.inf,
 ) -> Timeline:
-    """The same for a proven plan of ops of any kind, with the costs in `launch`; `polled` are the waits that cost
-    time, if these are not the plan's."""
+    """The same for a proven plan of ops of any kind, with the costs in `launch`; `polled` are the waits that cost time,
+    if not the plan's."""
     return _Run(plan, polled or plan, graph, launch, gpu, rates).timeline(limit_us)
 
 
@@ -142,7 +142,7 @@ class _Run:
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
         self._source = TaskSource(words)
-        # CTAs that do not fit at first would start when others leave, at which point no ticket is left.
+        # CTAs that do not fit at first would start when others end, when no ticket is left.
         self._num_sms = gpu.num_clusters(launch.cluster_size)  # that compute a task each
         fitting = self._num_sms * launch.occupancy
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
@@ -155,16 +155,16 @@ class _Run:
         self._polls_us, self._later_polls_us = _polls_us(polled, launch.num_pollers, rates)
         self._held_stages = words.held_stages
         self._sm_free_us = [0.0] * self._num_sms
-        #: By CTA: the task whose operands it gathers, -1 for none; when it took that, when its operands were requested,
-        #: and when its polls were over.
+        #: By CTA: the task whose operands it loads, -1 for none; when it took that task, when its operands were
+        #: requested, and when its polls were over.
         self._held = [-1] * num_ctas
         self._taken_us = [0.0] * num_ctas
         self._start_us = [0.0] * num_ctas
         self._fetched_us = [0.0] * num_ctas
         self._latency_us = [0.0] * num_ctas
-        #: By CTA: whether its task only lacks the operands of k-steps whose waits are not over.
+        #: By CTA: whether its task is only waiting for the operands of k-steps with later waits.
         self._stalls = [False] * num_ctas
-        #: [task] share of its k-steps from its last wait on, which is 1 if all its waits come before the first.
+        #: [task] share of its k-steps from its last wait on; 1 if all its waits come before the first step.
         self._last_shares = _last_shares(words, graph)
         #: By CTA: how many tasks it has computed, and when it finished the last one; by its teams of warps, when each
         #: is free.
@@ -174,7 +174,7 @@ class _Run:
         self._rows: list[tuple[int, int, float, float, float, float, float]] = []
         #: Task -> its row and its team, for a part that has not arrived.
         self._arriving: dict[int, tuple[int, int]] = {}
-        #: For tiles whose parts all add up: row, CTA and team of each that has stored its sums.
+        #: For tiles whose parts all add up: row, CTA and team of each part that has stored its sums.
         self._met: dict[int, list[tuple[int, int, int]]] = {}
         self._events = [(rates.launch_us, _POLL, cta, -1) for cta in range(num_ctas)]
 
@@ -234,9 +234,9 @@ class _Run:
         self._start_us[cta] = max(now_us, self._taken_us[cta] + self._take_us) + self._polls_us[task]
 
     def _compute(self, cta: int, now_us: float) -> None:
-        """The last operands of a CTA's task are in the L2's link: computes when it multiplies, and when it is done.
-        A task with later waits requests all of its inputs after its first wait, and pauses before steps whose inputs
-        are late."""
+        """The last operands of a CTA's task have passed the link: computes when it multiplies, and when it is done. A
+        task with later waits requests all of its inputs after its first wait, and pauses before steps whose inputs are
+        late."""
         memory = self._memory
         if self._board.parks(cta, self._held[cta]):
             self._stalls[cta] = True
@@ -283,7 +283,7 @@ class _Run:
         return 1 - 1 / self._protocol.num_parts[task] if self._launch.scatters_sums else 1.0
 
     def _end(self, cta: int, task: int, now_us: float) -> None:
-        """A task is stored, or a part's sums are."""
+        """A task is stored, or the sums of a part are."""
         tile = self._tiles[task]
         row, team = self._arriving.pop(task, (-1, 0))
         if row >= 0 and self._launch.scatters_sums:
@@ -291,7 +291,7 @@ class _Run:
         if row >= 0 and self._board.is_last(task):
             costs, num_parts = self._costs[tile[0]], self._protocol.num_parts[task]
             finishers = self._met.pop(self._protocol.leader_of[task], [(row, cta, team)])
-            each = num_parts / len(finishers)  # sums of parts that one of them adds up
+            each = num_parts / len(finishers)  # sums of parts, which one of them adds up
             read = each * (self._others_share(task) if len(finishers) > 1 else 1.0)
             self._memory.pass_sums(round(costs.slot_bytes * read * len(finishers)), now_us)
             end_us = now_us + self._rates.l2_latency_us + read * costs.slot_us + costs.store_us / len(finishers)
@@ -319,11 +319,11 @@ def _task_costs(plan: Plan, graph: TaskGraph, costs: Mapping[int, OpCosts]) -> l
 
 
 def _polls_us(plan: Plan, num_pollers: int, rates: Rates) -> tuple[list[float], list[float]]:
-    """[task] time of the polls that find its first waits over, and those of later steps: each thread checks one signal.
-    An in-band reader polls its inputs, and no signals besides.
+    """[task] time of the polls that find its first waits over, and those of later steps. Each thread polls one signal.
+    An in-band reader polls its inputs, and no signals in addition.
 
-    Those of later steps are checked while the earlier steps are computed. One check covers all waits that are over,
-    except for one with many signals: that is checked and then waited for, in turn with the inputs of its steps.
+    Waits of later steps are polled while earlier steps are computed. One check covers all waits that are over, except a
+    wait with many signals, which is checked and then waited for, in turn with the inputs of its steps.
     """
     waits = plan.waits
     num_signals, is_first = waits[:, 1] - waits[:, 0], waits[:, 4] == 0
@@ -344,7 +344,7 @@ def _last_shares(plan: Plan, graph: TaskGraph) -> list[float]:
     num_steps = graph.steps_of(plan.tasks)[:, 2]
     shares = np.ones(plan.num_tasks)
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
-    last = np.minimum(plan.waits[plan.tasks[waiting, 4] - 1, 4], num_steps[waiting])  # none behind an epilogue's
+    last = np.minimum(plan.waits[plan.tasks[waiting, 4] - 1, 4], num_steps[waiting])  # none after an epilogue's
     shares[waiting] -= last / num_steps[waiting]
     by_task: list[float] = shares.tolist()
     return by_task

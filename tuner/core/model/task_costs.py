@@ -1,4 +1,4 @@
-"""SM costs of an op's tiles, or of their parts: panels of operands, time on its units, turns of the ring."""
+"""SM costs of an op's tiles or their parts: panels of operands, time on the SM's units, turns of the ring."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tuner.errors import IllegalSchedule
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
-#: From one SM of a cluster to another: the latency, the bytes of each SM while all send, and how long an exchange, from
-#: the third one on, waits until one before was added. Source: docs/findings/cluster-sums.md.
+#: From one SM of a cluster to another: the latency, the bytes per clock of each SM while all send, and for how long an
+#: exchange, from the third one on, waits until an earlier one was added. Source: docs/findings/cluster-sums.md.
 HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (same source), and the share of them that dot products achieve: an estimate.
 FP32_LANES, FP32_SHARE = 128, 0.65
-#: Words of codes that an SM converts to elements a clock, by its math warpgroups, where weights are stored in fewer
-#: bits. A warp takes 12 to 13 instructions for a word of each lane, as the machine code has them. The shares of the
-#: clocks that issue one are guesses: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
+#: For weights stored in fewer bits: words of codes that an SM converts to elements per clock, by its number of math
+#: warpgroups. According to the machine code, a warp takes 12 to 13 instructions for a word of each lane. The shares of
+#: clocks that issue one are estimates: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
 _WORD_BITS = 32
 CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
-#: Share of the tensor cores' rate that wgmma's main loop attains, by rows of operand B of a task. An instruction reads
-#: 64 rows of A and as many of B from shared memory. So more rows of B give more products for a byte.
+#: Share of the tensor cores' rate that wgmma's main loop achieves, by rows of operand B of a task. An instruction reads
+#: 64 rows of A and these rows of B from shared memory, so more rows of B give more products per byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 #: How much longer than others, for the same bytes, an op that gathers its inputs occupies the link, and how much longer
 #: each of its k-steps takes in wgmma. Fitted to 199 schedules of seven pairs of convolutions on an H200
@@ -46,7 +46,7 @@ _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 GATHERING_LINK_STRETCH, GATHERING_STEP_US = 1.95, 0.05
 #: Maximum kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has as many as there are CTAs.
 MAX_KINDS = 1024
-#: Slices of an even part's inputs, if parts are not even: such a part reads what begins among its k-steps.
+#: Slices of an even part's inputs, if parts are not even: such a part reads the slices that begin in its k-steps.
 SLICES_PER_PART = 2
 
 
@@ -68,9 +68,9 @@ class PartCosts:
     #: beyond its latency, without other requests.
     turns: float
     turn_us: float
-    #: Minimum time of its inputs through a separate ring, from the L2; 0 if a stage holds both operands.
+    #: Minimum time of its inputs through a separate ring, from the L2; 0 if a stage has both operands.
     inputs_us: float
-    #: Bytes of its weights that can be requested before its inputs arrive; and the weights of one stage.
+    #: Bytes of its weights that can be requested before its inputs arrive, and the weights of one stage.
     ahead_bytes: int
     stage_bytes: int
     #: Factors by which its reads occupy the DRAM, and the link, longer than their bytes.
@@ -82,7 +82,7 @@ class PartCosts:
 class OpCosts:
     """Costs of the tiles of one op."""
 
-    #: Costs of k-steps of a tile, by the first, the stride, and the number; and of a whole tile.
+    #: Costs of k-steps of a tile, by the first step, the stride and the number; and of a whole tile.
     of: Callable[[int, int, int], PartCosts]
     whole: PartCosts
     #: [tile row], [tile col]: the panels of the output that the tile writes, their bytes, and the tile's share of them.
@@ -99,8 +99,8 @@ class OpCosts:
     element_bytes: int
     #: Rounding and store of a tile, the sum over CTAs that split its K, and all costs of a task besides its loops.
     store_us: float
-    #: Part of the shorter of multiplying and loading from the DRAM that does not overlap with the other; 0 if no other
-    #: tile reads the same weights.
+    #: Part of the shorter of multiplying and loading from DRAM that does not overlap with the other; 0 if no other tile
+    #: reads the same weights.
     exposed_share: float
     #: Time to write the sums of one part, or to read them, and their bytes.
     slot_us: float
@@ -132,8 +132,8 @@ def _extents(size: int, tile: int) -> list[int]:
 
 
 def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
-    """The k-steps of each slice of A and of the weights that the L2 keeps or not: an even part's inputs, or this
-    many slices of them if parts are not even."""
+    """The k-steps of each slice of A and of the weights that are in the L2 or not: an even part's inputs, or this many
+    slices of them if parts are not even."""
     num_parts, num_steps = graph.num_parts(op_index), len(graph.steps(op_index))
     num_slices = min(num_parts * finer, num_steps) if num_parts > 1 else 1
     return [graph.steps(op_index, number, num_slices) for number in range(num_slices)]
@@ -157,8 +157,8 @@ def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
 
 
 def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> list[list[list[tuple[int, int, int]]]]:
-    """The panels in which consumers look for a tile's output, divided as each of them reads it; the tile itself if
-    there are none."""
+    """The panels in which consumers read a tile's output, divided as each of them reads it; the tile itself if there
+    are none."""
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     size = op.stored_in(graph.workload.dtype).size_bytes
     readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
@@ -196,7 +196,7 @@ def _costs_of(
     rates: Rates,
     finer: int,
 ) -> dict[int, OpCosts]:
-    """Thousands of orders share them."""
+    """Cached, since thousands of orders share them."""
     graph, panels = tile_graph(workload, tiling, op_indices).with_parts(strided=strided_parts), Panels()
     return {op: op_costs(graph, op, gpu, rates, panels, finer) for op in graph.op_indices}
 
@@ -225,7 +225,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     @lru_cache(maxsize=MAX_KINDS)
     def of(first: int, stride: int, count: int) -> PartCosts:
         steps = range(first, first + count * stride, stride)
-        # A slice belongs to one part: if parts are not even, the part in which it begins.
+        # A slice belongs to one part; if parts are not even, to the part in which it begins.
         mine = [number for number, own in enumerate(slices) if own.start in steps]
         cost = _part_costs(graph, op_index, gpu, rates, mine, count, reads, weights)
         for col, extent in enumerate(cols) if column_bytes and slices[-1].start in steps else ():
@@ -303,8 +303,8 @@ def _part_costs(
 
 
 def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float:
-    """Time in which the CTAs that split a tile's K add up its sums, `tile_bytes` of each: each sends what the others
-    add up, half of the room at a time."""
+    """Time in which the CTAs that split a tile's K add up its sums, `tile_bytes` each: each sends what the others add
+    up, half of the space at a time."""
     if sharers == 1:
         return 0.0
     sent_bytes = tile_bytes * (sharers - 1) / sharers
@@ -320,10 +320,10 @@ def multiplied_by(tiling: Tiling, op: TileOp, tile: Tile) -> tuple[int, int]:
 
 
 def task_us(workload: Workload, op: TileOp, tile: Tile, chosen: Any, gpu: Gpu) -> float:
-    """For an op whose kind defines the task: the time of a task on an SM, from the kind's file ``costs``.
+    """For an op whose kind defines the task: the time of a task on an SM, from the kind's module ``costs``.
 
     Raises:
-        IllegalSchedule: it has none.
+        IllegalSchedule: the kind has no costs.
     """
     if (costs := part_of(op.KIND, "costs")) is None:
         raise IllegalSchedule(f"{op.KIND}: this program does not know the cost of its tasks")
@@ -336,14 +336,14 @@ def runs_ahead(tiling: Tiling) -> bool:
 
 
 def num_teams(tiling: Tiling) -> int:
-    """Teams of warps that alternate with a CTA's tasks."""
+    """Teams of warps that alternate between a CTA's tasks."""
     return 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
 
 
 def _stages_under_way(tiling: Tiling) -> int:
-    """Stages that may be in flight, wgmma's of weights: all but the one that is being multiplied. With wgmma it is
-    not free before the next one has arrived either, since it is released after the next one's products are issued. A
-    window is an additional limit."""
+    """Stages that may be in flight, for wgmma those of weights: all except the one that is being multiplied. With wgmma
+    that one is also occupied until the next stage has arrived, since it is released after the next one's products are
+    issued. A window is an additional limit."""
     return tiling.window or tiling.num_stages - 1
 
 
@@ -359,7 +359,7 @@ def _port_us(tile: Tile, element_bytes: int, weight_bits: int, gpu: Gpu, engine:
 
 
 def converting_us(op: TileOp, rows: int, depth: int, num_warps: int, gpu: Gpu) -> float:
-    """Time in which an SM's math warps convert weights, if nothing holds them up."""
+    """Time in which an SM's math warps convert weights, if nothing delays them."""
     if not op.weights:
         return 0.0
     num_words: float = rows * depth * op.weights.row.bits / _WORD_BITS
@@ -374,8 +374,8 @@ def tensor_share(product_columns: int) -> float:
 
 
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
-    """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is achieved.
-    Steps of other kinds of op are covered by the kind."""
+    """Time of one k-step on the SM's own units: the slowest of them, at its achieved share of the peak rate. Steps of
+    other kinds of op are computed by the kind."""
     tiling, op = graph.tiling, graph.workload.tile_ops[op_index]
     if not op.IS_PRODUCT:
         return task_us(graph.workload, op, tiling.tiles[op_index], tiling.of_kind(op_index), gpu)

@@ -1,8 +1,8 @@
 """From a tile graph and an ordering to a plan: the global order, signals and waits, and the assignment to CTAs.
 
 Queues that keep the global order are free of cycles, since that order is a linear extension of the waits. `interleaves`
-ensures that for every granularity whose signals cover single tile rows. Legality refuses a batch of rows or a barrier
-otherwise. `tuner.core.proof.verify` does not rely on any of this.
+ensures that for every granularity whose signals cover single tile rows. For batches of rows and barriers, legality
+refuses orders without that property. `tuner.core.proof.verify` does not rely on any of this.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints
 
 
 def proportional(counts: list[int]) -> Ints:
-    """Indices into the concatenated sequences of these lengths, mixed so that each advances at an even rate."""
+    """Indices into the concatenated sequences of these lengths, mixed so that each advances at a constant rate."""
     when = np.concatenate([(2 * np.arange(count, dtype=np.int64) + 1) / (2 * count) for count in counts])
     return np.argsort(when, kind="stable")
 
@@ -61,7 +61,7 @@ def proportional(counts: list[int]) -> Ints:
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """The plan that runs the graph's tasks in the given order on a persistent grid.
 
-    If no task is left after a first wave, it becomes one queue per CTA.
+    If no task is left after the first wave, the wave becomes one queue per CTA.
     """
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     order = global_order(graph, ordering)
@@ -85,7 +85,7 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
 
 
 def held_stages(tiling: Tiling, run_ahead: int) -> int:
-    """Stages of weights that are not requested until a task's first waits are over."""
+    """Stages of weights that are not requested before a task's first waits are over."""
     return tiling.stages_ahead - tiling.stages_ahead * run_ahead // 100
 
 
@@ -108,8 +108,8 @@ def plan_of(
     *,
     wait_position: WaitPosition = WaitPosition.TASK,
 ) -> Plan:
-    """The plan of tasks in a global order, which do not wait or post yet: in queues if `queue` assigns them,
-    otherwise by tickets. Split tiles have slots in the order of ops, rows, columns."""
+    """The plan of tasks in a global order, without waits and posts: in queues if `queue` assigns them, otherwise by
+    tickets. Split tiles have slots in the order of ops, rows, columns."""
     tasks, num_split = tasks.copy(), 0
     if (in_parts := np.flatnonzero(tasks[:, 7])).size:
         split = distinct_rows(tasks[in_parts, :3])
@@ -140,7 +140,7 @@ def plan_of(
 
 
 def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, tiling: Tiling) -> int:
-    """CTAs of the persistent grid, or its clusters: each task has a different one, and a neighbour may have none."""
+    """CTAs of the persistent grid, or its clusters; neighbours have different tasks, and one of them may have none."""
     least = max(1, min(num_tasks, grid_capacity(ordering, gpu, tiling)))
     return -(-least // tiling.neighbours) * tiling.neighbours
 

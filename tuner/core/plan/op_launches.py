@@ -1,7 +1,7 @@
 """The launches of a launch op: its kernels, their grids and arguments.
 
-A kernel takes one struct by value. Its fields are in the order of the struct and laid out as in C, so that no code
-counts bytes. The launcher of a card, an artifact, a pack and the C runtime use nothing else of a launch.
+A kernel takes one struct by value. Its fields are listed in order and laid out as in C, so that no code computes
+offsets by hand. The launcher of a card, an artifact, a pack and the C runtime need nothing else of a launch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MOST_LAUNCHES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class MapOf:
-    """A tensor's description for the copy engine: arguments of ``cuTensorMapEncodeTiled``, innermost dimension
-    first. Swizzle and L2 promotion are 128 bytes, and reads outside are zeros."""
+    """A tensor's description for TMA: arguments of ``cuTensorMapEncodeTiled``, innermost dimension first. Swizzle and
+    L2 promotion are 128 bytes, and reads outside are zeros."""
 
     #: The tensor, by its name in `Op.tensors`.
     tensor: str
@@ -51,7 +51,7 @@ class Field:
     name: str
     #: One of `FIELD_BYTES`, or ``bytes[n]``.
     type: str = "pointer"
-    #: Its meaning, for people.
+    #: Its meaning, as text.
     meaning: str = ""
     #: The tensor that it points to; empty for none.
     tensor: str = ""
@@ -59,12 +59,12 @@ class Field:
     value: int | float | None = None
     #: Offset in the op's workspace that it points to, bytes; None if it points elsewhere.
     room: int | None = None
-    #: Content of the separate read-only memory that it points to; None if it points elsewhere.
+    #: Contents of the separate read-only memory that it points to; None if it points elsewhere.
     table: bytes | None = None
-    #: Content that is in the struct itself.
+    #: Contents that are in the struct itself.
     data: bytes | None = None
     map: MapOf | None = None
-    #: Whether it is the time limit of a wait, SM clock cycles, which is passed to each launch.
+    #: Whether it is the time limit of a wait, SM clock cycles, which each launch passes.
     is_spin_limit: bool = False
     #: Whether it is a null pointer.
     is_null: bool = False
@@ -139,12 +139,13 @@ class OpLaunch:
     cluster: int = 1
     #: Dynamic shared memory of a CTA.
     smem_bytes: int = 0
-    #: Whether no CTA can end before all have begun, e.g. since they wait for each other: such a launch is cooperative.
+    #: Whether no CTA can end before all have begun, e.g. because they wait for each other; such a launch is
+    #: cooperative.
     needs_all_ctas: bool = False
-    #: Whether the kernel waits for the previous launch with ``griddepcontrol.wait`` before it touches what that launch
-    #: reads or writes: in a programmatic plan kind it may then begin early.
+    #: Whether the kernel waits for the previous launch with ``griddepcontrol.wait`` before it accesses anything that
+    #: launch reads or writes; in a programmatic plan kind it may then begin early.
     waits: bool = False
-    #: Number of tasks that its CTAs share, for people; 0 for one per CTA.
+    #: Number of tasks that its CTAs share, for display; 0 for one per CTA.
     num_tasks: int = 0
 
     @property

@@ -1,5 +1,5 @@
-"""Two launches side by side on two streams, the second waiting for the first tile by tile: plans, and both joined into
-one.
+"""Two concurrent launches on two streams, where the second waits for the first tile by tile: their plans, and both
+joined into one.
 
 Each launch has its own words, with the same signal numbers. `joined` combines the words of both into one plan on the
 CTAs of both, which `tuner.core.proof.verify` proves.

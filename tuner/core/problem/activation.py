@@ -120,7 +120,7 @@ def of_transformers(name: object, *, field: str = "hidden_act") -> Activation:
     """The built-in activation for a name in a transformers config.
 
     Raises:
-        InvalidInput: there is none; for ``gelu`` the message explains why.
+        InvalidInput: there is none; for ``gelu`` the message has the reason.
     """
     if isinstance(name, str) and name in OF_TRANSFORMERS:
         return OF_TRANSFORMERS[name]

@@ -1,8 +1,8 @@
-"""How requests describe a workload, or an op of a chain: the fields of a dataclass.
+"""How requests describe a workload, or an op of a chain, as fields of a dataclass.
 
 Command-line options, request models, query parameters, the page of a new job and typed documents are derived from these
-fields. A kind of op defines its own in a file `asked` next to its `op`: `WORKLOADS`, and `OP`. A kind without such a
-file is described by the fields of its ops.
+fields. A kind of op defines its own descriptions in a module `asked` next to its `op`: `WORKLOADS`, and `OP`. A kind
+without such a file is described by the fields of its ops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZE = MappingProxyType({"ge": 1, "le": MAX_ELEMENTS})
 COUNT = MappingProxyType({"ge": 1})
 #: The description of a workload op by op, which belongs to no kind.
 CHAIN = str(WorkloadKind.CHAIN)
-#: Names that no kind may use: a server's answer about an unknown op uses them.
+#: Names that no kind may use, since a server's response about an unknown op uses them.
 _TAKEN = (CHAIN, "unknown")
 _MOST_DIGITS = 10
 #: Query parameters and command options that do not describe a workload.
@@ -48,7 +48,7 @@ def asked_field(doc: str, default: Any = MISSING, bounds: Json = MappingProxyTyp
     """A field with the text that clients see.
 
     Args:
-        doc: its meaning, in words.
+        doc: its meaning, as text.
         default: the value if none is given.
         bounds: bounds of its value: `ge`, `le`, ..., or `choices`; for a boolean `off`, the option that sets it to
             false, if not `--no-` and its name; for the page of a new job `label`, and the initial `example`.
@@ -75,7 +75,7 @@ class AskedWorkload(ABC):
     #: Examples for the API documents, by name.
     EXAMPLES: ClassVar[Mapping[str, Example]] = MappingProxyType({})
 
-    #: Fields that a chosen model sets on the page of a new job: those that `of_model` returns.
+    #: Fields that a model sets on the page of a new job: those that `of_model` returns.
     by_model: ClassVar[tuple[str, ...]] = ()
 
     #: Element type of every tensor; sums are in fp32. None if other fields determine it.
@@ -95,12 +95,12 @@ class AskedWorkload(ABC):
         """The ops.
 
         Raises:
-            InvalidInput: names the field that is wrong, or an op's matrix that is too large.
+            InvalidInput: a field is wrong, or an op's matrix is too large.
         """
 
     @classmethod
     def of(cls, workload: Workload) -> Self | None:
-        """The workload as answers describe it; None if they describe it otherwise."""
+        """The workload as responses describe it; None if they describe it in another way."""
         return None
 
 
@@ -118,7 +118,7 @@ class AskedOp(ABC):
         """The op.
 
         Raises:
-            InvalidInput: names the op and the wrong field.
+            InvalidInput: the op's field is wrong.
         """
 
     @classmethod
@@ -128,7 +128,7 @@ class AskedOp(ABC):
 
 
 class _ByFields(AskedOp):
-    """An op whose kind defines only its fields."""
+    """An op of a kind that only defines its fields."""
 
     _op: ClassVar[type[Op]]
 
@@ -169,7 +169,7 @@ def _op_of_fields(op: type[Op], name: str, data: Json, m: int | None, dtype: Dty
 
 
 def is_listed(hint: Any) -> bool:
-    """Whether a field is several numbers, which options and query parameters write with commas."""
+    """Whether a field is several numbers, separated by commas in options and query parameters."""
     return is_dataclass(hint) or get_origin(hint) is tuple
 
 
@@ -198,8 +198,8 @@ def listed(name: str, hint: Any, value: Any) -> Any:
 
 @cache
 def parameter_names(one: type[AskedWorkload]) -> Mapping[str, str]:
-    """Names of all fields but the element type in queries and commands, by field name: unchanged unless the name is
-    already in use there."""
+    """Names of all fields except the element type in queries and commands, by field name. They are unchanged unless the
+    name is already used there."""
     names = [each.name for each in fields_of(one) if each.name != "dtype"]
     return {name: f"{one.KIND.replace('-', '_')}_{name}" if name in _RESERVED else name for name in names}
 
@@ -288,8 +288,10 @@ def workload_of(pair: Json) -> Workload:
         InvalidInput: a field is unknown, missing or out of range.
         KeyError, TypeError, ValueError, AttributeError: the document is malformed.
     """
-    given = dict(pair)
-    kind = given.pop("kind")
+    given = dict(pair) if isinstance(pair, Mapping) else {}
+    kind = given.pop("kind", None)
+    if kind is None:
+        raise InvalidInput("kind", "is missing", f"use one of {', '.join((*asked_workloads(), CHAIN))}")
     if kind == CHAIN:
         dtype = Dtype(given.get("dtype", Dtype.FP16))
         ops = tuple(op_of(one, given["m"], dtype) for one in given["ops"])

@@ -1,11 +1,12 @@
 """Decoder layers of real models by name: their sizes, and their products as a chain.
 
-o_proj adds the residual stream. gate_up normalizes that and multiplies the activated gate with the up projection. down
-adds the stream again. qkv normalizes it for the next layer. All norms' weights are folded into the weights that follow.
+o_proj adds the residual stream. gate_up normalizes the sum and multiplies the activated gate by the up projection. down
+adds the stream again. qkv normalizes it for the next layer. The weights of all norms are folded into the next product's
+weights.
 
-With tensor parallelism each rank has a share of every weight. Then an all-reduce adds up the outputs of o_proj, and of
-down, over the ranks, and the residual is added to the sum. No kernel reduces over ranks, so a rank runs the ops between
-two such sums.
+With tensor parallelism each rank has a share of every weight. Then an all-reduce sums the outputs of o_proj, and those
+of down, over the ranks, and the residual is added to the sum. No kernel reduces over ranks, so a rank runs the ops
+between two all-reduces.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ MODELS: Mapping[str, DecoderModel] = {
     ),
 }  # fmt: skip
 #: What a preset's `weights` is.
-STORED_WEIGHTS = "how all weights are stored, in fewer bits; null for the dtype"
+STORED_WEIGHTS = "format of all weights, if they have fewer bits than the dtype"
 #: Models whose attention normalizes queries and keys.
 _NORMS_QUERIES = ("qwen3",)
 
@@ -59,7 +60,7 @@ def shared_model(model: str, tp: int) -> DecoderModel:
     """The sizes of a model whose layer is split over this many ranks.
 
     Raises:
-        InvalidInput: it is unknown, or cannot be split like this.
+        InvalidInput: the model is unknown, or cannot be split like this.
     """
     if model.startswith(_NORMS_QUERIES):
         problem = f"{model} normalizes its queries and keys after qkv, which no kernel supports"
@@ -80,7 +81,7 @@ def check_reduced(tp: int, runs: str) -> None:
 
     Args:
         tp: ranks.
-        runs: the runs between two of them, in words.
+        runs: the runs between two all-reduces, as text.
 
     Raises:
         InvalidInput: there are several ranks.

@@ -42,7 +42,7 @@ def _bf16_to_bits(xp: ArrayModule, values: Array) -> Array:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
 
 
-#: An element in the epilogue of a kernel: it is passed in 16 bits, and packed when it is stored.
+#: An element in the epilogue of a kernel is passed in 16 bits, and packed when it is stored.
 _E4M3 = """\
   __device__ __forceinline__ static float widen(Bits bits) {
     u32 halves;
@@ -61,7 +61,7 @@ _E4M3 = """\
 
 
 def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
-    """Below 2^-6 the unit is 2^-9, above it there are three bits after the first; 448 is the largest."""
+    """Below 2^-6 the unit is 2^-9; above, there are three mantissa bits. 448 is the largest number."""
     bits = values.astype(xp.float32).view(xp.uint32)
     size = bits & 0x7FFFFFFF
     units = xp.rint(xp.minimum(size, 121 << 23).view(xp.float32) * xp.float32(2.0**9)).astype(xp.uint32)
@@ -71,8 +71,8 @@ def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
 
 
 def _e4m3_from_bits(xp: ArrayModule, bits: Array) -> Array:
-    """Moves its exponent and mantissa to their place in a float32, whose bias is larger by 120; below 2^-6 the unit
-    is 2^-9. No intermediate float32 is subnormal: CuPy's kernels treat those as 0."""
+    """Moves exponent and mantissa to their positions in a float32, whose bias is larger by 120; below 2^-6 the unit is
+    2^-9. No intermediate float32 is subnormal, since CuPy's kernels flush those to 0."""
     wide = bits.astype(xp.uint32)
     units = (wide & 0x07).astype(xp.float32) * xp.float32(2.0**-9)
     size = xp.where(wide & 0x78 == 0, units, (((wide & 0x7F) << 20) + (120 << 23)).view(xp.float32))
@@ -80,7 +80,7 @@ def _e4m3_from_bits(xp: ArrayModule, bits: Array) -> Array:
     return xp.where(wide & 0x7F == 0x7F, xp.float32(float("nan")), signed)
 
 
-#: For tensors besides the operands: factors and sums of squares; lengths and pages.
+#: For tensors other than operands: factors and sums of squares; lengths and pages.
 FP32 = DtypeRow(name="fp32", bits=32, number=2, array_name="float32", typestr="<f4", dlpack=(2, 32))
 #: For weights that are stored as codes.
 UINT8 = DtypeRow(name="uint8", bits=8, number=5, array_name="uint8", typestr="|u1", dlpack=(1, 8))
@@ -149,8 +149,8 @@ class Dtype(StrEnum):
         device=_E4M3,
         fp8_kind="e4m3",
         tensor_speed=2.0,
-        # For 128 products, the tensor cores keep 13 bits after the first of the largest part: 132 parts lose up to one
-        # unit each, of 2^-13 times at most four standard deviations of the sum.
+        # Within 128 products, the tensor cores keep 13 bits below the leading bit of the largest term: 132 terms lose
+        # up to one unit each, of 2^-13 times at most four standard deviations of the sum.
         sum_roundoff=4 * (132 / 3) ** 0.5 * 2.0**-13,
         sums="bf16",
         largest=448.0,
@@ -181,7 +181,7 @@ class Dtype(StrEnum):
         return num_bytes // self.size_bytes
 
 
-#: Types that models compute with directly: they need no factors.
+#: Types that models compute with directly, without scales.
 UNSCALED = tuple(one for one in Dtype if not one.row.sums)
 
 #: Every element type of a tensor, by name.

@@ -9,11 +9,11 @@ from tuner.errors import InvalidInput
 SIMULATED_PREFIX = "simulated:"
 
 
-#: Cluster sizes that a live card is asked about: larger than a TPC, up to the maximum of a kernel.
+#: Cluster sizes that are queried for a live card: larger than a TPC, up to the maximum of a kernel.
 ASKED_CLUSTERS = (4, 8, 16)
 #: SMs per TPC, and the minimum and maximum per GPC of an H100 or H200. Source: NVIDIA H100 Tensor Core GPU Architecture
-#: white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8. It does not state the minimum: an H200 was measured to
-#: hold 30 clusters of 4 CTAs, as with two GPCs of 14 SMs.
+#: white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8. It does not state the minimum; an H200 was measured to
+#: hold 30 clusters of 4 CTAs, which fits two GPCs of 14 SMs.
 SMS_PER_TPC = 2
 MIN_SMS_PER_GPC, MAX_SMS_PER_GPC = 14, 18
 
@@ -48,13 +48,13 @@ class Gpu:
     tensor_flops_per_s: float
     #: Boost clock, MHz.
     clock_mhz: int
-    #: For a live card: cluster sizes, and how many such clusters its driver holds at once. Empty for a model, since
-    #: cards differ in this.
+    #: For a live card: cluster sizes, and how many such clusters fit at once according to its driver. Empty for a
+    #: model, since cards differ.
     live_clusters: tuple[tuple[int, int], ...] = field(default=(), repr=False)  # not included in the digest of a proof
 
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
-        """Number of clusters of this many CTAs, one CTA per SM, that it holds at once besides the reserved SMs: for
-        a live card as reported by its driver, otherwise what every card of the model holds."""
+        """Number of clusters of this many CTAs, one CTA per SM, that fit at once besides the reserved SMs: on a live
+        card according to its driver, otherwise on every card of the model."""
         most = self.num_common_clusters(cluster_size)
         for size, held in self.live_clusters:
             if size == cluster_size:
@@ -62,7 +62,7 @@ class Gpu:
         return min((self.num_sms - reserved_sms) // cluster_size, most)
 
     def num_common_clusters(self, cluster_size: int) -> int:
-        """The same for every card of the model. A cluster fits in one GPC."""
+        """The same for every card of the model. A cluster must fit in one GPC."""
         in_all = self.num_sms // cluster_size
         if cluster_size <= SMS_PER_TPC:
             return in_all
@@ -71,13 +71,13 @@ class Gpu:
 
     @property
     def as_any_card(self) -> Gpu:
-        """A copy that holds no more clusters than every card of its model: what fits it fits all of them."""
+        """A copy that holds no more clusters than every card of its model, so that what fits it fits all of them."""
         fewer = tuple(one for one in self.live_clusters if one[1] < self.num_common_clusters(one[0]))
         return self if fewer == self.live_clusters else replace(self, live_clusters=fewer)
 
     @property
     def arch(self) -> str:
-        """NVRTC target, e.g. ``sm_90a``: the arch-specific one if it exists and matters."""
+        """NVRTC target, e.g. ``sm_90a``: the architecture-specific one where it exists and matters."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}" + ("a" if major == 9 else "")
 

@@ -15,14 +15,14 @@ from traceback import extract_tb
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-#: Anything that a package may raise when it is imported.
+#: Exceptions that a package may raise when it is imported.
 ANY_FAULT = (Exception, SystemExit)
 #: Maximum number of entries that are checked one by one.
 _MOST_CHECKED = 64
 
 
 def reason_of(error: BaseException, *own: str) -> str:
-    """The exception, and the line that raised it; lines of our `own` files are skipped."""
+    """The exception, and the line that raised it, skipping lines of our `own` files."""
     lines = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(("<", __file__, *own))]
     where = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
     return f"{type(error).__name__}: {error}{where}"
@@ -60,7 +60,9 @@ def attributes_of(protocol: type) -> dict[str, Any]:
 
 
 def module_problem(module: Any, protocol: type, optional: Iterable[str] = ()) -> str:
-    """Why a module, or another object, does not satisfy the protocol; empty if it does. It may lack `optional`."""
+    """Why a module, or another object, does not satisfy the protocol; empty if it does. Members in `optional` may be
+    missing.
+    """
     lacking = set(optional)
     for name, hint in attributes_of(protocol).items():
         if not hasattr(module, name):
@@ -94,7 +96,7 @@ def call_problem(what: Any, asked: inspect.Signature, returned: Any = Any) -> st
 
 
 def value_problem(value: Any, hint: Any) -> str:
-    """Why a value does not have a type, as far as that can be seen without consuming it; empty if it does."""
+    """Why a value does not have a type, as far as can be checked without consuming it; empty if it does."""
     if _is_of(value, hint):
         return fields_problem(value) if is_dataclass(value) and not isinstance(value, type) else ""
     return f"is {_short(value)}: use {type_name(hint)}"
@@ -117,8 +119,8 @@ def fields_problem(one: Any) -> str:
 
 
 def overrides_problem(cls: type, base: type) -> str:
-    """Why members of a class are incompatible with those of its base; empty if all are compatible: a property stays
-    a property, and a method accepts the arguments that callers pass."""
+    """Why members of a class are incompatible with those of its base; empty if all are compatible. A property must stay
+    a property, and a method must accept the arguments that callers pass."""
     for name in dir(base):
         asked, own = inspect.getattr_static(base, name), inspect.getattr_static(cls, name, None)
         if name.startswith("_") or own is asked or own is None:
@@ -251,7 +253,7 @@ def _are_of(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def _short(value: Any) -> str:
-    """Includes the type, if that is not obvious."""
+    """The value with its type, unless that is obvious."""
     text = repr(value)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     return shown if isinstance(value, str | int | float | NoneType) else f"{shown}, of {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""How a time was measured: figures are comparable only if their procedures are the same."""
+"""How a time was measured. Figures are comparable only if they come from the same procedure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Regime(StrEnum):
 
 
 class LaunchStyle(StrEnum):
-    """Whether a run overlaps with its neighbours in the chain."""
+    """Whether a run overlaps with its neighbours in the chain of runs."""
 
     #: Each launch begins when the one before it has ended.
     PLAIN = "plain"
@@ -48,12 +48,12 @@ class Procedure:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsProcedure:
-    """How finals are run and judged; stored with their verdict, which is only comparable with one of the same
+    """How finals are run and judged. It is stored with the verdict, which is comparable only with verdicts of the same
     procedure."""
 
     #: Rounds in burst in each of the two processes, the warm one and the fresh one; >= 1.
     num_rounds: int = 20
-    #: Relative difference below which two times are a tie, however narrow their interval is; the extent of the interval
+    #: Relative difference below which two times are a tie, however narrow their interval is; the interval's half-width
     #: towards 1 is added. At least 0, below 1.
     min_tie_band: float = 0.01
 

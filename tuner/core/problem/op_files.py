@@ -1,6 +1,6 @@
-"""The files of a kind of op, with the code that uses each and so defines what it must contain.
+"""The files of a kind of op, each with the code that uses it, whose protocol defines what it must contain.
 
-The content of a file is the protocol of its reader; it is given by name here, since this room may not import the
+A file must satisfy the protocol of its reader, which is given by name here, since this package may not import the
 readers.
 """
 
@@ -112,8 +112,7 @@ def _schedule_problem(op: type[Op], file: ModuleType) -> str:
 
 
 def held(op: type[Op], name: str, file: ModuleType) -> Any:
-    """A kind's file whose functions are checked for their return types, so that an error is reported where it
-    originates.
+    """A kind's module whose functions' return types are checked, so that an error is reported where it originates.
 
     Raises:
         TypeError: the file does not satisfy its protocol.

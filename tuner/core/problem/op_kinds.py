@@ -1,7 +1,7 @@
 """The known kinds of ops: the folders of `tuner.ops`, and those that other packages provide through an entry point.
 
 A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind are next
-to that module. A broken kind is left out with the reason, without affecting the others.
+to that module. A broken kind is left out, with the reason, and does not affect other kinds.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class OpKind:
     op: type[Op]
     #: Version of its interface with workers: a worker with another version is not given its jobs.
     version: int
-    #: Whether the JSON of its ops leaves out the kind: true for one kind, for compatibility with the time when there
-    #: was only one.
+    #: Whether the JSON of its ops leaves out the kind. True for one kind, for compatibility with documents from when
+    #: there was only one.
     is_unnamed: bool = False
-    #: Other things from packages that an op of the kind may need, by name, with versions.
+    #: Other parts of packages that an op of the kind may need, by name, with their versions.
     extras: Callable[[], Mapping[str, int]] = dict
 
     @property
@@ -232,8 +232,8 @@ def broken_kinds() -> Mapping[str, str]:
 
 
 def check_kinds() -> None:
-    """Leaves out kinds of packages with a file that cannot be imported here. Servers and workers do this before they
-    use kinds: a client does not have everything that these files import."""
+    """Leaves out kinds of packages with a file that cannot be imported here. Servers and workers call this before they
+    use kinds; clients may lack modules that these files import."""
     _REGISTRY.check()
 
 
@@ -243,7 +243,9 @@ def kind_of(op: Op) -> OpKind | None:
 
 
 def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
-    """The kinds of ops as in their JSON, and what else they need, each once, sorted; the unnamed kind is left out."""
+    """The kinds of ops in a document, and their other needs, without duplicates, sorted; the unnamed kind is left
+    out.
+    """
     unnamed = {name for name, kind in op_kinds().items() if kind.is_unnamed}
     names = {op.kind if isinstance(op, UnknownOp) else op.KIND for op in ops}
     needed = {need for op in ops for need in op.needs}
@@ -269,8 +271,8 @@ def kind_versions() -> dict[str, int]:
 
 
 def culprit(error: BaseException, otherwise: str = "the service") -> str:
-    """The origin of an unexpected exception, in words: the package that raised it, or that called the code that did;
-    `otherwise` if the traceback contains none."""
+    """The origin of an unexpected exception, as text: the package that raised it or called the code that did;
+    `otherwise` if the traceback has none."""
     folders = {folder_of(name): package for name, package in _REGISTRY.added().items()}
     lines = [(one.filename, str(one.lineno)) for one in extract_tb(error.__traceback__)]
     for said in (error.__cause__, *getattr(error, "__notes__", ())):  # from another process

@@ -10,7 +10,7 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 MAX_THREADS_PER_CTA = 1024
 MAX_REGISTERS_PER_THREAD = 255
 REGISTER_UNIT_PER_WARP = 256
-#: Schedulers of an SM, among which the warps of a CTA are distributed evenly. Each has a share of the registers.
+#: Schedulers of an SM, over which the warps of a CTA are distributed evenly. Each has an equal share of the registers.
 _SCHEDULERS = 4
 
 
@@ -35,7 +35,7 @@ class Resources:
 
 
 def most_registers(num_threads: int, gpu: Gpu) -> int:
-    """Registers per thread if an SM must hold one CTA of this many threads: the scheduler with the most warps is the
+    """Registers per thread if an SM must hold a CTA of this many threads; the scheduler with the most warps is the
     limit."""
     of_scheduler = -(-num_threads // (32 * _SCHEDULERS))
     of_warp = gpu.registers_per_sm // _SCHEDULERS // of_scheduler
@@ -43,12 +43,12 @@ def most_registers(num_threads: int, gpu: Gpu) -> int:
 
 
 def occupancy(resources: Resources, gpu: Gpu) -> int:
-    """CTAs that one SM can hold at a time; 0 where not even one fits."""
+    """CTAs that fit on an SM at a time; 0 if not even one fits."""
     return min(occupancy_limits(resources, gpu).values())
 
 
 def occupancy_limits(resources: Resources, gpu: Gpu) -> dict[str, int]:
-    """CTAs that one SM can hold, by what limits them."""
+    """CTAs that fit on an SM, by the limiting resource."""
     fits = (
         resources.smem_bytes <= gpu.smem_per_cta_bytes
         and resources.num_threads <= MAX_THREADS_PER_CTA

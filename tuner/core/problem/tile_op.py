@@ -1,4 +1,4 @@
-"""An op of tiles: the interface for the scheduler, the plans and the engines that share launches."""
+"""A tile op: the interface for the scheduler, the plans and the engines that share launches."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.problem.dtype import UINT8, Dtype
 from tuner.core.problem.epilogue.part import PLAIN
-from tuner.core.problem.ops.op import Op, Tensor
+from tuner.core.problem.ops.op import Op, Role, Tensor
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
 
-#: Maximum of a matrix: element indices are int32 on the device, which counts past the matrix to the end of a tile, and
-#: strides by a CTA.
+#: Maximum elements of a matrix: indices are int32 on the device, which counts past the matrix to the end of a tile, in
+#: strides of a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Im2col:
-    """Pixels of images that a copy engine takes, row after row and image after image, at each place of a filter.
+    """Pixels of images that TMA loads, row by row and image by image, at each position of a filter.
 
     Source: PTX ISA, "Tensors", im2col mode.
     """
 
-    #: The tensor's sizes [images, height, width, channels].
+    #: Offsets from the first row and column of an image to those of the first pixel, and from the last ones.
     images: int
     height: int
     width: int
@@ -32,32 +32,32 @@ class Im2col:
     #: Offsets from the first row and column of an image to those of the first pixel, and from the last ones.
     lower: int
     upper: int
-    #: Pixels from one that is taken to the next, along rows and columns.
+    #: Distance from one loaded pixel to the next, along rows and columns.
     stride: int
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
-        """The same of channels, columns, rows and images."""
+        """The same for channels, columns, rows and images."""
         return (1, self.stride, self.stride, 1)
 
 
 class TileOp(Op):
     """An op of tiles, which may share a launch with others.
 
-    Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are, 0 where it has no
+    Its kind also defines `n`, the columns that its tiles divide, and `k`, the depth of its sums, which is 0 without
     weights. The arguments of its kernel are the tensor `source`, weights [weight_rows, k] named ``<op>.weight``, the
-    output, and of an op that is no product all `others` of its tensors.
+    output, and for an op that is not a product all `others` of its tensors.
     """
 
     #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Otherwise the
-    #: file ``source`` of its kind defines the task.
+    #: module ``source`` of its kind defines the task.
     IS_PRODUCT: ClassVar[bool] = False
-    #: For a product, whether rows of A are not rows of `source`: the kind's file ``source`` then defines where their
-    #: elements are, and its files ``reference``, ``costs`` and ``card`` replace those of products.
+    #: For a product: whether rows of A are not rows of `source`. Then the kind's module ``source`` defines where their
+    #: elements are, and its modules ``reference``, ``costs`` and ``card`` replace those of products.
     GATHERS: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """An option that its kind has not."""
+        """An option that its kind does not have."""
         if name in PLAIN:
             return PLAIN[name]
         raise AttributeError(f"a {self.KIND} has no {name!r}")
@@ -77,7 +77,7 @@ class TileOp(Op):
             """Elements of a row of W."""
 
     def to_json(self) -> dict[str, Any]:
-        """Like any op's, but always with its source: programs that run a kernel need it."""
+        """As for any op, but always with its source, since programs that run a kernel need it."""
         return {**super().to_json(), "source": self.source}
 
     def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
@@ -90,8 +90,8 @@ class TileOp(Op):
 
     @property
     def made(self) -> tuple[Tensor, ...]:
-        """Products have no other outputs."""
-        return () if self.IS_PRODUCT else super().made
+        """Those of them that later ops may read."""
+        return tuple(one for one in self.others(Dtype.FP16) if one.role is Role.OUTPUT)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class TileOp(Op):
         return (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name
 
     def about_weights(self, dtype: Dtype) -> dict[str, str | int | bool] | None:
-        """What such codes are; None where W is stored as what it is multiplied as."""
+        """A description of such codes; None if W is stored in the type in which it is multiplied."""
         return self.weights.row.about(self.k, str(dtype)) if self.weights else None
 
     def weights_an_element(self, dtype: Dtype) -> int:
@@ -148,7 +148,7 @@ class TileOp(Op):
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has weights: the kernel of an op without them gets no address of W."""
+        """Whether it has weights; otherwise its kernel gets no address of W."""
         return self.weight_rows * self.k > 0
 
     def tensor_of(self, operand: str) -> str:
@@ -172,7 +172,7 @@ class TileOp(Op):
 
     @property
     def im2col(self) -> Im2col | None:
-        """For an op that gathers its rows, how a copy engine loads them; None if it cannot."""
+        """For an op that gathers its rows: how TMA loads them; None if it cannot."""
         return None
 
     def row_extents(self, tile_m: int) -> list[int]:

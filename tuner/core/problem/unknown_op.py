@@ -1,4 +1,4 @@
-"""An op of an unknown kind, from another version or another installation."""
+"""An op of an unknown kind, from another version or installation."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from tuner.core.problem.ops.op import LaunchOp, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownOp(LaunchOp):
-    """Keeps its JSON, so that its digest stays the same and others can read it. It has no sizes."""
+    """Keeps its JSON, so that its digest does not change and other installations can read it. It has no sizes."""
 
     KIND: ClassVar[str] = ""
 
     name: str
-    #: From its JSON, or what it needs besides its kind; empty if its JSON does not say.
+    #: The kind in its JSON, or an unknown need besides its kind; empty if its JSON has neither.
     kind: str
     #: Its JSON, with sorted keys.
     text: str
 
     @classmethod
     def of(cls, data: Mapping[str, Any], kind: str) -> Self:
-        """Keeps the JSON of an op whose kind, or whose other need, is unknown."""
+        """Keeps the JSON of an op whose kind, or another need, is unknown."""
         return cls(name=str(data.get("name", kind)), kind=kind, text=json.dumps(data, sort_keys=True))
 
     @property
     def m(self) -> int:
-        """One: its rows are unknown."""
+        """1, since its rows are unknown."""
         return 1
 
     @property
     def c_columns(self) -> int:
-        """One: its columns are unknown."""
+        """1, since its columns are unknown."""
         return 1
 
     @property

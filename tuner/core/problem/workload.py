@@ -1,4 +1,4 @@
-"""What to compute: a DAG of tiled ops over named tensors; a dependent pair of GEMMs is the smallest case."""
+"""What to compute: a DAG of ops over named tensors; a dependent pair of GEMMs is the smallest case."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _written(op: Op) -> set[str]:
 def _check_ranges(op: Op, workload: Workload) -> None:
     for tensor in op.tensors(workload.dtype):
         if problem := range_problem(tensor, is_written=tensor.name in workload.written):
-            remedy = f"the package with {op.KIND} has to give an int32 the least and the largest value"
+            remedy = f"the package with {op.KIND} must give the range of an int32"
             raise InvalidInput(tensor.name, problem, remedy)
 
 
@@ -77,8 +77,8 @@ def _is_left(tensor: Tensor) -> bool:
 class Workload(JsonForm):
     """Ops in topological order, which is also the order of their launches; one element type.
 
-    A *tile op*, e.g. a product, may share a launch with others: plans index ops by their place among `tile_ops`. A
-    *launch op* has its own launch. For the plans, its output is an input.
+    A *tile op*, e.g. a product, may share a launch with others; plans index ops by their position in `tile_ops`. A
+    *launch op* has its own launch; for plans, its output is an input.
     """
 
     #: Shape of the DAG.
@@ -93,7 +93,7 @@ class Workload(JsonForm):
             raise InvalidInput("ops", "the workload has no op", "pass at least one")
         if len(self.ops) > MAX_OPS:
             problem = f"{len(self.ops)} ops, but a kernel holds at most {MAX_OPS}"
-            raise InvalidInput("ops", problem, f"use at most {MAX_OPS}: cut the chain, and tune each run separately")
+            raise InvalidInput("ops", problem, f"use at most {MAX_OPS}: split the chain, and tune each run separately")
         if self.unknown_kinds:
             return  # checked by code that knows them
         flows = [_flow(op, self.operands_of(op)) for op in self.ops]
@@ -159,12 +159,12 @@ class Workload(JsonForm):
 
     @cached_property
     def tile_places(self) -> tuple[int, ...]:
-        """Place of each tile op among `ops`."""
+        """Index in `ops` of each tile op."""
         return tuple(place for place, op in enumerate(self.ops) if isinstance(op, TileOp))
 
     @cached_property
     def launch_places(self) -> tuple[int, ...]:
-        """Place of each launch op among `ops`."""
+        """Index in `ops` of each launch op."""
         return tuple(place for place in range(len(self.ops)) if place not in self.tile_places)
 
     def tile_ops_before(self, op: Op) -> int:
@@ -173,7 +173,7 @@ class Workload(JsonForm):
 
     @cached_property
     def borders(self) -> tuple[int, ...]:
-        """Number of tile ops before each launch op that is not the first op: no launch spans these places."""
+        """Number of tile ops before each launch op that is not the first op; no launch spans these positions."""
         return tuple(filter(None, map(self.tile_ops_before, self.launch_ops)))
 
     @property
@@ -183,8 +183,8 @@ class Workload(JsonForm):
 
     @property
     def turned_for(self) -> Op | None:
-        """The op with a cache that reads the output of the rotary product, and so the cache that the product writes
-        to; None if another workload reads it."""
+        """The op with a cache that reads the output of the rotary product, and so the cache that it writes to; None if
+        another workload reads it."""
         turned = {op.name for op in self.ops if op.written_cache}
         return next((one for one in self.ops if turned & set(one.read_names) and one.has_cache), None)
 
@@ -203,8 +203,8 @@ class Workload(JsonForm):
 
     @property
     def forced_starts(self) -> tuple[int, ...]:
-        """Tile ops with which a launch must begin, since the launch of another op comes between each of them and the
-        previous one."""
+        """Tile ops at which a launch must begin, since the launch of another op is between them and the previous tile
+        op."""
         return tuple(dict.fromkeys(border for border in self.borders if border < len(self.tile_ops)))
 
     @property
@@ -238,7 +238,7 @@ class Workload(JsonForm):
         return frozenset(op.norm for op in self.tile_ops)
 
     def producer_of(self, op_index: int) -> int | None:
-        """Index of the op whose output op `op_index` reads, or None if it reads an input."""
+        """Index of the op whose output op `op_index` reads as A; None if it is an input."""
         return self.op_index(self.tile_ops[op_index].source)
 
     def consumers_of(self, op_index: int) -> tuple[int, ...]:
@@ -261,13 +261,13 @@ class Workload(JsonForm):
 
     @property
     def is_independent(self) -> bool:
-        """Whether there are several tile ops, none of which reads another's output, without a launch op between
-        them: their tiles may run side by side."""
+        """Whether there are several tile ops without dependencies or launch ops between them, so that their tiles may
+        run concurrently."""
         count = len(self.tile_ops)
         return count > 1 and not self.borders and not any(map(self.producers_of, range(count)))
 
     def writes_squares(self, op_index: int) -> bool:
-        """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
+        """Whether op `op_index` writes the sums of squares of its rows, because a norm needs them."""
         return self.tile_ops[op_index].name in self._normed
 
     def op_named(self, name: str) -> Op:
@@ -329,7 +329,7 @@ class Workload(JsonForm):
 
     @property
     def _new_cache_bytes(self) -> int:
-        """The part of an op's cache that another op of the workload writes: it need not be fetched."""
+        """The part of an op's cache that another op of the workload writes, and that need not be loaded from DRAM."""
         written = {op.name: op.m * (op.result_columns - op.c_columns) for op in self.ops if op.written_cache}
         return sum(written.get(name, 0) for op in self.ops for name in op.read_names) * self.dtype.size_bytes
 
@@ -340,7 +340,7 @@ class Workload(JsonForm):
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.
 
-        Later additions are left out while they have their default, so that digests survive new options.
+        Fields that were added later are left out while they have their defaults, so that digests do not change.
         """
         return {"kind": self.kind, "ops": [op.to_json() for op in self.ops], "dtype": self.dtype}
 
@@ -362,7 +362,7 @@ class Workload(JsonForm):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def describe(self, *, with_rows: bool = True) -> str:
-        """One line in words, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``; optionally for any number of rows."""
+        """One line of text, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``; optionally for any number of rows."""
         if self.kind is WorkloadKind.INDEPENDENT:
             shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.tile_ops)
             return f"{self.kind} {self.dtype} {shapes}"

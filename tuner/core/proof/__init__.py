@@ -1,1 +1,1 @@
-"""Proof of plans: coverage, resources, termination, and no read before its write."""
+"""Proof of plans: coverage, resources, liveness, and no read before its write."""

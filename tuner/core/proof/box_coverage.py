@@ -1,8 +1,8 @@
 """Boxes of a launch's ops: no element is written by two tiles, and everything that a task reads from a tensor of the
 launch is written by its tiles.
 
-If each dimension depends on its own axis and its intervals are consecutive, that is obvious. All other boxes are
-compared pairwise. Disjoint boxes cover another one if their intersections with it add up to its volume.
+This follows directly if each dimension depends on its own axis and its intervals are consecutive. All other boxes are
+compared pairwise. Disjoint boxes cover another one if the volumes of their intersections with it add up to its volume.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def check_boxes(graph: TaskGraph) -> None:
     its tiles.
 
     Raises:
-        CoverageError: names two tiles and their boxes that share an element, or a tile and a box of which it reads
-            elements that no tile writes.
+        CoverageError: two tiles have boxes that share an element, or a tile reads elements of a box that
+            no tile writes.
     """
     check_spaces(tuple(graph.spaces[op] for op in graph.op_indices))
 
@@ -48,7 +48,7 @@ def check_spaces(spaces: _Spaces) -> None:
 
 @lru_cache(maxsize=256)
 def _problem(spaces: _Spaces) -> tuple[str, str] | None:
-    """What is wrong, and where, in words; thousands of orders share the boxes of their ops."""
+    """What is wrong, and where, as text; cached, since thousands of orders share the boxes of their ops."""
     for tensor in sorted({box.tensor for space in spaces for box in space.writes}):
         boxes = [(space, box) for space in spaces for box in space.writes if box.tensor == tensor]
         hull = _hull(boxes[0][0], boxes[0][1]) if len(boxes) == 1 else None

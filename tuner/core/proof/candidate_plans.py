@@ -27,7 +27,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is not legal.
         PlanError: a plan is refused.
-        ValueError: our plan kind came without a schedule.
+        ValueError: a plan kind of ours has no schedule.
     """
     if not candidate.plan_kind.is_ours:
         return ()
@@ -43,7 +43,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
 
 def fallback_for(candidate: Candidate, plans: Sequence[VerifiedPlan]) -> tuple[VerifiedPlan, ...]:
     """The plans of the same launches for every card of the model, if those of a live card need more clusters at once
-    than some of these hold; otherwise none.
+    than some cards hold; otherwise empty.
 
     Raises:
         PlanError: a plan is refused.
@@ -104,12 +104,12 @@ def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ..
 
 
 def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> None:
-    """Checks that consecutive launches, given as by `launches_of`, compute each op once, and that none reads what a
-    later one writes. So stream order ensures every edge between two of them, as long as each launch waits for the
-    previous one before it ends. A launch op has its own launch, and no launch has tile ops from both its sides.
+    """Checks that consecutive launches, in the form of `launches_of`, compute each op once, and that none reads what a
+    later one writes. Then stream order ensures every edge between two of them, as long as each launch waits for the
+    previous one before it ends. A launch op has its own launch, and no launch has tile ops from both sides of it.
 
     Raises:
-        CoverageError: names the op.
+        CoverageError: it does not hold for an op, with its name.
     """
     ops = workload.ops
     others = [place for place in range(len(ops)) if place not in workload.tile_places]

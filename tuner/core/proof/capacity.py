@@ -1,4 +1,4 @@
-"""Capacity: a CTA fits on an SM, the grid is resident if it must be, and no index exceeds what the device provides.
+"""Capacity: a CTA fits on an SM, the grid is resident if it must be, and no index exceeds the device's limits.
 
 `tuner.core.plan.table.words` defines the range of each word; here words are checked against the kernel and the GPU.
 """
@@ -17,11 +17,11 @@ from tuner.errors import ResourceError
 
 
 def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu, *, is_paired: bool = False) -> None:
-    """Checks that one CTA fits on an SM; if tasks wait and are not drawn by all CTAs alike, that these are resident at
-    once. The CTAs of a paired launch wait for those of another launch.
+    """Checks that one CTA fits on an SM; and if tasks wait, and CTAs have different tasks, that all CTAs are resident
+    at once. The CTAs of a paired launch wait for those of another launch.
 
     Raises:
-        ResourceError: names what is insufficient.
+        ResourceError: a resource is insufficient, with its name.
     """
     _check_indices(plan, graph, resources)
     limits = occupancy_limits(resources, gpu)

@@ -1,4 +1,4 @@
-"""The order in which a candidate's launches run: by the places of their ops in the workload."""
+"""The order of a candidate's launches, by the places of their ops in the workload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def in_launch_order(
     """All launches in the order in which they are enqueued, each with the place of its first op in `Workload.ops`.
 
     Args:
-        workload: whose launches these are. None spans a launch op; see `check_launches`.
+        workload: of these launches. None of them spans a launch op; see `check_launches`.
         of_tile_ops: launches that tile ops share, each with the indices of its tile ops.
         of_launch_ops: one for each launch op, in order; or none at all.
     """

@@ -1,17 +1,17 @@
 """Liveness: no task waits forever. Half of `tuner.core.proof.verify`.
 
 Tickets. The order of the tickets must be a linear extension of the waits: each is satisfied by posts of lower tickets
-alone. Then the lowest unfinished ticket never waits for an unfinished one, however few CTAs are resident.
+alone. Then the lowest unfinished ticket never waits for another unfinished one, however few CTAs are resident.
 
-A first wave. Only CTA c begins with task c, so every CTA must be resident. The tasks of the wave must be satisfied only
-by posts of the wave, in any order: a CTA may draw all the tickets ahead of time, and hold them until its own task of
+A first wave. Only CTA c begins with task c, so every CTA must be resident. The tasks of the wave must be satisfied by
+posts of the wave alone, in any order, since a CTA may draw all the tickets early, and hold them until its own task of
 the wave is done. The tasks after the wave must be a linear extension, as for tickets.
 
-A task holds its CTA from its first wait to its last one, and posts after all of them. So their position within the task
-does not matter here: they count as if all came before it.
+A task occupies its CTA from its first wait to its last one, and posts after all of them. So the positions of the waits
+within the task do not matter here; they count as if all came before it.
 
 Static queues. Some order of all tasks that keeps each queue's order must satisfy each wait with posts of earlier tasks.
-The assignment's own order, rank by rank, is tried first; if it does not work, the symbolic run decides.
+The assignment's own order, rank by rank, is tried first; if it fails, the symbolic run decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def task_name(plan: Plan, graph: TaskGraph, task: int) -> str:
 
 
 def used_waits(plan: Plan) -> Ints:
-    """Indices of the wait records that some task names."""
+    """Indices of the wait records that some task uses."""
     covered = np.zeros(len(plan.waits) + 1, dtype=np.int64)
     np.add.at(covered, plan.tasks[:, 3], 1)
     np.add.at(covered, plan.tasks[:, 4], -1)
@@ -47,13 +47,13 @@ def used_waits(plan: Plan) -> Ints:
 
 
 def post_totals(plan: Plan) -> Ints:
-    """[num_signals] posts that each signal gets in one launch: one of each tile."""
+    """[num_signals] posts that each signal gets in one launch, one per tile."""
     posts = plan.tasks[plan.leader == np.arange(plan.num_tasks), 5]
     return np.bincount(posts[posts >= 0], minlength=plan.num_signals).astype(np.int64)
 
 
 def range_reduce(ufunc: np.ufunc, values: Ints, begin: Ints, end: Ints) -> Ints:
-    """ufunc over values[begin : end] for each pair; every range holds at least one element."""
+    """ufunc over values[begin : end] for each pair; every range has at least one element."""
     padded = np.append(values, values[-1:])  # so that an end of len(values) is also a valid index
     bounds = np.stack((begin, end), axis=1).ravel()
     return np.asarray(ufunc.reduceat(padded, bounds)[::2], dtype=np.int64)
@@ -139,7 +139,7 @@ def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = Non
     protocol = protocol or Protocol(plan)
     if plan.assignment == FIRST_WAVE and (late < plan.num_ctas).all():
         progress = protocol.run_wave()
-    else:  # if tasks are drawn, the check above was the definition; running the table on one CTA shows the cycle
+    else:  # if tasks are drawn, the check above is exact; running the table on one CTA finds the cycle
         progress = protocol.run(num_ctas=plan.num_ctas if plan.assignment == STATIC else 1)
     if progress.blocked:
         cycle = _cycle(plan, graph, progress)
@@ -149,8 +149,8 @@ def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = Non
 
 
 def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> tuple[tuple[str, str], ...]:
-    """Follows from a blocked task to its missing signal, to the head of the queue that holds its post, until a task
-    repeats: each task on the path, and why it waits."""
+    """Follows from a blocked task to its missing signal, and to the head of the queue that contains its post, until a
+    task repeats; returns each task on the path, and why it waits."""
     ticket = "a later ticket than"
     behind_in = {STATIC: "which comes after", TICKET: ticket, FIRST_WAVE: ticket}
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
@@ -160,7 +160,7 @@ def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> tuple[tuple[str,
         pending = np.flatnonzero(plan.tasks[:, 5] == signal)
         poster = next(int(p) for p in pending if not progress.started[p])
         queue = _queue_of(plan, poster)
-        head = head_of.get(queue, task)  # in a wave: the CTA that waits for a ticket may have drawn it itself
+        head = head_of.get(queue, task)  # in a wave: the CTA that waits for a ticket may have drawn that ticket itself
         step = f"waits for signal {signal} ({progress.posts[signal]} of {needed} posts)"
         step += f", which {task_name(plan, graph, poster)} would post"
         if poster != head:

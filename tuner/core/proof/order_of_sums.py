@@ -1,10 +1,10 @@
-"""The order in which the products of an output element are added up by a kernel and its plan.
+"""The order in which a kernel and its plan add the products of an output element.
 
-A row's bits do not depend on the number of rows, nor on its place among them, if every tile row of an op adds up its
-products alike. Kernels with one order compute the same bits for a row, so a ladder of such kernels is batch-invariant.
+A row's bits do not depend on the number of rows or its position if every tile row of an op sums its products in the
+same order. Kernels with the same order compute the same bits for a row, so a ladder of such kernels is batch-invariant.
 
-An order includes the engine, which of its operands are the weights, and how it stores; then for each op the k-steps of
-each sum and which sums are added to which. It does not include the sizes of tiles. Every engine adds a sum's products
+An order consists of the engine, which of its operands are the weights, and how it stores; and for each op, of the
+k-steps of each sum and which sums are added. It does not include the sizes of tiles. Every engine adds a sum's products
 in slices of its instruction's depth, from the first column of k on, and zeros after k change no sum.
 """
 
@@ -24,7 +24,7 @@ _Sums = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class OrderOfSums:
-    """An order, and whether each row has it."""
+    """An order, and whether it is the same for each row."""
 
     #: Equal texts mean equal bits of a row.
     text: str
@@ -54,8 +54,8 @@ def _engine(tiling: Tiling) -> str:
 
 
 def _is_shared_among_rows(tiling: Tiling) -> bool:
-    """Whether CTAs that split K finish different rows of a tile, each starting with its own sum. Two sums have only
-    one order, since addition commutes."""
+    """Whether CTAs that split K finish different rows of a tile, each starting with its own sum. With two sums there is
+    only one order, since addition commutes."""
     return tiling.swap_ab and tiling.cluster_k > 2
 
 

@@ -32,8 +32,8 @@ MOST_DIMENSIONS = 4
 
 
 class OwnPlans(Protocol):
-    """The file ``plans`` of a kind of launch op: it has `spaces_of`, or proves its plans itself and has the other
-    two."""
+    """The module ``plans`` of a kind of launch op: it has `spaces_of`, or proves its plans itself and has the other two
+    functions."""
 
     def plan_of(self, op: Any, schedule: Any, gpu: Gpu) -> Any:
         """What its launches run.
@@ -50,7 +50,7 @@ class OwnPlans(Protocol):
         """Checks a plan, and again before it is launched.
 
         Raises:
-            PlanError: it is not.
+            PlanError: the plan is not valid.
         """
 
     def digest_of(self, plan: Any, schedule: Any) -> str:
@@ -58,7 +58,7 @@ class OwnPlans(Protocol):
 
 
 class LaunchesOfKind(Protocol):
-    """The file ``launches`` of a kind of launch op."""
+    """The module ``launches`` of a kind of launch op."""
 
     def launches_of(self, op: Any, schedule: Any, plan: Any, workload: Workload) -> OpLaunches:
         """The launches, with all arguments."""
@@ -87,7 +87,7 @@ def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule,
 
     Raises:
         IllegalSchedule: its kind does not define plans, or what they write.
-        PlanError: it is not.
+        PlanError: the plan is not valid.
     """
     plans = _part(op, "plans")
     if hasattr(plans, "check_plan"):
@@ -140,7 +140,7 @@ def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, p
     own = op.tensors(workload.dtype)
     check_tensors(op, own)
     written = [tensor.name for tensor in own if tensor.role is Role.OUTPUT]
-    asked = (f"{one.name}.w" for one in workload.tile_ops)  # weights of others may be prefetched
+    asked = (f"{one.name}.w" for one in workload.tile_ops)  # weights of other ops may be prefetched
     check_op_launches(found, op.name, {*(tensor.name for tensor in own), *asked}, written)
     return found
 
@@ -149,7 +149,7 @@ def check_tensors(op: LaunchOp, tensors: Sequence[Tensor]) -> None:
     """Checks that launches, artifacts and packs can name an op's tensors.
 
     Raises:
-        WordError: names the tensor.
+        WordError: they cannot, with the tensor's name.
     """
     outputs = {tensor.name for tensor in tensors if tensor.role is Role.OUTPUT}
     if op.name not in outputs:
@@ -177,7 +177,7 @@ def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> 
     """Boxes of a tensor are within it, no element is written twice, and all outputs are written completely.
 
     Raises:
-        CoverageError: names a tile and its box.
+        CoverageError: this does not hold, with a tile and its box.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
     for space in spaces:
@@ -197,7 +197,7 @@ def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> 
 
 
 def _check_order(spaces: Sequence[TileSpace], in_place: Collection[str]) -> None:
-    """Checks that a launch reads what earlier launches have written; data changed in place is read by the task
+    """Checks that a launch reads only what earlier launches have written; data changed in place is read by the task
     itself."""
     for number, space in enumerate(spaces):
         behind = {box.tensor for other in spaces[number:] for box in other.writes} - set(in_place)

@@ -1,12 +1,14 @@
-"""Liveness if parts wait for each other: each adds up a share of its tile, from sums that all others have stored.
+"""Liveness if the parts of a tile wait for each other: each adds up a share of the tile, from sums that all the others
+have stored.
 
-A part stores its sums when its waits for signals are over and its products are done; it holds its CTA until all parts
-of its tile have done so. So a tile is done when its last part has been reached, and with it all of its tasks.
+A part stores its sums when its waits for signals are over and its products are done; it occupies its CTA until all
+parts of its tile have done so. So a tile is done when its last part has been reached, and with it all of its tasks.
 
-Why it is enough. Define a task's turn as the position of the last part of its tile, or its own. Let turns increase
-along each queue, and each wait be satisfied by posts of tiles with an earlier turn. Then tiles finish in the order of
-their turns: when all earlier ones have, each part of the next tile is at the head of its queue, and its waits are over;
-all of them run, and store their sums. Two parts of one tile in one queue have the same turn, which does not increase.
+Why this is sufficient. Define a task's turn as the position of the last part of its tile, or its own position for a
+whole tile. Assume that turns increase along each queue, and that each wait is satisfied by posts of tiles with an
+earlier turn. Then tiles finish in the order of their turns: when all earlier ones have, each part of the next tile is
+at the head of its queue, and its waits are over; all of them run, and store their sums. Two parts of one tile in one
+queue have the same turn, which does not increase.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ def waits_for_parts(plan: Plan, graph: TileGraph) -> bool:
 
 
 def check_shares(plan: Plan, graph: TaskGraph) -> None:
-    """A tile in parts has all of them: the kernel was compiled for that many shares, and no part would add up the
+    """A tile in parts has all of them, since the kernel was compiled for that many shares, and no part would add up the
     others.
 
     Raises:
-        CoverageError: one has fewer.
+        CoverageError: a tile has fewer.
     """
     parts_of = {op: graph.num_parts(op) for op in graph.op_indices}
     most = np.array([parts_of[op] for op in plan.tasks[:, 0].tolist()])

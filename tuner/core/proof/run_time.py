@@ -1,11 +1,11 @@
 """What a plan guarantees for every value of the run-time inputs that its ops declare, such as lengths.
 
 A plan has a task for each tile that the largest values need, and its words are the same for all values. A task waits
-and posts whatever work is left for it. So the proof of the words holds for all values if three conditions are met. The
-tiles cover the largest value. All ops agree on the extent of a tensor: then a task reads only what tasks with work have
-written. And every wait is reached. A wait before a later step is allowed if its task has that step even at the smallest
-values. Otherwise the task would post before that wait is over, and what its post implies beyond its own tile might not
-be complete.
+and posts even if no work is left for it. So the proof of the words holds for all values under three conditions. The
+tiles cover the largest value. All ops agree on the extent of a tensor, so that a task reads only what tasks with work
+have written. Every wait is reached. A wait before a later step is allowed if its task has that step even at the
+smallest values. Otherwise the task would post before that wait is over, and what its post implies beyond its own tile
+might not be complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_run_time(plan: Plan, graph: TaskGraph) -> None:
 
     Raises:
         CoverageError: ops disagree on the extent of a tensor, or their tiles do not cover the largest value.
-        LivenessError: a task does not reach one of its waits for every value; the witness names both.
+        LivenessError: a task does not reach one of its waits for every value; the witness has both.
     """
     if not any(space.bounds for space in graph.spaces.values()):
         return
@@ -60,7 +60,7 @@ def check_reach(space: TileSpace) -> None:
     """Returns if the op's boxes cover the largest values of its run-time inputs, each with one number.
 
     Raises:
-        CoverageError: names the tensor, the extent of the boxes, and the largest value; or a box with several numbers.
+        CoverageError: they do not, with the tensor, the extent and the largest value; or a box has several numbers.
     """
     for bound in space.bounds:
         boxes = [box for box in (*space.writes, *(read.box for read in space.reads)) if box.tensor == bound.tensor]
@@ -99,7 +99,7 @@ def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
 
 
 def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
-    """[tasks] steps of each at the smallest values of all run-time inputs: 0 if nothing is left of its tile.
+    """[tasks] steps of each at the smallest values of all run-time inputs; 0 if nothing is left of its tile.
 
     Args:
         space: the op's tiles.

@@ -1,20 +1,20 @@
 """Safety: no task reads before the tasks whose output it reads have posted. Half of `tuner.core.proof.verify`.
 
 The fast path covers a consumer that waits for the producer's signal before the first k-step that reads the producer's
-output. The threshold must count all posts that the signal gets. That step is then reached only once the producer has
-posted. Otherwise the question is decided exactly: freeze the producer (it starts, and never completes) and see whether
-the consumer can still reach that step. `symbolic_run` explains why one run decides that. A run in which the consumer
-reads before the producer posts is, up to that point, a run with the producer frozen. And every run with the producer
-frozen is the beginning of a run in which it is merely slow. A split tile is complete once its last part is: each of its
-parts is frozen in turn.
+output, with a threshold that counts all posts of the signal. That step is then reached only once the producer has
+posted. Otherwise an exact check decides: the producer is frozen (it starts, but never completes), and the consumer must
+not be able to reach that step. `symbolic_run` explains why one run decides that. A run in which the consumer reads
+before the producer posts is, up to that point, a run with the producer frozen. And every run with the producer frozen
+is the beginning of a run in which the producer is merely slow. A split tile is complete once its last part is, so each
+of its parts is frozen in turn.
 
 Late reads of a task may also be covered by waits of other tasks. A wait that counts all posts of a signal implies the
-tiles that post there; each of these waited in turn; and so on. Release and acquire are cumulative, so earlier results
+tiles that post to it, and recursively the waits of these tiles. Release and acquire are cumulative, so earlier results
 are also visible. `tuner.core.proof.implied` follows that.
 
-Tasks of one CTA. An engine may take the next task, from a queue or by drawing, before the current one is done, and load
-its operands; with two alternating warpgroups even finish it. How far ahead it gets is up to the engine, so running on
-one CTA orders nothing here: each task gets its own CTA.
+Tasks of one CTA. An engine may take the next task, from a queue or by ticket, before the current one is done, and load
+its operands; with two alternating warpgroups it may even finish it. How far it runs ahead depends on the engine, so
+running on the same CTA implies no order here: each task gets its own CTA.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from tuner.errors import SafetyError
 
 Ints = npt.NDArray[np.int64]
 
-#: A producer's task, the first step that reads it, and the tasks that, according to their waits, may reach it too
-#: early.
+#: A producer's task, the first step that reads it, and the tasks that may reach that step too early according to their
+#: waits.
 _Loose = tuple[int, int, list[int]]
 #: An edge, a task that reads through it, and the step.
 _Read = tuple[Edge, int, int]
 
 
 def check_safety(plan: Plan, graph: TaskGraph) -> None:
-    """Every edge of the tile graph is kept in every interleaving; assumes that the plan covers the graph and is live.
+    """Every edge of the tile graph holds in every interleaving; assumes that the plan covers the graph and is live.
 
     Raises:
-        SafetyError: the witness names the consumer and the k-step that reads, the producer and the signal that it fails
-            to wait for by then; or a wait in a place where the device would not find it.
+        SafetyError: the witness has the consumer and the k-step that reads, the producer and the signal that was
+            not waited for by then; or a wait is in a position that the device does not check.
     """
     check_steps(plan, graph)
     early: dict[int, list[_Read]] = {}
@@ -76,12 +76,12 @@ def check_safety(plan: Plan, graph: TaskGraph) -> None:
 
 
 def num_unshown(plan: Plan, graph: TaskGraph) -> int:
-    """Number of reads for which waits alone do not show that they come after the write."""
+    """Reads that are not shown to come after the write by their waits alone."""
     return sum(len(consumers) for _, (_, _, consumers) in _all_uncovered(plan, graph))
 
 
 def _all_uncovered(plan: Plan, graph: TaskGraph) -> Iterator[tuple[Edge, _Loose]]:
-    """Reads that waits alone do not show to be in order: early reads first."""
+    """Reads that their waits alone do not show to be in order, early reads first."""
     totals = post_totals(plan)
     implied = Implied(plan, totals) if graph.late_edges else None
     ops: dict[int, _Tasks] = {}
@@ -164,11 +164,11 @@ def _what(step: int) -> str:
 
 def check_steps(plan: Plan, graph: TaskGraph) -> None:
     """The waits of each task come before k-steps that it has, in order, or before an epilogue that reads another op's
-    output in the launch. Anywhere else after the last k-step, a wait protects no read, and engines differ in what it
-    delays: this task, the next one, or nothing.
+    output in the launch. In any other position after the last k-step, a wait protects no read, and its effect depends
+    on the engine: it delays this task, the next one, or nothing.
 
     Raises:
-        SafetyError: names the task, and the positions of its waits.
+        SafetyError: it does not hold, with the task and the positions of its waits.
     """
     if not len(plan.waits):
         return
@@ -225,8 +225,8 @@ def _uncovered(plan: Plan, readers: _Tasks, writers: _Tasks, needs: Needs, total
 
 
 def _uncovered_late(readers: _Tasks, writers: _Tasks, needs: Needs, implied: Implied) -> Iterator[_Loose]:
-    """Producer tasks, and the consumers that pass their last step without a wait that implies them, either their own
-    or that of a task that they wait for."""
+    """Producer tasks, and the consumers that pass their last step without a wait that implies them, their own or that
+    of a task that they wait for."""
     signals = writers.signal_of_tile[needs.tiles]
     groups = distinct_rows(np.stack((implied.list_of[readers.numbers], needs.of)).T)
     bounds = np.flatnonzero(np.diff(groups.rows[:, 0], prepend=-1, append=-1))

@@ -2,14 +2,14 @@
 
 Why one run is enough. A state is the task that each CTA holds, and the posts so far. There are two kinds of step: a CTA
 takes its next task (from its queue, or the next ticket), and a held task whose waits are over completes. (Some of its
-waits may come before later k-steps. It holds its CTA from the first to the last of them and posts after all. So the
-same tasks complete as if all waits stood before the task. `Progress.blocked` says how far the others get.) The last of
-a tile's parts to complete posts for the tile. So the posts are a function of the set of complete tasks, whatever their
-order. Signals only grow, so a step that is possible stays possible whatever else happens first. The effect of a step
-does not depend on when it is made. Queues are fixed. Two CTAs may race for a ticket, but it does not matter which of
-them gets it: CTAs are alike, and tickets are drawn in one order. So any two runs can be continued to the same end (the
-diamond property), and every maximal run starts and completes the same tasks. With only some CTAs of a grid resident,
-fewer steps are possible, never others: the started tasks are a subset.
+waits may come before later k-steps. It occupies its CTA from the first to the last of them, and posts after all of
+them. So the same tasks complete as if all waits came before the task. `Progress.blocked` says how far the others get.)
+The last of a tile's parts to complete posts for the tile. So the posts are a function of the set of complete tasks,
+whatever their order. Signals only grow, so a step that is possible stays possible whatever else happens first. The
+effect of a step does not depend on when it is made. Queues are fixed. Two CTAs may race for a ticket, but it does not
+matter which of them gets it: CTAs are alike, and tickets are drawn in one order. So any two runs can be continued to
+the same end (the diamond property), and every maximal run starts and completes the same tasks. With only some CTAs of a
+grid resident, fewer steps are possible, never others: the started tasks are a subset.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Progress:
     started: bytearray
     #: [num_signals] posts.
     posts: list[int]
-    #: Tasks that a CTA holds and a wait blocks, in the order found, and the k-step before which they are.
+    #: Tasks that a CTA holds and a wait blocks, in the order found, and the k-step that each has reached.
     blocked: dict[int, int]
 
     def reaches(self, task: int, step: int) -> bool:
@@ -45,7 +45,8 @@ class Protocol:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        # Records are interned by content: a plan that repeats one for each task costs no more than one that shares it.
+        # Records are interned by content, so a plan that repeats one for each task costs no more than one that shares
+        # it.
         unique = distinct_rows(plan.waits[:, :3])
         begin, end, threshold = unique.rows.T
         #: [wait] signals of the wait's range that are still below its threshold, before the first post.
@@ -127,8 +128,8 @@ class Board:
         self.parked: dict[int, list[int]] = {}
 
     def parks(self, cta: int, task: int, step: int | None = None) -> bool:
-        """Whether a wait of the task is not over, considering those before k-step `step` and earlier ones if it is
-        given; the CTA is then parked there."""
+        """Whether a wait of the task is not over yet, among those up to k-step `step` if it is given; the CTA is then
+        parked there."""
         needs = self._protocol.needs_of[task]
         waits, number = self._protocol.waits[needs], self._num_over[needs]
         end = len(waits) if step is None else bisect_right(self._protocol.steps[needs], step)
@@ -141,7 +142,7 @@ class Board:
         return True
 
     def next_step(self, task: int) -> int:
-        """The k-step before which a parked task is."""
+        """The k-step that a parked task has reached."""
         needs = self._protocol.needs_of[task]
         return self._protocol.steps[needs][self._num_over[needs]]
 

@@ -1,6 +1,6 @@
-"""Judges a plan by its words: coverage, resources, liveness, safety; each refusal has a witness.
+"""Proves a plan from its words: coverage, resources, liveness, safety; each refusal has a witness.
 
-Nothing else can make a `VerifiedPlan`, and neither a launch nor the simulator accepts another type.
+Only this module makes a `VerifiedPlan`, and neither a launch nor the simulator accepts another type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOKEN = object()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VerifiedPlan:
-    """A plan that covers its tile graph, cannot race, cannot deadlock, and fits the GPU. Made by `verify` alone."""
+    """A plan that covers its tile graph, cannot race, cannot deadlock, and fits the GPU. Made only by `verify`."""
 
     #: The plan as read back from its words.
     plan: Plan
@@ -38,7 +38,7 @@ class VerifiedPlan:
     resources: Resources
     gpu: Gpu
     token: InitVar[object]
-    #: One of two launches that share their signals: the other one posts what it waits for, if anything.
+    #: One of two launches that share their signals; the other one posts what this one waits for, if anything.
     is_paired: bool = False
     #: Digest of all of this as it was proven: `proof_digest`.
     digest: str = field(init=False)
@@ -76,7 +76,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     Raises:
         WordError: the words are not a plan.
         CoverageError: a tile or a part is never computed, computed more than once, or outside its grid. Or the parts of
-            a tile disagree on what the last of them posts, or do not share a slot of their own. Or a share of a tile is
+            a tile disagree on the post of the last one, or on their slot. Or a share of a tile is
             added by no part.
         ResourceError: the grid, the registers, the shared memory, the stages held back or the slots exceed what is
             available.
@@ -104,8 +104,8 @@ def verify_paired_launches(
 ) -> tuple[VerifiedPlan, VerifiedPlan]:
     """Proves two launches that share their signals, as one protocol; the second starts when the first has.
 
-    Neither needs its CTAs resident at once: those of the first do not wait, and all of them have started before one of
-    the second does, so every post comes, whichever are resident.
+    Neither needs all its CTAs resident at once: those of the first do not wait, and all of them have started before any
+    of the second, so every post comes eventually.
 
     Raises:
         PlanError: like `verify`, for both together; or there are not two ops, the first launch waits, or the second
@@ -162,7 +162,7 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
     boxes of these tiles cover everything that is written, and everything that is read of it.
 
     Raises:
-        CoverageError: names the tile, and its duplicate tasks; or a part that does not belong to its tile; or boxes.
+        CoverageError: this does not hold, with the tile and its duplicate tasks, a stray part, or boxes.
     """
     tasks = plan.tasks
     strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
@@ -210,7 +210,7 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
 
 
 def _check_parts_agree(plan: Plan, graph: TaskGraph, column: int, verb: str) -> None:
-    """Whichever part of a tile finishes last posts to the same signal, from the same slot."""
+    """All parts of a tile post to the same signal and have the same slot, whichever finishes last."""
     in_parts = plan.tasks[:, 7] > 0
     other = np.flatnonzero(in_parts & (plan.tasks[:, column] != plan.tasks[plan.leader, column]))
     if other.size:
@@ -220,7 +220,7 @@ def _check_parts_agree(plan: Plan, graph: TaskGraph, column: int, verb: str) -> 
 
 
 def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
-    """The parts of each split tile cover each k-step of the tile once, and each of them has one."""
+    """The parts of each split tile cover each k-step of the tile once, and each part has at least one."""
     in_parts = np.flatnonzero(plan.tasks[:, 7] > 0)
     if not in_parts.size:
         return
@@ -248,8 +248,8 @@ def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
 
 
 def _check_slots(plan: Plan, graph: TaskGraph) -> None:
-    """The parts of each split tile use an existing slot that no other tile uses: otherwise sums would be added to
-    those of another tile, and parts counted with its parts."""
+    """The parts of each split tile use an existing slot that no other tile uses; otherwise sums would be added to those
+    of another tile, and parts counted with its parts."""
     _check_parts_agree(plan, graph, 8, "leaves its sums in slot")
     tiles = np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.leader == np.arange(plan.num_tasks)))
     slots = plan.tasks[tiles, 8]

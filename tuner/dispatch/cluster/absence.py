@@ -1,4 +1,4 @@
-"""A worker without its scheduler: since when, why, and how often that is logged."""
+"""Tracks a worker's lost scheduler: since when, why, and how often that is logged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from distributed.security import Security
 
 log = logging.getLogger(__name__)
 
-#: Time limit for the scheduler when it is asked for the reason, seconds.
+#: Time limit for asking the scheduler for the reason, seconds.
 _PROBE_S = 5.0
 #: The pause between two log lines equals the time waited so far, within these limits.
 _MIN_PAUSE_S, _MAX_PAUSE_S = 60.0, 600.0
 
 
 class Absence:
-    """How long a scheduler is absent. A worker may start before it, and outlives its restarts, so it waits forever."""
+    """The absence of the scheduler. A worker may start before it and outlive its restarts, so it waits forever."""
 
     def __init__(self, scheduler: str) -> None:
         self._scheduler = scheduler
@@ -42,22 +42,23 @@ class Absence:
         """The worker had joined, and the scheduler is lost."""
         self._begin()
         log.warning(
-            ("the connection to the scheduler %s was lost; this worker joins again when it answers"), self._scheduler
+            ("the connection to the scheduler %s was lost; this worker rejoins when the scheduler responds"),
+            self._scheduler,
         )
 
     async def tell(self, security: Security, problem: str) -> None:
-        """Logs what is waited for, since when and why, unless that was logged recently.
+        """Logs what it waits for, since when and why, unless that was logged recently.
 
         Args:
-            security: for asking the scheduler why it is silent.
-            problem: the error from joining; empty if nobody answered in time.
+            security: for asking the scheduler for the reason.
+            problem: the error from joining; empty if there was no answer in time.
         """
         waited_s = time.monotonic() - self._began_at
         if waited_s < self._silent_until_s:
             return
         self._silent_until_s = waited_s + min(max(waited_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
         log.warning(
-            "waiting for the scheduler %s for %.0f s, since %s: %s; this worker joins when it answers",
+            "waiting for the scheduler %s for %.0f s, since %s: %s; this worker joins when the scheduler responds",
             self._scheduler,
             waited_s,
             f"{self._since:%Y-%m-%d %H:%M:%S}",
@@ -66,7 +67,7 @@ class Absence:
 
 
 async def why_silent(scheduler: str, security: Security) -> str:
-    """The error of a connection to an address, in words."""
+    """The error of connecting to an address, as text."""
     parts = urlsplit(scheduler)
     context = security.get_connection_args("worker").get("ssl_context") if parts.scheme == "tls" else None
     try:
@@ -83,4 +84,4 @@ async def why_silent(scheduler: str, security: Security) -> str:
     writer.transport.abort()
     with suppress(OSError):
         await writer.wait_closed()
-    return "something answers there, but accepts no workers; its log may say why"
+    return "a server answers there, but accepts no workers; its log may have the reason"

@@ -1,4 +1,4 @@
-"""Asks a cluster's scheduler once for its workers, for diagnosis."""
+"""Queries a cluster's scheduler once for its workers, for diagnosis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Roll:
     #: Workers that this version supports, and their cards by target.
     num_workers: int
     cards: dict[str, int]
-    #: Why other workers cannot be used by this version, by address.
+    #: Why this version cannot use other workers, by address.
     refused: dict[str, str]
 
 

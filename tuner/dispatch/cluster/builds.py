@@ -17,7 +17,7 @@ from tuner.dispatch.cluster.lane import ClusterLane
 from tuner.dispatch.cluster.members import Lost, Member, lacking
 from tuner.errors import WorkerError
 
-#: Maximum number of attempts to build a candidate whose workers are lost.
+#: Maximum attempts to build a candidate after losing workers.
 MAX_ATTEMPTS = 5
 
 
@@ -50,7 +50,7 @@ class BuildLine:
         return max(1, sum(member.announcement.num_places for member in self._members()))
 
     def prepare(self, lane: ClusterLane, problem: Problem, candidate: Candidate) -> Future[Preparation]:
-        """Queues one candidate; any thread may call it."""
+        """Queues a candidate; may be called from any thread."""
         call = messages.PrepareCall(target=lane.target, problem=problem, candidate=candidate)
         build = _Build(call=call, payload=messages.encode(call), future=Future(), lane=lane)
 
@@ -68,7 +68,7 @@ class BuildLine:
         return build.future
 
     def advance(self) -> None:
-        """Sends out what can be built now."""
+        """Sends out all builds for which there is a place."""
         still_waiting = deque[_Build]()
         while self._waiting:
             build = self._waiting.popleft()
@@ -89,7 +89,9 @@ class BuildLine:
         self._waiting = still_waiting
 
     def _choose(self, build: _Build) -> Member | None:
-        """The card's own machine if it has a place: its builds need not be transferred. Else the least busy."""
+        """The card's own machine if it has a free place, since its builds need not be transferred; otherwise the least
+        busy one.
+        """
         home = build.lane.member
         if home is not None and home.may_build and home not in build.tried:
             return home

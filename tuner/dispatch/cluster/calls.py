@@ -26,7 +26,7 @@ from tuner.errors import WorkerError
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.builder.shipping import ShippedKernel, adopt, ship
 
-#: Number of kernels prepared and possibly measured here whose proofs are kept, and need not be repeated.
+#: Number of kernels prepared here whose proofs are kept, so that they need not be repeated if they are measured here.
 _NUM_KEPT = 32
 
 
@@ -60,10 +60,10 @@ class WorkerCalls:
         self._kept_lock = threading.Lock()
 
     def announcement(self) -> messages.Announcement:
-        """What the server must know about this worker, each time that it joins.
+        """What the server must know about this worker, at each joining.
 
         Raises:
-            WorkerError: an evaluator does not know where its figures come from.
+            WorkerError: an evaluator does not know the source of its figures.
         """
         cards = tuple(
             messages.CardInfo(uuid=uuid, target=lane.target, environment=lane.environment())
@@ -80,7 +80,7 @@ class WorkerCalls:
         )
 
     async def answer(self, payload: object) -> bytes:
-        """The answer to one call, encoded; never raises because of what a peer sent."""
+        """The encoded answer to a call; never raises because of a peer's data."""
         try:
             call = messages.decode_call(payload)
             if isinstance(call, messages.PrepareCall):
@@ -127,7 +127,7 @@ class WorkerCalls:
         return await asyncio.wrap_future(lane.measure(call.problem, prepared, call.incumbent_speedup))
 
     async def _taken_in(self, problem: Problem, shipped: ShippedKernel, builds: LocalBuilds) -> Preparation:
-        """Proven again here; its build exists already."""
+        """Proven again here; its build already exists."""
         await asyncio.to_thread(adopt, shipped, self._build_cache)
         preparation = await asyncio.wrap_future(builds.prepare(problem, shipped.candidate))
         return replace(preparation, stage_s=dict(shipped.stage_s))

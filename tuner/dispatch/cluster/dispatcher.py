@@ -1,4 +1,4 @@
-"""The server's side of a cluster: its workers, a lane for each card that was ever seen, and the shared builds."""
+"""The server's side of a cluster: its workers, a lane for each card ever seen, and the shared builds."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CANCELS, _CANCEL_S = 10, 1.0
 
 
 class ClusterDispatcher:
-    """A `Dispatcher` over the workers of a cluster. It has a thread with an event loop, in which everything happens."""
+    """A `Dispatcher` over the workers of a cluster. Everything happens in its thread with an event loop."""
 
     def __init__(
         self, scheduler: str, security: Security, *, slack_s: float = SLACK_S, first_poll_s: float = FIRST_POLL_S
     ) -> None:
-        """Does not require a response from the scheduler: it is polled repeatedly. A worker may respond up to
+        """Does not require a response from the scheduler, which is polled repeatedly. A worker may respond up to
         `slack_s` after its own deadlines."""
         self._scheduler = scheduler
         self._connection_args: dict[str, Any] = security.get_connection_args("client")
@@ -51,7 +51,7 @@ class ClusterDispatcher:
         self._watchers: list[Callable[[Target, int], None]] = []
         #: Of lanes and watchers.
         self._lock = threading.Lock()
-        #: The announcements of refused workers, by address, so that each is logged once.
+        #: Announcements of refused workers by address, so that each is logged once.
         self._refused: dict[str, str] = {}
         self._trouble = ""
         self._loop = asyncio.new_event_loop()
@@ -63,7 +63,7 @@ class ClusterDispatcher:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """All targets since the start, each once."""
+        """All targets since the start, without duplicates."""
         with self._lock:
             return tuple(next(iter(lanes.values())).target for lanes in self._lanes.values())
 
@@ -103,7 +103,7 @@ class ClusterDispatcher:
         return ClusterBuilds(self._line, self.lane(target_id, worker))
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
-        """Why nothing is measured now, on a card or on all of a target's."""
+        """Why a card, or every card of a target, cannot be measured on now."""
         with self._lock:
             lanes = list(self._lanes.get(target_id, {}).values())
         found = [lane.quarantine for lane in (lanes if worker is None else lanes[worker : worker + 1])]
@@ -159,7 +159,7 @@ class ClusterDispatcher:
                 if comm is not None:
                     comm.abort()
                 raise
-            except Exception as error:  # whatever it is: the next poll may succeed
+            except Exception as error:  # the next poll may succeed, whatever the error
                 if comm is not None:
                     comm.abort()
                 comm = None

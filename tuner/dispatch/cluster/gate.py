@@ -1,4 +1,4 @@
-"""Checks that what a cluster's worker sends is possible, and answers the question."""
+"""Checks that data from a cluster's worker is plausible, and that it answers the call."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LONGEST_S, _LONGEST_CYCLES = 86_400.0, 10**13
 
 
 def check_announcement(said: messages.Announcement) -> None:
-    """Raises: Unbelievable: such a worker is impossible."""
+    """Raises: Unbelievable: the announcement is impossible."""
     for card in said.cards:
         believe(card.target, f"card {card.uuid[:80]!a}")
         believe(card.environment, f"card {card.uuid[:80]!a}")
         if not card.uuid.isprintable() or not 0 < len(card.uuid) <= _LONGEST_UUID:
-            raise Unbelievable(f"a card is called {card.uuid[:80]!a}, which no driver would use as a name")
+            raise Unbelievable(f"a card has the name {card.uuid[:80]!a}, which no driver would use")
         if card.target.simulated != card.environment.simulated:
             raise Unbelievable(f"the card {card.uuid} is called both simulated and real")
     if len({card.uuid for card in said.cards}) != len(said.cards) or len(said.cards) > _MOST_CARDS:
-        raise Unbelievable(f"{len(said.cards)} cards are announced; that is too many, or some are the same")
+        raise Unbelievable(f"{len(said.cards)} cards are announced, which is too many, or some are repeated")
     if not 0 <= said.num_places <= _MOST_PLACES:
         raise Unbelievable(f"{said.num_places} build places are announced; the maximum is {_MOST_PLACES}")
     for name, value in vars(said.limits).items():

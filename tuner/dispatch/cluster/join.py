@@ -1,4 +1,4 @@
-"""How each member joins a cluster: the server's dispatcher, a worker's process, the scheduler's process."""
+"""How the members of a cluster join it: the server's dispatcher, a worker's process, the scheduler's process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WorkerOptions:
     gpu: str
     #: Number of simulated GPUs.
     num_simulated: int
-    #: Builds that run at a time; None for as many as this machine has cores and memory for.
+    #: Parallel builds; None for as many as this machine's cores and memory allow.
     num_places: int | None
     #: Its name; by default the machine's name and the process id.
     name: str
@@ -75,7 +75,7 @@ def work(
         build_s=options.build_s,
         num_simulated=options.num_simulated,
         torch_baseline=options.torch_baseline,
-        builds_here=False,  # what the cluster builds is built by `WorkerCalls`
+        builds_here=False,  # the cluster's builds are done by `WorkerCalls`
     )
     log.info(why if evaluators else "No GPU: this worker only builds, and does not measure.")
     spare_collector()

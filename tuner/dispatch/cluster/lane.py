@@ -1,4 +1,4 @@
-"""The queue for a card of another machine. It outlives the worker: while that is absent, the card is in quarantine."""
+"""The queue for a card of another machine. It outlives the worker; while there is none, the card is in quarantine."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _Waiting:
 
 
 class ClusterLane:
-    """A `MeasureLane`. There is one card, whichever worker has it; calls are sent to it one at a time, so that a
-    call cancelled before its turn is never sent."""
+    """A `MeasureLane` for a card, whichever worker has it. Calls are sent to it one at a time, so that a call cancelled
+    before its turn is never sent."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, card: messages.CardInfo) -> None:
         self._loop = loop
@@ -45,7 +45,7 @@ class ClusterLane:
         self._kinds: Mapping[str, int] = {}
         self._line: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._member: Member | None = None
-        #: Read by any thread. Why the card is not usable; and since when no worker has it, with the reason.
+        #: Read by any thread: why the card is not usable, and since when no worker has it, with the reason.
         self._unfit: Quarantine | None = None
         self._away: Quarantine | None = Quarantine(reason=f"no worker has {card.uuid}", since=time.time())
         self._is_closed = False
@@ -94,7 +94,7 @@ class ClusterLane:
         """Queues one candidate.
 
         Raises:
-            TypeError: it was prepared by something that cannot be sent.
+            TypeError: the prepared candidate cannot be sent.
         """
         if not isinstance(prepared, PreparedModel | ShippedKernel):
             raise TypeError(f"a {type(prepared).__name__} cannot be sent to a worker")

@@ -1,4 +1,4 @@
-"""A worker from the server's view: its announcement, and the connections to it."""
+"""A worker from the server's point of view: its announcement, and the connections to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLACK_S = 60.0
 
 
 class Lost(WorkerError):
-    """A worker left, or was given up, before it had answered."""
+    """A worker left, or was given up, before it answered."""
 
 
 class Member:
@@ -41,7 +41,7 @@ class Member:
         slack_s: float,
     ) -> None:
         self.address = address
-        #: Its complete announcement; another one after each joining.
+        #: Its complete announcement, which is new after each joining.
         self.text = text
         self.announcement = announcement
         #: Builds that were sent to it and are not finished.
@@ -152,7 +152,7 @@ def _checked(call: messages.Call, answer: object) -> Any:
 
 
 def deadline_of(call: messages.Call, limits: Limits) -> float:
-    """How long a worker itself lets a call run, seconds; generous, since it has its own deadlines."""
+    """The worker's own time limit for a call, seconds; generous, since the worker has its own deadlines."""
     start_s = 2 * limits.start_deadline_s + limits.prepare_deadline_s
     build_s = limits.build_deadline_s + limits.start_deadline_s
     match call:
@@ -161,7 +161,9 @@ def deadline_of(call: messages.Call, limits: Limits) -> float:
         case messages.MeasureCall():
             return build_s + start_s + limits.evaluate_deadline_s
         case messages.FinalsCall():
-            num_alone = len(call.candidates) + 4  # twice in two processes, and each alone if one harmed others
+            num_alone = (
+                len(call.candidates) + 4
+            )  # twice in two processes, and each one alone if one disturbed the others
             finals_s = num_alone * (start_s + limits.finals_s(len(call.candidates)))
             torch_s = limits.torch_compile_deadline_s if call.torch_compile else 0.0
             return len(call.candidates) * build_s + finals_s + torch_s

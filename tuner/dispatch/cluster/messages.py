@@ -16,7 +16,7 @@ from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
-#: It is increased when a message changes so that the other side would misread it.
+#: It is increased when a message changes such that the other side would misread it.
 PROTOCOL: Literal[4] = 4
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class _Message(BaseModel):
 
 
 class CardInfo(_Message):
-    """A card that a worker measures on."""
+    """A card of a worker."""
 
     #: From the driver, ``GPU-…``; a generated one for a simulated card.
     uuid: str
@@ -42,7 +42,7 @@ class CardInfo(_Message):
 
 
 class Announcement(_Message):
-    """A worker's description of itself when it joins."""
+    """A worker's description of itself, sent when it joins."""
 
     #: Must be `PROTOCOL`.
     protocol: Literal[4] = PROTOCOL

@@ -1,7 +1,8 @@
-"""The processes of a cluster in Dask: a scheduler that only keeps the list of workers, and a worker with one call.
+"""The processes of a cluster, based on Dask: a scheduler that only keeps the list of workers, and a worker with one
+operation.
 
-Both support only the operations that they need from each other, so that no peer can make them run a function, and
-nothing from a connection is unpickled.
+Both support only the operations that they need from each other, so that a peer cannot make them run a function, and
+nothing is unpickled from a connection.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from tuner.dispatch.cluster.absence import Absence
 from tuner.dispatch.cluster.messages import Announcement, encode
 from tuner.errors import WorkerError
 
-#: The key of a worker's announcement in the scheduler's information about it.
+#: The key of a worker's announcement in the scheduler's data about it.
 ANNOUNCEMENT = "tuner"
 #: Our only operation of a worker.
 CALL = "tuner_call"
 
-#: A worker without a sign of life for this long is gone, seconds; a live one sends one about every second.
+#: A worker without a heartbeat for this long is considered gone, seconds; a live one sends one about every second.
 WORKER_TTL_S = 10.0
 #: Maximum time for a worker to leave, seconds.
 _CLOSE_S = 10.0
-#: A worker must have joined within this time, otherwise it starts again, seconds: a response to its joining may be
-#: lost.
+#: A worker must have joined within this time, otherwise it starts again, seconds, since the response to its joining may
+#: be lost.
 JOIN_S = 15.0
 #: Pause between two attempts of a worker to join, seconds.
 REJOIN_PAUSE_S = 1.0
@@ -49,7 +50,7 @@ class PickleRefused(WorkerError):
 
 
 def prepare_process() -> None:
-    """For this process: no pickle is read, and Dask's default monitoring of itself is off, which would cost time."""
+    """For this process: refuses pickles, and switches off Dask's own monitoring, which costs time."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PickleRefused("a peer sent a pickle; a cluster never unpickles anything")
@@ -85,11 +86,11 @@ class ClusterScheduler(Scheduler):
         _keep_only(self.handlers, self.stream_handlers, _OF_SCHEDULER)
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
-        """Opens no port: Dask's pages would be accessible without a certificate."""
+        """Opens no port, since Dask's pages would be accessible without a certificate."""
 
 
 class ClusterWorker(Worker):
-    """Reports to the scheduler what this machine measures and builds, and answers calls."""
+    """Reports this machine's targets and build places to the scheduler, and answers calls."""
 
     def __init__(
         self,
@@ -130,7 +131,9 @@ class ClusterWorker(Worker):
         """Opens no port, like the scheduler."""
 
     async def heartbeat(self) -> None:
-        """It must be answered in time; otherwise the scheduler is lost, even if the connection to it is still open."""
+        """A heartbeat must be answered in time; otherwise the scheduler is lost, even if the connection is still
+        open.
+        """
         try:
             await asyncio.wait_for(super().heartbeat(), WORKER_TTL_S)
         except TimeoutError:
@@ -170,7 +173,7 @@ async def run_worker(
     port: int,
     announce: Callable[[str], None],
 ) -> None:
-    """Joins the cluster, and again whenever the scheduler was lost, until `stop` is set."""
+    """Joins the cluster, and rejoins whenever the scheduler was lost, until `stop` is set."""
     stopping = asyncio.create_task(stop.wait())
     absence = Absence(scheduler)
 
@@ -211,7 +214,7 @@ async def run_worker(
 
 
 async def _live(node: ClusterWorker, joined: Callable[[str], None]) -> str | None:
-    """From joining to the end; returns the error if joining failed, empty if nobody answered in time."""
+    """From joining to the end; returns the error if joining failed, empty if there was no answer in time."""
     try:
         await node
     except TimeoutError:

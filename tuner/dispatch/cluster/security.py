@@ -1,4 +1,4 @@
-"""Who may be in a cluster: anyone with a certificate of its authority. Mutual TLS is the trust boundary."""
+"""Who may be in a cluster: everyone with a certificate of its authority. Mutual TLS is the trust boundary."""
 
 from __future__ import annotations
 

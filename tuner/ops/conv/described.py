@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from re import fullmatch
 from typing import Any
 
 from tuner.core.problem.activation import Activation, canonical
 from tuner.core.problem.asked import pair_of
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.ops.codec import MOST_CHARACTERS, TEXT
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
 from tuner.ops.conv.op import ConvOp
@@ -66,7 +68,10 @@ def chains_of(description: Mapping[str, Any], images: int, dtype: str | None = N
         where = f"blocks[{place}]"
         read = _read(_Block, block, where)
         ops = _ops(read, images, where)
-        made = Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=Dtype(given))
+        try:
+            made = Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=Dtype(given))
+        except InvalidInput as error:
+            raise _placed(error, read, where) from error
         found.append((read.name, pair_of(made)))
     return found
 
@@ -80,6 +85,10 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
     for place, given in enumerate(block.layers):
         own = f"{where}.layers[{place}]"
         layer = _read(_Layer, given, own)
+        for field in ("name", *(one for one in ("source", "add") if getattr(layer, one))):
+            if not (fullmatch(TEXT, name := getattr(layer, field)) and len(name) <= MOST_CHARACTERS):
+                remedy = f"begin with a letter, and use letters, digits, _, . and -, at most {MOST_CHARACTERS}"
+                raise InvalidInput(f"{own}.{field}", f"is {name!r}", remedy)
         source = layer.source or before
         if source not in sizes:
             raise InvalidInput(f"{own}.source", f"is {source!r}", f"give one of {', '.join(sizes)}")
@@ -107,8 +116,9 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
                 dilation=layer.dilation,
             )
         except InvalidInput as error:
-            field = _AS_GIVEN.get(error.field, error.field)
-            raise InvalidInput(f"{own}.{field}", error.problem, error.remedy) from error
+            of_block = _OF_BLOCK.get(error.field) if source == "x" else None
+            field = f"{where}.{of_block}" if of_block else f"{own}.{_AS_GIVEN.get(error.field, error.field)}"
+            raise InvalidInput(field, error.problem, error.remedy) from error
         except ValueError as error:
             names = ", ".join(map(str, Activation))
             raise InvalidInput(f"{own}.activation", f"is {layer.activation!r}", f"give one of {names}") from error
@@ -117,8 +127,17 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
     return tuple(ops)
 
 
-#: Fields of an op, by their names in a description.
-_AS_GIVEN = {"kernel": "kernel_size", "filters": "out_channels"}
+#: Fields of an op, and their names in a description: of a layer, and those of the images that a block reads.
+_AS_GIVEN = {"kernel": "kernel_size", "filters": "out_channels", "residual_source": "add"}
+_OF_BLOCK = {"height": "height", "width": "width", "channels": "in_channels"}
+
+
+def _placed(error: InvalidInput, block: _Block, where: str) -> InvalidInput:
+    """An error of an op by its name, with the path of its layer."""
+    name, _, field = error.field.partition(".")
+    places = [place for place, layer in enumerate(block.layers) if layer["name"] == name]
+    path = f"{where}.layers[{places[0]}].{_AS_GIVEN.get(field, field)}" if places else f"{where}.{error.field}"
+    return InvalidInput(path, error.problem, error.remedy)
 
 
 def _read(cls: type[Any], given: Any, where: str) -> Any:

@@ -1,5 +1,5 @@
-"""Checks a manifest's launches against their plans: a recipe's grid, safety and workspace are compared with the
-header of the words that the kernel will read. `runtime/src/plan_check.c` does the same for an index."""
+"""Checks a manifest's launches against their plans: a recipe's grid, safety and workspace are compared with the header
+of the plan that the kernel reads. `runtime/src/plan_check.c` does the same for an index."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tuner.errors import InvalidInput, WordError
 Json = Mapping[str, Any]
 #: In a manifest: the launches that replace ``launches`` on a card on which these do not fit.
 FALLBACK = "fallback_launches"
-#: The own fields of such a launch; all others are as in the launch that it replaces.
+#: The fields of such a launch that are its own; all others are as in the launch that it replaces.
 _OWN_OF_FALLBACK = {"plan", "proof", "grid", "first_tasks", "workspace"}
 _Found = TypeVar("_Found", Header, OlderHeader)
-#: Maximum SM clock cycles of one wait: some ten minutes. With more, a wait that never ends would hardly be bounded.
+#: Maximum SM clock cycles of a wait, about ten minutes. A larger limit would hardly bound a wait.
 MOST_SPIN_CYCLES = 10**12
-#: In a workspace: where signals begin, and the record of an abort; `Workspace` in launch_args.cuh. The alignment of its
-#: parts. The minimum size of one tile's parts.
+#: In a workspace: the offsets of signals and of the abort record, as in `Workspace` of launch_args.cuh; the alignment
+#: of its parts; the minimum size of one tile's parts.
 _SIGNALS_OFFSET, _ABORT_OFFSET, _ALIGNMENT, _LEAST_SLOT_BYTES = 256, 128, 256, 64
 _WORD_BYTES = 4
 #: A kernel's parameter contains the first tasks of this many CTAs, 16 bytes each, as hexadecimal digits in a manifest.
@@ -34,7 +34,7 @@ _FIRST_TASK_DIGITS = 32
 
 def check_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
     """Checks all launches of products, and those that replace them on a card that holds fewer clusters; `files`
-    contains their plans. For plans from an older program, it checks what exists since the first version.
+    contains their plans. Plans from older programs are checked as far as their version allows.
 
     Raises:
         InvalidInput: the message names the launch, and the plan's value.
@@ -66,7 +66,7 @@ def _check_list(name: str, manifest: Json, files: Mapping[str, bytes]) -> None:
 
 
 def _check_fallback(launches: list[Json], fallback: list[Json]) -> None:
-    """The same launches of the same kernel, with other plans, on grids that are not larger."""
+    """The same launches of the same kernel with other plans, and grids that are not larger."""
     if len(fallback) != len(launches):
         raise wrong(FALLBACK, f"of {len(fallback)}", f"of {len(launches)}, one for each of launches")
     for index, (one, other) in enumerate(zip(launches, fallback, strict=True)):
@@ -111,7 +111,9 @@ def _check_grid(where: str, launch: Json, header: Header) -> None:
 
 
 def _check_weights(where: str, launch: Json, header: Header) -> None:
-    """A kernel that gets its first tasks, which must be those of a wgmma kernel, copies their weights at once."""
+    """A kernel with its first tasks in the parameter copies their weights at once; they must be those of a wgmma
+    kernel.
+    """
     reads_early = launch["programmatic_dependent_launch"] and launch["first_tasks"] and header.assignment != TICKET
     if reads_early and not launch.get("reads_weights_before_wait", True):  # missing in older manifests
         raise wrong(f"{where}.reads_weights_before_wait", False, True)
@@ -125,7 +127,7 @@ def _check_workspace(where: str, launch: Json, header: Header, mailboxes: int, o
     counters = _SIGNALS_OFFSET + _WORD_BYTES * header.num_signals
     arrivals = _WORD_BYTES * header.num_split_tiles * launch["cluster"][0]
     zeros = _aligned(counters) + _aligned(arrivals) + mailboxes
-    zero_bytes = space.get("zero_bytes", space["bytes"])  # older manifests have all of it zeroed
+    zero_bytes = space.get("zero_bytes", space["bytes"])  # in older manifests, all of it is zeroed
     if zero_bytes < zeros:
         raise wrong(f"{where}.zero_bytes", zero_bytes, f"at least {zeros}, for {header.num_signals} signals")
     if space["bytes"] < (least := zero_bytes + _LEAST_SLOT_BYTES * header.num_split_tiles):
@@ -149,7 +151,7 @@ def _check_residency(where: str, launch: Json, *, needs_all_ctas: bool) -> None:
 
 
 def _check_pair(launches: list[Json], headers: list[Header]) -> None:
-    """Two launches that run in parallel: the first waits for nothing, and the second begins after its gate."""
+    """Two launches that run concurrently: the first waits for nothing, and the second begins after its gate."""
     found = [(one["stream"], one["workspace"]["index"], bool(one["workspace"]["is_second"])) for one in launches]
     if found != [(0, 0, False), (1, 0, True)]:
         raise wrong("launches", found, "two, with streams 0 and 1, one workspace, of which the second is_second")
@@ -161,7 +163,7 @@ def _check_pair(launches: list[Json], headers: list[Header]) -> None:
 
 
 def _mailbox_bytes(workload: Json) -> int:
-    """Two halves for each product that another op reads, with two bytes per element, if it is passed in band."""
+    """Two halves for each product that another op reads; if it is passed in band, with two bytes per element."""
     products = [op for op in workload["ops"] if op.get("op") is None]
     read, rows = {op["source"] for op in products}, max(op["m"] for op in products)
     return sum(2 * _aligned(2 * rows * op["n"]) for op in products if op["name"] in read)
@@ -172,10 +174,10 @@ def _aligned(num_bytes: int) -> int:
 
 
 def check_spin_limit(field: str, cycles: int) -> None:
-    """Checks that waits are bounded, but not at once.
+    """Checks that waits are bounded, with enough time.
 
     Raises:
-        InvalidInput: names the field.
+        InvalidInput: the message names the field.
     """
     if not 1 <= cycles <= MOST_SPIN_CYCLES:
         raise wrong(field, cycles, f"1 to {MOST_SPIN_CYCLES}")

@@ -1,6 +1,6 @@
-"""Checks launches of ops that are not products against their manifest: a recipe's grid, parameter and workspace.
-Only the kind knows what the kernel does with them; a kind whose launches have their own list in a manifest defines
-its check: ``check`` of its file ``pack.launches``."""
+"""Checks launches of ops that are not products against their manifest: a recipe's grid, parameter and workspace. Only
+the kind knows how the kernel uses them; a kind whose launches have their own list in a manifest defines ``check`` in
+its module ``pack.launches``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.errors import InvalidInput
 
 Json = Mapping[str, Any]
-#: The lists of a manifest with launches of ops that are not products: those of the kind with its own list, over caches,
-#: and of any other.
+#: The lists of a manifest with launches of ops that are not products: those over caches, which have their kind's own
+#: list, and all others.
 OF_CACHES, _ANY_KIND = "attentions", "own_launches"
 OWN_SECTIONS = (OF_CACHES, _ANY_KIND)
 
 
 def recipes_by_kind(manifest: Json) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The launches of a manifest that are in a list of their kind, each with its kind's module: its file
-    ``pack.program``."""
+    """The launches of a manifest that are in a list of their kind, each with the module ``pack.program`` of its
+    kind."""
     parts = (part_of(kind, "pack.program") for kind in op_kinds())
     return ((part, recipe) for part in parts if part for recipe in manifest.get(part.SECTION, ()))
 
@@ -36,7 +36,7 @@ def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:
 
 
 def own_checks(manifest: Json) -> list[Callable[[Json, Mapping[str, bytes]], None]]:
-    """What checks each of its lists of such launches.
+    """The check of each list of such launches.
 
     Raises:
         InvalidInput: a list belongs to an unknown kind.

@@ -15,7 +15,7 @@ _OF_ROWS = ("input", "residual", "row_scale", "output")
 
 
 def most_rows(manifest: Json) -> int:
-    """Maximum rows of an artifact that may be launched for fewer rows than it was made for; 0 if its rows are fixed."""
+    """Maximum rows of an artifact that can be launched for fewer rows than it was made for; 0 if its rows are fixed."""
     rows = manifest.get("rows", {"min": 0, "max": 0})
     return int(rows["max"]) if rows["min"] < rows["max"] else 0
 
@@ -31,7 +31,7 @@ def is_of_weights(recipe: Json) -> bool:
 
 
 def with_rows(recipe: Json, rows: int) -> Json:
-    """A tensor map of a product for this many rows, which are an input's and an output's second dimension."""
+    """A tensor map of a product for this many rows, which are the second dimension of an input or output."""
     if rows == 0 or is_of_weights(recipe):
         return recipe
     columns, _, *others = recipe["dims"]
@@ -47,9 +47,9 @@ def pack_product(
     encode: Callable[[Json], bytes],
     rows: int = 0,
 ) -> bytes:
-    """The parameter of a launch of products. `addresses` are those of the tensors by name, 0 for missing ones; `own`
-    those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map from its
-    recipe. `rows`: 0 for the number that it was made for."""
+    """The parameter of a launch of products. `addresses` has the tensors' addresses by name, 0 for missing ones; `own`
+    has those of `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map from its
+    recipe; `rows` is 0 for the number that it was made for."""
     layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
     maps = {recipe["name"]: recipe for recipe in launch["tensor_maps"]}
     plain = {
@@ -90,7 +90,7 @@ def pack_fields(
     own: Mapping[str, int | bytes],
     encode: Callable[[str], bytes],
 ) -> bytes:
-    """The parameter of a kernel whose manifest contains each field's tensor or value, as for an attention. `own` are
+    """The parameter of a kernel whose manifest has the tensor or value of each field, as for an attention. `own` are
     the launch's own fields; `encode` makes the tensor map of that name."""
     buffer = bytearray(parameter["size_bytes"])
     for field in parameter["fields"]:
@@ -116,7 +116,7 @@ def of_each_op(manifest: Json) -> list[list[dict[str, Any]]]:
 
 
 def of_launch(recipe: Json, workspace: int, file_at: Callable[[str], int]) -> dict[str, int | bytes]:
-    """The own fields of a launch of an op from another package: parts of the workspace, files on the device, and
+    """The launch's own fields, for an op from another package: parts of the workspace, files on the device, and
     bytes."""
     found: dict[str, int | bytes] = {}
     for field in recipe["parameter"]["fields"]:

@@ -1,1 +1,1 @@
-"""First guesses and prior results: what a search tries before it has a model."""
+"""First guesses and priors: candidates that a search tries before it has a model."""

@@ -1,4 +1,4 @@
-"""Priors: what earlier searches found for similar shapes, the most relevant first."""
+"""Priors: results of earlier searches for similar shapes, the most relevant first."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from tuner.search.guesses.side_by_side import side_by_side
 from tuner.search.launch_op import distance_of
 from tuner.search.model.pool import canonical
 
-#: Maximum number of priors in a search, and the share of a budget that they may take: one trial in this many.
+#: Maximum number of priors in a search, and their share of the budget: one trial in this many.
 NUM_PRIORS = 8
 BUDGET_SHARE = 4
-#: For another shape only this many are tried: the others are similar to them. For the same shape, all.
+#: Maximum priors from one other shape, since the rest are similar to them. From the same shape all are tried.
 NUM_OF_NEIGHBOUR = 3
-#: Shapes farther away than this are not neighbours.
+#: Shapes farther away than this are not used.
 MAX_DISTANCE = 3.0
-#: How much a shape's distance grows for an option that changes what an epilogue does, for the element type, and for the
-#: objective.
+#: Additional distance for another epilogue, another element type, and another objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
-#: The distance of a chain that had no attention before it.
+#: Additional distance for a chain that had no attention before it.
 NO_LAUNCH_OP = 0.5
-#: The distance of results from other kernel sources: the same as a tenth more rows.
+#: Additional distance of results from other kernel sources, equal to that of a tenth more rows.
 OTHER_KERNELS = 0.14
-#: The order in which the kinds of one shape are tried; their second bests come afterwards.
+#: The order in which the plan kinds of one shape are tried; their second bests follow.
 _KINDS = (
     *(kind for kind in reversed(PlanKind) if kind.is_searched),
     *dict.fromkeys(kind for num_ops in range(1, MAX_OPS + 1) for kind in in_turn(num_ops)),
@@ -52,7 +51,7 @@ class Asked:
 
 
 def distance(workload: Workload, objective: Objective, found: Found) -> float:
-    """How similar two questions are, 0 for the same: twice the rows is a distance of one unless they are few, and so
+    """The distance of two questions, 0 for equal ones. Twice the rows is a distance of one, unless they are few, and so
     is one op with four times the weights; infinity if nothing can be learned."""
     ops, others = workload.tile_ops, found.workload.tile_ops
     if workload.kind != found.workload.kind or len(ops) != len(others):
@@ -77,8 +76,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
 
 
 def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
-    """What a search tries after the library, without duplicates, all legal: the nearest shape's best of each kind
-    first."""
+    """The candidates that a search tries after the library, all legal and without duplicates: the nearest shape's best
+    of each kind first."""
     count = min(NUM_PRIORS, asked.num_trials // BUDGET_SHARE)
     chosen: dict[Candidate, Prior] = {}
     for one in _ranked(asked, found):
@@ -100,7 +99,9 @@ def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
 
 
 def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
-    """A result adapted to the space, preceded by a variant with neighbours if these gain: many results are older."""
+    """A result adapted to the space. Where merged neighbours gain, it is preceded by a variant with them, since many
+    results are older than that axis.
+    """
     candidate = adapt(space, found)
     if candidate is None:
         return
@@ -111,7 +112,7 @@ def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
 
 
 def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:
-    """Shape by shape, nearest first."""
+    """Shape by shape, the nearest first."""
     workload = asked.space.workload
     by_shape: dict[tuple[float, str, Objective], list[Found]] = {}
     for one in found:
@@ -127,7 +128,7 @@ def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:
 
 
 def _as_searched(found: Found) -> Found:
-    """The same as the searched kind whose schedules it launches in another way."""
+    """The searched kind of whose schedules this kind is another way to launch."""
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     if kind.base is None or schedule is None:
         return found
@@ -135,7 +136,7 @@ def _as_searched(found: Found) -> Found:
 
 
 def _in_turn(group: Sequence[Found]) -> list[Found]:
-    """The best of each kind, then the second of each, and so on."""
+    """The best of each kind, then the second best of each, and so on."""
     by_kind: dict[PlanKind, list[Found]] = {kind: [] for kind in _KINDS}
     unique = {one.candidate: one for one in sorted(group, key=lambda one: one.speedup)}
     for one in sorted(unique.values(), key=lambda one: -one.speedup):

@@ -1,4 +1,4 @@
-"""How deep a tiling's rings are, compared with the possible depth."""
+"""The depth of a tiling's rings, relative to the possible depth."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 
 def is_full(workload: Workload, gpu: Gpu, tiling: Tiling) -> bool:
-    """Whether the ring of weights could not be deeper, nor both if they have equal depth."""
+    """Whether the ring of weights is as deep as possible; if both rings have equal depth, whether both are."""
     return tiling_problem(workload, gpu, _deeper(tiling)) is not None
 
 
 def deepest(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
-    """The tiling with a ring of weights as deep as fits, and also that of the inputs if both have equal depth."""
+    """The tiling with the deepest possible ring of weights, and of inputs if both have equal depth."""
     while not is_full(workload, gpu, tiling):
         tiling = _deeper(tiling)
     return tiling
 
 
 def with_deepest_weights(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
-    """The tiling with a ring of weights as deep as fits next to the unchanged ring of inputs."""
+    """The tiling with the deepest possible ring of weights, and the ring of inputs unchanged."""
     while tiling_problem(workload, gpu, more := replace(tiling, num_stages=tiling.num_stages + 1)) is None:
         tiling = more
     return tiling
 
 
 def depths(workload: Workload, gpu: Gpu, tiling: Tiling) -> Iterator[Tiling]:
-    """The legal ones of the tiling and of those with fewer stages, deepest first."""
+    """The legal tilings with this many stages or fewer, deepest first."""
     inputs = range(tiling.input_stages, 1, -1) if tiling.input_stages else (0,)
     by_depth = sorted(product(range(tiling.num_stages, 1, -1), inputs), key=sum, reverse=True)
     for num_stages, input_stages in by_depth:
@@ -44,13 +44,15 @@ def depths(workload: Workload, gpu: Gpu, tiling: Tiling) -> Iterator[Tiling]:
 
 
 def _deeper(tiling: Tiling) -> Tiling:
-    """With one more stage, in both rings if they have equal depth."""
+    """The tiling with one more stage, in both rings if they have equal depth."""
     more, is_even = tiling.num_stages + 1, tiling.num_stages == tiling.input_stages
     return replace(tiling, num_stages=more, input_stages=more if is_even else tiling.input_stages)
 
 
 def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -> Tiling | None:
-    """The tiling with rings that take no more shared memory, with the inputs' reduced first; None if none are legal."""
+    """The tiling with rings that take no more shared memory, reducing the ring of inputs first; None if none is
+    legal.
+    """
     for input_stages in range(tiling.input_stages, 1, -1):
         for num_stages in range(tiling.num_stages, 3, -1):
             shorter = replace(tiling, input_stages=input_stages, num_stages=num_stages)
@@ -63,7 +65,7 @@ def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -
 
 
 def windowed(workload: Workload, gpu: Gpu, tiling: Tiling, window_bytes: int) -> Tiling:
-    """With a window of about this many bytes of weights, if that is shorter than the ring and legal."""
+    """With a window of about this many bytes of weights, if it is legal and shorter than the ring."""
     window = max(1, round(window_bytes / stage_bytes(workload, tiling)[1]))
     if tiling.engine is not Engine.WGMMA or window >= tiling.num_stages:
         return tiling

@@ -1,7 +1,7 @@
 """First guesses: calculated tilings that fill the GPU, and the simulator's choice from a random draw.
 
-The forecast only sorts the first few candidates. It is never treated as the truth: a card differs from it, and so does
-the simulated card, on purpose and by more than the best schedules differ from each other.
+Forecasts only sort the first few candidates. They are never taken as the truth: cards differ from them, and so does the
+simulated card, on purpose, by more than the best schedules differ from each other.
 """
 
 from __future__ import annotations
@@ -47,26 +47,24 @@ NUM_FORECASTS = 96
 NUM_DRAWN = 6
 #: Maximum number of a space's own guesses that are tried before these.
 NUM_GUESSES = 10
-#: Walks over an op's tiles. With many rows, the operands of a whole column do not stay in the L2, but those of a group
-#: do.
+#: Rasters. With many rows, the operands of a whole column do not stay in the L2, but those of a group do.
 RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8, 16)))
-#: Maximum parts of a tile, if a guess without parts has its last wave in even shares.
+#: Maximum parts of a tile, if a guess without parts splits its last wave into equal shares.
 STREAM_PARTS = (2, 3)
-#: Tiles per signal, if a guess without parts waits slice by slice.
+#: Tiles per signal, if a guess without parts waits by slice.
 SLICE_TILES = 8
-#: Up to this many rows, tasks wait slice by slice in first guesses. In jobs on cards that was faster than waiting for
-#: the row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/README.md).
+#: Up to this many rows, tasks of first guesses wait by slice. In jobs on cards, that was faster than waiting for the
+#: row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/README.md).
 SLICED_ROWS = 128
-#: Approximate bytes of weights requested while a ring fills for a task that waits.
+#: Approximate bytes of weights that are requested ahead while a task waits.
 AHEAD_WINDOW_BYTES = 40_960
-#: Maximum number of first guesses: those, and between them one with strided parts or even shares, and one that waits
-#: differently.
+#: Maximum number of first guesses: these, plus one with strided parts or equal shares, and one that waits differently.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 
 
 def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) -> float:
-    """The simulator's time, microseconds; inf for refused candidates, which then come last, and for those that take
-    longer than `limit_us`."""
+    """The simulator's time, microseconds; inf for refused candidates, which come last, and for those that take longer
+    than `limit_us`."""
     try:
         return forecast.forecast_us(space.workload, space.gpu, candidate, limit_us)
     except (IllegalSchedule, PlanError):
@@ -74,11 +72,11 @@ def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) 
 
 
 def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Iterator[Schedule]:
-    """First come the space's own guesses, each in its best simple order, which with few rows waits slice by slice. Then
-    the best of them with strided parts, or for independent ops with the last wave in even shares. Then the best without
-    parts with the other way to wait. Then what `drawn` gives.
+    """The order is: the space's own guesses, each in its best simple order, which with few rows waits by slice; the
+    best of them with strided parts, or for independent ops with the last wave in equal shares; the best one without
+    parts with the other way to wait; then the guesses of `drawn`.
 
-    None twice. Each is computed on demand: with many tiles the forecasts of all of them take half a minute.
+    Without duplicates. Each is computed on demand, since with many tiles the forecasts of all take half a minute.
     """
     guesses = space.guesses[:NUM_GUESSES]
     given: dict[Schedule, None] = {}
@@ -105,8 +103,8 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
 
 
 def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
-    """The schedules of a random draw with the shortest forecasts, each with another tiling: the best one of each
-    engine, and the next best of all; only for tile ops."""
+    """Schedules of a random draw with the shortest forecasts, each with another tiling: the best of each engine, then
+    the next best of all; only for tile ops."""
     tiles = space.tiles
     return _best_drawn(tiles, tiles.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS)) if tiles else []
 
@@ -114,7 +112,9 @@ def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
 def first_guesses(
     space: AnySpace, seed: int, drawn: Callable[[], Iterable[Schedule]] | None = None
 ) -> Iterator[Schedule]:
-    """The start of a search with this seed; `drawn` returns its drawn guesses if another process makes them already."""
+    """The start of a search with this seed; `drawn` returns its drawn guesses if another process already computes
+    them.
+    """
     drawn = drawn or partial(drawn_guesses, space, seed)
     if not isinstance(space, JointSpace):
         return seed_schedules(space, drawn)
@@ -125,7 +125,7 @@ def first_guesses(
 
 
 def _of_each(space: JointSpace, tiles: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The guesses of each launch op, alternately, with the first one for the others. None twice."""
+    """The guesses of each launch op in turn, with the first guess for the others. Without duplicates."""
     searches = [search_of(one.op) for one in space.own]
     first = [search.first(space.around(index), None) for index, search in enumerate(searches)]
     settled = [one for one in first if one is not None]
@@ -144,14 +144,14 @@ def _of_each(space: JointSpace, tiles: Iterator[Schedule]) -> Iterator[Schedule]
 
 
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
-    """The order of each policy for the kernel and the grid of a schedule, without duplicates: at most three."""
+    """The order of each policy for a schedule's kernel and grid, without duplicates: at most three."""
     return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
 
 
 def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
-    """The best first guess with other ways for its tasks to wait: intermediates read in band, weights loaded ahead
-    with few bytes requested, or both; tiles of small ops that let the ring hold more of their weights; and stages
-    twice as deep. A forecast cannot judge any of these."""
+    """The best first guess with other ways to wait: intermediates read in band, few bytes of weights loaded ahead, or
+    both. Also with tiles of small ops for which the ring holds more of their weights, and with stages twice as deep.
+    Forecasts do not resolve these differences."""
     if best.tiling.engine is not Engine.WGMMA:
         return []
     in_band, wide = read_in_band(best), [best.but(tiling=tiling) for tiling in space.widened(best.tiling)]
@@ -162,15 +162,14 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
 
 
 def _paced(space: Space, schedule: Schedule) -> Schedule:
-    """With about this many bytes of weights requested while a ring fills for a task that waits."""
+    """With about this many bytes of weights requested ahead while a task waits."""
     ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, schedule.tiling)[1]))
     return schedule.but(tiling=replace(schedule.tiling, ahead_window=ahead))
 
 
 def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """The kernel of a fused schedule whose tasks wait slice by slice, like those of first guesses: for a tile
-    without parts each k-step waits, otherwise each part, for what it reads. None with launch ops, or if that is not
-    legal."""
+    """The kernel of a fused schedule with waits by slice, like those of first guesses: in a tile without parts each
+    k-step waits, otherwise each part, for what it reads. Empty with launch ops, or if that is not legal."""
     if not isinstance(space, Space):
         return []
     tiling, ordering = schedule.tiling, schedule.ordering
@@ -181,12 +180,12 @@ def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
 
 
 def _eager(space: Space, schedule: Schedule) -> list[Schedule]:
-    """The schedule by slice, unless its parts are taken one by one: then a part waits only for what it reads."""
+    """The schedule by slice, unless its parts are separate tasks, since then a part waits only for what it reads."""
     return [] if schedule.ordering.part_major else by_slice(space, schedule)
 
 
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """A schedule in each cut into runs that the proof allows, the shortest forecast first: only tile ops are cut."""
+    """A schedule in each cut into runs that the proof allows, shortest forecast first; only tile ops are cut."""
     if isinstance(space, JointSpace):
         behind = runs_by_forecast(space.tiles, schedule.but(launch_ops=())) if space.tiles else []
         return [one.but(launch_ops=schedule.launch_ops) for one in behind]
@@ -198,7 +197,7 @@ def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
 
 
 def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
-    """The first one with the shortest forecast, if there is any. Simulations of the others stop at that time."""
+    """The first with the shortest forecast, if there is any. Simulations of the others stop at that time."""
     best, best_us = list[Schedule](), math.inf
     for schedule in schedules:
         time_us = forecast_us(space, in_fewest_launches(space.workload, schedule), best_us)
@@ -210,7 +209,7 @@ def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
     """The shortest forecast of each engine, then the shortest of all, each with another tiling; at most `NUM_DRAWN`.
 
-    Simulations stop at the shortest time of the engine, or of enough others.
+    Simulations stop at the engine's shortest time, or once enough others are shorter.
     """
     by_tiling: dict[Tiling, tuple[float, Schedule]] = {}
     of_engine: dict[Engine, float] = {}
@@ -230,9 +229,9 @@ def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
-    """Op after op along the walk that suits queues best: by queue, first wave or ticket, on each grid; the one with
-    the shortest forecast, if there is any. If weights have a window, the parts of all tiles are taken one by one,
-    all first ones first, each waiting for a quarter of what a tile reads."""
+    """Op after op with the raster that suits queues best, by queue, first wave or ticket, on each grid: the one with
+    the shortest forecast, if any. If weights have a window, parts are separate tasks, first parts of all tiles first,
+    and each waits for a quarter of what a tile reads."""
     graph = tile_graph(space.workload, tiling)
     split_tiles = space.split_tiles(tiling)[0]
     in_parts = tiling.window and max(tiling.split_k, default=1) > 1 and split_tiles is SplitTiles.ALL
@@ -256,16 +255,15 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
 
 
 def _with_best_rings(space: Space, plain: list[Schedule]) -> list[Schedule]:
-    """The same with the stages and rings of the shortest forecast: a guess for a chain has for each op the stages
-    that suit it, as if it had the rings alone."""
+    """The same with the stages and rings of the shortest forecast. A guess for a chain has stages that suit each op as
+    if that op used the rings alone."""
     others = [one.but(tiling=tiling) for one in plain for tiling in space.with_full_rings(one.tiling)]
     return _shortest(space, [*plain, *filter(space.is_legal, others)]) if others else plain
 
 
 def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """Op after op along rows of tiles, by queue, on each grid; the parts of a tile walk along k together, each
-    quarter of the way after its own wait. The start times of parts differ by less than a forecast can resolve, so
-    one is tried."""
+    """Op after op with rows of tiles, by queue, on each grid. The parts of a tile advance along k together, and each
+    quarter of k has its own wait. Forecasts do not resolve the different start times of parts, so one is tried."""
     graph = tile_graph(space.workload, tiling)
     for ctas, reserved in space.grids(graph):
         ordering = Ordering(
@@ -279,7 +277,7 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
 
 
 def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
-    """The same with the parts of a tile walking along k together, each quarter of the way after its own wait."""
+    """The same, with the parts of a tile advancing along k together, and a wait for each quarter of k."""
     return replace(
         ordering,
         granularity=Granularity.CHUNK,
@@ -290,8 +288,8 @@ def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
 
 
 def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Those without parts, with a wait before each k-step for what it reads: a consumer begins while the slowest
-    producers are still working, and the slots of its ring become free for more weights."""
+    """Schedules without parts in which each k-step waits for what it reads, so that a consumer begins while the slowest
+    producers still work, and its ring has free slots for more weights."""
     for schedule in plain:
         if not schedule.tiling.split_k:
             ordering = replace(
@@ -305,7 +303,7 @@ def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
 
 
 def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """The op with the longest tasks first, by queue; the last wave's k-steps in even shares."""
+    """The op with the longest tasks first, by queue, with the last wave's k-steps in equal shares."""
     splits = [tiling.split_k] if tiling.split_k else [(parts,) * len(tiling.tiles) for parts in STREAM_PARTS]
     for split, kind in product(splits, (InterleaveKind.LONGEST_FIRST, InterleaveKind.PRODUCER_FIRST)):
         ordering = Ordering(
@@ -319,6 +317,6 @@ def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
 
 
 def _quarter(graph: TileGraph) -> int:
-    """Tiles in a quarter of the widest producer's row."""
+    """Number of tiles in a quarter of the widest producer's row."""
     columns = max((graph.grids[edge.producer][1] for edge in graph.streams), default=1)
     return -(-columns // 4)

@@ -1,4 +1,6 @@
-"""Schedules in which CTAs of several launches fit on one SM, so that one fills its rings while another runs."""
+"""Schedules in which CTAs of several launches fit on an SM together, so that one fills its rings while another
+computes.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ from tuner.core.space.joint import AnySpace, JointSpace
 
 
 def has_launches_of_one(workload: Workload) -> bool:
-    """Whether there is a tile op, and no launch computes two."""
+    """Whether there is a tile op, and every launch has only one."""
     return max(map(len, workload.sides), default=0) == 1
 
 
 def sharing_sms(space: AnySpace, guesses: Iterable[Schedule]) -> list[Schedule]:
-    """For launch ops and tile ops with one launch each, those whose CTAs fit on an SM together; otherwise none."""
+    """For launch ops and tile ops with one launch each: those whose CTAs fit on an SM together; otherwise empty."""
     if not isinstance(space, JointSpace) or not has_launches_of_one(space.workload):
         return []
     return [schedule for schedule in guesses if shares_an_sm(space, schedule)]
 
 
 def shares_an_sm(space: JointSpace, schedule: Schedule) -> bool:
-    """Whether a CTA of each launch op fits on an SM next to one of the tile ops' kernel."""
+    """Whether a CTA of each launch op fits on an SM together with one of the tile ops' kernel."""
     if space.tiles is None:
         return False
     shared = dynamic_smem_bytes(space.tiles.workload, schedule.tiling)

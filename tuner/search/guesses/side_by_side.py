@@ -1,4 +1,4 @@
-"""Schedules whose neighbouring CTAs are placed together, so that their requests for the same weights are merged."""
+"""Schedules that place neighbouring CTAs together, so that their requests for the same weights are merged."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.core.space.space import Space, placed_together
 
 #: Two rows of higher tiles had no reliable gain, nor had three and four rows (docs/findings/shared-weights.md).
 FEW_ROWS, TILE_ROWS = 64, 2
-#: Walks in which vertically adjacent tiles follow each other.
+#: Rasters in which vertically adjacent tiles follow each other.
 _DOWNWARDS = (RasterKind.COLUMN, RasterKind.GROUPED)
 
 
 def side_by_side(space: AnySpace, schedule: Schedule) -> Schedule | None:
-    """The same with neighbours, if two low tiles, one below the other, have the same weights; otherwise None."""
+    """The same with merged neighbours, if two low tiles, one below the other, have the same weights; otherwise None."""
     tiling = schedule.tiling
     if not isinstance(space, Space) or tiling.engine is not Engine.WGMMA or tiling.placed_ctas > 1:
         return None

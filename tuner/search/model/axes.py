@@ -1,6 +1,6 @@
-"""The axes of a schedule in two forms: as an Optuna trial's parameters, and as numbers that a model can compare.
+"""The axes of a schedule in two forms: as the parameters of an Optuna trial, and as numeric features for a model.
 
-Both are derived from the records of the axes, next to the fields with their values.
+Both are derived from the records of the axes, which stand next to the fields with their values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
 
-#: With at most this many ops, there are no cuts into runs.
+#: Chains of at most this many ops are not cut into runs.
 MAX_UNCUT_OPS = 2
 #: The kind of an op, in a parameter's name.
 _KIND = "op_kind"
@@ -45,7 +45,7 @@ def _boundaries(num_ops: int) -> range:
 
 
 def distributions(like: Schedule) -> dict[str, BaseDistribution]:
-    """The parameters of a trial with schedules for these ops; wide enough for every one, since the pool checks
+    """The parameters of a trial with schedules for these ops. They cover every schedule, since the pool checks
     legality."""
     return {name: _distribution(value) for name, value in _values(like)}
 
@@ -79,7 +79,7 @@ def _values(schedule: Schedule) -> Iterator[tuple[str, Any]]:
 
 
 def _named(chosen: Any, form: str) -> Iterator[tuple[str, Any]]:
-    """In `form`, braces stand for an axis's name. The ops at which runs begin are not one axis, but one each."""
+    """In `form`, braces stand for the name of an axis. Each op at which a run may begin is an axis of its own."""
     for name, one in axes_of(type(chosen)).items():
         value = getattr(chosen, name)
         if is_dataclass(value):
@@ -114,7 +114,7 @@ def _of_kind(kind: str) -> type[OpSchedule]:
 
 
 def _launch_ops(params: dict[str, Any]) -> Iterator[LaunchOpSchedule]:
-    """In order, until there is no other one."""
+    """In order, as long as there are any."""
     kinds = {kind: one for kind in tuple(OP_SCHEDULES) if issubclass(one := _of_kind(kind), LaunchOpSchedule)}
     index = 0
     while found := [one for kind, one in kinds.items() if _first_name(kind, one, index) in params]:
@@ -152,8 +152,8 @@ _ORDERING = FeaturesOf(Ordering, [*axes_of(TaskOrder), *axes_of(GridConfig)])
 
 
 def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
-    """What is compiled, and how well each op's tiles fill the last wave: what a tiling's speed depends on. Empty for
-    a tiling without tiles."""
+    """Features of what is compiled, and how well each op's tiles fill the last wave: what a tiling's speed depends on.
+    Empty for a tiling without tiles."""
     if not tiling.tiles:
         return []
     features = _KERNEL(tiling)

@@ -1,4 +1,4 @@
-"""Which axes of a schedule decided the times of a search, by Optuna's PED-ANOVA, and each trial's values on them."""
+"""Which axes of a schedule determined the times of a search, by Optuna's PED-ANOVA, and each trial's values on them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from optuna.trial import create_trial
 from tuner.core.schedule.candidate import Candidate
 from tuner.search.model.axes import to_params
 
-#: With fewer trials nothing can be said about an axis.
+#: With fewer trials, no axis can be judged.
 FEWEST_TRIALS = 10
-#: The plan kind is an axis as well.
+#: The plan kind is an axis, too.
 PLAN_KIND = "plan_kind"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AxisImportances:
-    """The effect of the axes of a search's schedules on its times."""
+    """The effect of the schedule axes on the times of a search."""
 
     #: Shares of the axes that varied, largest first; they add up to 1. Empty if there are too few trials.
     shares: dict[str, float]
-    #: [num_trials] the numbers of the trials used, and the library's time relative to theirs.
+    #: [num_trials] the numbers of the used trials, and the library's time divided by theirs.
     numbers: tuple[int, ...]
     speedups: tuple[float, ...]
     #: By axis: [num_trials] the trials' values.
@@ -37,7 +37,7 @@ class AxisImportances:
 
 
 def axis_importances(trials: Sequence[tuple[int, Candidate, float]]) -> AxisImportances:
-    """Judges (number, candidate, speed-up) of measured trials of ours; axes without variation are left out.
+    """Analyses (number, candidate, speed-up) of measured trials of ours; axes without variation are left out.
 
     It takes about a millisecond per trial.
     """
@@ -61,10 +61,10 @@ def _params(candidate: Candidate) -> dict[str, Any]:
 
 
 def _shares(varied: dict[str, tuple[Any, ...]], gains: Sequence[float]) -> dict[str, float]:
-    """The shares by Optuna; none if there is too little data."""
+    """The shares by Optuna; empty if there is too little data."""
     if len(gains) < FEWEST_TRIALS or not varied:
         return {}
-    # Few values of an axis are legal, and their steps are not even: each is treated as a separate choice.
+    # An axis has few legal values with uneven steps, so each value is treated as a separate choice.
     axes = {name: CategoricalDistribution(sorted(set(column), key=str)) for name, column in varied.items()}
     study = optuna.create_study(direction="maximize")
     for index, gain in enumerate(gains):

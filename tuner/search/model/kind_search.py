@@ -1,4 +1,4 @@
-"""The search among one plan kind's schedules: what was issued and observed, and what its model would try next."""
+"""The search among one plan kind's schedules: which were issued and observed, and what its model would try next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.search.model.axes import distributions, from_params, to_params
 from tuner.search.model.pool import Pool
 from tuner.search.model.sampler import PoolExhausted, PoolSampler
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is not worth a message
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind needs no log message
 
 
 class KindSearch:
@@ -26,16 +26,16 @@ class KindSearch:
         self._sampler = PoolSampler(self.pool, self._axes)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[Schedule, optuna.Trial] = {}
-        #: What was observed, in order: this one's time relative to the library's; None if it was not measured.
+        #: The observations in order: the time relative to the library's; None if it was not measured.
         self.tried: dict[Schedule, float | None] = {}
-        #: Those observed for the kind itself, not inferred from a variation.
+        #: Observations of the kind itself, not inferred from a variation.
         self.own: dict[Schedule, float | None] = {}
-        #: What was issued or observed: not to be issued again.
+        #: Issued or observed schedules, which must not be issued again.
         self.given: set[Schedule] = set()
 
     def ask(self, *, is_built: bool = False) -> Schedule | None:
-        """The model's choice, with `is_built` among schedules of measured tilings if there are any; None if nothing
-        legal is left untried."""
+        """The model's choice; with `is_built`, among schedules of measured tilings if there are any. None if no legal
+        schedule is left untried."""
         measured = (schedule.tiling for schedule, value in self.tried.items() if value is not None)
         self._sampler.preferred = frozenset(measured if is_built else ())
         try:
@@ -47,7 +47,7 @@ class KindSearch:
         return schedule
 
     def give(self, schedule: Schedule) -> None:
-        """Notes that a schedule is in progress, whoever chose it."""
+        """Records that a schedule is in progress, whichever part of the search chose it."""
         self.given.add(schedule)
         self._sampler.withdraw(schedule)
 
@@ -56,7 +56,9 @@ class KindSearch:
         return self._sampler.think_ahead()
 
     def tell(self, schedule: Schedule, value: float | None, *, is_inferred: bool = False) -> None:
-        """Adds a recorded trial, whoever chose it; or what a variation's trial implies for the kind."""
+        """Adds a recorded trial, whichever part of the search chose it, or what a variation's trial implies for the
+        kind.
+        """
         self.tried[schedule] = value
         if not is_inferred:
             self.own[schedule] = value
@@ -69,8 +71,8 @@ class KindSearch:
             self._study.add_trial(create_trial(state=state, value=value, params=params, distributions=self._axes))
 
     def new_tilings_first(self, best: Iterable[Schedule]) -> Iterator[Schedule]:
-        """Another kind's best, in this kind's form, with tilings that are new to it first: the best fused schedules
-        are mostly one tiling in many orders, and most of these are irrelevant for separate launches."""
+        """Another kind's best schedules in this kind's form, with tilings that are new to it first: the best fused
+        schedules are mostly one tiling in many orders, most of which are irrelevant for separate launches."""
         known, given = list[Schedule](), {schedule.tiling for schedule in self.given}
         for guess in best:
             if guess.tiling in given:
@@ -80,6 +82,6 @@ class KindSearch:
         yield from known
 
     def best(self) -> list[Schedule]:
-        """What was measured, fastest first."""
+        """The measured schedules, fastest first."""
         measured = [(value, schedule) for schedule, value in self.tried.items() if value is not None]
         return [schedule for _, schedule in sorted(measured, key=lambda item: item[0])]

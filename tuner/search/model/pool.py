@@ -1,4 +1,4 @@
-"""The pool: legal schedules that have not been tried, drawn from the whole space and from around the best."""
+"""The pool: untried legal schedules, drawn from the whole space and from the neighbourhood of the best."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin
 from tuner.search.model.axes import Features, ordering_features, tiling_features
 
-#: Number of schedules drawn from the whole space; a smaller space is in the pool as a whole.
+#: Number of schedules drawn from the whole space; a smaller space is in the pool completely.
 NUM_DRAWN = 800
-#: Maximum number of neighbours of the best that join them.
+#: Maximum number of neighbours of the best that are added.
 NUM_NEAR = 400
 
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
-    """The schedule without choices that are irrelevant for `kind`: separate launches do not interleave, pass nothing
-    in band, and wait for each other's tiles only on two streams, from queues. Two streams place no CTAs together.
-    Only runs have a cut."""
+    """The schedule without choices that are irrelevant for `kind`: separate launches do not interleave, pass nothing in
+    band, and wait for each other's tiles only on two streams, from queues. With two streams, CTAs are not placed
+    together. Only runs have a cut."""
     if kind.is_in_runs or not schedule.tiling.tiles:
         return schedule
     tiling, ordering = schedule.tiling, schedule.ordering
@@ -57,7 +57,7 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
 
 
 def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:
-    """The same, with later runs that begin at these ops."""
+    """The same, with later runs beginning at these ops."""
     return schedule.but(ordering=replace(schedule.ordering, run_starts=starts)) if starts else schedule
 
 
@@ -70,7 +70,7 @@ class Pool:
         self._seed = seed
         self._tilings: dict[Tiling, list[float]] = {}
         self._neighbours: dict[Schedule, list[Schedule]] = {}
-        #: What was drawn in advance, by period.
+        #: Draws made in advance, by period.
         self._ahead: dict[int, list[Schedule]] = {}
         #: Periods that another process draws, and the source of these draws.
         self._elsewhere: dict[int, Callable[[], list[Schedule]]] = {}
@@ -89,19 +89,19 @@ class Pool:
         return self._ahead.pop(period, None) or self._elsewhere.pop(period, partial(self.draw, period))()
 
     def draw_ahead(self, period: int) -> bool:
-        """Draws what a period will need, unless already done; returns whether there was anything to do."""
+        """Draws the schedules of a period, unless already done; returns whether there was anything to do."""
         if self._whole is not None or period in self._ahead or period in self._elsewhere:
             return False
         self._ahead = {period: self.draw(period)}
         return True
 
     def take_draws(self, draws: Mapping[int, Callable[[], list[Schedule]]]) -> None:
-        """Has it use `draw` of another process for these periods."""
+        """Makes it use `draw` of another process for these periods."""
         self._elsewhere.update(draws)
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the space is too large to be in the pool as a whole."""
+        """Whether the space is too large to be in the pool completely."""
         return self._whole is None
 
     def draw(self, period: int) -> list[Schedule]:
@@ -113,13 +113,13 @@ class Pool:
         return self._plain(drawn)
 
     def near(self, best: Iterable[Schedule]) -> list[Schedule]:
-        """Neighbours of `best`, the first one's first."""
+        """Neighbours of `best`, those of the first one first."""
         if self._whole is not None:
             return []
         return self._plain(islice((near for one in best for near in self._neighbours_of(one)), NUM_NEAR))
 
     def _neighbours_of(self, schedule: Schedule) -> list[Schedule]:
-        """They are cached: the best stay the best for a while."""
+        """They are cached, since the best change rarely."""
         if schedule not in self._neighbours:
             self._neighbours[schedule] = self._space.neighbours(schedule)
         return self._neighbours[schedule]
@@ -143,7 +143,7 @@ class Pool:
         return [*self._compiled(schedule), *plans, *ordering_features(schedule.ordering)]
 
     def _compiled(self, schedule: Schedule) -> list[float]:
-        """Of what is compiled."""
+        """Features of what is compiled."""
         tiling = self._tilings.get(schedule.tiling)
         if tiling is None:
             tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
@@ -170,7 +170,7 @@ def draw_elsewhere(
 
 
 class Untried:
-    """A pool's schedules of one period, with their features; what is tried is removed."""
+    """A pool's schedules of one period, with their features; tried ones are removed."""
 
     def __init__(self, pool: Pool, schedules: list[Schedule]) -> None:
         self.schedules = schedules

@@ -1,4 +1,4 @@
-"""An Optuna sampler over a pool of legal, untried schedules, ranked by a surrogate's expected improvement."""
+"""An Optuna sampler over a pool of legal, untried schedules, ranked by the expected improvement under a surrogate."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tuner.search.model.axes import Features, from_params, to_params
 from tuner.search.model.pool import Pool, Untried
 from tuner.search.model.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
-#: After this many trials of its plan kind, the pool's near part and the surrogate's scales are renewed ...
+#: After this many trials of its plan kind, the pool's neighbours and the surrogate's scales are renewed ...
 RENEWED_EVERY = 5
-#: ... and after this many such periods the part drawn from the whole space.
+#: ... and after this many such periods, the part drawn from the whole space.
 REDRAWN_EVERY = 4
-#: One choice in this many is from the whole pool, the others from the neighbours of the best. In jobs on cards 123 of
+#: One choice in this many is from the whole pool, the others from the neighbours of the best. In jobs on cards, 123 of
 #: 2,595 neighbours and 31 of 2,630 others were faster than all before (docs/findings/README.md).
 FAR_EVERY = 4
-#: Best schedules whose neighbours join the pool.
+#: Number of best schedules whose neighbours are in the pool.
 NUM_BEST = 4
-#: Maximum number of trials that the surrogate is fitted to: the best half of it, and the others evenly over time.
+#: Maximum number of trials to which the surrogate is fitted: the best, as half of it, and others evenly spaced in time.
 MAX_FITTED = 120
-#: A failed or rejected trial counts as this quantile of the measured values, and makes failure more likely around it:
-#: bad, not unknown. A worse value (0.9) hid the best schedules next to one that had failed by chance.
+#: A failed or rejected trial counts as this quantile of the measured values, and makes failure more likely around it.
+#: With a worse value (0.9), one random failure hid the best schedules next to it.
 FAILED_QUANTILE = 0.6
 
 
@@ -40,7 +40,7 @@ _BLAS = ThreadpoolController()
 
 
 class PoolExhausted(Exception):
-    """Nothing legal is left untried."""
+    """No legal schedule is left untried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +66,14 @@ class PoolSampler(BaseSampler):
         self._num_near = 0
         self._scales = Scales()
         self._history: list[_Observed] = []
-        #: Numbers of the study's trials that are in `_history`: the study itself has the order of requests.
+        #: Numbers of the study's trials that are in `_history`; the study itself is in order of requests.
         self._read_numbers: set[int] = set()
-        #: What is in progress.
+        #: The schedules in progress.
         self._withdrawn: set[Schedule] = set()
-        #: The expected improvement of each available schedule, and the number of observed trials behind it.
+        #: The expected improvement of each available schedule, and the number of trials on which it is based.
         self._promise: Matrix = np.zeros(0)
         self._ranked_by = -1
-        #: If there are any, a choice is made among schedules of these tilings, as long as some are left.
+        #: If given, a choice is made among schedules of these tilings, as long as some are left.
         self.preferred: frozenset[Tiling] = frozenset()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -96,16 +96,16 @@ class PoolSampler(BaseSampler):
         """
         finished = (one for one in study.get_trials(deepcopy=False) if one.state.is_finished())
         self._history += [self._read(one) for one in finished if one.number not in self._read_numbers]
-        # The matrices are small: more threads only spin, and take the cores from compilers.
+        # The matrices are small: more threads would only spin, and take cores from compilers.
         with _BLAS.limit(limits=1, user_api="blas"):
             return self._next()
 
     def think_ahead(self) -> bool:
-        """Draws what the next redraw needs; returns whether that was still to be done."""
+        """Draws what the next renewal needs; returns whether there was anything to do."""
         return self._pool.draw_ahead(self._period // REDRAWN_EVERY + 1 if self._drawn else 0)
 
     def withdraw(self, schedule: Schedule) -> None:
-        """Removes it: it is in progress, or was tried."""
+        """Removes it, since it is in progress or was tried."""
         self._withdrawn.add(schedule)
         self._untried.withdraw(schedule)
 
@@ -123,7 +123,7 @@ class PoolSampler(BaseSampler):
         return _Observed(schedule=schedule, features=self._pool.features([schedule])[0], log_value=log_value)
 
     def _choice(self) -> int:
-        """Index of the most promising schedule that is left."""
+        """Index of the most promising remaining schedule."""
         count = _num_ranked_by(len(self._history))
         if count != self._ranked_by:
             self._promise = self._rank(self._history[:count])
@@ -138,7 +138,7 @@ class PoolSampler(BaseSampler):
         return int(left[np.argmax(self._promise[left])])
 
     def _rank(self, history: Sequence[_Observed]) -> Matrix:
-        """[num_schedules available] the expected improvement of each; the pool's own order if nothing was measured."""
+        """[num_schedules available] the expected improvement of each; in pool order if nothing was measured."""
         measured = [one.log_value for one in history if one.log_value is not None]
         if not measured:
             return np.zeros(len(self._untried.schedules))
@@ -146,7 +146,7 @@ class PoolSampler(BaseSampler):
         return expected_improvement(expected, min(measured))
 
     def _renew(self) -> None:
-        """Updates pool and scales to the current period; they depend only on what was observed before it began."""
+        """Updates pool and scales to the current period. They depend only on observations from before it began."""
         period = len(self._history) // RENEWED_EVERY
         if period == self._period:
             return
@@ -174,14 +174,14 @@ class PoolSampler(BaseSampler):
 
 
 def _num_ranked_by(num_observed: int) -> int:
-    """How many trials the ranking uses: all at first, later all except the last few, so that a choice stays cheap. A
+    """How many trials the ranking uses: all at first, later all except the last few, so that choices stay cheap. A
     renewed pool is ranked again."""
     step = 1 if num_observed < 120 else RENEWED_EVERY
     return num_observed - num_observed % step
 
 
 def _most_informative(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Indices of at most `MAX_FITTED` values: the best ones, and the others evenly."""
+    """Indices of at most `MAX_FITTED` values: the best ones, and others evenly spaced."""
     if len(values) <= MAX_FITTED:
         return np.arange(len(values))
     order = np.argsort(values, kind="stable")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float64]
 
-#: Length scales and shares that are tried; the most likely is used.
+#: Length scales and shares that are tried; the most likely ones are used.
 _TILING_SCALES = (1.0, 2.0, 4.0)
 _WHOLE_SCALES = (1.5, 3.0)
 _TILING_SHARES = (0.3, 0.6, 0.85)
@@ -23,11 +23,11 @@ _NOISE = 0.02
 class Scales:
     """The smoothness assumptions of the process."""
 
-    #: Distance over which a tiling's effect fades.
+    #: Distance over which a tiling's effect decays.
     tiling: float = 2.0
-    #: Distance over which the whole schedule's effect fades.
+    #: Distance over which the whole schedule's effect decays.
     whole: float = 3.0
-    #: Share of the variance that only the tiling explains.
+    #: Share of the variance that the tiling alone explains.
     tiling_share: float = 0.6
 
 
@@ -62,13 +62,13 @@ class Prediction:
 
 
 class Surrogate:
-    """Fitted to rows of features, of which the first `num_tiling` belong to the tiling, to their values, and to
-    whether these are `real` (1), or replace (0) failures."""
+    """Fitted to rows of features, whose first `num_tiling` belong to the tiling, to their values, and to whether these
+    are `real` (1) or stand for failures (0)."""
 
     def __init__(
         self, features: Matrix, values: Matrix, real: Matrix, num_tiling: int, scales: Scales | None = None
     ) -> None:
-        """Without `scales` the most likely are used."""
+        """Without `scales`, the most likely ones are used."""
         self._features = features
         self._num_tiling = num_tiling
         self._mean, self._deviation = float(values.mean()), float(values.std()) or 1.0
@@ -85,7 +85,7 @@ class Surrogate:
         return tiling, tiling + squared_distances(rows[:, split:], fitted[:, split:])
 
     def predict(self, features: Matrix) -> Prediction:
-        """The prediction for each row; far from all failures, success."""
+        """The prediction for each row; far from all failures, success is predicted."""
         cross = _kernel(self._squares(features), self.scales)
         white = self._whiten @ cross.T
         variance = np.maximum(1.0 - (white * white).sum(0), 1e-9)
@@ -109,14 +109,14 @@ def _whitening(kernel: Matrix) -> Matrix:
 
 
 def _log_likelihood(kernel: Matrix, values: Matrix) -> float:
-    """Up to a constant. Source: Rasmussen and Williams, eq. 2.30."""
+    """The log likelihood up to a constant. Source: Rasmussen and Williams, eq. 2.30."""
     whiten = _whitening(kernel)
     white = whiten @ values
     return float(-0.5 * white @ white + np.log(np.diag(whiten)).sum())
 
 
 def expected_improvement(at: Prediction, best: float) -> Matrix:
-    """How far each row is expected to fall below `best`, times how likely it is to succeed.
+    """The expected improvement of each row on `best`, times its probability of success.
 
     Source: Jones, Schonlau, Welch, Efficient Global Optimization of Expensive Black-Box Functions (1998), eq. 15.
     """

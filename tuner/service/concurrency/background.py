@@ -1,4 +1,4 @@
-"""What a runner does for its target besides searching: one task at a time, in the runner's thread."""
+"""Work that a runner does for its target besides searching: one task at a time, in the runner's thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.store import Store
 
 
 class BackgroundWork:
-    """What each of these tasks needs."""
+    """What these tasks have in common."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class BackgroundWork:
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`claims` knows what other runners are working on; `stop` is set when the service closes."""
+        """`claims` tells what other runners work on; `stop` is set when the service closes."""
         self._store = store
         self._lane = lane
         self._target = target

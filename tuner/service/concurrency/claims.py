@@ -1,6 +1,6 @@
-"""Which runner works on what: runners of one target draw from one queue, and no two may work on the same thing.
+"""Which runner works on what: runners of a target share a queue, and no two may work on the same item.
 
-In memory, since only one process owns the database: its claims end with the process.
+Claims are in memory: only one process owns the database, and its claims end with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ K = TypeVar("K")
 
 
 class Held(Generic[K, T]):
-    """Things of type T that are being worked on, by their keys."""
+    """Items of type T that are being worked on, by key."""
 
     def __init__(self, key_of: Callable[[T], K]) -> None:
         self._key_of = key_of
@@ -26,13 +26,13 @@ class Held(Generic[K, T]):
         self._taken: set[K] = set()
 
     def besides(self, key: K) -> frozenset[K]:
-        """What everyone holds except the holder of `key`."""
+        """All claims except that of the holder of `key`."""
         with self._lock:
             return frozenset(self._taken - {key})
 
     @contextmanager
     def take(self, choose: Callable[[Collection[K]], T | None]) -> Iterator[T | None]:
-        """Holds what `choose` picks besides the taken keys, for the duration of the block."""
+        """Claims what `choose` picks among unclaimed items, for the duration of the block."""
         with self._lock:
             found = choose(frozenset(self._taken))
             if found is not None:
@@ -47,7 +47,7 @@ class Held(Generic[K, T]):
 
 @dataclass(frozen=True)
 class Claims:
-    """What all runners of a service are working on."""
+    """Everything that the runners of a service work on."""
 
     jobs: Held[str, JobRecord] = field(default_factory=lambda: Held(lambda job: job.id))
     inspections: Held[int, Inspection] = field(default_factory=lambda: Held(lambda inspection: inspection.seq))

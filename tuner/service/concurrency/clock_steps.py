@@ -1,4 +1,4 @@
-"""Handles steps of the wall clock, forward or back: they are logged, and deadlines of so many seconds stay correct."""
+"""Handles steps of the wall clock: they are logged, and relative deadlines are shifted with the clock."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _log = logging.getLogger(__name__)
 
 #: Smaller differences are normal clock corrections; seconds.
 LEAST_STEP_S = 5.0
-#: For this long after a step, nothing counts as too old, seconds: somebody may be about to set the clock back.
+#: For this long after a step, seconds, nothing counts as expired, since the clock may be set back soon.
 _UNSURE_S = 3600.0
 
 
 def steady_s() -> float:
-    """Seconds of a clock that cannot be set. It counts while the machine sleeps, if the system has such a clock."""
+    """Seconds of a clock that cannot be set. It includes time asleep, if the system has such a clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class ClockSteps:
-    """Thread-safe; the runners of a service and its remover share one."""
+    """Thread-safe; shared by a service's runners and the thread that removes old data."""
 
     def __init__(self, store: Store, clock: Callable[[], float], steady: Callable[[], float] = steady_s) -> None:
         self._store = store
@@ -35,9 +35,9 @@ class ClockSteps:
         self._stepped_at = float("-inf")
 
     def follow(self, *, leads: bool = True) -> None:
-        """If the clock stepped since the last call, moves the deadlines of open jobs by the same amount. Deadlines are
-        judged by the clock of the server that runs the jobs, so only that server moves them; a standby server only logs
-        that its clock was set. When it takes over, it ignores that step.
+        """If the clock stepped since the last call, shifts the deadlines of open jobs by the same amount. Deadlines
+        follow the clock of the server that runs the jobs, so only that server shifts them. A standby server only logs
+        the step, and ignores it if it takes over.
 
         Raises:
             StoreUnavailable: the database cannot be written now; the next call tries again.

@@ -1,5 +1,5 @@
-"""Writes that are retried until they succeed: measurements are kept, however long the database is locked or the disk
-full."""
+"""Writes that are retried until they succeed, so that no measurement is lost while the database is locked or the disk
+is full."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ RETRY_PAUSES_S = (0.1, 0.3, 1.0, 2.0)
 
 
 class RetryingWriter:
-    """Writes for one runner. One thread uses it; any thread may read `trouble`."""
+    """Writes for one runner, in its thread; `trouble` may be read by any thread."""
 
     def __init__(self, store: Store, stop: threading.Event) -> None:
         self._store = store
         self._stop = stop
-        #: Why it waits; empty while it does not wait.
+        #: The reason for waiting; empty if it does not wait.
         self.trouble = ""
 
     def write(self, work: Callable[[Session], T], *, brings_work: bool = True) -> T:
-        """The result of `work` in a writing session, retried until the database accepts it; `work` may run several
-        times. `brings_work` has the same meaning as in `Store.write`.
+        """The result of `work` in a writing session, retried until the database accepts it, so `work` may run several
+        times. `brings_work` is as in `Store.write`.
 
         Raises:
-            Stopped: the service is closing, and the database has not accepted it.
+            Stopped: the service is closing, before the database accepted it.
         """
 
         def attempt() -> T:
@@ -43,10 +43,10 @@ class RetryingWriter:
         return self._until_done(attempt)
 
     def keep(self, content: bytes) -> str:
-        """The digest of an artifact, once it is on disk.
+        """Stores an artifact, retried until it is on disk; returns its digest.
 
         Raises:
-            Stopped: the service is closing, and the file is not on disk.
+            Stopped: the service is closing, before the file was on disk.
         """
         return self._until_done(lambda: self._store.artifacts.put(content))
 
@@ -63,7 +63,7 @@ class RetryingWriter:
             raise Stopped from error
 
     def is_well(self) -> None:
-        """Notes that the database works."""
+        """Records that the database works again."""
         if self.trouble:
             _log.warning("work continues: the database is available again")
         self.trouble = ""

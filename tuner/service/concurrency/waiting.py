@@ -1,4 +1,4 @@
-"""Waiting for a worker, but not forever, and without keeping the service from closing."""
+"""Waiting for a worker, with limits, and ending early if the service closes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tuner.errors import Quarantined, TunerError, WorkerError
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-#: Pauses before a candidate is submitted again after the worker failed, seconds: it may come back. After the last one
-#: the job fails.
+#: Pauses before a candidate is submitted again after a worker failure, seconds, since the worker may come back. After
+#: the last one the job fails.
 RETRY_PAUSES_S = (0.5, 2.0)
 
 
 class Stopped(Exception):
-    """The service is closing: leave everything unchanged."""
+    """The service is closing; nothing may be changed any more."""
 
 
 class GaveWay(Exception):
-    """The job stays open: it was paused, or it is another job's turn."""
+    """The job stays open: it was paused, or another job has its turn."""
 
 
 class JobFailed(TunerError):
-    """The job ends without a result; the message is its reason."""
+    """The job ends without a result; the message is the reason."""
 
 
 def result_of(future: Future[T], stop: threading.Event) -> T:
-    """What a worker answers.
+    """The worker's answer.
 
     Raises:
         Stopped: `stop` was set first; closing stops the workers during their calls.
@@ -44,7 +44,7 @@ def result_of(future: Future[T], stop: threading.Event) -> T:
 
 
 def wait_for_one(futures: Collection[Future[Any]], stop: threading.Event) -> None:
-    """Returns when one of them is done, or after a short time.
+    """Waits for one of them, for a limited time.
 
     Raises:
         Stopped: `stop` is set.
@@ -55,7 +55,7 @@ def wait_for_one(futures: Collection[Future[Any]], stop: threading.Event) -> Non
 
 
 class Patience:
-    """How often in a row a worker may fail before its job fails."""
+    """Limits how often in a row a worker may fail before its job fails."""
 
     def __init__(self, target_id: str, stop: threading.Event) -> None:
         self._target_id = target_id
@@ -67,26 +67,26 @@ class Patience:
         self._num_failures = 0
 
     def failed(self, error: WorkerError) -> None:
-        """Pauses before the failed call is repeated.
+        """Waits before the failed call is repeated.
 
         Raises:
             JobFailed: the worker failed too often.
-            Quarantined: the card is not usable; the job continues when it is.
+            Quarantined: the card is not usable; the job continues once it is.
         """
         if isinstance(error, Quarantined):
             raise error
         if self._num_failures == len(RETRY_PAUSES_S):
             times = f"{1 + self._num_failures} times"
             raise JobFailed(f"the worker of {self._target_id} failed {times}: {error}") from error
-        _log.warning("the worker of %s failed, it is tried again: %s", self._target_id, error)
+        _log.warning("the worker of %s failed, and is tried again: %s", self._target_id, error)
         self._stop.wait(RETRY_PAUSES_S[self._num_failures])
         self._num_failures += 1
 
     def result(self, submit: Callable[[], Future[T]]) -> T:
-        """The result of the call that `submit` makes, repeated if the worker failed.
+        """The result of the call that `submit` makes, repeated after worker failures.
 
         Raises:
-            JobFailed, Quarantined: as `failed`.
+            JobFailed, Quarantined: as in `failed`.
             Stopped: the service is closing.
         """
         while True:

@@ -1,4 +1,4 @@
-"""A user's own programs next to the finalists of a job that has a result: timed with them, and stored with it."""
+"""A user's own programs, timed with the finalists of a job that has a result, and stored with it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tuner.store.results import bests
 
 
 def time_beside(store: Store, dispatcher: Dispatcher, job_id: str, baselines: Sequence[Baseline]) -> Best:
-    """The job's result with the times of these programs, which replace the earlier ones. If a program or the card
-    fails, the reason is stored instead of the time.
+    """The job's result with the times of these programs, which replace earlier ones. If a program or the card fails,
+    the reason is stored instead.
 
     Raises:
         NotFound: no such job, or it has no result.
@@ -26,7 +26,7 @@ def time_beside(store: Store, dispatcher: Dispatcher, job_id: str, baselines: Se
     with store.read() as session:
         job, best = jobs.get(session, job_id), bests.find(session, job_id)
     if best is None or best.winner_row is None:
-        raise NotFound(f"{job_id} has no result: there is nothing to compare programs with")
+        raise NotFound(f"{job_id} has no result to compare programs with")
     timed = [index for index, row in enumerate(best.finals) if row.time_us is not None]
     candidates = tuple(best.finals[index].candidate for index in timed)
     rounds = (best.procedure or FinalsProcedure()).rounds_in(job.spec.objective.regime)

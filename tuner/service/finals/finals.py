@@ -15,18 +15,18 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict, kernel_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
 
-#: Maximum finalists besides the usual ones when the least energy is requested; the energy of each takes over a second.
+#: Maximum additional finalists if the least energy is requested; each energy measurement takes over a second.
 NUM_FOR_ENERGY = 8
-#: Maximum given schedules that share the rounds of the finals: all of a sweep, and the fastest of a long list.
+#: Maximum given schedules that share the rounds of the finals: a whole sweep, or the fastest of a long list.
 MAX_SHARED = 64
-#: A time that is lower by this share is clearly shorter. Next to PyTorch's attention, one kind in seven had such a
-#: trial, by up to 9 %; with only cuBLASLt none had one.
+#: A time shorter by this share is clearly shorter. Compared with PyTorch's attention, one kind in seven had such a
+#: trial, by up to 9 %; compared with cuBLASLt alone, none had.
 CLEARLY_SHORTER = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What the finals say."""
+    """The result of the finals."""
 
     verdict: Verdict
     winner: PlanKind
@@ -35,8 +35,7 @@ class Judgement:
     procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
-    #: The requested kernel is the one with the least energy among those that are at most this many percent slower than
-    #: the fastest.
+    #: If set, the kernel with the least energy is chosen among those at most this many percent slower than the fastest.
     energy_within_percent: float | None = None
 
     @property
@@ -45,7 +44,7 @@ class Judgement:
         return kernel_row(self.rows, self.winner, self.energy_within_percent)
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest of `kernel`: the verdict, and the kernel's figures compared with the library."""
+        """For the manifest of `kernel`: the verdict, and the kernel's figures relative to the library."""
         kernel = asdict(self.kernel) if self.kernel else {}
         figures = ("trial_number", "time_us", "spread", "speedup", "speedup_ci95", "energy_mj")
         return {
@@ -59,9 +58,10 @@ class Judgement:
 
 
 def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float | None:
-    """Our best speed-up over the library, including `before`: what others must come near; None before the first.
+    """Our best speed-up over the library, including `before`; None before the first. Other candidates must come near
+    it.
 
-    A truncated trial's figure is too imprecise as a reference for others.
+    The figure of a truncated trial is too imprecise to be a reference.
     """
     found = [
         trial.outcome.speedup
@@ -83,8 +83,8 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
 
 
 def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[Trial, ...]:
-    """The measured trials of schedules that a job was given: they are compared with each other, so all share rounds,
-    or the fastest `MAX_SHARED` if there are more."""
+    """The measured trials of a job's given schedules. They are compared with each other, so all share rounds, or the
+    fastest `MAX_SHARED` if there are more."""
     measured = ((trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured))
     ranked = sorted(
         (item for item in measured if item[1].candidate in given),
@@ -94,10 +94,9 @@ def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[
 
 
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:
-    """The best measured trials of each kind by their ratios to the library, which comes first, and `besides`; a
-    truncated one only if its kind has no other. A library has faster and slower minutes, by up to a sixth. So a
-    trial whose own time is clearly shorter is included, too; not under sustained load, where it may have run at a
-    higher clock."""
+    """The library, the best measured trials of each kind by their ratios to it, and `besides`. A truncated trial is
+    included only if its kind has no other. The library's time drifts by up to a sixth, so a trial whose own time is
+    clearly shorter is included, too. Under sustained load it is not, since it may have run at a higher clock."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     measured.sort(key=lambda item: (item[0].truncated, -item[0].speedup, item[1].number))
     chosen = [
@@ -123,7 +122,7 @@ def _of_kind(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial
 
 
 def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
-    """The first few whose rounds did not end early, or only the first."""
+    """The first few with complete rounds; if there is none, the first."""
     whole = [trial for outcome, trial in ranked if not outcome.truncated]
     return whole[:count] or [trial for _, trial in ranked[:1]]
 
@@ -134,8 +133,8 @@ def judge(
     procedure: FinalsProcedure,
     energies_mj: Sequence[float | None] | None = None,
 ) -> Judgement:
-    """The verdict of finals held with `procedure`; the first finalist is the library, which must have times.
-    `energies_mj` are those of the finalists, if they were measured already."""
+    """The verdict of finals held with `procedure`. The first finalist is the library, which must have times.
+    `energies_mj` are the finalists' energies, if already measured."""
     rows, by_kind = [], dict[PlanKind, tuple[float, ...]]()
     library_us = times.times_us[0]
     assert library_us is not None

@@ -35,6 +35,9 @@ from tuner.store.trials import inspections
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
+#: Minimum seconds of a part of the finals that is logged.
+LOGGED_S = 0.05
+
 
 class Finisher:
     """Finishes the jobs of one runner, in its thread."""
@@ -49,7 +52,7 @@ class Finisher:
         stop: threading.Event,
         clock: Callable[[], float],
     ) -> None:
-        """`finals` says how a job's finals are held; `disk_limit_bytes` limits the disk space used afterwards."""
+        """`finals` is the procedure of finals; `disk_limit_bytes` limits the disk space used afterwards."""
         self._store = store
         self._writer = writer
         self._lane = lane
@@ -59,20 +62,21 @@ class Finisher:
         self._clock = clock
 
     def _await(self, submit: Callable[[], Future[T]]) -> T:
-        """The result of the call that `submit` makes, repeated if the worker failed, a limited number of times.
+        """The result of the call that `submit` makes, repeated a limited number of times after worker failures.
 
         Raises:
             JobFailed: the worker failed each time.
-            Quarantined: the card is not usable; the job continues when it is.
+            Quarantined: the card is not usable; the job continues once it is.
         """
         return Patience(self._lane.target.id, self._stop).result(submit)
 
     def finish(self, job: JobRecord, past: list[Trial], besides: Sequence[Trial] = ()) -> None:
-        """Measures the finalists of `past`, and `besides`, against each other; keeps the winner's files and the result.
+        """Measures the finalists of `past`, and `besides`, against each other; stores the winner's files and the
+        result.
 
         Raises:
             JobFailed: there is nothing to compare with, or the worker failed each time.
-            Quarantined: the card is not usable; the job continues when it is.
+            Quarantined: the card is not usable; the job continues once it is.
             Stopped: the service is closing.
         """
         begin_s = time.monotonic()
@@ -86,6 +90,8 @@ class Finisher:
         num_rounds = self._finals.rounds_in(problem.objective.regime)
         torch_compile = job.spec.torch_compile
         times = self._await(lambda: self._lane.finals(problem, candidates, num_rounds, torch_compile=torch_compile))
+        seconds = ", ".join(f"{part} {taken:.1f}" for part, taken in times.stage_s.items() if taken >= LOGGED_S)
+        _log.info("%s: seconds of the finals: %s", job.id, seconds)
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         energies_mj = None if within is None else self._energies_mj(problem, candidates, times)
@@ -117,7 +123,7 @@ class Finisher:
     def _energies_mj(
         self, problem: Problem, candidates: Sequence[Candidate], times: FinalsTimes
     ) -> tuple[float | None, ...]:
-        """Energies of those that have times, millijoules per run."""
+        """Energies of the candidates with times, millijoules per run."""
 
         def of(candidate: Candidate) -> float | None:
             return self._await(lambda: self._lane.energy(problem, candidate)).run_mj
@@ -125,18 +131,18 @@ class Finisher:
         return tuple(of(one) if us else None for one, us in zip(candidates, times.times_us, strict=True))
 
     def _policies(self, job: JobRecord, judgement: Judgement, past: list[Trial]) -> tuple[PolicyTime, ...]:
-        """What each policy would have reached with the kernel of the best fused finalist, if there is one."""
+        """The time of each policy with the kernel of the best fused finalist, if there is one."""
         row = best_fused(judgement.rows)
         if row is None or row.candidate.schedule is None:
             return ()
         return policy_times(job.spec.workload, self._lane.target.gpu, row.candidate.schedule, past)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
-        """The zip of our best kernel, whatever won; None if none of ours succeeded, or if an op's kind cannot be put
-        into an artifact."""
+        """The zip of our best kernel, even if the library won; None if none of ours succeeded, or if artifacts do not
+        support an op's kind."""
         row = judgement.kernel
         if without := without_artifact(problem.workload):
-            _log.warning("%s: there is no artifact format for %s", job.id, " and ".join(without))
+            _log.warning("%s: artifacts do not support %s", job.id, " and ".join(without))
         if row is None or without:
             return None
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}

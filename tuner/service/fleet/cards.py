@@ -1,4 +1,4 @@
-"""The cards that a service measures on: what each is doing, and what it has done."""
+"""The cards of a service: what each is doing, and what it has done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.store.jobs import jobs
 from tuner.store.listings import failures
 from tuner.store.listings.failures import JobFailures
 
-#: Maximum running jobs that are listed: there are as many as cards.
+#: Maximum running jobs that are listed; there are as many as cards.
 _MAX_RUNNING = 100
 #: Maximum listed jobs with failed trials.
 _MAX_FAILED = 20
@@ -31,20 +31,20 @@ class Worker:
     target: Target
     #: Its number among those of the target.
     number: int
-    #: None if its evaluator does not know.
+    #: None if its evaluator does not report it.
     environment: Environment | None
     quarantine: Quarantine | None
     work: CardWork
 
 
 def num_fit(dispatcher: Dispatcher, target_id: str) -> int:
-    """How many workers of a target are not in quarantine."""
+    """The number of a target's workers that are not in quarantine."""
     workers = range(dispatcher.num_workers(target_id))
     return sum(dispatcher.quarantine(target_id, number) is None for number in workers)
 
 
 class Fleet:
-    """Reads what the page of the fleet shows. Thread-safe."""
+    """Reads the data of the fleet's page. Thread-safe."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher, metrics: Metrics) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Fleet:
         self._metrics = metrics
 
     def num_fit(self, target_id: str) -> int:
-        """How many cards of a target can run jobs in parallel."""
+        """The number of a target's cards that can run jobs."""
         return num_fit(self._dispatcher, target_id)
 
     def workers(self) -> list[Worker]:
@@ -89,7 +89,7 @@ class Fleet:
             return jobs.counts_by_state(session)
 
     def cards(self) -> Sequence[CardReading]:
-        """The cards of this machine, as the driver reports them now."""
+        """The cards of this machine with the driver's current readings."""
         return machine_cards()
 
     def _environment(self, target_id: str, number: int) -> Environment | None:

@@ -1,4 +1,4 @@
-"""What the cards did in the last day, minute by minute, since this process started. Prometheus keeps longer."""
+"""What the cards did in the last day, by minute, since this process started. Prometheus stores longer histories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.service.fleet.cards import Fleet
 
 _log = logging.getLogger(__name__)
 
-#: Time between two samples, and the number that is kept: one day.
+#: Time between two samples, and the number of stored samples: one day.
 PERIOD_S = 60.0
 _MOST = 24 * 60
 
@@ -25,16 +25,16 @@ class FleetSample:
 
     #: Seconds since the epoch.
     at: float
-    #: For how long, seconds.
+    #: Length of that time, seconds.
     seconds: float
-    #: Recorded trials of the whole fleet in that time, by outcome.
+    #: Trials of the whole fleet recorded in that time, by outcome.
     trials: Mapping[str, int]
     #: The cards of this machine at the end of that time.
     cards: Sequence[CardReading]
 
     @property
     def trials_per_minute(self) -> float:
-        """Trials per minute of all outcomes."""
+        """Trials per minute, over all outcomes."""
         return 60 * sum(self.trials.values()) / self.seconds
 
 
@@ -56,7 +56,7 @@ class FleetHistory:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells the thread to end soon."""
+        """Makes the thread end soon."""
         self._stop.set()
 
     def join(self) -> None:
@@ -69,7 +69,7 @@ class FleetHistory:
         return list(self._samples)
 
     def take(self) -> None:
-        """Takes a sample: what was recorded since the previous one."""
+        """Takes a sample of what was recorded since the previous one."""
         counted: dict[str, int] = {}
         for worker in self._fleet.workers():
             for outcome, count in worker.work.trials.items():
@@ -84,5 +84,5 @@ class FleetHistory:
         while not self._stop.wait(self._period_s):
             try:
                 self.take()
-            except Exception:  # one missing sample is no reason to end the service
+            except Exception:  # a missing sample must not end the service
                 _log.exception("the fleet's history has a gap")

@@ -27,20 +27,20 @@ from tuner.store.jobs import batches
 
 #: This many of each job's fastest candidates are tried by the others.
 NUM_SHARED = 2
-#: This many of these are the job's own fastest kernel in other orders, which needs no build.
+#: This many of them are the job's own fastest kernel in other orders, which needs no build.
 NUM_REORDERED = 5
-#: This many of a job's fastest candidates represent what it knows.
+#: A job is represented by this many of its fastest candidates.
 NUM_KNOWN = 12
-#: Kernels within this relative distance of the fastest count as equally good in the search: it is less precise than
-#: finals are.
+#: Kernels within this relative distance of the fastest count as equally good in the search, which is less precise than
+#: finals.
 SEARCH_SLACK = 0.02
-#: Maximum finalists that a job adds for its ladder, and their maximum distance from its fastest.
+#: Maximum finalists that a job adds for its ladder, and their maximum relative distance from its fastest.
 MOST_FINALISTS = 4
 FINALISTS_SLACK = 0.03
 
 
 class GivenCandidates:
-    """Returns given candidates one after the other: replaces a searcher when nothing is searched."""
+    """Returns given candidates in order; used instead of a searcher."""
 
     #: It never waits for an outcome.
     waits_for_all = False
@@ -56,7 +56,7 @@ class GivenCandidates:
         """Outcomes change nothing."""
 
     def think_ahead(self) -> bool:
-        """There is nothing to prepare."""
+        """Nothing to prepare."""
         return False
 
     def wind_up(self) -> None:
@@ -65,19 +65,19 @@ class GivenCandidates:
 
 
 def given_to(job: JobRecord, past: Sequence[Trial]) -> GivenCandidates:
-    """What a job was given to try, besides the library, and has not tried."""
+    """The candidates that a job was given, besides the library, and has not tried."""
     done = {trial.candidate for trial in past}
     return GivenCandidates(one for one in dict.fromkeys((LIBRARY, *job.spec.tried)) if one not in done)
 
 
 class LadderJobs:
-    """Reads what the other jobs of a ladder have found."""
+    """Reads the results of a ladder's other jobs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def are_behind(self, job: JobRecord) -> bool:
-        """Whether some are behind `job`, which has to wait for them.
+        """Whether some are behind `job`, which must wait for them.
 
         Raises:
             StoreUnavailable: the database stays locked.
@@ -86,7 +86,7 @@ class LadderJobs:
             return batches.is_behind(session, job.id)
 
     def found(self, job: JobRecord, kernel_version: str) -> list[Found]:
-        """What the jobs that have searched offer as priors; nothing for a job that was submitted alone."""
+        """The priors from the ladder's jobs that have searched; empty for a job that was submitted alone."""
         return [
             Found(
                 workload=sibling.spec.workload,
@@ -104,9 +104,9 @@ class LadderJobs:
         ]
 
     def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
-        """What `job` has not tried: its own fastest kernels, of all and of the fused ones, in one launch with waits
-        slice by slice, which a short search does not reach; the fastest in the orders that the others found; those
-        with deeper rings; then the kernels of the others, if they can serve its rows."""
+        """Candidates that `job` has not tried: its fastest kernels, overall and fused, as one launch with waits by
+        slice, which a short search does not reach; its fastest kernel in the orders of the other jobs; these with
+        deeper rings; then the kernels of the other jobs, if they can serve its rows."""
         near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
         offered = dict.fromkeys(trial.candidate for _, trials in near for trial in trials[:NUM_SHARED])
         past = tuple(past)
@@ -122,8 +122,8 @@ class LadderJobs:
         return tuple(islice(dict.fromkeys(chain(first, new(new_kernels(space, past)), new(offered))), MOST_SHARED))
 
     def finalists(self, job: JobRecord, past: Sequence[Trial]) -> tuple[Trial, ...]:
-        """Trials of `job` that its finals should include for the ladder: among the few kernels that would serve all
-        its rows, those that are fast here."""
+        """Trials of `job` that its finals should include for the ladder: the fastest here among the kernels that could
+        serve all its rows."""
         known = self._known(job)
         if not known:
             return ()
@@ -144,7 +144,7 @@ class LadderJobs:
 
 
 def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
-    """The fastest of a job's trials, and the fastest fused one if that is different."""
+    """The fastest of a job's trials, and the fastest fused one if it is another."""
     known = [trial for trial in past if trial.candidate.schedule is not None]
     fastest = [trial.candidate for trial in sorted(known, key=_time_us)]
     fused = [one for one in fastest if one.plan_kind.is_fused]
@@ -152,8 +152,8 @@ def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
 
 
 def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
-    """What a job will try that has to be built, as known now: its own fastest kernel with rings of weights as deep
-    as fits. That depends on its rows more than on what others found. None of an attention."""
+    """What a job will try and has to build, as far as known now: its fastest kernel with the deepest rings of weights
+    that fit. They depend more on its rows than on other jobs' results. Empty for attentions."""
     for own in _own_fastest(past):
         if own.schedule is None or own.schedule.launch_ops:
             continue
@@ -162,7 +162,7 @@ def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
 
 
 def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candidate]:
-    """The kernel of a candidate, unchanged, in the order of each of the others whose ops share launches in the same
+    """The unchanged kernel of a candidate, in the order of each other candidate whose ops share launches in the same
     way."""
     kind = own.plan_kind
     for other in others:
@@ -172,7 +172,7 @@ def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candid
 
 
 def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
-    """The kernel of a candidate in one launch, programmatic if its launches are, with waits slice by slice."""
+    """The kernel of a candidate in one launch, programmatic if its launches are, with waits by slice."""
     is_programmatic = own.plan_kind.is_programmatic
     kind = next(one for one in PlanKind if one.is_fused and one.is_programmatic == is_programmatic)
     for schedule in by_slice(space, canonical(kind, own.schedule)) if own.schedule else ():
@@ -198,7 +198,7 @@ def _is_legal(space: AnySpace, candidate: Candidate) -> bool:
 
 
 def _measurement(job: JobRecord, trials: Sequence[Trial]) -> Measurement | None:
-    """What the search of a job measured, in the form of finals; None if it measured nothing."""
+    """The measurements of a job's search, in the form of finals; None if there are none."""
     outcomes = [(trial.candidate, trial.outcome) for trial in trials if isinstance(trial.outcome, Measured)]
     if not outcomes:
         return None

@@ -1,4 +1,6 @@
-"""Finishes ladders: when all its jobs have ended, which kernel runs for which rows, and these kernels' artifacts."""
+"""Finishes ladders: once all jobs have ended, determines which kernel runs for which rows, and makes the kernels'
+artifacts.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tuner.store.results.artifacts import register
 
 _log = logging.getLogger(__name__)
 
-#: A ladder, by its batch and its number in the batch.
+#: A ladder: its batch, and its number in the batch.
 Key = tuple[str, int]
 
 
@@ -39,11 +41,11 @@ class LadderMaker(BackgroundWork):
     """Finishes the ladders of one target, one at a time, in the thread of its runner."""
 
     def take_one(self) -> bool:
-        """Finishes a waiting ladder, if there is one; returns whether there was.
+        """Finishes a waiting ladder, if any; returns whether there was one.
 
         Raises:
             Stopped: the service is closing; it continues at the next start.
-            Quarantined: the card is not usable; it continues when it is.
+            Quarantined: the card is not usable; it continues once it is.
         """
 
         def choose(taken: Collection[Key]) -> Key | None:
@@ -68,7 +70,7 @@ class LadderMaker(BackgroundWork):
         except (JobFailed, WorkerError) as error:
             ladder = without_answer(largest, str(error))
         except Exception as error:
-            if self._stop.is_set():  # closing stopped the worker meanwhile
+            if self._stop.is_set():  # the worker was stopped because the service closes
                 raise Stopped from error
             _log.error("ladder %d of %s failed", number, batch_id, exc_info=error)
             ladder = without_answer(largest, f"an error in {culprit(error)}: {type(error).__name__}: {error}")
@@ -79,14 +81,14 @@ class LadderMaker(BackgroundWork):
     def _ladder(self, largest: str, measured: Sequence[tuple[JobRecord, Best]]) -> Ladder:
         measurements = [one for job, best in measured if (one := measurement_of(job, best))]
         if not measurements:
-            return without_answer(largest, "none of its jobs has succeeded")
+            return without_answer(largest, "none of its jobs succeeded")
         ladder = make_ladder(largest, measurements, DEFAULT_SLACK)
         jobs = {job.id: job for job, _ in measured}
         return replace(ladder, kernels=tuple(self._with_artifact(one, jobs[one.job_id]) for one in ladder.kernels))
 
     def _with_artifact(self, kernel: LadderKernel, job: JobRecord) -> LadderKernel:
-        """The kernel with its files, made for the largest number of rows that it runs for; unchanged if a kind of op
-        cannot be put into an artifact."""
+        """The kernel with its artifact, made for the largest number of rows that it serves; unchanged if artifacts do
+        not support a kind of op."""
         if without_artifact(job.spec.workload):
             return kernel
         serves = {name: value for name, value in asdict(kernel).items() if name in ("m_lo", "m_hi")}
@@ -105,7 +107,7 @@ class LadderMaker(BackgroundWork):
 
 
 def without_answer(workload: str, reason: str) -> Ladder:
-    """A ladder with the reason why it has no result."""
+    """A ladder without a result, with the reason."""
     return Ladder(workload=workload, rungs=(), kernels=(), slack=DEFAULT_SLACK, least=0, reason=reason)
 
 

@@ -1,5 +1,5 @@
-"""Data for the charts of a job: its trials as points, and which axes decided their times. Results are cached for a
-while, since trials never change; what costs a second of a core is computed once, for all requests."""
+"""Data for the charts of a job: its trials as points, and which axes determined their times. Results are cached for a
+while, since trials never change; expensive ones are computed only once for all requests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tuner.store.trials.points import TrialPoints
 
 T = TypeVar("T")
 
-#: Axes are judged by at most this many of our measured trials, evenly spaced.
+#: Axes are analysed with at most this many of our measured trials, evenly spaced.
 MAX_JUDGED = 400
-#: For a job that continues, they are judged again after this many more trials.
+#: While a job runs, they are analysed again after this many more trials.
 _JUDGED_EVERY = 20
 _NUM_KEPT = 8
 
@@ -33,7 +33,7 @@ class JobCharts:
         self._importances: _Kept[AxisImportances] = _Kept(_NUM_KEPT)
 
     def points(self, job_id: str) -> TrialPoints:
-        """The job's trials, or an even selection if there are many.
+        """The job's trials, or an evenly spaced selection if there are many.
 
         Raises:
             NotFound: no such job.
@@ -43,7 +43,7 @@ class JobCharts:
         return self._points.get((job_id, num_trials), lambda: self._read_points(job_id))
 
     def importances(self, job_id: str) -> AxisImportances:
-        """Which axes decided the times of the job's trials; for an open job, without the last few.
+        """Which axes determined the times of the job's trials; for an open job, without the last few trials.
 
         Raises:
             NotFound: no such job.
@@ -74,7 +74,7 @@ class JobCharts:
 
 
 class _Kept(Generic[T]):
-    """A cache of the last few results; each is computed only once, and one at a time."""
+    """A cache of the last few results; only one result is computed at a time."""
 
     def __init__(self, size: int) -> None:
         self._size = size

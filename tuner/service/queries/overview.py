@@ -1,4 +1,4 @@
-"""What is known about all jobs: their verdicts, and the positions of open ones."""
+"""Data about all jobs: verdicts, and the positions of open jobs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tuner.store.results import bests
 class Place:
     """Position of an open job."""
 
-    #: Jobs ahead of it; None if it is not queued.
+    #: Number of jobs ahead of it; None if it is not queued.
     position: int | None
-    #: Estimated seconds until its end; None if unknown.
+    #: Estimated seconds until it ends; None if unknown.
     eta_s: float | None
 
 
 class Overview:
-    """Reads what listings show besides the jobs. Thread-safe."""
+    """Reads data for listings besides the jobs. Thread-safe."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Overview:
         return self._shipped
 
     def shipped_finals(self, target_id: str) -> Mapping[str, KnownFinals]:
-        """Results of finals on a target, by the source of the built-in winners."""
+        """Results of finals on a target, by source, among the built-in winners."""
         if target_id not in self._finals:
             self._finals[target_id] = {} if self._winners is None else self._winners.finals(target_id)
         return self._finals[target_id]
 
     def shipped_targets(self) -> list[str]:
-        """The targets of these."""
+        """The targets of the built-in winners."""
         return list(dict.fromkeys(target_id for target_id, _ in self.shipped()))
 
     def results(self, job_ids: Collection[str]) -> dict[str, Best]:
@@ -70,7 +70,7 @@ class Overview:
             return bests.of_jobs(session, job_ids)
 
     def verdicts(self, job_ids: Collection[str]) -> dict[str, tuple[Verdict, PlanKind]]:
-        """The verdict of each of those jobs that have one, and the kind that won."""
+        """The verdict and the winning kind of each job that has one."""
         with self._store.read() as session:
             return bests.verdicts(session, job_ids)
 
@@ -91,7 +91,7 @@ class Overview:
         return sum(count for (_, state), count in counts.items() if not JobState(state).is_final)
 
     def places(self, found: Sequence[JobRecord]) -> dict[str, Place]:
-        """Places of those jobs that are open."""
+        """The positions of those jobs that are open."""
         still_open = [job for job in found if not job.state.is_final]
         with self._store.read() as session:
             places = queue.places(session, still_open, self._num_cards, self._clock())

@@ -1,4 +1,4 @@
-"""Queries about the trials and the events of a job; nothing is changed."""
+"""Queries about the trials and events of a job; they change nothing."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TrialReader:
         """A trial and its outcome with its rounds.
 
         Raises:
-            NotFound: no such job or trial, or it has no raw samples; the message says why.
+            NotFound: no such job or trial, or it has no raw samples, with the reason.
         """
         with self._store.read() as session:
             trial = trials.get(session, job_id, number)
@@ -103,7 +103,7 @@ class TrialReader:
             return trials.outcome_counts(session, job_id)
 
     def best_so_far(self, job_id: str) -> list[tuple[int, float, float | None]]:
-        """(trial number, its time, library), microseconds, of each trial of ours that was the best until then.
+        """(trial number, its time, the library's time), microseconds, of each of our trials that was the best so far.
 
         Raises:
             NotFound: no such job.
@@ -112,7 +112,7 @@ class TrialReader:
             return trials.best_so_far(session, job_id)
 
     def forecast_quality(self, job_id: str) -> ForecastQuality:
-        """How well the simulator's forecasts have ranked the job's fused trials.
+        """How well the simulator's forecasts ranked the job's fused trials.
 
         Raises:
             NotFound: no such job.
@@ -133,11 +133,11 @@ class TrialReader:
             return events.after(session, job_id, after_id, limit)
 
     def listening(self, job_id: str, wake: Wake) -> AbstractContextManager[None]:
-        """Within the block, `wake` is set whenever the job may have another event."""
+        """Within the block, `wake` is set whenever the job may have new events."""
         return self._store.commits.listening([job_id], wake)
 
     def priors(self, job_id: str) -> list[PriorUse]:
-        """What the job's search started from, and the result of each prior; none before the search began.
+        """The priors of the job's search, and the result of each; empty before the search began.
 
         Raises:
             NotFound: no such job.

@@ -1,1 +1,1 @@
-"""Results for export: how well one fits, packs, zip files."""
+"""Results for export: matching, packs, zip files."""

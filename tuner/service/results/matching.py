@@ -1,4 +1,4 @@
-"""How well a stored result fits a request, and the machine that will run it."""
+"""How well a stored result fits a request, including the machine that will run it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
     if spec.energy_within_percent is not None:
         differences.append(f"chosen for its energy, up to {spec.energy_within_percent:g} % slower than the fastest")
     if spec.torch_compile:
-        differences.append("compared with torch.compile as well")
+        differences.append("compared with torch.compile, too")
     if same_target:
         differences += question.machine.differences(best.environment)
     kind = MatchKind.ANY if not same_target else MatchKind.NEAREST if differences else MatchKind.EXACT
@@ -36,7 +36,7 @@ def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> Bes
     """Checks that the closest existing result fits at least as well as requested.
 
     Raises:
-        NotFound: it does not; the message names it.
+        NotFound: it does not; the message describes it.
     """
     wanted = f"{question.workload.describe()} on {question.target_id}"
     if found is None:
@@ -49,6 +49,6 @@ def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> Bes
         remedies.append(f"max_distance={math.ceil(100 * fit.distance) / 100:g}")
     if remedies:
         kind = "result" if question.match is MatchKind.ANY else f"{question.match} result"
-        how = f"ask with {' and '.join(remedies)} to get it, or submit a job"
+        how = f"use {' and '.join(remedies)} to get it, or submit a job"
         raise NotFound(f"there is no {kind} for {wanted}; {words} ({how})")
     return fit

@@ -1,4 +1,4 @@
-"""Makes packs from finished jobs: for each shape and m the best result, its kernel, and a signature."""
+"""Makes packs from finished jobs: the best result for each shape and m, its kernel, and a signature."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tuner.store.results import bests, packs
 def make_pack(
     store: Store, order: PackOrder, now: float, kernel_version: str | None = None, caller: Caller = LOCAL
 ) -> MadePack:
-    """Makes and keeps a pack; the same order with the same results gives the same bytes.
+    """Makes and stores a pack; the same order and results give the same bytes.
 
-    `caller` asks for it. `kernel_version` is the current version of the kernels: its results have priority over older
-    ones, whose artifacts may lack what a pack needs.
+    `caller` requested it. `kernel_version` is the current version of the kernels, whose results take priority over
+    older ones, since older artifacts may lack what a pack needs.
 
     Raises:
-        NotFound: a shape has no result at one of its m, or another workload has none; the message names it.
+        NotFound: a shape has no result at one of its m, or another workload has none.
         InvalidInput: a kernel was made by an older version.
         SigningUnavailable: there is no key, and none can be created.
     """
@@ -93,7 +93,7 @@ def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_vers
 
 
 def _behind_the_library(store: Store, workload: Workload, job: JobRecord, best: Best) -> Found:
-    """Our best kernel if the library won: a batch-invariant ladder may have to use it."""
+    """Our best kernel even if the library won: a batch-invariant ladder may need it."""
     found = _as_found(store, workload, job, best)
     if best.artifact_digest is None:
         return found
@@ -138,6 +138,6 @@ def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> F
 
 
 def _kernel(store: Store, digest: str) -> Kernel:
-    """The files of an artifact, which this service put into a zip."""
+    """The files of an artifact from its zip."""
     with zipfile.ZipFile(io.BytesIO(store.artifacts.get(digest))) as archive:
         return Kernel(files={name: archive.read(name) for name in archive.namelist()})

@@ -1,4 +1,4 @@
-"""The zip that a pipeline downloads: the same files give the same bytes, and so the same digest."""
+"""The zip for downloads: the same files give the same bytes, and so the same digest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zipfile
 
 
 def pack_zip(files: dict[str, bytes]) -> bytes:
-    """A zip of `files`, sorted by name, without dates or owners."""
+    """A zip of `files`, sorted by name, without dates and owners."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

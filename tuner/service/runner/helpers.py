@@ -1,6 +1,6 @@
-"""Cards without their own job: they measure for the search of another card of the same model.
+"""Cards without a job of their own measure for the search of another card of the same model.
 
-A candidate's figure is its ratio to the library on the card that measured it, so cards of one model may share a search.
+A candidate's figure is its ratio to the library on the card that measured it, so cards of one model can share a search.
 The library's trial and the finals run on the job's own card.
 """
 
@@ -15,12 +15,12 @@ from tuner.core.trial.outcome import Measured, Metric, Outcome
 from tuner.dispatch import MeasureLane
 from tuner.errors import WorkerError
 
-#: The lanes that help a search at the moment.
+#: The lanes that currently help a search.
 Lanes = Callable[[], Sequence[MeasureLane]]
 
 
 class Helpers:
-    """Which lanes are available to help, and which search uses each of them. Thread-safe."""
+    """Which lanes are free to help, and which search uses each. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,13 +29,13 @@ class Helpers:
         self._jobs: dict[int, str] = {}
 
     def lend(self, lane: MeasureLane) -> None:
-        """Its runner has nothing to do."""
+        """The runner of this lane is idle."""
         with self._lock:
             if lane not in self._lent:
                 self._lent.append(lane)
 
     def withdraw(self, lane: MeasureLane) -> None:
-        """The runner of this lane has work again. What is already queued in the lane is still measured."""
+        """The runner of this lane has work again. Calls already queued in the lane are still measured."""
         with self._lock:
             if lane in self._lent:
                 self._lent.remove(lane)
@@ -43,8 +43,7 @@ class Helpers:
 
     @contextmanager
     def for_job(self, job_id: str, own: MeasureLane) -> Iterator[Lanes]:
-        """The lanes that help a job, for the duration of the block: each that is free at the moment, with a card like
-        the job's own."""
+        """The lanes that help a job, for the duration of the block: each free one whose card is like the job's own."""
 
         def lanes() -> tuple[MeasureLane, ...]:
             with self._lock:
@@ -61,8 +60,7 @@ class Helpers:
 
 
 def _are_alike(one: MeasureLane, other: MeasureLane) -> bool:
-    """Whether both report figures for the same model, driver, kernels and kinds of ops, and the first may be
-    measured on."""
+    """Whether both report the same model, driver, kernels and kinds of ops, and the first may be used."""
     try:
         is_free = one.target == other.target and one.quarantine is None
         return is_free and one.kinds == other.kinds and one.environment() == other.environment()
@@ -71,7 +69,7 @@ def _are_alike(one: MeasureLane, other: MeasureLane) -> bool:
 
 
 def by_helper(outcome: Outcome) -> Outcome:
-    """`outcome` with a note that a card other than the job's own measured it."""
+    """`outcome` with a note that another card than the job's own measured it."""
     if not isinstance(outcome, Measured):
         return outcome
     return replace(outcome, metrics=(*outcome.metrics, Metric(tag="by_helper", unit="", value=1)))

@@ -1,10 +1,10 @@
 """The candidates of one search: chosen by the searcher, built by the build pool, measured by the lane.
 
-All three work at the same time. An outcome that arrives before those of earlier candidates does not wait for them; only
-the library's trial always comes first, since the others are compared with it.
+All three work concurrently. Outcomes are used in the order in which they arrive, except that the library's trial always
+comes first, since the others are compared with it.
 
-Lanes of idle cards may help. What such a lane refuses or fails is measured again by the job's own card, and a lane that
-does not work is not used again.
+Lanes of idle cards may help. A candidate that is refused or fails there is measured again on the job's own card, and a
+lane that stops working is not used again.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ from tuner.service.runner.progress import Progress
 
 _log = logging.getLogger(__name__)
 
-#: Candidates that are queued in a lane: one being measured, and the next one, so that the card does not wait for this
-#: thread.
+#: Candidates queued in a lane: the current one and the next one, so that the card does not wait for this thread.
 IN_LANE = 2
-#: Number of times that the library's trial is measured if the card's process dies during it: without it nothing can be
-#: compared.
+#: How often the library's trial is measured if the card's process dies during it, since nothing can be compared without
+#: it.
 LIBRARY_TRIES = 3
 
 
 class Chooser(Protocol):
-    """Chooses what is tried next: a search, or a list. As `Searcher` has it."""
+    """Chooses candidates: a search or a list, with the interface of `Searcher`."""
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether the next choice is better made when nothing is in progress."""
+        """Whether the next choice should wait until nothing is in progress."""
         ...
 
     def ask(self) -> Candidate | None:
@@ -57,11 +56,11 @@ class Chooser(Protocol):
         ...
 
     def think_ahead(self) -> bool:
-        """Does part of the work that a later choice needs; returns whether there was any."""
+        """Does part of the work for a later choice; returns whether there was any."""
         ...
 
     def wind_up(self) -> None:
-        """Chooses nothing new from now on."""
+        """Makes it choose nothing new from now on."""
         ...
 
 
@@ -71,11 +70,11 @@ class Arrival:
 
     candidate: Candidate
     outcome: Outcome
-    #: Trials that the searcher knew when it chose the candidate.
+    #: The number of trials that the searcher knew when it chose the candidate.
     num_known: int
     #: When it was chosen, seconds since the epoch.
     chosen_at: float
-    #: Seconds that it occupied the job's own card.
+    #: Seconds for which it occupied the job's own card.
     card_s: float
     #: Where it was measured; None if it never reached a card.
     lane: MeasureLane | None
@@ -90,29 +89,29 @@ class _Traveller:
     chosen_at: float
     preparing: Future[Preparation]
     prepared: Prepared | None = None
-    #: Where it is measured, and the future outcome; None before.
+    #: Where it is measured, and its future outcome; None before.
     lane: MeasureLane | None = None
     measuring: Future[Outcome] | None = None
     #: Whether the job's own card has to measure it.
     is_own: bool = False
     outcome: Outcome | None = None
-    #: When it entered the lane, and when it left it, by the monotonic clock; 0 before.
+    #: When it entered and left the lane, by the monotonic clock; 0 before.
     sent_at: float = 0.0
     done_at: float = 0.0
-    #: Seconds in between on the job's own card, without the time of other candidates.
+    #: Seconds in between on the job's own card, excluding other candidates.
     card_s: float = 0.0
     #: Number of times that the card's process died during it.
     num_crashes: int = 0
 
     @property
     def pending(self) -> Future[Any] | None:
-        """What it waits for; None while it is queued, and at its end."""
+        """The future that it waits for; None while it is queued, and at the end."""
         if self.outcome is not None:
             return None
         return self.preparing if self.prepared is None else self.measuring
 
     def is_to_be_repeated(self, outcome: Outcome) -> bool:
-        """Whether this outcome of the library's trial is only due to the process at the card; counts it."""
+        """Whether this outcome of the library's trial is only due to a failure of the card's process; counts it."""
         if self.candidate.plan_kind.is_ours or not isinstance(outcome, Failed) or outcome.kind != FailureKind.CRASH:
             return False
         self.num_crashes += 1
@@ -120,7 +119,7 @@ class _Traveller:
 
 
 class Pipeline:
-    """One search. Its methods are called by one thread; meanwhile the searcher works in its own thread."""
+    """One search. Its methods are called by one thread, while the searcher works in another."""
 
     def __init__(
         self,
@@ -137,8 +136,8 @@ class Pipeline:
         helpers: Lanes = tuple,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`searcher` knows `num_known` trials already; in the end there should be `num_trials`. Once `drain` is set,
-        it ends as soon as the candidate at the card has its outcome. `helpers` knows which lanes measure, too."""
+        """`searcher` knows `num_known` trials already; the goal is `num_trials`. Once `drain` is set, it ends when the
+        candidate on the card has its outcome. `helpers` provides further lanes."""
         self._searcher = searcher
         self._problem = problem
         self._builds = builds
@@ -156,14 +155,14 @@ class Pipeline:
         self._is_exhausted = False
         self._is_winding_up = False
         self._unobserved: list[Trial] = []
-        #: In the order in which they were chosen.
+        #: In order of choice.
         self._travellers: list[_Traveller] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search {lane.target.id}")
         self._choosing: Future[tuple[Candidate | None, int, float]] | None = None
-        #: Work in advance for a later choice, while none is wanted; None if there is none left.
+        #: Work in advance for a later choice, while no choice is pending; None if there is none left.
         self._thinking: Future[bool] | None = None
         self._has_thought = False
-        #: When each lane returned its last outcome, by its identity.
+        #: When each lane returned its last outcome, by lane.
         self._free_at: dict[int, float] = {}
 
     def __enter__(self) -> Self:
@@ -178,7 +177,7 @@ class Pipeline:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def next(self, incumbent_speedup: float | None) -> Arrival | None:
-        """The next outcome; None if nothing is in progress, and nothing is left to choose.
+        """The next outcome; None if nothing is in progress and nothing is left to choose.
 
         Raises:
             JobFailed: the worker fails repeatedly.
@@ -191,7 +190,7 @@ class Pipeline:
                 self.end()
             self._take_choice()
             unfit = self._note_all()
-            if self._stop.is_set():  # closing may have ended what was waited for
+            if self._stop.is_set():  # closing may have ended the awaited call
                 raise Stopped
             if (arrival := self._arrived()) is not None:
                 return arrival
@@ -209,23 +208,23 @@ class Pipeline:
             wait_for_one(pending, self._stop)
 
     def record(self, trial: Trial) -> None:
-        """Tells the searcher about a trial before its next choice."""
+        """Passes a trial to the searcher before its next choice."""
         self._unobserved.append(trial)
         self._is_exhausted = False
 
     def wind_up(self) -> None:
-        """Makes the searcher choose only what the kinds lack for the finals; what is in progress arrives."""
+        """Makes the searcher choose only what the finals still need of each kind; candidates in progress complete."""
         self._is_winding_up, self._is_exhausted = True, False
 
     def end(self) -> None:
-        """Chooses nothing more, and drops what has not reached the card."""
+        """Stops all choices, and drops candidates that have not reached the card."""
         self._num_left, self._choosing, self._thinking = 0, None, None
         for one in self._travellers:
             one.preparing.cancel()
         self._travellers = [one for one in self._travellers if one.measuring and not one.measuring.cancel()]
 
     def _choose(self) -> None:
-        """Makes the searcher choose one more, if one is wanted."""
+        """Makes the searcher choose another candidate, if one is needed."""
         num_preparing = sum(one.pending is one.preparing for one in self._travellers)
         if (
             self._choosing is None
@@ -242,7 +241,7 @@ class Pipeline:
             self._think_ahead()
 
     def _think_ahead(self) -> None:
-        """Makes the searcher work in advance, as long as there is something to do before the next choice."""
+        """Makes the searcher work in advance until the next choice."""
         if self._has_thought:
             return
         if self._thinking is not None and self._thinking.done():
@@ -259,7 +258,7 @@ class Pipeline:
         return self._searcher.ask(), self._num_known, self._clock()
 
     def _take_choice(self) -> None:
-        """Sends the chosen candidate to the build pool."""
+        """Submits the chosen candidate to the build pool."""
         if self._choosing is None or not self._choosing.done():
             return
         candidate, num_known, chosen_at = self._choosing.result()
@@ -279,8 +278,8 @@ class Pipeline:
         )
 
     def _note_all(self) -> Quarantined | None:
-        """Updates the progress of all candidates; returns why the card was quarantined, if it was. An outcome that
-        came before still counts as a trial."""
+        """Updates all candidates; returns why the card was quarantined, if it was. Outcomes from before still count as
+        trials."""
         unfit = None
         for one in self._travellers:
             try:
@@ -290,7 +289,7 @@ class Pipeline:
         return unfit
 
     def _note_progress(self, one: _Traveller) -> None:
-        """Updates the progress of a candidate, if there is any."""
+        """Updates a candidate."""
         if one.pending is None or not one.pending.done():
             return
         try:
@@ -321,7 +320,9 @@ class Pipeline:
         free_at = self._free_at.get(id(one.lane), 0.0)
         card_s = max(0.0, one.done_at - max(one.sent_at, free_at))
         self._free_at[id(one.lane)] = max(free_at, one.done_at)
-        if one.candidate.plan_kind.is_ours and card_s > 0:  # during the library's trial the card's process starts
+        if (
+            one.candidate.plan_kind.is_ours and card_s > 0
+        ):  # the library's trial includes the start of the card's process
             self._ahead.saw_measured(card_s)
         if is_own and one.is_to_be_repeated(outcome):
             _log.warning("the library's trial is measured again: %s", getattr(outcome, "reason", ""))
@@ -335,7 +336,7 @@ class Pipeline:
             one.measuring, one.is_own = None, True
 
     def _arrived(self) -> Arrival | None:
-        """The earliest chosen candidate whose outcome has arrived, which is removed."""
+        """The arrived outcome of the earliest chosen candidate, which is removed."""
         for one in self._travellers:
             if one.outcome is not None:
                 self._travellers.remove(one)
@@ -353,7 +354,7 @@ class Pipeline:
         return None
 
     def _feed(self, incumbent_speedup: float | None) -> None:
-        """Sends ready candidates to the lane, the earliest chosen first."""
+        """Sends ready candidates to the lane, in order of choice."""
         helpers = [lane for lane in self._helpers() if lane not in self._forsaken]
         self._ahead.num_lanes = 1 + len(helpers)
         in_lane = Counter(id(one.lane) for one in self._travellers if one.measuring is not None)
@@ -378,7 +379,7 @@ class Pipeline:
 
 
 def end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
-    """Stops all choices if the time is over, and new ones if there was no progress for too long."""
+    """Stops all choices if the time is over, and new ones after too long without progress."""
     if left_s <= 0:
         pipeline.end()
     elif progress.is_over:

@@ -1,9 +1,9 @@
-"""The start of the next job while the card still works on the one before.
+"""Starts the next job while the card still works on the current one.
 
-A search computes for a second before its first choice, and then every place builds while the card waits. Both are done
-in advance: the next job's search is started, and what it will most likely try first is built, so that the builds are in
-the cache. What is foreseen but not built by the job's turn is built then, all at once: its own choices come a few at a
-time. What is tried stays the same: each choice is made during the job's turn, with what is known then.
+A search computes for a second before its first choice, and then the card waits for the first builds. Both are done in
+advance: the next job's search is started, and its most likely first candidates are built into the cache. Predicted
+candidates that are not built by the job's turn are then built all at once, while its own choices come a few at a time.
+The tried candidates stay the same: each is chosen during the job's turn, with the knowledge at that time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 #: With fewer build places, all are used for the current job.
 LEAST_PLACES = 4
-#: The maximum share of a budget that is built in advance: the rest varies what was found.
+#: The maximum share of a budget that is built in advance; the rest are variations of earlier trials.
 BUDGET_SHARE = 0.75
 
 
@@ -47,7 +47,7 @@ class NextJob:
 
 
 def next_job(job: JobRecord, gpu: Gpu, priors: PriorBook, environment: Environment) -> NextJob:
-    """How a job would start now.
+    """A job's start, if it began now.
 
     Raises:
         StoreUnavailable: the database stays locked.
@@ -59,20 +59,20 @@ def next_job(job: JobRecord, gpu: Gpu, priors: PriorBook, environment: Environme
 
 @dataclass(kw_only=True)
 class _Begun:
-    """A search that was started in advance. Only its thread uses it, until `search` takes it over."""
+    """A search started in advance. Only its thread uses it, until `search` takes it over."""
 
     stack: ExitStack = field(default_factory=ExitStack)
     job: NextJob | None = None
     search: BegunSearch | None = None
-    #: What is built, or being built.
+    #: Candidates that are built or being built.
     built: set[Candidate] = field(default_factory=set)
-    #: What it foresees besides.
+    #: Further predicted candidates.
     unbuilt: deque[Candidate] = field(default_factory=deque)
     is_wanted: threading.Event = field(default_factory=threading.Event)
 
 
 class Prefetch:
-    """For one runner, whose thread calls its methods."""
+    """Prefetches for one runner, whose thread calls its methods."""
 
     def __init__(self, search_by: Search, builds: Callable[[], BuildPool], name: str) -> None:
         """`search_by` starts a search, and `builds` returns the build pool."""
@@ -82,7 +82,7 @@ class Prefetch:
         self._begun: tuple[_Begun, Future[None]] | None = None
 
     def begin(self, find: Callable[[], NextJob | None]) -> None:
-        """Starts with the job that `find` returns, in a separate thread; what was started before is dropped."""
+        """Starts with the job that `find` returns, in a separate thread, and drops any earlier start."""
         self.drop()
         builds = self._builds()
         if builds.num_places >= LEAST_PLACES:
@@ -91,7 +91,7 @@ class Prefetch:
 
     @contextmanager
     def search(self, order: SearchOrder) -> Iterator[Chooser]:
-        """The search of a job: the one that was started in advance, if that is for the same job."""
+        """The search of a job: the prefetched one, if it is for this job."""
         begun = self._taken()
         with begun.stack:
             if begun.search and begun.job and replace(begun.job.order, priors=()) == replace(order, priors=()):
@@ -103,23 +103,23 @@ class Prefetch:
             yield search
 
     def build(self, problem: Problem, candidates: Iterable[Candidate]) -> None:
-        """Builds candidates of a job that waits for others, so that they are ready at its turn; returns at once."""
+        """Builds candidates of a job that waits for others, so that they are ready at its turn. Returns immediately."""
         builds = self._builds()
         for candidate in candidates if builds.num_places >= LEAST_PLACES else ():
             builds.prepare(problem, candidate)
 
     def drop(self) -> None:
-        """Ends what was begun."""
+        """Ends the prefetched search."""
         self._taken().stack.close()
 
     def close(self) -> None:
-        """Ends what was started, without waiting for it."""
+        """Ends the prefetched search without waiting for it."""
         if self._begun:
             self._begun[0].is_wanted.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _taken(self) -> _Begun:
-        """What was started, as far as it got; its thread no longer uses it."""
+        """The prefetched search in its current state; its thread no longer uses it."""
         if self._begun is None:
             return _Begun()
         (begun, working), self._begun = self._begun, None
@@ -136,12 +136,12 @@ class Prefetch:
             search = begun.stack.enter_context(self._search_by(job.order))
             self._build(begun, search, job, builds)
             begun.job, begun.search = job, search
-        except Exception as error:  # whatever it is, its job will meet it again, or never
+        except Exception as error:  # the job itself will raise it again, or it never will
             _log.info("a prefetched build was dropped: %s: %s", type(error).__name__, error)
 
     @staticmethod
     def _build(begun: _Begun, search: BegunSearch, job: NextJob, builds: BuildPool) -> None:
-        """Builds what the search foresees, in half of the places: the others are for the current job."""
+        """Builds predicted candidates in half of the places; the others are for the current job."""
         at_work, num_left = set[Future[Preparation]](), int(BUDGET_SHARE * (job.order.num_trials or 0))
         while (num_left or begun.unbuilt) and not begun.is_wanted.is_set():
             candidate = search.foresee() if num_left else None
@@ -154,7 +154,7 @@ class Prefetch:
             at_work = wait(at_work, timeout=0 if num_left else 0.2, return_when=FIRST_COMPLETED).not_done
 
     def _build_rest(self, begun: _Begun, problem: Problem, priors: Sequence[Candidate]) -> None:
-        """Builds the job's priors and what it foresees, unless already built."""
+        """Builds the job's priors and the predicted candidates, unless already built."""
         builds = self._builds()
         for candidate in dict.fromkeys((*priors, *begun.unbuilt)):
             if candidate not in begun.built:

@@ -1,4 +1,4 @@
-"""What a job starts from: chosen once, when its search begins, and kept, so that a restart begins with the same."""
+"""The priors of a job: chosen once, when its search begins, and stored, so that a restart uses the same."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuner.store.results import imports, priors
 
 
 class PriorBook:
-    """Looks up earlier results: in the database, and among the built-in ones."""
+    """Finds earlier results: in the database, and among the built-in ones."""
 
     def __init__(
         self, store: Store, writer: RetryingWriter, winners: KnownWinners | None, clock: Callable[[], float]
     ) -> None:
-        """`winners` are stored outside of the database, if there are any."""
+        """`winners` are the built-in ones, if there are any."""
         self._store = store
         self._writer = writer
         self._winners = winners
@@ -30,9 +30,9 @@ class PriorBook:
         self._ladder_jobs = LadderJobs(store)
 
     def of(self, job: JobRecord, space: AnySpace, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
-        """The priors of a job that has these trials already; none for a search that began in an older version.
+        """The priors of a job with these trials; empty for a search that began in an older version.
 
-        Results of other jobs of its ladder are not an earlier search, so a fair one also starts from them.
+        Results of other jobs of its ladder do not count as an earlier search, so a fair job uses them, too.
 
         Raises:
             StoreUnavailable: the database stays locked.
@@ -46,7 +46,7 @@ class PriorBook:
         return chosen
 
     def by_now(self, job: JobRecord, space: AnySpace, kernel_version: str) -> tuple[Prior, ...]:
-        """The priors that a job would have if it started now; nothing is stored.
+        """The priors that a job would get if it started now; nothing is stored.
 
         Raises:
             StoreUnavailable: the database stays locked.
@@ -61,7 +61,7 @@ class PriorBook:
         return choose_priors(asked, [*self._ladder_jobs.found(job, kernel_version), *before])
 
     def _known(self, job: JobRecord) -> list[Found]:
-        """What is known about the job's target: for a simulated one, only simulated results."""
+        """What is known about the job's target; for a simulated target, only simulated results."""
         with self._store.read() as session:
             found = priors.known(session, job.spec.workload, job.spec.target_id, self._store.shapes)
             found += imports.known(session, job.spec.target_id)

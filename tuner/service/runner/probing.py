@@ -1,4 +1,4 @@
-"""A card in quarantine is probed until it is usable again."""
+"""Probes a card in quarantine until it is usable again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RECHECK_S = 0.5
 
 
 class Probing:
-    """For one worker, in its runner's thread."""
+    """Used for one worker, in its runner's thread."""
 
     def __init__(self, dispatcher: Dispatcher, lane: MeasureLane, worker: int, stop: threading.Event) -> None:
         self._dispatcher = dispatcher
@@ -30,7 +30,7 @@ class Probing:
         self._num_probes = 0
 
     def is_fit(self) -> bool:
-        """Whether the card may be measured on; one in quarantine is probed, after increasing pauses."""
+        """Whether the card may be used; a card in quarantine is probed, after increasing pauses."""
         if not self._is_quarantined:
             self._num_probes = 0
             return True
@@ -52,8 +52,8 @@ class Probing:
         return self._dispatcher.quarantine(self._lane.target.id, self._worker) is not None
 
     def _pause(self, pause_s: float) -> bool:
-        """Waits before a probe, or until the quarantine has ended without one, e.g. because a worker has come back;
-        returns whether the service continues."""
+        """Waits before a probe, or until the quarantine ends without one, e.g. because a worker reconnects; returns
+        whether the service continues."""
         end = time.monotonic() + pause_s
         while (left := end - time.monotonic()) > 0:
             if self._stop.wait(min(left, _RECHECK_S)):

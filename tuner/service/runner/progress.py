@@ -1,4 +1,4 @@
-"""Whether a search still makes progress, computed from its recorded trials."""
+"""Whether a search still makes progress, judged by its recorded trials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tuner.core.trial.job import Trial
 from tuner.service.finals.finals import best_speedup
 
-#: A trial is progress if it is faster than the last such trial by this much, relative. Less is noise.
+#: A trial is progress if it is faster than the last such trial by this relative amount. Less is noise.
 MIN_PROGRESS = 0.005
 
 
@@ -15,13 +15,12 @@ class Progress:
     """Counts our trials since the last progress."""
 
     def __init__(self, patience: int | None, past: Iterable[Trial]) -> None:
-        """`past` are the trials recorded so far; without a `patience` it never runs out."""
+        """`past` are the trials recorded so far; without a `patience` there is no limit."""
         self._patience = patience
         self._best = 0.0
         #: Trials recorded since the last progress.
         self.num_since = 0
-        #: Whether the patience ran out. This does not change back: results of the last trials do not restart the
-        #: search.
+        #: Whether the patience has run out. It stays so: later results do not restart the search.
         self.is_over = False
         for trial in past:
             self.saw(trial)

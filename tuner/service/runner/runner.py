@@ -1,4 +1,4 @@
-"""The job loop of one worker: takes outcomes from the pipeline and records them; then holds the finals."""
+"""The job loop of one worker: records outcomes from the pipeline, then holds the finals."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from tuner.store.trials import trials
 
 _log = logging.getLogger(__name__)
 
-#: Polling interval of an idle runner if no write wakes it, seconds. Polling costs milliseconds of the interpreter, and
+#: Polling interval of an idle runner if no write wakes it, seconds. Polling takes milliseconds of the interpreter, and
 #: there is a runner for each card.
 _ASK_AGAIN_S = 1.0
 
 
 class Runner:
-    """Works through the open jobs of one target, oldest first, with one worker and in its own thread."""
+    """Processes the open jobs of one target, oldest first, with one worker and in its own thread."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Runner:
         search: Search = search_here,
         helpers: Helpers | None = None,
     ) -> None:
-        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` says how a job's finals are
-        held. Jobs start from `winners`, if they fit; at most `max_ahead` candidates are in progress besides one."""
+        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` is the procedure of finals. Jobs
+        start from fitting `winners`; at most `max_ahead` + 1 candidates are in progress."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -92,10 +92,10 @@ class Runner:
         self._prefetch = Prefetch(search, lambda: dispatcher.builds(target.id, worker), f"{target.id} {worker}")
         self._lost = LostSearches()
         self._num_failures = 0
-        #: What ended the thread, if it was not a request to stop; empty otherwise.
+        #: The error that ended the thread; empty otherwise.
         self.fault = ""
         self._stop = threading.Event()
-        #: Set if it should end when the candidate at the card has its outcome.
+        #: Set if it should end when the candidate on the card has its outcome.
         self._drain = threading.Event()
         self._is_working = False
         self._probing = Probing(dispatcher, self._lane, worker, self._stop)
@@ -112,11 +112,11 @@ class Runner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells the thread to end soon; a trial in progress is dropped, unrecorded."""
+        """Makes the thread end soon; a trial in progress is dropped, unrecorded."""
         self._stop.set()
 
     def drain(self) -> None:
-        """Tells the thread to end after the current trial or finals; the job continues at the next start."""
+        """Makes the thread end after the current trial or finals; the job continues at the next start."""
         self._drain.set()
         if not self._is_working:
             self._stop.set()
@@ -132,12 +132,12 @@ class Runner:
             self._thread.join()
 
     def is_alive(self) -> bool:
-        """Whether it still works."""
+        """Whether it is still running."""
         return self._thread.is_alive()
 
     @property
     def trouble(self) -> str:
-        """Why it waits for the database; empty while it does not."""
+        """Why it waits for the database; empty if it does not."""
         return self._writer.trouble
 
     def _run(self) -> None:
@@ -148,7 +148,7 @@ class Runner:
                 self._turn()
         except Exception as error:
             if self._stop.is_set() or isinstance(error, Stopped):
-                return  # closing stops the workers meanwhile: everything continues at the next start
+                return  # the workers are stopped while closing; everything continues at the next start
             self.fault = f"{type(error).__name__}: {error}"
             _log.critical("the runner of %s has stopped; restart the server", self.target.id, exc_info=error)
         finally:
@@ -156,19 +156,19 @@ class Runner:
             self._prefetch.close()
 
     def _turn(self) -> None:
-        """One ladder whose jobs have ended, one job, one inspection, or a short wait for any of these."""
+        """Processes a ladder whose jobs have ended, a job, or an inspection, or waits briefly for one of these."""
         try:
             if not self._probing.is_fit():
                 self._helpers.withdraw(self._lane)
                 return
             seen = self._store.commits.num_works
             is_busy = self._ladders.take_one() or self._work_on_next() or self._inspector.take_one()
-        except Quarantined as error:  # what was started stays open, and continues from its recorded trials
+        except Quarantined as error:  # a started one stays open, and continues from its recorded trials
             self._helpers.withdraw(self._lane)
             _log.warning("%s is in quarantine: %s", self.target.id, error)
             self._metrics.saw_quarantine(self.target.id, self._worker)
             return
-        except StoreUnavailable as error:  # so it does here
+        except StoreUnavailable as error:  # the worker is in quarantine here, too
             self._num_failures += 1
             self._writer.wait_after(error, self._num_failures)
             return
@@ -181,15 +181,15 @@ class Runner:
             self._rest(seen)
 
     def _rest(self, seen: int) -> None:
-        """Waits for a write that may bring work. Another runner may also release work without a write."""
+        """Waits for a write that may bring work. Other runners may also release work without a write."""
         end = time.monotonic() + _ASK_AGAIN_S
         while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
-            # A write wakes it at once; the limit only bounds how long `stop` waits.
+            # A write wakes it immediately; the limit only bounds how long `stop` waits.
             if self._store.commits.wait_for_work(seen, 0.2) != seen:
                 return
 
     def _work_on_next(self) -> bool:
-        """Works on one open job; returns whether there was one that no other runner has."""
+        """Works on one open job; returns whether there was one without a runner."""
         with self._claims.jobs.take(self._next_job) as job:
             if job is None:
                 return False
@@ -200,7 +200,7 @@ class Runner:
                     self._work(job)
             except GaveWay:
                 _log.info("%s gives way", job.id)
-            except SearchLost as error:  # the candidates in progress are chosen again
+            except SearchLost as error:  # candidates in progress are chosen again
                 if self._stop.is_set():
                     raise
                 if (failure := self._lost.saw(job.id, error)) is not None:
@@ -236,7 +236,7 @@ class Runner:
             _log.info("%s was cancelled by a client before it failed: %s", job_id, reason)
 
     def _has_ended(self, job_id: str) -> bool:
-        """Whether it has ended or was deleted meanwhile."""
+        """Whether it was ended or deleted in the meantime."""
         with self._store.read() as session:
             try:
                 return jobs.get(session, job_id).state.is_final
@@ -249,7 +249,7 @@ class Runner:
         return self._writer.write(lambda session: jobs.set_state(session, job_id, state, now, reason))
 
     def _work(self, job: JobRecord) -> None:
-        """Takes an open job from its current state to its end."""
+        """Processes an open job from its current state to its end."""
         if job.state is JobState.QUEUED:
             if job.deadline_at is not None and job.deadline_at <= self._clock():
                 raise JobFailed("its deadline passed while it waited")
@@ -263,10 +263,10 @@ class Runner:
         self._finisher.finish(job, past, self._ladder_jobs.finalists(job, past))
 
     def _share(self, job: JobRecord) -> None:
-        """Tries what other jobs of the ladder found, once all of these have searched.
+        """Tries the results of the ladder's other jobs, once all of these have searched.
 
         Raises:
-            GaveWay: it waits for them; without them there is nothing to wait for.
+            GaveWay: it has to wait for them.
         """
         if job.batch_step is None:
             return
@@ -290,7 +290,7 @@ class Runner:
             return trials.history(session, job_id)
 
     def _search(self, job: JobRecord) -> None:
-        """Records the pipeline's outcomes until the budget is spent or nothing legal is left to try."""
+        """Records the pipeline's outcomes until the budget is spent or no legal candidate is left."""
         past, budget = self._history(job.id), job.spec.budget
         due_s = job.due_s(self._clock())
         left_s = min(budget.seconds - job.search_s, due_s)
@@ -308,7 +308,7 @@ class Runner:
             self._prefetch.build(problem_of(job), new_kernels(space, self._history(job.id)))
 
     def _next_to_search(self, job_id: str) -> NextJob | None:
-        """The job that will most likely be searched after this one, if that has not started yet."""
+        """The job that will most likely be searched next, if it has not started yet."""
         job = self._next_job({*self._claims.jobs.besides(job_id), job_id})
         if job is None or job.state is not JobState.QUEUED or job.spec.tried:
             return None
@@ -325,11 +325,10 @@ class Runner:
         patience: int | None = None,
         priors: Sequence[Prior] = (),
     ) -> None:
-        """Records the outcomes of the candidates that `chooser` picks, until there are this many trials or the time is
-        over.
+        """Records outcomes of candidates from `chooser`, until there are this many trials or the time is over.
 
         Raises:
-            GaveWay: another job's turn came first.
+            GaveWay: another job got its turn first.
         """
         turn, gives_way = Turn(self._store, self._claims, job, self._clock, usable_kinds(self._lane.kinds)), False
         number, incumbent, progress = len(past), best_speedup(past), Progress(patience, past)
@@ -360,8 +359,8 @@ class Runner:
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                # Once its patience has run out, a few last trials are left: another turn would cost more than they
-                # take.
+                # Once its patience has run out, a few last trials are left, which take less time than another turn
+                # would cost.
                 gives_way = gives_way or (not progress.is_over and turn.is_over())
                 end_if_due(pipeline, progress, 0.0 if gives_way else left_s)
                 if not self._drain.is_set():
@@ -373,7 +372,7 @@ class Runner:
             raise GaveWay
 
     def _tell(self, job_id: str, trial: Trial, lane: MeasureLane | None) -> None:
-        """Reports a recorded trial, and which card measured it, to the metrics; without a `lane` it is this one's."""
+        """Reports a recorded trial and its card to the metrics; without `lane`, this runner's card."""
         worker = lane.worker if isinstance(lane, WatchedLane) else self._worker
         with about(trial_number=str(trial.number)):
             _log.debug("trial %d is %s", trial.number, type(trial.outcome).__name__.lower())

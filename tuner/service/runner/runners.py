@@ -1,4 +1,4 @@
-"""The runners of a service: one per existing worker, and one more for each new worker."""
+"""The runners of a service: one per worker, including workers that connect later."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tuner.service.runner.runner import Runner
 
 
 class Runners:
-    """Thread-safe. Workers that arrive before `start` begin with it; those that arrive after `begin_drain` or `stop`
-    never begin."""
+    """Thread-safe. Workers that connect before `start` begin with it; those after `begin_drain` or `stop` never
+    begin."""
 
     def __init__(self, make: Callable[[Target, int, Claims], Runner]) -> None:
-        """`make` returns the runner for a target's worker, by its number; all share the claims."""
+        """`make` returns the runner for a worker of a target, by its number; all share the claims."""
         self._make = make
         self._claims = Claims()
-        #: Reentrant, since a signal handler drains, and its thread may be in any method then.
+        #: Reentrant, since a signal handler drains while its thread may be in any method.
         self._lock = threading.RLock()
         self._runners: list[Runner] = []
         self._is_started = False
         self._is_stopped = False
 
     def join_in(self, target: Target, worker: int) -> None:
-        """A new worker: it gets a runner."""
+        """Adds a new worker, which gets a runner."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -37,14 +37,16 @@ class Runners:
                 runner.start()
 
     def start(self) -> None:
-        """Starts the existing ones."""
+        """Starts the existing runners."""
         with self._lock:
             self._is_started = True
             for runner in self._runners:
                 runner.start()
 
     def begin_drain(self) -> None:
-        """Has all end once the trials at their cards are recorded. Does not wait, and may be called repeatedly."""
+        """Makes all runners end once the trials on their cards are recorded. Does not wait; may be called
+        repeatedly.
+        """
         with self._lock:
             self._is_stopped = True
             for runner in self._runners:
@@ -58,7 +60,7 @@ class Runners:
             runner.wait(max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> None:
-        """Has all end soon."""
+        """Makes all end soon."""
         with self._lock:
             self._is_stopped = True
             for runner in self._runners:

@@ -1,4 +1,4 @@
-"""How a job's search starts, and restarts if its process has died."""
+"""How a job's search starts, and how it restarts after its process has died."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from tuner.service.runner.pipeline import Chooser
 
 _log = logging.getLogger(__name__)
 
-#: A job whose search is lost this often with no trial recorded in between is given up: the job may be what kills the
-#: process.
+#: A job whose search is lost this often without a recorded trial in between fails, since it may be the cause.
 MOST_LOST = 5
 
 
 class BegunSearch(Chooser, Protocol):
-    """A search before its first choice, as in `Searcher`."""
+    """A search before its first choice, with the interface of `Searcher`."""
 
     def foresee(self) -> Candidate | None:
-        """What it will most likely try, one after the other; None if it foresees no more."""
+        """Its most likely first candidates, one by one; None at the end."""
         ...
 
     def begin_with(self, priors: Sequence[Candidate]) -> None:
-        """Makes it try these first, instead of the priors that it was started with."""
+        """Makes it try these first, instead of its initial priors."""
         ...
 
 
@@ -41,7 +40,7 @@ Search = Callable[[SearchOrder], AbstractContextManager[BegunSearch]]
 
 
 def order_of(job: JobRecord, gpu: Gpu, past: Iterable[Trial], priors: Iterable[Prior]) -> SearchOrder:
-    """The search order of a job, after its recorded trials."""
+    """The search of a job, after its recorded trials."""
     return SearchOrder(
         workload=job.spec.workload,
         gpu=gpu,
@@ -63,7 +62,7 @@ class LostSearches:
         self._num = 0
 
     def saw(self, job_id: str, error: SearchLost) -> JobFailed | None:
-        """Counts one lost search; returns the reason to end the job if there were too many."""
+        """Counts a lost search; returns the reason to end the job if there were too many."""
         self._num += 1
         if self._num < MOST_LOST:
             _log.warning("the search of %s was lost, and restarts from the recorded trials: %s", job_id, error)

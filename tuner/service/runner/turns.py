@@ -1,4 +1,4 @@
-"""When a searching job gives up the card: if it is paused, or if it is another job's turn."""
+"""When a searching job releases the card: if it is paused, or if another job gets its turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tuner.service.concurrency.claims import Claims
 from tuner.store import Store
 from tuner.store.jobs import jobs, queue
 
-#: A job of the same priority keeps the card at least this long, seconds: a change costs new inputs and a new baseline.
+#: Among equal priorities, a job keeps the card at least this long, seconds, since a change costs new inputs and a new
+#: baseline.
 TURN_S = 30.0
 #: Interval between two database queries, seconds.
 _CHECK_S = 0.5
@@ -28,18 +29,18 @@ class Turn:
         clock: Callable[[], float],
         kinds: Collection[str] | None = None,
     ) -> None:
-        """Only other jobs whose ops are of these kinds count, if given."""
+        """If given, only other jobs whose ops are of these kinds count."""
         self._store = store
         self._claims = claims
         self._job = job
         self._clock = clock
         self._kinds = kinds
-        #: By the monotonic clock. A turn starts with its first trial: everything before is the cost of a change.
+        #: By the monotonic clock. A turn starts with its first trial; the time before is the cost of the change.
         self._began_at: float | None = None
         self._checked_at = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether it is paused, a job of higher priority waits, or, after a while, another owner's turn has come."""
+        """Whether it is paused, a job of higher priority waits, or another owner has waited for long enough."""
         now = time.monotonic()
         if self._began_at is None:
             self._began_at = now

@@ -1,4 +1,4 @@
-"""A measure lane that records when its card is busy or idle."""
+"""A measurement lane that records when its card is busy or idle."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 class WatchedLane:
-    """A `MeasureLane` that wraps another one, with a clock for the calls that need the card."""
+    """Wraps another `MeasureLane`, and times the calls that need the card."""
 
     def __init__(self, lane: MeasureLane, worker: int, busy: BusyClock) -> None:
         self._lane = lane
-        #: The number of its card among those of its target.
+        #: The number of its card among the target's cards.
         self.worker = worker
         self._busy = busy
 
     @property
     def target(self) -> Target:
-        """What it measures on."""
+        """Its target."""
         return self._lane.target
 
     @property
@@ -39,11 +39,11 @@ class WatchedLane:
 
     @property
     def quarantine(self) -> Quarantine | None:
-        """Why nothing is measured now."""
+        """Why it cannot measure now."""
         return self._lane.quarantine
 
     def environment(self) -> Environment:
-        """Where its figures come from."""
+        """The source of its figures."""
         return self._lane.environment()
 
     def _watched(self, future: Future[T]) -> Future[T]:

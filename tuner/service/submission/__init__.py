@@ -1,1 +1,1 @@
-"""Who may submit jobs, and how requests are handled."""
+"""Who may submit jobs, and how submissions are handled."""

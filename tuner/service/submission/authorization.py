@@ -1,4 +1,4 @@
-"""Who a secret belongs to: looked up in the database, and cached briefly, so that a request costs no query."""
+"""The owner of a secret, looked up in the database and cached briefly, so that most requests need no query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.service.paging import check_limit
 from tuner.store import Store
 from tuner.store.access import audit, ended_sessions, tokens
 
-#: A token or session that another process revokes or ends is refused after this many seconds at the latest.
+#: A token or session that another process revokes or ends is refused after at most this many seconds.
 REMEMBERED_S = 1.0
 #: Seconds of a day.
 DAY_S = 24 * 3600.0
@@ -31,7 +31,8 @@ class Access:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        #: By secret's digest, or token's id and session: the token, and when it was looked up, by the monotonic clock.
+        #: By the secret's digest, or by the token's id and session: the token, and when it was looked up, by the
+        #: monotonic clock.
         self._seen: dict[str, tuple[Token, float]] = {}
         self._is_on = always_asks
         self._asked_at = float("-inf")
@@ -39,7 +40,7 @@ class Access:
 
     @property
     def is_on(self) -> bool:
-        """Whether a token is needed: always after the first one was created."""
+        """Whether a token is required: always once the first one was created."""
         if self.is_known_to_be_on is None:
             with self._store.read() as session:
                 self._is_on = tokens.has_any(session)
@@ -48,11 +49,11 @@ class Access:
 
     @property
     def is_known_to_be_on(self) -> bool | None:
-        """The result of `is_on`, if it is known without the database; else None."""
+        """The result of `is_on` if it is cached; else None."""
         return None if not self._is_on and time.monotonic() - self._asked_at > REMEMBERED_S else self._is_on
 
     def remembered(self, secret: str) -> Token | None:
-        """The result of `by_secret`, if it is known without the database; else None."""
+        """The result of `by_secret` if it is cached; else None."""
         with self._lock:
             token, at = self._seen.get(tokens.digest_of(secret), (None, float("-inf")))
         is_fresh = token is not None and time.monotonic() - at <= REMEMBERED_S
@@ -63,11 +64,11 @@ class Access:
         return self._valid(tokens.digest_of(secret), lambda: self._find(secret))
 
     def by_session(self, token_id: str, proof: str) -> Token | None:
-        """The valid token of a session of the dashboard, whose random word is `proof`; None if it was ended."""
+        """The valid token of a dashboard session whose random word is `proof`; None if the session was ended."""
         return self._valid(f"{token_id} {proof}", lambda: self._get(token_id, proof))
 
     def end_session(self, caller: Caller, token_id: str, proof: str) -> None:
-        """Ends a session from now on; other servers refuse it within `REMEMBERED_S`."""
+        """Ends a session; other servers refuse it within `REMEMBERED_S`."""
         with self._store.write() as session:
             if ended_sessions.end(session, proof, now := self._clock()):
                 audit.append(session, caller, "session.end", token_id, now)
@@ -105,7 +106,7 @@ class Access:
         """A new token, valid for this many days or forever, and its secret, which cannot be read again.
 
         Raises:
-            InvalidInput: owner or note are too long, or the owner is not a plain name.
+            InvalidInput: the owner or the note is too long, or the owner is not a plain name.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -116,7 +117,7 @@ class Access:
         return made, secret
 
     def revoke_token(self, caller: Caller, token_id: str) -> Token:
-        """Revokes a token from now on; other servers refuse it within `REMEMBERED_S`.
+        """Revokes a token; other servers refuse it within `REMEMBERED_S`.
 
         Raises:
             NotFound: no such token.
@@ -129,7 +130,7 @@ class Access:
         return revoked
 
     def note(self, caller: Caller, action: str, subject: str) -> None:
-        """Writes an entry into the audit log for an action that changed no row."""
+        """Adds an entry to the audit log for an action that changed no row."""
         with self._store.write() as session:
             audit.append(session, caller, action, subject, self._clock())
 
@@ -145,8 +146,7 @@ class Access:
 
     @property
     def session_key(self) -> bytes:
-        """The key with which dashboard sessions are signed: random, kept in the data folder, readable only by its
-        owner."""
+        """The key for signing dashboard sessions: random, and stored in the data folder, readable only by its owner."""
         with self._lock:
             if self._session_key is None:
                 self._session_key = _kept_key(self._store.directory / "session.key")
@@ -154,7 +154,7 @@ class Access:
 
 
 def _kept_key(path: Path) -> bytes:
-    """The key at `path`, which is created if there is none."""
+    """The key at `path`, which is created if it does not exist."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""Batches: submitted, read, and ended."""
+"""Batches: submission, queries, and ending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.store.tables.batch_models import BatchRow
 
 
 class Batches:
-    """Jobs that were submitted together. Thread-safe."""
+    """Batches of jobs that were submitted together. Thread-safe."""
 
     def __init__(self, store: Store, submissions: Submissions, clock: Callable[[], float]) -> None:
         self._store = store
@@ -42,15 +42,15 @@ class Batches:
         idempotency_key: str | None = None,
         body_digest: str = "",
     ) -> tuple[BatchRecord, bool]:
-        """The batch of these problems, and whether it is new: either all of its jobs are accepted, or none.
+        """The batch of these problems, and whether it is new. Either all of its jobs are accepted, or none.
 
-        The same problems, while `caller`'s batch of them is open, return that batch. If another job works on a problem,
-        that job becomes part of the batch; with `reuse`, also one that has solved it.
+        If `caller` has an open batch of the same problems, that one is returned. A problem that another job works on
+        adds that job to the batch; with `reuse`, so does a solved one.
 
         Raises:
             InvalidInput: too few or too many problems, a duplicate, several targets, a target without a worker, or a
-                key that was sent with another body.
-            Forbidden: a priority above 0, and `caller` is no admin.
+                key that was used with another body.
+            Forbidden: the priority is above 0, and `caller` is not an admin.
         """
         terms = terms or JobTerms()
         _check_specs(specs)
@@ -120,11 +120,11 @@ class Batches:
         )
 
     def cancel(self, batch_id: str, caller: Caller = LOCAL) -> BatchRecord:
-        """Cancels a batch, and those of its open jobs that nobody else requested, alone or through another batch.
+        """Cancels a batch, and its open jobs that no other request needs, alone or in another batch.
 
         Raises:
             NotFound: no such batch.
-            Forbidden: it is somebody else's.
+            Forbidden: it belongs to somebody else.
             Conflict: it has already ended.
         """
         now = self._clock()
@@ -142,12 +142,11 @@ class Batches:
             return batches.get(session, batch_id)
 
     def pause(self, batch_id: str, caller: Caller, is_paused: bool) -> BatchRecord:
-        """Pauses its open jobs, or lets them continue. Jobs whose run others share continue, unless `caller` is an
-        admin.
+        """Pauses or resumes its open jobs. Jobs that others share continue, unless `caller` is an admin.
 
         Raises:
             NotFound: no such batch.
-            Forbidden: it is somebody else's.
+            Forbidden: it belongs to somebody else.
             Conflict: it has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
@@ -164,7 +163,7 @@ class Batches:
             return batches.get(session, batch_id)
 
     def facts(self, batch_ids: Collection[str]) -> dict[str, BatchFacts]:
-        """What listings show for those that have jobs."""
+        """Data for listings, for those batches that have jobs."""
         with self._store.read() as session:
             return facts(session, batch_ids)
 
@@ -202,7 +201,7 @@ class Batches:
             return batches.events_after(session, batch_id, after_id, limit)
 
     def listening(self, batch_id: str, wake: Wake) -> AbstractContextManager[None]:
-        """Within the block, `wake` is set whenever one of its jobs may have another event.
+        """Within the block, `wake` is set whenever one of its jobs may have new events.
 
         Raises:
             NotFound: no such batch.
@@ -213,7 +212,7 @@ class Batches:
 
 
 def _check_owner(batch: BatchRecord, caller: Caller, verb: str) -> None:
-    """Raises: Forbidden: it belongs to somebody else, who may not `verb` it."""
+    """Raises: Forbidden: it belongs to somebody else, so the caller may not `verb` it."""
     if not caller.owns((batch.owner,)):
         raise Forbidden(f"{batch.id} belongs to {batch.owner or 'nobody'}; only its owner and admins may {verb} it")
 
@@ -233,5 +232,5 @@ def _check_specs(specs: Sequence[JobSpec]) -> None:
     seen: set[str] = set()
     for spec in specs:
         if spec.problem_digest in seen:
-            raise InvalidInput("m", f"{spec.workload.describe()} is requested twice", "ask for each problem once")
+            raise InvalidInput("m", f"{spec.workload.describe()} is requested twice", "request each problem once")
         seen.add(spec.problem_digest)

@@ -1,4 +1,4 @@
-"""Handles many simultaneous submissions: those that arrive during a transaction share the next one."""
+"""Handles simultaneous submissions: those that arrive during a transaction share the next one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tuner.core.trial.records import JobRecord
 from tuner.errors import StoreUnavailable
 from tuner.service.submission.submissions import Submission, Submissions
 
-#: Maximum submissions per transaction: others wait for the database meanwhile.
+#: Maximum submissions per transaction, since other writers wait for it.
 MAX_TOGETHER = 64
-#: Minimum seconds from the start of a transaction to the start of the next one. Under load several requests share each;
-#: a single request does not wait.
+#: Minimum seconds between the starts of two transactions. Under load several requests share one; a single request does
+#: not wait.
 PERIOD_S = 0.02
 
 Answer = Future[tuple[JobRecord, bool]]
 
 
 class Intake:
-    """One thread that submits for all. A request waits at most for the current transaction, or for its period to
-    end. While the database is not writable, all waiting requests fail immediately."""
+    """One thread that submits for all requests. A request waits at most for the current transaction or its period to
+    end. If the database is not writable, all waiting requests fail immediately."""
 
     def __init__(self, submissions: Submissions) -> None:
         self._submissions = submissions
@@ -32,7 +32,7 @@ class Intake:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="intake")
 
     def submit(self, asked: Submission) -> Answer:
-        """What `Submissions.submit` returns or raises, once it is in the database. Any thread may call."""
+        """The result of `Submissions.submit`, once it is in the database. May be called from any thread."""
         answer = Answer()
         with self._lock:
             self._waiting.append((asked, answer))
@@ -41,7 +41,7 @@ class Intake:
         return answer
 
     def close(self) -> None:
-        """Ends the thread after handling the requests that it has."""
+        """Ends the thread after handling its queued requests."""
         self._thread.shutdown()
 
     def _work(self) -> None:
@@ -56,7 +56,7 @@ class Intake:
             if refused is None:
                 outcomes = self._submissions.submit_together([asked for asked, _ in part])
                 refused = next((one for one in outcomes if isinstance(one, StoreUnavailable)), None)
-            else:  # they have waited as long; each part would wait for the database again, one after the other
+            else:  # all waited equally long; in parts, each would wait for the database again
                 outcomes = [refused] * len(part)
             for (_, answer), outcome in zip(part, outcomes, strict=True):
                 if isinstance(outcome, Exception):

@@ -1,4 +1,4 @@
-"""Limits for an owner or a project: set by admins, and checked for each new job."""
+"""Limits per owner or project, set by admins and checked for each new job."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Quotas:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        #: A cache, so that a submission costs no query, and when it was read, by the monotonic clock.
+        #: A cache, so that submissions need no query, and when it was read, by the monotonic clock.
         self._seen: dict[tuple[QuotaScope, str], Quota] = {}
         self._seen_at = float("-inf")
 
     def every(self) -> list[tuple[Quota, Usage | None]]:
-        """Each quota, and how much of it is used; None for those that apply to everybody."""
+        """Each quota, and its usage; None for quotas that apply to everybody."""
         with self._store.read() as session:
             now = self._clock()
             return [
@@ -54,10 +54,10 @@ class Quotas:
         self._forget()
 
     def check(self, session: Session, caller: Caller, project: str) -> None:
-        """In a writing session: checks whether one more job of `caller` is within the caller's quota and the project's.
+        """In a writing session: checks that another job of `caller` is within the quotas of the caller and the project.
 
         Raises:
-            Forbidden: it is not; the message says which quota, and what to do.
+            Forbidden: it is not; the message names the quota and the remedy.
         """
         if caller.role is Role.ADMIN:
             return
@@ -66,7 +66,7 @@ class Quotas:
             quota = known.get((scope, name)) or known.get((scope, EVERY))
             if not name or quota is None:
                 continue
-            write_now(session)  # jobs that came in the same transaction count, too
+            write_now(session)  # jobs from the same transaction count, too
             who = name if scope is QuotaScope.OWNER else f"the project {name}"
             excess = quotas.usage(session, scope, name, self._clock()).excess(quota, who)
             if excess:

@@ -1,4 +1,4 @@
-"""Who submits and ends jobs, and how; and why an open job waits."""
+"""Submitting and ending jobs, and why an open job waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.store.admin import removal
 from tuner.store.engine.gathering import gathering, write_now
 from tuner.store.jobs import asking, batches, jobs, keys, queue, served, webhooks
 
-#: How a job is treated by default.
+#: The default terms of a job.
 _PLAIN = JobTerms()
 
 
@@ -37,16 +37,16 @@ class Submission:
     #: Who asks.
     caller: Caller = LOCAL
     terms: JobTerms = _PLAIN
-    #: A name that the client gave to the request: sent twice, it makes one job.
+    #: A name of the request from the client; sending it twice makes only one job.
     idempotency_key: str | None = None
-    #: Digest of the request's body; the same key must not be used with another one.
+    #: Digest of the request's body; the same key must not be used with another body.
     body_digest: str = ""
     #: Whether a finished job of the same problem is accepted.
     reuse: bool = False
 
 
 class Submissions:
-    """Accepts jobs, and ends them at their owners' request."""
+    """Accepts jobs, and ends them at the request of their owners."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Submissions:
         leads: Callable[[], bool],
         policy: WebhookPolicy | None = None,
     ) -> None:
-        """`leads` tells whether this server runs the jobs; if not, it accepts jobs for the server that does.
-        `policy` says which webhooks are allowed: none, if it is None."""
-        #: What each new job is checked against.
+        """`leads` tells whether this server runs the jobs; if not, it accepts jobs for the server that does. `policy`
+        says which webhooks are allowed; None means none."""
+        #: Quotas that each new job is checked against.
         self.quotas = Quotas(store, clock)
         self._policy = policy or WebhookPolicy()
         self._store = store
@@ -70,8 +70,8 @@ class Submissions:
         """The job for this submission, and whether it is new; the caller becomes one of its owners.
 
         Raises:
-            InvalidInput: no worker serves the target, or the key came with another body.
-            Forbidden: a priority above 0, and the caller is not an admin; or more jobs than a quota allows.
+            InvalidInput: there is no worker for the target, or the key was used with another body.
+            Forbidden: the priority is above 0 and the caller is not an admin, or a quota would be exceeded.
             StoreUnavailable: the database cannot be written now; nothing was changed.
         """
         (outcome,) = self.submit_together([asked])
@@ -80,8 +80,8 @@ class Submissions:
         return outcome
 
     def submit_together(self, asked: Sequence[Submission]) -> list[tuple[JobRecord, bool] | Exception]:
-        """As `submit` for each, in one transaction: a commit for all costs little more than one. Exceptions are
-        returned among the results. If one cannot be accepted, nothing is written, and each gets its own transaction."""
+        """`submit` for each, in one transaction, since a common commit costs little more than a single one. Exceptions
+        are returned among the results. If one is refused, nothing is written, and each gets its own transaction."""
         try:
             with self._store.write() as session, gathering(session):
                 taken = jobs.open_among(session, {one.spec.problem_digest for one in asked})
@@ -93,7 +93,7 @@ class Submissions:
         return [(self.with_wait(job), is_new) for job, is_new in found]
 
     def _admit(self, session: Session, asked: Submission, taken: set[str]) -> tuple[JobRecord, bool]:
-        """As `submit`, in a writing session that collects rows. `taken` are the problems of open jobs."""
+        """`submit` in a writing session that collects rows. `taken` are the problems of open jobs."""
         caller, terms, problem = asked.caller, asked.terms, asked.spec.problem_digest
         check_terms(terms, caller)
         if terms.webhook is not None:
@@ -101,7 +101,7 @@ class Submissions:
         now, key = self._clock(), key_of(caller, asked.idempotency_key)
         is_free = problem not in taken
         if key or not is_free:
-            write_now(session)  # the job may be one of those that came with this one
+            write_now(session)  # the job may be in the same transaction
         known = keys.job_of(session, key, asked.body_digest) if key else None
         if known is not None:
             return jobs.get(session, known), False
@@ -129,11 +129,11 @@ class Submissions:
         is_free: bool = False,
         batch_id: str | None = None,
     ) -> tuple[JobRecord, bool]:
-        """In a writing session: the job that works on a problem, or solved it if `reuse` allows that, otherwise a new
-        one of the batch, if there is one; and whether it is new. `is_free` tells that no open job works on it.
+        """In a writing session: the job that works on a problem, or with `reuse` one that solved it, otherwise a new
+        job, part of the batch if given; and whether it is new. `is_free` means that no open job works on it.
 
         Raises:
-            InvalidInput: no worker serves the target, or its GPU does not run the workload.
+            InvalidInput: there is no worker for the target, or its GPU does not run the workload.
             Forbidden: a new job would exceed a quota.
         """
         now = self._clock()
@@ -160,7 +160,7 @@ class Submissions:
             return job
         new = set(terms.labels) - set(job.labels)
         if new and (count := jobs.num_labels_of(session, job.id, caller.owner) + len(new)) > MAX_LABELS:
-            problem = f"{job.id} already works on this problem, and would have {count} of your labels with these"
+            problem = f"{job.id} already works on this problem; with these it would have {count} of your labels"
             remedy = f"an owner may give a job at most {MAX_LABELS} labels: leave some out, or reuse existing ones"
             raise InvalidInput("labels", problem, remedy)
         now = self._clock()
@@ -172,14 +172,14 @@ class Submissions:
 
         Raises:
             NotFound: no such job.
-            Forbidden: it is somebody else's.
+            Forbidden: it belongs to somebody else.
             Conflict: it has succeeded or failed.
         """
         with self._store.write() as session:
             return self.end(session, jobs.get(session, job_id), caller)
 
     def end(self, session: Session, job: JobRecord, caller: Caller) -> JobRecord:
-        """As `cancel`, in a writing session."""
+        """`cancel` in a writing session."""
         now = self._clock()
         check_owner(caller, job, "end")
         if job.state is JobState.CANCELLED:
@@ -190,8 +190,8 @@ class Submissions:
         return self._end_for_all(session, job.id, caller, now)
 
     def withdraw(self, session: Session, job: JobRecord, batch: BatchRecord, caller: Caller) -> None:
-        """In a writing session: a batch no longer needs one of its open jobs. The job ends if nobody else needs it.
-        `caller` may end the batch."""
+        """In a writing session: detaches an open job from a batch, and ends it if nobody else needs it. `caller` may
+        end the batch."""
         others = {owner for owner in asking.who_else(session, job.id, batch.id) if not owner or owner in job.owners} | {
             owner for owner in job.owners if owner != batch.owner
         }
@@ -202,12 +202,12 @@ class Submissions:
             self._detach(session, job.id, batch.owner, caller, now)
 
     def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
-        """Deletes an ended job with all its data, and returns None. If others share its run, it stays theirs, open or
-        not, and is returned without `caller`.
+        """Deletes an ended job with all its data, and returns None. If others share its run, it is kept for them, open
+        or not, and returned without `caller`.
 
         Raises:
             NotFound: no such job, or it was already deleted.
-            Forbidden: it is somebody else's.
+            Forbidden: it belongs to somebody else.
             Conflict: it is open, and has no other owner.
         """
         now = self._clock()
@@ -232,16 +232,16 @@ class Submissions:
         return jobs.detach(session, job_id, owner)
 
     def webhooks(self, job_id: str) -> list[Webhook]:
-        """Who is notified of a job's end, and the state of each notification."""
+        """The webhooks of a job, with the state of each."""
         with self._store.read() as session:
             return webhooks.of_job(session, job_id)
 
     def pause(self, job_id: str, caller: Caller, is_paused: bool) -> JobRecord:
-        """Pauses an open job, or lets it continue. If it is searching, the trial at the card is recorded first.
+        """Pauses or resumes an open job. If it is searching, the trial on the card is recorded first.
 
         Raises:
             NotFound: no such job.
-            Forbidden: it belongs to somebody else, or should be paused while others share its run.
+            Forbidden: it belongs to somebody else, or others share the run to be paused.
             Conflict: it has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
@@ -254,7 +254,7 @@ class Submissions:
             return self.with_wait(jobs.set_paused(session, job_id, is_paused, now))
 
     def retry(self, job_id: str, caller: Caller) -> tuple[JobRecord, bool]:
-        """Submits the same problem again, on the same terms; also returns whether that made a job.
+        """Submits the same problem again with the same terms; also returns whether that created a job.
 
         Raises:
             NotFound: no such job.
@@ -279,7 +279,7 @@ class Submissions:
         return self.submit(Submission(spec=job.spec, caller=caller, terms=terms))
 
     def place(self, job_id: str) -> tuple[int | None, float | None]:
-        """How many jobs are ahead of an open one, and its estimated seconds until the end; None if unknown.
+        """The number of jobs ahead of an open one, and its estimated seconds until the end; None if unknown.
 
         Raises:
             NotFound: no such job.
@@ -289,11 +289,11 @@ class Submissions:
 
     @property
     def own_target_id(self) -> str | None:
-        """What this server measures on, if it measures; uses neither a card nor the database."""
+        """The targets of this server, if it measures; needs neither a card nor the database."""
         return next((target.id for target in self._dispatcher.targets), None)
 
     def default_target_id(self) -> str | None:
-        """The target of jobs without one: this server's, or that of the server that runs the jobs."""
+        """The default target of jobs: this server's, or that of the server that runs the jobs."""
         if self.own_target_id is not None or self._leads():
             return self.own_target_id
         with self._store.read() as session:
@@ -319,10 +319,10 @@ class Submissions:
             raise InvalidInput("target", problem, f"use one of {', '.join(leaders)}")
 
     def unserved(self, target_id: str) -> str:
-        """Why an open job of that target will never continue here; empty if it may."""
+        """Why an open job of that target can never continue on this server; empty if it can."""
         if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
             return ""
-        return f"it waits, since no worker of this server measures on {target_id}; start the server where one can"
+        return f"it waits, since no worker of this server measures on {target_id}; start the server with such a card"
 
     def waiting(self, target_id: str) -> str:
         """Why an open job of that target does not continue; empty if it does."""
@@ -332,7 +332,7 @@ class Submissions:
         return f"it waits, since {target_id} is in quarantine and is checked repeatedly: {quarantine.reason}"
 
     def with_wait(self, job: JobRecord) -> JobRecord:
-        """The job with a reason if it is open and does not continue."""
+        """The job, with a reason if it is open and does not continue."""
         if job.state.is_final:
             return job
         waiting = "it is paused" if job.is_paused else self._lack(job) or self.waiting(job.spec.target_id)
@@ -340,7 +340,7 @@ class Submissions:
         return replace(job, reason=waiting) if waiting else job
 
     def _lack(self, job: JobRecord) -> str:
-        """What of packages an open job needs and no worker has; empty if nothing."""
+        """What an open job needs from packages and no worker has; empty if nothing is missing."""
         workload, target_id = job.spec.workload, job.spec.target_id
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
@@ -361,7 +361,7 @@ class Submissions:
         return f"it waits, since no worker of {target_id} has {which}: {remedy}, or cancel it"
 
     def _wait_of_ladder(self, job: JobRecord) -> str:
-        """Which jobs of its ladder a job waits for, paused ones first; empty if it waits for none."""
+        """The jobs of its ladder that a job waits for, paused ones first."""
         if job.state is not JobState.SEARCHING or not job.batch_step:
             return ""
         with self._store.read() as session:
@@ -374,7 +374,7 @@ class Submissions:
 
 
 def check_terms(terms: JobTerms, caller: Caller) -> None:
-    """Raises: Forbidden: a priority above 0, and `caller` is not an admin."""
+    """Raises: Forbidden: the priority is above 0, and `caller` is not an admin."""
     if terms.priority > 0 and caller.role is not Role.ADMIN:
         raise Forbidden(f"only an admin may set a priority above 0, got {terms.priority}")
 
@@ -391,7 +391,7 @@ def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:
 
 
 def key_of(caller: Caller, key: str | None) -> str | None:
-    """An idempotency key as it is stored: two owners may choose the same one."""
+    """The stored form of an idempotency key, since two owners may choose the same one."""
     if key is None or not caller.owner:
         return key
     return hashlib.sha256(f"{caller.owner}\0{key}".encode()).hexdigest()

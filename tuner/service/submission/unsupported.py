@@ -1,4 +1,4 @@
-"""Whether a workload has any schedule on a GPU, as far as that is known before its space is made."""
+"""Whether a workload has any schedule on a GPU, as far as known before its space is built."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tuner.core.schedule.tiling import Engine
 
 
 def refusal(workload: Workload, gpu: Gpu) -> tuple[str, str, str] | None:
-    """Which field of a pair has no kernel there, why, and what would be right; None where nothing is known against
-    it."""
+    """The field of a pair that no kernel supports there, the reason, and the remedy; None if no obstacle is known."""
     for field, problem in (
         ("dtype", conversion_problem(workload, gpu)),
         ("weights", converted.gpu_problem(workload, gpu)),
@@ -24,4 +23,4 @@ def refusal(workload: Workload, gpu: Gpu) -> tuple[str, str, str] | None:
     known = [reason.rpartition(" use ")[0].rstrip(",:") for reason in reasons if reason]
     if not reasons or len(known) < len(reasons):
         return None
-    return "sizes", f"no engine runs it: {'; '.join(known)}", "change the sizes or the types that these name"
+    return "sizes", f"no engine supports it: {'; '.join(known)}", "change the sizes or the types that these name"

@@ -1,4 +1,4 @@
-"""One POST to a webhook: to a checked address, with one deadline for everything, without following redirects."""
+"""One POST to a webhook: to a checked address, with one deadline for everything, and without redirects."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tuner.service.webhooks.policy import WebhookPolicy
 
 
 class NoAnswer(TunerError):
-    """The receiver did not answer; the message says why."""
+    """The receiver did not answer; the message has the reason."""
 
 
 class _Deadline:
-    """When all of an attempt must be over: limits of single reads would let a slow answer continue forever."""
+    """The deadline of a whole attempt. With limits per read, a slow answer could continue forever."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -36,7 +36,7 @@ class _Deadline:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection on which every step ends at the deadline."""
+    """A connection in which every step ends at the deadline."""
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
         self._stream = stream
@@ -66,7 +66,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class _Network(httpcore.NetworkBackend):
-    """Connects to exactly the addresses that were checked: a second look-up of a name may give another address."""
+    """Connects only to the checked addresses, since a second look-up of the name may give another one."""
 
     def __init__(self, policy: WebhookPolicy, deadline: _Deadline) -> None:
         self._policy = policy
@@ -81,7 +81,7 @@ class _Network(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """As in its base class; uses the first address that answers."""
+        """As in its base class; uses the first address that responds."""
         refusal: Exception | None = None
         for address in self._policy.addresses(host, port):
             try:
@@ -95,21 +95,21 @@ class _Network(httpcore.NetworkBackend):
 
 @cache
 def _authorities() -> ssl.SSLContext:
-    """Which certificates are trusted: the system's, or those of SSL_CERT_FILE. Reading them takes a while.
+    """The trusted certificates: the system's, or those of SSL_CERT_FILE. Reading them takes a while.
 
     Raises:
-        Misconfigured: the variable names no certificates.
+        Misconfigured: the variable's file has no certificates.
     """
     is_named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
     return trusted(os.environ) if is_named else ssl.create_default_context()
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy, timeout_s: float) -> int:
-    """The status of the answer; its body is not read. A redirect is treated like any other answer.
+    """The status of the answer; its body is not read. Redirects are treated like any other answer.
 
     Raises:
         NotAllowed: the host's name resolves to an address that is not allowed.
-        NoAnswer: the message says why.
+        NoAnswer: the message has the reason.
     """
     try:
         context = _authorities() if url.startswith("https:") else None

@@ -1,4 +1,4 @@
-"""Where webhooks may go: to configured hosts, with https, and not to private addresses behind a name."""
+"""Where webhooks may go: to configured hosts, with https, and not to host names that resolve to private addresses."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tuner.errors import InvalidInput, TunerError
 
 Address = IPv4Address | IPv6Address
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-#: IPv4 addresses embedded in IPv6, for networks that translate: RFC 6052.
+#: IPv6 prefixes of embedded IPv4 addresses in networks that translate: RFC 6052.
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class NotAllowed(TunerError):
-    """The configuration does not allow the address of a webhook."""
+    """The configuration does not allow a webhook's address."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookPolicy:
-    """Which hosts may be notified, and how a receiver recognises this service."""
+    """The allowed hosts, and the secret by which a receiver recognises this service."""
 
     #: `name` or `name:port`, in lower case; without a port, the default of the scheme.
     hosts: frozenset[str] = frozenset()
-    #: Private networks that a name may nevertheless resolve to.
+    #: Private networks that a host name may nevertheless resolve to.
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     #: Secret of the signatures.
     secret: str = ""
@@ -34,7 +34,7 @@ class WebhookPolicy:
         """Refuses an address that is not allowed.
 
         Raises:
-            InvalidInput: the message says why, and what is allowed.
+            InvalidInput: the message has the reason, and what is allowed.
         """
         if not self.hosts:
             raise InvalidInput(
@@ -85,7 +85,7 @@ class WebhookPolicy:
 def _split(url: str) -> SplitResult:
     """Raises: NotAllowed: it is not a plain web address."""
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
-        raise NotAllowed("it has characters that no address may have")
+        raise NotAllowed("it has characters that are not allowed in an address")
     try:
         parts = urlsplit(url)
         _ = parts.port

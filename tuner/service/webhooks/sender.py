@@ -1,4 +1,4 @@
-"""Sends webhooks in separate threads: no job waits for a receiver, and no receiver for another one."""
+"""Sends webhooks in separate threads: jobs do not wait for receivers, nor receivers for each other."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
 _log = logging.getLogger(__name__)
 
-#: Pauses between attempts, seconds; after the last one, sending is given up.
+#: Pauses between attempts, seconds; after the last one, it is given up.
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0)
-#: Time limit for one attempt, from the name's look-up to the answer's status, seconds.
+#: Time limit for an attempt, from the name's look-up to the answer's status, seconds.
 ATTEMPT_S = 10.0
 #: Polling interval for webhooks that are due, seconds.
 PERIOD_S = 1.0
-#: After a failure, a receiver is not contacted for this long, seconds; twice as long after each further failure, up to
-#: the maximum.
+#: After a failure, a receiver is left alone for this long, seconds; the pause doubles after each further failure, up to
+#: a maximum.
 _REST_S, _MOST_REST_S = 5.0, 300.0
-#: Simultaneous attempts, each at another receiver; and those at one host, so that none delays the others.
+#: Simultaneous attempts in total, each to another receiver, and per host, so that none delays the others.
 _NUM_THREADS, _NUM_AT_HOST = 16, 4
-#: With this status, a receiver wants no further attempts for this one.
+#: With this status, a receiver refuses further attempts for a webhook.
 _GONE = 410
 
 #: Builds the body of a webhook from its job and the job's result.
@@ -45,8 +45,8 @@ BodyOf = Callable[[Webhook, JobRecord, Best | None], bytes]
 
 
 class WebhookSender:
-    """Works on the server that runs the jobs. What is due is stored in the database, so a restart forgets nothing; a
-    process that is killed between a delivery and its note sends it again, with the same name."""
+    """Works on the server that runs the jobs. Due webhooks are in the database, so a restart loses none. If the process
+    is killed between a delivery and its record, the webhook is sent again, with the same name."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class WebhookSender:
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`policy` says where anything may be sent; `leads` tells whether this server runs the jobs, and so sends."""
+        """`policy` says which addresses are allowed; `leads` tells whether this server runs the jobs, and so sends."""
         self._store = store
         self._policy = policy
         self._body_of = body_of
@@ -66,8 +66,8 @@ class WebhookSender:
         self._wake = threading.Event()
         self._writer = RetryingWriter(store, self._stop)
         self._lock = threading.Lock()
-        #: Receivers with a current attempt, by URL, each with its host; and failed ones: how often in a row, and until
-        #: when they are left alone, by the monotonic clock.
+        #: Receivers with a current attempt, by URL, each with its host; and failed receivers: failures in a row, and
+        #: until when they are left alone, by the monotonic clock.
         self._busy: dict[str, str] = {}
         self._failing: dict[str, tuple[int, float]] = {}
         self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="webhook_sender")
@@ -83,7 +83,7 @@ class WebhookSender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells it to end soon; an unfinished attempt is repeated after the next start."""
+        """Makes it end soon; an unfinished attempt is repeated after the next start."""
         self._stop.set()
         self._wake.set()
 
@@ -100,18 +100,18 @@ class WebhookSender:
                     pass
             except StoreUnavailable as error:
                 _log.warning("webhooks wait: %s", error)
-            except Exception:  # this is no reason to end the service, and the next round may succeed
+            except Exception:  # must not end the service; the next round may succeed
                 _log.exception("webhooks cannot be sent")
             self._wake.wait(PERIOD_S)
             self._wake.clear()
 
     def _hand_out(self) -> bool:
-        """Has a thread send what was due first; returns whether there was anything."""
+        """Starts sending the webhook that is due first; returns whether there was one."""
         with self._lock:
             if len(self._busy) >= _NUM_THREADS:
                 return False
             now, at_host = time.monotonic(), Counter(self._busy.values())
-            # After waiting once more for as long as it had to, a receiver starts again without failures.
+            # If a receiver was left alone for as long again as its pause, its failures are forgotten.
             self._failing = {url: one for url, one in self._failing.items() if one[1] + _MOST_REST_S > now}
             resting = [url for url, (_, until) in self._failing.items() if until > now]
             full = [host for host, count in at_host.items() if count >= _NUM_AT_HOST]
@@ -126,12 +126,12 @@ class WebhookSender:
         return True
 
     def _deliver(self, webhook: Webhook) -> None:
-        """One attempt, and a note of it."""
+        """Makes one attempt, and records it."""
         is_well = False
         try:
             with about(job_id=webhook.job_id):
                 is_well = self._attempt(webhook)
-        except (Stopped, NotFound):  # it stays due; or its job was deleted, and it with the job
+        except (Stopped, NotFound):  # it stays due, or it was deleted with its job
             pass
         except Exception:
             _log.exception("%s cannot be sent", webhook.delivery)
@@ -162,7 +162,7 @@ class WebhookSender:
         return False
 
     def _send(self, webhook: Webhook) -> tuple[str, bool]:
-        """Why it was not accepted, empty if it was; and whether another attempt is useless."""
+        """Why it was not accepted (empty if it was), and whether another attempt is useless."""
         body = self._body(webhook)
         headers = {
             "Host": webhook.host,
@@ -173,7 +173,7 @@ class WebhookSender:
             SIGNATURE_HEADER: sign(self._policy.secret, body, self._clock()),
         }
         try:
-            self._policy.check(webhook.url)  # the allowed addresses may have changed since it was requested
+            self._policy.check(webhook.url)  # the allowed addresses may have changed since it was submitted
         except InvalidInput as error:
             return str(error), True
         try:

@@ -1,4 +1,4 @@
-"""The audit log: who changed what. An entry is written in the same transaction as the change."""
+"""The audit log: who changed what. Each entry is written in the transaction of its change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.store.tables.access_models import AuditRow
 from tuner.store.tables.models import table_of
 
 _LISTING = "audit"
-#: Uses the table, since nobody needs the row from the session afterwards.
+#: Uses the table, since the session's row is not needed afterwards.
 _INSERT = insert(table_of(AuditRow))
 
 
@@ -34,7 +34,7 @@ def page(session: Session, cursor: str | None, limit: int) -> Page[AuditEntry]:
     """Entries, the newest first.
 
     Raises:
-        InvalidInput: a cursor of another listing.
+        InvalidInput: the cursor belongs to another listing.
     """
     query = select(AuditRow).order_by(AuditRow.seq.desc()).limit(limit + 1)
     if cursor is not None:

@@ -1,4 +1,4 @@
-"""Dashboard sessions that were ended: their cookies are refused from then on, wherever a copy exists."""
+"""Ended dashboard sessions: their cookies are refused, including all copies."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def end(session: Session, proof: str, now: float) -> bool:
 
 
 def is_ended(session: Session, proof: str) -> bool:
-    """Whether somebody ended it."""
+    """Whether it was ended."""
     return bool(session.scalar(select(exists().where(EndedSessionRow.digest == _digest(proof)))))
 
 
 def forget(session: Session, before: float) -> None:
-    """Forgets sessions that ended before that time, when their cookies have expired."""
+    """Removes sessions that ended before that time; their cookies have expired."""
     session.execute(delete(EndedSessionRow).where(EndedSessionRow.ended_at < before))

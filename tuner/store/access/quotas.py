@@ -43,7 +43,7 @@ def drop(session: Session, scope: QuotaScope, name: str) -> None:
     """Removes a quota.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no such quota.
     """
     one = (QuotaRow.scope == str(scope), QuotaRow.name == name)
     if session.scalar(select(QuotaRow.name).where(*one)) is None:
@@ -52,7 +52,7 @@ def drop(session: Session, scope: QuotaScope, name: str) -> None:
 
 
 def usage(session: Session, scope: QuotaScope, name: str, now: float) -> Usage:
-    """The usage of an owner, or a project, at `now`, seconds since the epoch."""
+    """The usage of an owner or a project at `now`, seconds since the epoch."""
     own: list[ColumnElement[bool]] = [JobRow.deleted_at.is_(None)]
     if scope is QuotaScope.PROJECT:
         own.append(JobRow.project == name)

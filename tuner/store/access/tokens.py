@@ -1,4 +1,4 @@
-"""Tokens: created, found by the digest of their secret, revoked. The secret itself is never stored."""
+"""Tokens: created, found by the digest of their secret, and revoked. The secret itself is never stored."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuner.core.access.names import is_name
 from tuner.errors import InvalidInput, NotFound
 from tuner.store.tables.access_models import TokenRow
 
-#: Every secret starts with this, so that secret scanners find one that was published.
+#: The prefix of every secret, by which secret scanners find published ones.
 SECRET_PREFIX = "tuner_"
 _SECRET_BYTES = 32
 
 
 def digest_of(secret: str) -> str:
-    """SHA-256, hex. A secret of 256 random bits cannot be guessed, so that no slow hash is needed."""
+    """SHA-256, hex. A slow hash is unnecessary for a secret of 256 random bits."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -41,7 +41,7 @@ def create(
     """A new token and its secret, which cannot be read again.
 
     Raises:
-        InvalidInput: owner or note are too long, or the owner is not a plain name.
+        InvalidInput: the owner or the note is too long, or the owner is not a plain name.
     """
     if not is_name(owner):
         raise InvalidInput(
@@ -83,12 +83,12 @@ def every(session: Session) -> list[Token]:
 
 
 def has_any(session: Session) -> bool:
-    """Whether a token was ever created. From then on one is needed, even if the last one is revoked or expired."""
+    """Whether a token was ever created. From then on one is required, even if all are revoked or expired."""
     return session.scalar(select(TokenRow.seq).limit(1)) is not None
 
 
 def revoke(session: Session, token_id: str, now: float) -> Token:
-    """Revokes a token from now on; an already revoked one stays unchanged.
+    """Revokes a token; an already revoked one stays unchanged.
 
     Raises:
         NotFound: no such token.

@@ -1,1 +1,1 @@
-"""Backups, migrations, removal, and the choice of the leading server."""
+"""Backups, migrations, removal of data, and the choice of the leading server."""

@@ -1,7 +1,7 @@
 """Backups of a database: before its tables are migrated, and on request.
 
-A backup is a zip of JSON lines, one file per table, with the revision of the tables. It can be restored into SQLite and
-into PostgreSQL, from either of them. Artifacts are separate files and not included.
+A backup is a zip of JSON lines, one file per table, with the revision of the tables. Backups of SQLite and PostgreSQL
+can be restored into either. Artifacts are separate files and not included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tuner.store.admin import migrate
 from tuner.store.admin.removal import compact
 from tuner.store.engine.faults import words_of
 
-#: The format name inside a backup.
+#: The name of the format inside a backup.
 FORMAT = 1
 _MANIFEST = "backup.json"
 _VERSION_TABLE = "alembic_version"
@@ -37,8 +37,8 @@ _SLICE = 1000
 
 
 def upgrade_with_backup(engine: Engine, directory: Path) -> Path | None:
-    """Migrates the tables to this version; if they were older, first writes a backup to the folder ``backups`` of
-    `directory`. Returns the backup's path, if one was made.
+    """Migrates the tables to this version. If they were older, first writes a backup to the folder ``backups`` of
+    `directory`. Returns the backup's path, if one was written.
 
     Raises:
         StoreError: the database was written by a newer version.
@@ -50,12 +50,12 @@ def upgrade_with_backup(engine: Engine, directory: Path) -> Path | None:
         back_up(engine, backup)
     migrate.upgrade(engine)
     if backup is not None and engine.dialect.name == "sqlite":
-        compact(engine)  # from then on free pages can be released one by one
+        compact(engine)  # from now on, free pages can be released one by one
     return backup
 
 
 def back_up(engine: Engine, path: Path) -> dict[str, int]:
-    """Writes a backup to `path`, from one consistent state; returns rows by table.
+    """Writes a backup to `path`, from one consistent state; returns the number of rows by table.
 
     Raises:
         StoreError: the database is empty.
@@ -93,10 +93,10 @@ def _write_tables(engine: Engine, archive: zipfile.ZipFile, counts: dict[str, in
 
 
 def restore(engine: Engine, path: Path) -> dict[str, int]:
-    """Fills an empty database from a backup, and migrates it to this version; returns rows by table.
+    """Fills an empty database from a backup, and migrates it to this version; returns the number of rows by table.
 
     Raises:
-        StoreError: it is not a backup, or of a newer version, or damaged; or the database is not empty.
+        StoreError: it is not a backup, is damaged or of a newer version, or the database is not empty.
     """
     if set(inspect(engine).get_table_names()) - {_VERSION_TABLE}:
         raise StoreError(f"the database at {engine.url!r} is not empty; pass an empty one, or move it away")
@@ -104,7 +104,9 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
         with zipfile.ZipFile(path) as archive:
             manifest = _manifest(archive, path)
             if manifest["format"] != FORMAT:
-                raise StoreError(f"{path} is a backup of format {manifest['format']}, but this version reads {FORMAT}")
+                raise StoreError(
+                    f"{path} is a backup of format {manifest['format']}, but this version reads format {FORMAT}"
+                )
             if str(manifest["revision"]) not in migrate.revisions():
                 raise StoreError(
                     f"{path} is of revision {manifest['revision']}, but this version's tables only go up to "
@@ -116,7 +118,9 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
                 if counts != manifest["rows"]:
                     listed = manifest["rows"]
                     names = ", ".join(name for name in {**listed, **counts} if counts.get(name) != listed.get(name))
-                    raise StoreError(f"{path} is damaged: {_MANIFEST} has other numbers of rows for {names}; {_REMEDY}")
+                    raise StoreError(
+                        f"{path} is damaged: the numbers of rows in {_MANIFEST} are different for {names}; {_REMEDY}"
+                    )
             except BaseException:
                 migrate.downgrade(engine)
                 raise
@@ -136,7 +140,7 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     """The manifest of a backup.
 
     Raises:
-        StoreError: names what is missing.
+        StoreError: something is missing, with its name.
     """
     try:
         found = json.loads(archive.read(_MANIFEST))
@@ -176,7 +180,7 @@ def _set_sequence(connection: Any, table: Table) -> None:
 
 
 def _tables(engine: Engine) -> list[Table]:
-    """The existing tables, each after those that it refers to."""
+    """The existing tables, each after the tables that it refers to."""
     metadata = MetaData()
     metadata.reflect(engine)
     for table in metadata.tables.values():

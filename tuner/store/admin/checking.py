@@ -1,4 +1,4 @@
-"""Whether the database of a folder is intact, and the one that its artifacts belong to."""
+"""Checks that the database of a folder is intact, and belongs to its artifacts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tuner.errors import StoreError
 from tuner.store.admin.migrate import revision_of
 from tuner.store.engine.directory import DATABASE_FILE
 
-#: Larger files are not read completely at the start, which would take seconds per gigabyte.
+#: Larger files are not checked completely at the start, which takes seconds per gigabyte.
 _MAX_CHECKED_BYTES = 2**30
 
 
 def check_file(engine: Engine, directory: Path) -> None:
-    """Refuses an SQLite database that is damaged, or that is new or empty although artifacts show that there was one.
+    """Refuses an SQLite database that is damaged, or that is missing or empty although there are artifacts.
 
     Raises:
-        StoreError: what is wrong, and what to do.
+        StoreError: the message has the problem and the remedy.
     """
     path = directory / DATABASE_FILE
     is_there = path.exists() and path.stat().st_size > 0
@@ -31,8 +31,8 @@ def check_file(engine: Engine, directory: Path) -> None:
     if (not is_there or revision_of(engine) is None) and _has_artifacts(directory):
         state = "has no tables" if path.exists() else "is gone"
         raise StoreError(
-            f"{path} {state}, but {directory / 'artifacts'} has results of its jobs; restore a backup, or, to start "
-            "from scratch, move the folder artifacts away"
+            f"{path} {state}, but {directory / 'artifacts'} has results of jobs; restore a backup, or "
+            "move the folder artifacts away to start from scratch"
         )
 
 
@@ -59,7 +59,7 @@ def check_tables(engine: Engine) -> list[str]:
         num_jobs, promised = connection.execute(text(all_jobs)).one()
         num_trials = connection.execute(text(all_trials)).scalar()
     if num_trials != promised:
-        raise StoreError(f"the jobs count {counted(promised, 'trial')}, but there are {num_trials}; restore a backup")
+        raise StoreError(f"the jobs count {counted(promised, 'trial')}, but {num_trials} are stored; restore a backup")
     return [
         f"the tables are at revision {found}",
         f"{counted(num_jobs, 'job')}, {counted(num_trials, 'trial')}: the counts agree",

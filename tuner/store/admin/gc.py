@@ -1,4 +1,4 @@
-"""Limits the disk space of artifacts, builds, samples and inspections; results, and the files they name, stay."""
+"""Limits the disk space of artifacts, builds, samples and inspections; results and their files are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.store.tables.models import ArtifactRow, BestRow, InspectionRow, JobRo
 
 #: Rows changed in one writing session.
 _SLICE = 200
-#: Pause between two slices, seconds: it lets others write.
+#: Pause between two slices, seconds, in which others can write.
 _PAUSE_S = 0.002
 
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
@@ -31,7 +31,7 @@ class Freed:
     """The result of one collection."""
 
     num_files: int
-    #: Jobs whose raw samples were dropped; their medians and spreads stay.
+    #: Jobs whose raw samples were dropped; their medians and spreads are kept.
     num_jobs: int
     #: Dropped counters and traces of ended jobs; they can be requested again.
     num_inspections: int
@@ -46,7 +46,7 @@ Sessions = Callable[[], AbstractContextManager[Session]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Item:
-    """Something that may go."""
+    """Something that may be removed."""
 
     #: Seconds since the epoch; the oldest is removed first.
     at: float
@@ -58,7 +58,7 @@ class _Item:
 
 def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
     for path in root.rglob("*"):
-        with suppress(FileNotFoundError):  # a compiler's temporary file may have gone by now
+        with suppress(FileNotFoundError):  # a compiler's temporary file may be gone by now
             if path.is_file():
                 yield path, path.stat().st_mtime, path.stat().st_size
 
@@ -66,8 +66,8 @@ def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
 class Collector:
     """Removes builds, artifacts that no result names, and samples, counters and traces of ended jobs.
 
-    It holds the writer only for one slice at a time, however much there is: sizes are recorded when things are written,
-    and looked up in reading sessions.
+    Holds the writer lock only for one slice at a time: sizes are recorded when data is written, and looked up in
+    reading sessions.
     """
 
     def __init__(self, read: Sessions, write: Sessions, artifacts: ArtifactFolder, build_cache: Path) -> None:
@@ -77,8 +77,8 @@ class Collector:
         self._build_cache = build_cache
 
     def collect(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
-        """Removes the oldest things first, until the rest fits `limit_bytes`. Things younger than `spared_s` stay:
-        another server may have written a file that no row names yet."""
+        """Removes the oldest data first, until the rest fits `limit_bytes`. Data younger than `spared_s` is kept, since
+        another server may have written a file that no row refers to yet."""
         total_bytes, items = self._survey()
         freed_bytes, removed = 0, Counter[str]()
         before = time.time() - spared_s
@@ -134,8 +134,8 @@ class Collector:
             yield _Item(at=at or 0.0, size_bytes=size_bytes, kind="inspection", remove=drop)
 
     def _drop_samples(self, job_id: str) -> None:
-        """One slice after the other; the job's size is updated, so that it is right even after a kill between two
-        slices."""
+        """Drops samples slice by slice, and updates the job's size with each slice, so that it is correct even if the
+        process is killed."""
         last: int | None = -1
         while last is not None:
             with self._write() as session:
@@ -148,12 +148,12 @@ class Collector:
         time.sleep(_PAUSE_S)
 
     def _drop_artifact(self, path: Path) -> None:
-        with self._write() as session:  # a result that names it may have arrived meanwhile
+        with self._write() as session:  # a new result may refer to it
             if not is_named(session, path.name):
                 path.unlink(missing_ok=True)
 
     def _forget_files(self) -> None:
-        """Removes artifacts from the list if their files have gone, except those that something names."""
+        """Removes artifacts from the list if their files are gone and nothing refers to them."""
         unnamed = (ArtifactRow.digest.not_in(_named()),)
         with self._read() as session:
             listed = list(session.scalars(select(ArtifactRow.digest).where(*unnamed)))
@@ -165,7 +165,7 @@ class Collector:
 
 
 def _named() -> CompoundSelect[str]:
-    """Digests of the artifacts that a result, a ladder or a pack names."""
+    """Digests of the artifacts that a result, a ladder or a pack refers to."""
     columns = (BestRow.artifact_digest, BatchKernelRow.digest, PackRow.digest)
     return union(*(select(column).where(column.is_not(None)) for column in columns))
 

@@ -1,4 +1,4 @@
-"""Which of several servers runs the jobs: exactly one, and another one once it has died in any way.
+"""Which of several servers runs the jobs: exactly one, and after its death another one.
 
 The kernel releases a file's lock when its process ends. PostgreSQL releases an advisory lock when its connection ends.
 """
@@ -23,12 +23,12 @@ from tuner.store.engine.directory import DirectoryLock, sign_of_life
 from tuner.store.engine.engines import LEADER_LOCK, writing
 from tuner.store.engine.faults import as_store_errors
 
-#: The audit log's name for the start of a leadership.
+#: The audit log's name of the start of a leadership.
 _ACTION = "server.lead"
 
 
 class Leadership:
-    """A lock on the data directory and, with PostgreSQL, one on the database. One thread uses it at a time."""
+    """A lock on the data directory, and with PostgreSQL also one on the database. Used by one thread at a time."""
 
     def __init__(self, directory: Path, engine: Engine) -> None:
         self._directory = directory
@@ -73,11 +73,11 @@ class Leadership:
 
     @property
     def may_be_lost(self) -> bool:
-        """Whether the database can release its lock while this process lives."""
+        """Whether the database can release its lock while this process is alive."""
         return self._engine.dialect.name == "postgresql"
 
     def is_held(self) -> bool:
-        """Whether this process still holds both locks; only `regain` takes a lost one again."""
+        """Whether this process still holds both locks; `regain` takes a lost one again."""
         if self._file is None:
             return False
         if self._connection is None:
@@ -89,13 +89,13 @@ class Leadership:
         return True
 
     def beat(self) -> None:
-        """Updates the sign of life for standby servers, if this server leads. Any thread may call it."""
+        """Updates the heartbeat for standby servers, if this server leads. May be called from any thread."""
         if (file := self._file) is not None:
             with suppress(OSError):  # an unwritable folder is reported elsewhere
                 file.beat()
 
     def sign_of_life(self) -> tuple[str, int]:
-        """The leader's process id, and the time of its last sign of life; only whether that changes matters."""
+        """The leader's process id, and the time of its last heartbeat; only changes of the latter matter."""
         return sign_of_life(self._directory)
 
     @property
@@ -104,7 +104,7 @@ class Leadership:
         return self._directory
 
     def sign(self) -> None:
-        """Records who leads from now on, if a leadership may be lost; the tables exist. Call it once after `take`.
+        """Records the new leader, if a leadership can be lost; the tables must exist. Called once after `take`.
 
         Raises:
             StoreUnavailable: the database cannot be written now.
@@ -116,10 +116,10 @@ class Leadership:
             audit.append(session, LOCAL, _ACTION, self._name, time.time())
 
     def regain(self) -> bool:
-        """Takes the lock again that the database has released; returns whether the database responds.
+        """Takes the lock again after the database has released it; returns whether the database responds.
 
         Raises:
-            StoreError: another server has it, or had it meanwhile: what this one knows about the jobs may be outdated.
+            StoreError: another server has it, or had it in the meantime, so this server's state may be outdated.
         """
         self._drop_connection()
         try:
@@ -140,7 +140,7 @@ class Leadership:
         """Closes the connection, which releases the lock."""
         if self._connection is not None:
             if not self._connection.invalidated:
-                self._connection.detach()  # in the pool, the lock would stay with it
+                self._connection.detach()  # in the pool, the connection would keep the lock
             self._connection.close()
             self._connection = None
 

@@ -17,7 +17,7 @@ from tuner.versions import DISTRIBUTION
 
 
 def migrations_dir() -> Path:
-    """Where the migrations are: inside the package in a wheel, next to it in a checkout."""
+    """The folder of migrations: inside the package in a wheel, beside it in a checkout."""
     package = Path(tuner.__file__).parent
     inside = package / "migrations"
     return inside if inside.is_dir() else package.parent / "migrations"
@@ -32,7 +32,7 @@ def _config(engine: Engine) -> Config:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Applies what is missing.
+    """Applies the missing migrations.
 
     Raises:
         StoreError: the database was written by a newer version.
@@ -73,7 +73,7 @@ def head() -> str:
 
 
 def revision_of(engine: Engine) -> str | None:
-    """The database's revision, the number of the last migration; None if it is empty."""
+    """The database's revision, which is the number of the last migration; None if it is empty."""
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 

@@ -1,4 +1,4 @@
-"""A database in its current state, whatever its tables are: next to a running server, or while no server uses it."""
+"""Opens a database as it is, without migration, beside a running server or while no server uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.store.engine.faults import words_of
 
 @contextmanager
 def engine_beside_servers(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
-    """The database for the duration of the block, which must exist; a server may write to it meanwhile.
+    """The existing database, for the duration of the block; a server may write to it meanwhile.
 
     Raises:
         StoreError: it cannot be used.

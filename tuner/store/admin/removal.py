@@ -1,7 +1,7 @@
 """Removal of jobs: marked as deleted at once, then removed slice by slice with all their data.
 
-A job may have 100,000 trials, so its rows are removed in slices, between which others write. After a kill between two
-slices it stays marked as deleted, and the next sweep continues.
+A job may have 100,000 trials, so its rows are removed in slices, between which others can write. If the process is
+killed in between, the job stays marked as deleted, and the next sweep continues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tuner.store.tables.models import (
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
 #: Rows removed in one writing session.
 _SLICE = 500
-#: Pause between two slices, seconds: it lets others write.
+#: Pause between two slices, seconds, in which others can write.
 _PAUSE_S = 0.002
 #: Pages released to the disk at a time.
 _PAGES = 500
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 def expired(session: Session, *, before: float | None, num_kept: int | None, keeps_best: bool = False) -> list[str]:
     """Ids of ended jobs, oldest first: those that ended `before`, and those beyond the newest `num_kept`.
 
-    With `keeps_best`, a job stays if `GET /best` answers an exact question with its result.
+    With `keeps_best`, a job is kept if its result is the answer of `GET /best` to an exact question.
     """
     ended = select(JobRow.id).where(JobRow.state.in_(_FINAL_STATES), IS_KEPT)
     found: set[str] = set()
@@ -65,7 +65,7 @@ def expired(session: Session, *, before: float | None, num_kept: int | None, kee
 
 
 def mark(session: Session, job_id: str, now: float, reason: str) -> None:
-    """Marks an ended job and its result as deleted; `Sweeper` removes its rows. `reason` says by whom.
+    """Marks an ended job and its result as deleted; `Sweeper` removes its rows. `reason` says who deleted it.
 
     Raises:
         NotFound: there is no such job.
@@ -86,7 +86,7 @@ class Swept:
 
     num_jobs: int
     num_trials: int
-    #: Artifacts that no result and no pack named any more.
+    #: Artifacts to which no result or pack referred any more.
     num_files: int
 
 
@@ -100,7 +100,7 @@ class Sweeper:
         self._artifacts = artifacts
 
     def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
-        """Removes everything, or as much as possible until `goes_on` is false; the next sweep removes the rest.
+        """Removes everything, or stops when `goes_on` is false; the next sweep removes the rest.
 
         Raises:
             StoreUnavailable: the database cannot be written now.
@@ -133,8 +133,8 @@ class Sweeper:
         return len(keys)
 
     def _end(self, job_id: str) -> int:
-        """Removes the job's own row, its result, and the artifact if nothing else names it; returns how many files were
-        removed."""
+        """Removes the job's own row, its result, and its artifact if nothing else refers to it; returns the number of
+        removed files."""
         with self._write() as session:
             row = session.scalars(select(JobRow).where(JobRow.id == job_id)).one()
             digest = session.scalar(select(BestRow.artifact_digest).where(BestRow.job_id == job_id))
@@ -160,27 +160,27 @@ def _delete_empty_batches(session: Session) -> None:
 
 def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) -> None:
     """Releases free pages to the disk, a few at a time, while others read and write. The file of an older SQLite
-    database keeps its size until `compact`. PostgreSQL's tables are vacuumed, which locks nobody out."""
+    database keeps its size until `compact`. PostgreSQL's tables are vacuumed, which blocks nobody."""
     if engine.dialect.name == "postgresql":
         _vacuum(engine)
         return
-    raw = engine.raw_connection()  # which begins no transaction
+    raw = engine.raw_connection()  # runs outside a transaction
     try:
         cursor = raw.cursor()
         free_before = None
         while goes_on() and (free := cursor.execute("pragma freelist_count").fetchone()[0]) and free != free_before:
-            cursor.executescript(f"pragma incremental_vacuum({_PAGES})")  # a row for each page, including the last
+            cursor.executescript(f"pragma incremental_vacuum({_PAGES})")  # one row per page, including the last
             free_before = free
             time.sleep(_PAUSE_S)
         cursor.execute("pragma wal_checkpoint(passive)").fetchall()
-    except sqlite3.OperationalError as error:  # somebody writes for a long time; the next sweep tries again
+    except sqlite3.OperationalError as error:  # another writer holds the lock; the next sweep tries again
         _log.info("the database file keeps its size for now: %s", error)
     finally:
         raw.close()
 
 
 def compact(engine: Engine) -> None:
-    """Rewrites the database at minimum size, while nobody else uses it. From then on, free pages of an older SQLite
+    """Rewrites the database at minimum size, while nothing else uses it. From then on, free pages of an older SQLite
     database can be released one by one."""
     if engine.dialect.name == "postgresql":
         _vacuum(engine)

@@ -1,1 +1,1 @@
-"""The database underneath: its files, sessions, commits, errors and cursors."""
+"""The database: its files, sessions, commits, errors and cursors."""

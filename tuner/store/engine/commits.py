@@ -1,4 +1,4 @@
-"""Commits, and who waits for one: each waiter is woken only by relevant commits, since polling costs the interpreter's
+"""Commits, and threads that wait for one. Only relevant commits wake a waiter, since polling would cost interpreter
 time."""
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from sqlalchemy.orm import Session
 from tuner.store.engine.foreign import POLL_S, ForeignWrites
 
 _KEY = "tuner.store.engine.commits"
-#: What can be waited for, besides the events of a job, which are named by its id.
+#: Topics that can be waited for, besides the events of a job, whose topic is its id.
 _ANY, _WORK = "any commit", "work"
 
 
 class Wake(Protocol):
-    """Is told about a commit, by any thread and at once: a `threading.Event`, or something that wakes a task of an
-    event loop."""
+    """An object that is notified of a commit, immediately and from any thread: a `threading.Event`, or one that wakes a
+    task of an event loop."""
 
     def set(self) -> None:
-        """Notes that there was one."""
+        """Records that there was one."""
         ...
 
 
 def note_event(session: Session, job_id: str) -> None:
-    """Notes that a transaction adds an event of a job."""
+    """Records that a transaction adds an event of a job."""
     session.info.setdefault(_KEY, set()).add(job_id)
 
 
@@ -38,8 +38,8 @@ def jobs_with_events(session: Session) -> frozenset[str]:
 
 
 class Commits:
-    """The number of commits since the store was opened. Thread-safe. Those of other processes are noticed when
-    `foreign` looks for them, and may be relevant to anybody."""
+    """The number of commits since the store was opened. Thread-safe. Commits of other processes are found by `foreign`,
+    and may be relevant to every waiter."""
 
     def __init__(self, foreign: ForeignWrites | None) -> None:
         self._foreign = foreign
@@ -50,7 +50,7 @@ class Commits:
         self.num_writes = self.num_works = 0
 
     def note(self, job_ids: Collection[str] | None, *, brings_work: bool) -> None:
-        """Counts one, which added events to these jobs; None if unknown."""
+        """Counts a commit that added events to these jobs; None if unknown."""
         with self._lock:
             self.num_writes += 1
             self.num_works += brings_work
@@ -60,19 +60,19 @@ class Commits:
                     one.set()
 
     def wait_for_write(self, seen: int, timeout_s: float) -> int:
-        """Blocks until there are more than `seen`, at most `timeout_s`; returns their number."""
+        """Blocks until there are more than `seen`, or for `timeout_s`; returns their number."""
         self._wait(_ANY, lambda: self.num_writes > seen, timeout_s)
         return self.num_writes
 
     def wait_for_work(self, seen: int, timeout_s: float) -> int:
-        """The same for those that may bring work."""
+        """Same, for commits that may bring work."""
         self._wait(_WORK, lambda: self.num_works > seen, timeout_s)
         return self.num_works
 
     @contextmanager
     def listening(self, job_ids: Collection[str], wake: Wake) -> Iterator[None]:
-        """Within the block, `wake` is set whenever one of these jobs may have another event. It needs no thread,
-        however many listen."""
+        """Within the block, `wake` is set whenever one of these jobs may have new events. Waiters need no thread of
+        their own."""
         with self._lock:
             for job_id in job_ids:
                 self._waiting.setdefault(job_id, []).append(wake)
@@ -83,7 +83,7 @@ class Commits:
             self._forget(job_ids, wake)
 
     def _watch_others(self) -> None:
-        """Has one thread look for others' commits while anybody listens."""
+        """Makes one thread poll for commits of other processes while there are waiters."""
         with self._lock:
             if self._foreign is None or (self._watcher is not None and self._watcher.is_alive()):
                 return

@@ -1,4 +1,4 @@
-"""Cursors: opaque to clients, and only valid for the listing that returned them."""
+"""Cursors: opaque to clients, and valid only for the listing that returned them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def encode_cursor(listing: str, position: list[Any]) -> str:
 
 
 def decode_cursor(listing: str, cursor: str, shape: tuple[type, ...]) -> list[Any]:
-    """Inverse of `encode_cursor`; `shape` is the types of the position's members.
+    """Inverse of `encode_cursor`; `shape` has the types of the position's members.
 
     Raises:
-        InvalidInput: not a cursor, or one of another listing.
+        InvalidInput: it is not a cursor, or belongs to another listing.
     """
     try:
         owner, position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
@@ -30,9 +30,7 @@ def decode_cursor(listing: str, cursor: str, shape: tuple[type, ...]) -> list[An
             "cursor", "is not a cursor of this service", ("pass next_cursor exactly as it was sent")
         ) from None
     if owner != listing:
-        raise InvalidInput(
-            "cursor", "belongs to another listing", "use it with the job, filters and order that it came from"
-        )
+        raise InvalidInput("cursor", "belongs to another listing", "use it with the same job, filters and order")
     if not isinstance(position, list) or [type(value) for value in position] != list(shape) or not _fits(position):
         raise InvalidInput("cursor", "is not a cursor of this service", "pass next_cursor exactly as it was sent")
     return position

@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 #: The SQLite database in the data directory.
 DATABASE_FILE = "tuner.db"
-#: What an earlier version may have left readable to others: in the folder, and folders in it.
+#: Entries that an earlier version may have left readable to others: in the folder, and folders in it.
 _ONCE_OPEN = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", "lock", "artifacts", "backups", "build")
 
-#: File systems whose locks or shared memory do not hold across machines, which SQLite's WAL needs.
+#: File systems whose locks or shared memory do not work across machines, as SQLite's WAL requires.
 _NETWORK_KINDS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2"}
     | {f"fuse.{kind}" for kind in ("sshfs", "glusterfs", "ceph", "s3fs", "rclone", "gcsfuse", "juicefs", "davfs2")}
@@ -26,19 +26,19 @@ _NETWORK_KINDS = frozenset(
 
 
 def mount_of(path: Path, mounts: str) -> tuple[str, str]:
-    """Mount point and file-system kind that hold `path`, read from the text of ``/proc/mounts``."""
+    """Mount point and file-system type of `path`, read from the text of ``/proc/mounts``."""
     found = ("/", "unknown")
     for line in filter(None, mounts.split("\n")):  # a name may contain other separators
         point, kind = line.split(" ")[1:3]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
-        # A later mount covers an earlier one at the same point.
+        # A later mount hides an earlier one at the same point.
         if path.is_relative_to(point) and len(point) >= len(found[0]):
             found = (point, kind)
     return found
 
 
 def make_folder(directory: Path, *, holds_database: bool) -> None:
-    """Creates the data directory if missing, and makes it private, unless it belongs to somebody else.
+    """Creates the data directory if missing, and makes it private if this user owns it.
 
     Raises:
         StoreError: it cannot be created, or its database would be on a network mount.
@@ -62,12 +62,12 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     """Refuses a network mount.
 
     Raises:
-        StoreError: `path` is on one.
+        StoreError: `path` is on a network mount.
     """
     if mounts is None:
         try:
             mounts = Path("/proc/mounts").read_text(errors="surrogateescape")
-        except OSError:  # not Linux: nothing to read, nothing to say
+        except OSError:  # not Linux: nothing to check
             return
     point, kind = mount_of(path.resolve(), mounts)
     if kind in _NETWORK_KINDS:
@@ -82,8 +82,8 @@ def _lock_path(directory: Path) -> Path:
 
 
 def sign_of_life(directory: Path) -> tuple[str, int]:
-    """Process id of the server that took the lock last, as it wrote it; and the time of its last sign of life, by
-    the folder's clock, nanoseconds: only whether that changes matters."""
+    """Process id of the server that last took the lock, and the time of its last heartbeat by the folder's clock,
+    nanoseconds. Only changes of the time matter."""
     path = _lock_path(directory)
     try:
         return path.read_text(errors="replace").strip()[:32] or "unknown", path.stat().st_mtime_ns
@@ -92,13 +92,13 @@ def sign_of_life(directory: Path) -> tuple[str, int]:
 
 
 class DirectoryLock:
-    """Held as long as a server uses the directory; the kernel releases it when the process dies in any way."""
+    """Held while a server uses the directory; the kernel releases it when the process ends."""
 
     def __init__(self, directory: Path) -> None:
         """Takes the lock.
 
         Raises:
-            StoreError: another process holds it, whose pid is in the message; or the folder cannot be written.
+            StoreError: another process (see the message) holds it, or the folder cannot be written.
         """
         path = _lock_path(directory)
         try:
@@ -119,7 +119,7 @@ class DirectoryLock:
         os.write(self._file, f"{os.getpid()}\n".encode())
 
     def beat(self) -> None:
-        """Updates the sign of life that `sign_of_life` reads."""
+        """Updates the heartbeat that `sign_of_life` reads."""
         os.utime(self._file)
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""Engines of SQLite and PostgreSQL, configured so that the same queries mean the same: one writes, others wait."""
+"""Engines for SQLite and PostgreSQL, configured to behave alike: one transaction writes, others wait."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tuner.private import make_private_file
 from tuner.store.engine.directory import DATABASE_FILE
 from tuner.versions import install_command
 
-#: Numbers of our advisory locks in PostgreSQL, which are separate in each database: who writes, and who runs the jobs.
+#: Numbers of our advisory locks in PostgreSQL, which are separate for each database: for writing, and for running the
+#: jobs.
 WRITER_LOCK = 0x74756E01
 LEADER_LOCK = 0x74756E02
 
 
 def make_engine(directory: Path, database_url: str | None, lock_patience_s: float) -> Engine:
     """The engine of `database_url`, by default SQLite in `directory`. A transaction with the execution option
-    `is_writing` waits up to `lock_patience_s` for the end of another one.
+    `is_writing` waits up to `lock_patience_s` for another one to end.
 
     Raises:
         StoreError: it is not a URL, or the database is not supported, or its driver is not installed.
@@ -43,7 +44,7 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
 
 
 def has_database(directory: Path, database_url: str | None = None) -> bool:
-    """Whether the file of an SQLite database exists; for other databases, only their server knows.
+    """Whether the file of an SQLite database exists; True for other databases, where only the server knows.
 
     Raises:
         StoreError: `database_url` is not a URL.
@@ -53,7 +54,7 @@ def has_database(directory: Path, database_url: str | None = None) -> bool:
 
 
 def _url(directory: Path, database_url: str | None) -> URL:
-    if database_url is None:  # a folder's name need not be valid in a URL: it may contain a % or a ?
+    if database_url is None:  # the name of a folder may contain % or ?, which need quoting in a URL
         return URL.create("sqlite", database=str((directory / DATABASE_FILE).resolve()))
     try:
         return make_url(database_url)
@@ -64,14 +65,14 @@ def _url(directory: Path, database_url: str | None) -> URL:
 
 
 def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
-    """WAL, and transactions that SQLAlchemy starts: the driver's own would commit before DDL. Free pages of a new
+    """WAL mode, and transactions that SQLAlchemy starts, since the driver would commit before DDL. Free pages of a new
     file can be released a few at a time."""
     busy_timeout = f"busy_timeout = {round(1000 * lock_patience_s)}"
 
     @event.listens_for(engine, "do_connect")
     def make_file(_dialect: Any, _record: Any, arguments: list[Any], _options: Any) -> None:
         if not str(arguments[0]).startswith((":", "file:")):
-            with suppress(OSError):  # SQLite says what is wrong
+            with suppress(OSError):  # SQLite reports the problem
                 make_private_file(Path(arguments[0]))  # its log gets the same mode
 
     @event.listens_for(engine, "connect")
@@ -80,24 +81,23 @@ def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
         cursor = connection.cursor()
         cursor.execute(f"pragma {busy_timeout}")
         if cursor.execute("pragma page_count").fetchone() == (0,):
-            cursor.execute("pragma auto_vacuum = incremental")  # for an existing file it would take the writers' lock
-        # In WAL mode a commit survives the process with synchronous=NORMAL; only a power cut may lose the last ones.
+            cursor.execute("pragma auto_vacuum = incremental")  # for an existing file this would take the writer lock
+        # In WAL mode with synchronous=NORMAL, commits survive the process; only a power failure may lose the last ones.
         for pragma in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on"):
             cursor.execute(f"pragma {pragma}")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
-        # A transaction that reads first and then writes is refused at once while another one writes: SQLite does not
-        # let it wait, since what it read may be outdated. A transaction that will write declares that when it begins,
-        # and waits.
+        # A transaction that reads before it writes is refused immediately while another one writes: SQLite does not let
+        # it wait, since its snapshot may be outdated. A transaction that will write says so when it begins, and waits.
         is_writing = connection.get_execution_options().get("is_writing", False)
         connection.exec_driver_sql("begin immediate" if is_writing else "begin")
 
 
 def _postgresql(url: Any, lock_patience_s: float) -> Engine:
-    """A reading transaction sees one state. A writing one first takes the writers' lock, so that what it reads
-    cannot become outdated; it must not see a state from before it waited."""
+    """A reading transaction sees one state. A writing one first takes the writer lock, so that its reads cannot become
+    outdated; it must not see a state from before the wait."""
     options = f"-c lock_timeout={round(1000 * lock_patience_s)}"
     engine = create_engine(
         url,

@@ -1,4 +1,4 @@
-"""The meaning of errors from the database and the disk, in sentences."""
+"""Explains errors from the database and the disk in sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from tuner.errors import StoreUnavailable
 
-#: SQLite's primary result codes -> their meanings. A full quota, or a limit on a file's size, is an I/O error.
+#: Meanings of SQLite's primary result codes. A full quota or a limit on the file size is an I/O error.
 _MEANINGS = {
     5: "the database is locked by another program",
     6: "the database is locked by another program",
@@ -28,11 +28,11 @@ def meaning_of(error: DBAPIError) -> str:
     """A clause that describes the problem, with the database's own message."""
     code = getattr(error.orig, "sqlite_errorcode", None)
     meaning = None if code is None else _MEANINGS.get(code & 0xFF)
-    return f"{meaning} ({error.orig})" if meaning else f"the database does not answer ({error.orig})"
+    return f"{meaning} ({error.orig})" if meaning else f"the database does not respond ({error.orig})"
 
 
 def words_of(error: Exception) -> str:
-    """The message of the database's driver, without what SQLAlchemy adds for a programmer."""
+    """The message of the database driver, without SQLAlchemy's additions for programmers."""
     return str(getattr(error, "orig", None) or error)
 
 
@@ -45,11 +45,11 @@ def as_store_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (IntegrityError, ProgrammingError):  # a fault in this program
+    except (IntegrityError, ProgrammingError):  # a bug in this program
         raise
     except DBAPIError as error:
         raise StoreUnavailable(f"{meaning_of(error)}; nothing was changed, try again later") from error
-    except sqlite3.Error as error:  # from the first statements of a new connection, which SQLAlchemy does not see
+    except sqlite3.Error as error:  # raised by the first statements of a new connection, outside SQLAlchemy
         raise StoreUnavailable(
             f"the database cannot be opened ({error}); nothing was changed, try again later"
         ) from error

@@ -1,4 +1,4 @@
-"""What other processes write to a shared store."""
+"""Detects writes of other processes to a shared store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ POLL_S = 0.2
 
 
 class ForeignWrites:
-    """Whether another process has written; any thread may ask, and the database is queried only this often."""
+    """Whether another process has written. May be called from any thread; the database is queried only at this
+    interval.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
         self._asked_at = 0.0
-        #: For SQLite, which tells each connection about others' writes.
+        #: For SQLite, which reports other connections' writes per connection.
         self._connection = None if engine.dialect.name == "postgresql" else engine.raw_connection()
         self._version = self._ask()
 
@@ -47,5 +49,5 @@ class ForeignWrites:
             cursor.execute("pragma data_version")
             version: object = cursor.fetchone()
             return version
-        except (DBAPIError, sqlite3.Error):  # the waiting caller queries the database itself, and gets the error
+        except (DBAPIError, sqlite3.Error):  # the caller queries the database itself, and gets the error there
             return None

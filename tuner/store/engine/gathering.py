@@ -1,4 +1,4 @@
-"""Rows that are collected until the end of their transaction, and written together: many cost little more than one."""
+"""Collects the rows of a transaction and writes them together, since many rows cost little more than one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _KEY = "tuner.store.engine.gathering"
 
 @contextmanager
 def gathering(session: Session) -> Iterator[None]:
-    """Rows that are added in the block are written at its end, those of one statement together and in their order.
-    If the block raises, none is written."""
+    """Rows added in the block are written at its end, grouped by statement, in their order. If the block raises, none
+    is written."""
     session.info[_KEY] = {}
     try:
         yield
@@ -25,7 +25,7 @@ def gathering(session: Session) -> Iterator[None]:
 
 
 def write_now(session: Session) -> None:
-    """Writes the rows collected so far, for code that reads or refers to them in the same transaction."""
+    """Writes the rows collected so far, for code in the same transaction that reads or refers to them."""
     gathered: dict[Insert, list[dict[str, Any]]] = session.info.get(_KEY) or {}
     for statement, rows in gathered.items():
         session.connection().execute(statement, rows)
@@ -33,7 +33,7 @@ def write_now(session: Session) -> None:
 
 
 def add(session: Session, statement: Insert, row: dict[str, Any]) -> None:
-    """Writes a row, now or at the end of the collecting block."""
+    """Writes a row now, or at the end of the collecting block."""
     gathered: dict[Insert, list[dict[str, Any]]] | None = session.info.get(_KEY)
     if gathered is None:
         session.connection().execute(statement, row)

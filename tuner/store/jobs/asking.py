@@ -13,19 +13,19 @@ from tuner.store.tables.models import JobRow, table_of
 
 _OWNER: BindParameter[str] = bindparam("owner", type_=String(64))
 _IS_KNOWN = exists().where(SingleRequestRow.job_seq == JobRow.seq, SingleRequestRow.owner == _OWNER)
-#: As a select: the database assigns the job's number, and a repeated request is noted once.
+#: As a select, since the database assigns the job's number, and repeated requests are stored once.
 _NOTE = sql_insert(table_of(SingleRequestRow)).from_select(
     ["job_seq", "owner"], select(JobRow.seq, _OWNER).where(JobRow.id == bindparam("job_id"), ~_IS_KNOWN)
 )
 
 
 def note_single(session: Session, job_id: str, owner: str) -> None:
-    """Notes an individual request for a job; `owner` is empty if the service has no tokens."""
+    """Records an individual request for a job; `owner` is empty if the service has no tokens."""
     gathering.add(session, _NOTE, {"job_id": job_id, "owner": owner})
 
 
 def drop_single(session: Session, job_id: str, owner: str) -> None:
-    """He asks no more.
+    """Removes the owner's request.
 
     Raises:
         NotFound: no such job.
@@ -35,8 +35,8 @@ def drop_single(session: Session, job_id: str, owner: str) -> None:
 
 
 def who_else(session: Session, job_id: str, batch_id: str) -> set[str]:
-    """Who requested a job besides one of its batches: individually, or by another batch that was not ended. Empty means
-    a request while the service had no tokens.
+    """Who requested a job other than through this batch: individually, or in another batch that is still open. Empty
+    stands for a request while the service had no tokens.
 
     Raises:
         NotFound: no such job.

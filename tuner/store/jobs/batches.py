@@ -1,4 +1,4 @@
-"""Batches: their jobs, the progress of their ladders, and the ladders' results."""
+"""Batches: jobs, progress of ladders, and results of ladders."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def row_of_batch(session: Session, batch_id: str) -> BatchRow:
     NotFound: no such batch."""
     row = session.scalar(select(BatchRow).where(BatchRow.id == batch_id))
     if row is None:
-        raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists those there are")
+        raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists all")
     return row
 
 
 def new_id() -> str:
-    """The id of a future batch."""
+    """The id of a new batch."""
     return f"batch-{secrets.token_hex(6)}"
 
 
@@ -54,10 +54,10 @@ def get(session: Session, batch_id: str) -> BatchRecord:
 
 
 def by_key(session: Session, key: str, body_digest: str) -> BatchRecord | None:
-    """The batch that a client's key made; None where the key is new.
+    """The batch that was created with a client's key; None if the key is new.
 
     Raises:
-        InvalidInput: the key was sent with another body.
+        InvalidInput: the key was used with another body.
     """
     row = session.scalar(select(BatchRow).where(BatchRow.idempotency_key == key))
     if row is not None and row.body_digest != body_digest:
@@ -70,7 +70,7 @@ def by_key(session: Session, key: str, body_digest: str) -> BatchRecord | None:
 
 
 def find_open(session: Session, digest: str, owner: str) -> BatchRecord | None:
-    """The newest batch of an owner that works on exactly the same problems."""
+    """The newest batch of an owner with exactly the same problems."""
     query = select(BatchRow).where(BatchRow.digest == digest, BatchRow.owner == owner, BatchRow.cancelled_at.is_(None))
     row = session.scalar(query.order_by(BatchRow.seq.desc()).limit(1))
     found = _records(session, [row])[0] if row else None
@@ -94,7 +94,7 @@ def page(session: Session, cursor: str | None, limit: int, owner: str | None, pr
 
 @dataclass(frozen=True, kw_only=True)
 class _Sums:
-    """Sums of the jobs of a batch in one state."""
+    """Sums over the jobs of a batch in one state."""
 
     state: JobState
     jobs: int
@@ -107,7 +107,7 @@ class _Sums:
     #: Finals with a known duration, and their total.
     finals: int
     finals_s: float
-    #: The last of their deadlines; None if one has none.
+    #: The latest of their deadlines; None if one of them has no deadline.
     deadline_at: float | None
 
 
@@ -118,7 +118,7 @@ _MOST_TRIALS = JobRow.spec["budget"]["trials"].as_integer() + case(
 _TRIES_ON = JobRow.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
     func.coalesce(JobRow.batch_step, int(BatchStep.SEARCH)) < int(BatchStep.FINALS)
 )
-#: Trials that a job in or after its finals did not run are no longer expected.
+#: Trials that jobs in or after their finals did not run are no longer expected.
 _NUM_PLANNED = case((_TRIES_ON & (_NUM_TRIALS < _MOST_TRIALS), _MOST_TRIALS), else_=_NUM_TRIALS)
 
 
@@ -212,11 +212,11 @@ def jobs_of(session: Session, batch_id: str, ladder: int | None = None) -> list[
 
 
 def job_page(session: Session, batch_id: str, cursor: str | None, limit: int) -> Page[tuple[JobRecord, int]]:
-    """A page of the same.
+    """A page of them.
 
     Raises:
         NotFound: no such batch.
-        InvalidInput: a cursor of another listing.
+        InvalidInput: the cursor belongs to another listing.
     """
     seq, listing = row_of_batch(session, batch_id).seq, f"jobs of {batch_id}"
     query = select(JobRow, BatchJobRow).join(BatchJobRow, BatchJobRow.job_seq == JobRow.seq)
@@ -244,7 +244,7 @@ def events_after(session: Session, batch_id: str, after_id: int, limit: int) -> 
 
 
 def open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
-    """The jobs of a batch that have not ended.
+    """The open jobs of a batch.
 
     Raises:
         NotFound: no such batch.
@@ -253,7 +253,7 @@ def open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
 
 
 def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
-    """The fastest completely measured trials of ours of a job, without their rounds."""
+    """The fastest complete trials of ours of a job, without their rounds."""
     ours = [str(kind) for kind in PlanKind if kind.is_ours]
     query = (
         select(TrialRow)
@@ -267,12 +267,12 @@ def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
 
 
 def cancel(session: Session, batch_id: str, now: float) -> None:
-    """Notes that its owner cancelled it; its jobs are handled separately."""
+    """Records that its owner cancelled it; its jobs are handled separately."""
     row_of_batch(session, batch_id).cancelled_at = now
 
 
 def advance(session: Session, job_id: str, step: BatchStep) -> JobRecord:
-    """Notes how far a job is with its ladder."""
+    """Records a job's progress with its ladder."""
     row = row_of(session, job_id)
     row.batch_step = step
     return to_record(row)
@@ -287,12 +287,12 @@ def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
     return [one for one, number in of_batch if number == ladder and one.id != job.id]
 
 
-#: Has completed its own trials.
+#: Whether it has completed its own trials.
 _SHARES = (JobRow.state == str(JobState.SEARCHING)) & (JobRow.batch_step > int(BatchStep.SEARCH))
 
 
 def _behind() -> Select[str, bool]:
-    """As SQL, for a job that shares: those of its ladder that are behind it, by id, and whether they are paused."""
+    """As SQL, for a job of a ladder: the jobs of its ladder that are behind it, by id, and whether they are paused."""
     own, place, other = aliased(BatchJobRow), aliased(BatchJobRow), aliased(JobRow)
     still_searches = (other.state == str(JobState.QUEUED)) | (
         (other.state == str(JobState.SEARCHING)) & (func.coalesce(other.batch_step, int(BatchStep.SEARCH)) == 0)
@@ -329,7 +329,7 @@ def is_behind(session: Session, job_id: str) -> bool:
 
 @cache
 def _unanswered() -> Select[str, int]:
-    """Built once: each idle runner uses it."""
+    """Built once, since each idle runner uses it."""
     answer, open_job = aliased(BatchLadderRow), aliased(JobRow)
     place = aliased(BatchJobRow)
     is_answered = select(answer.ladder).where(
@@ -354,14 +354,14 @@ def _unanswered() -> Select[str, int]:
 def next_unanswered(
     session: Session, target_id: str, besides: Collection[tuple[str, int]] = ()
 ) -> tuple[str, int] | None:
-    """A ladder of a target, by batch and number, whose jobs have all ended and that has no result yet."""
+    """A ladder of a target, by batch and number, that has no result yet and whose jobs have all ended."""
     rows = session.execute(_unanswered(), {"target_id": target_id})
     found = ((str(batch_id), int(ladder)) for batch_id, ladder in rows)
     return next((one for one in found if one not in besides), None)
 
 
 def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: float) -> None:
-    """Keeps the result of a ladder; the artifacts that it names must be registered before."""
+    """Stores the result of a ladder; its artifacts must be registered first."""
     seq = row_of_batch(session, batch_id).seq
     content = ladder_to_json(ladder)
     session.add(

@@ -11,12 +11,12 @@ from tuner.core.trial.records import Event
 from tuner.store.engine import commits, gathering
 from tuner.store.tables.models import EventRow, table_of
 
-#: Uses the table, since nobody needs the row from the session afterwards.
+#: Uses the table, since the session's row is not needed afterwards.
 _INSERT = insert(table_of(EventRow))
 
 
 def append(session: Session, job_id: str, kind: str, at: float, data: dict[str, Any]) -> None:
-    """Adds an event, in the transaction of the change."""
+    """Adds an event, in the transaction of its change."""
     commits.note_event(session, job_id)
     gathering.add(session, _INSERT, {"job_id": job_id, "kind": kind, "at": at, "data": data})
 

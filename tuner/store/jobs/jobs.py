@@ -21,7 +21,7 @@ from tuner.store.engine.cursors import decode_cursor, encode_cursor
 from tuner.store.jobs import events, webhooks
 from tuner.store.tables.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, ResultKeyRow, table_of
 
-#: States in which a job still has work to do, in the database's spelling.
+#: States of open jobs, in the database's spelling.
 OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
 #: For rows that are not deleted.
 IS_KEPT = JobRow.deleted_at.is_(None)
@@ -60,7 +60,7 @@ _INSERTED = (
 
 
 def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
-    """The domain's view of a row. A bare one has neither owners nor labels, which need another query."""
+    """The domain's view of a row. `bare` leaves out owners and labels, which need another query."""
     return JobRecord(
         id=row.id,
         spec=JobSpec.from_json(row.spec),
@@ -117,7 +117,7 @@ def is_paused(session: Session, job_id: str) -> bool:
 def _why_absent(session: Session, job_id: str) -> str:
     gone = session.get(DeletedJobRow, job_id)
     if gone is None:
-        return f"there is no job {job_id[:80]!r}; GET /jobs lists those there are"
+        return f"there is no job {job_id[:80]!r}; GET /jobs lists all"
     at = datetime.fromtimestamp(gone.deleted_at, UTC).isoformat(timespec="seconds")
     return f"{job_id} was deleted at {at}, with all its data: {gone.reason}"
 
@@ -130,7 +130,7 @@ def insert(
     terms: JobTerms | None = None,
     batch_id: str | None = None,
 ) -> JobRecord:
-    """A new job, queued; its `owner` is who submitted it, if known, and `batch_id` the batch that did."""
+    """A new job, queued. `owner` is who submitted it, if known; `batch_id` is its batch, if any."""
     terms = terms or JobTerms()
     labels = tuple(sorted(set(terms.labels)))
     job = JobRecord(
@@ -156,7 +156,7 @@ def insert(
         batch_id=batch_id,
         batch_step=None if batch_id is None else BatchStep.SEARCH,
     )
-    # Uses the tables: hundreds of jobs may arrive per second, and session objects cost more than the database does.
+    # Uses the tables: hundreds of jobs may arrive per second, and session objects would cost more than the database.
     session.flush()
     values = {name: getattr(job, name) for name in _INSERTED} | {
         "spec": spec.to_json(),
@@ -175,8 +175,8 @@ def insert(
 
 
 def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: float) -> JobRecord:
-    """Another request for an open job's problem: `owner` shares its run, if known. The job can also be found by the
-    labels of `terms`, and the higher of the two priorities applies. Its other terms stay.
+    """Another request for an open job's problem: `owner`, if known, shares its run. The labels of `terms` are added,
+    and the higher priority applies. Other terms do not change.
 
     Raises:
         NotFound: no such job.
@@ -188,12 +188,12 @@ def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: floa
     row.labels.extend(JobLabelRow(label=label, owner=owner) for label in sorted(set(terms.labels) - known))
     row.priority = max(row.priority, terms.priority)
     session.flush()
-    session.expire(row, ["labels"])  # read again, they are in order
+    session.expire(row, ["labels"])  # in order when read again
     return to_record(row)
 
 
 def num_labels_of(session: Session, job_id: str, owner: str) -> int:
-    """How many of a job's labels came from an owner."""
+    """The number of a job's labels from an owner."""
     given = (JobRow.id == job_id, JobLabelRow.owner == owner)
     query = select(func.count()).select_from(JobLabelRow).join(JobRow, JobRow.seq == JobLabelRow.job_seq).where(*given)
     return session.scalar(query) or 0
@@ -213,28 +213,28 @@ def detach(session: Session, job_id: str, owner: str) -> JobRecord:
 def get(session: Session, job_id: str) -> JobRecord:
     """Raises:
     NotFound: no such job."""
-    row = row_of(session, job_id)  # pending rows are written before they are read
+    row = row_of(session, job_id)  # pending rows must be written before they are read
     connection, of_job = session.connection(), {"seq": row.seq}
-    # Uses the tables: the relation would make a statement and objects of the mapper, which takes three times as long.
+    # Uses the tables: the relation would create a statement and mapper objects, which takes three times as long.
     owners, labels = connection.scalars(_OWNERS, of_job), connection.scalars(_LABELS, of_job)
     return replace(to_record(row, is_bare=True), owners=tuple(owners), labels=tuple(labels))
 
 
 def find_open(session: Session, problem_digest: str) -> JobRecord | None:
-    """The job that works, or will work, on that problem."""
-    # First only its id, through the table: for a new problem there is none.
+    """The open job for that problem, if any."""
+    # First only its id, through the table, since a new problem has none.
     session.flush()
     job_id = session.connection().scalar(_OPEN_ID, {"digest": problem_digest})
     return None if job_id is None else get(session, job_id)
 
 
 def open_among(session: Session, problem_digests: Collection[str]) -> set[str]:
-    """Which of the problems an open job works on, or will: one query for many."""
+    """Those problems that have an open job, with one query for all."""
     return set(session.connection().scalars(_OPEN_AMONG, {"digests": list(problem_digests)}))
 
 
 def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
-    """The job that solved that problem best: among several, the one that `GET /best` would name."""
+    """The job that solved that problem best, as `GET /best` would choose it."""
     is_solved = JobRow.state == str(JobState.SUCCEEDED)
     query = select(JobRow).outerjoin(ResultKeyRow, ResultKeyRow.job_id == JobRow.id)
     query = query.where(JobRow.problem_digest == problem_digest, is_solved, IS_KEPT)
@@ -267,7 +267,7 @@ class JobFilter:
     target_id: str | None = None
     #: The batch that made them.
     batch_id: str | None = None
-    #: Sizes of the first op, which for an FFN pair is its first product.
+    #: Sizes of the first op; for an FFN pair, its first product.
     m: int | None = None
     n: int | None = None
     k: int | None = None
@@ -279,7 +279,7 @@ class JobFilter:
         return f"jobs {json.dumps(given, sort_keys=True)}"
 
     def conditions(self) -> Iterator[ColumnElement[bool]]:
-        """The same as SQL."""
+        """The filter as SQL."""
         yield IS_KEPT
         named = ("state", "project", "target_id", "batch_id")
         columns = {name: getattr(JobRow, name) for name in named}
@@ -306,7 +306,7 @@ def page(session: Session, cursor: str | None, limit: int, chosen: JobFilter) ->
 
 
 def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> JobRecord:
-    """Pauses an open job, or lets it continue, and adds the event.
+    """Pauses or resumes an open job, and adds the event.
 
     Raises:
         NotFound: no such job.
@@ -323,11 +323,11 @@ def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> Jo
 
 
 def set_state(session: Session, job_id: str, state: JobState, now: float, reason: str = "") -> JobRecord:
-    """Moves a job one state forward, and adds the event.
+    """Moves a job to its next state, and adds the event.
 
     Raises:
         NotFound: no such job.
-        Conflict: the transition is illegal.
+        Conflict: the transition is not legal.
     """
     row = row_of(session, job_id)
     check_transition(JobState(row.state), state)
@@ -342,7 +342,7 @@ def set_state(session: Session, job_id: str, state: JobState, now: float, reason
 
 
 def held_finals(session: Session, job_id: str, finals_s: float) -> None:
-    """Notes how long a job's finals took.
+    """Records how long a job's finals took.
 
     Raises:
         NotFound: no such job.

@@ -1,4 +1,4 @@
-"""Idempotency keys: a request sent twice makes one job."""
+"""Idempotency keys: a repeated request makes only one job."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tuner.store.tables.models import IdempotencyKeyRow
 
 
 def job_of(session: Session, key: str, body_digest: str) -> str | None:
-    """The job that `key` made, or None if the key is new.
+    """The job that was created with `key`, or None if the key is new.
 
     Raises:
-        InvalidInput: the key was sent with another body.
+        InvalidInput: the key was used with another body.
     """
     row = session.get(IdempotencyKeyRow, key)
     if row is not None and row.body_digest != body_digest:

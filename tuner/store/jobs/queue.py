@@ -1,4 +1,4 @@
-"""Whose turn it is: highest priority, then the owner who used the GPU least, then the oldest job."""
+"""The order of jobs: highest priority, then the owner with the least GPU use, then the oldest job."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tuner.store.jobs.batches import must_wait
 from tuner.store.jobs.jobs import OPEN_STATES, row_of, to_record
 from tuner.store.tables.models import JobOwnerRow, JobRow
 
-#: Earlier GPU use of owners does not count, seconds.
+#: An owner's GPU use from before this many seconds does not count.
 SHARE_WINDOW_S = 3600.0
 #: The pace of waiting jobs is estimated from this many finished ones.
 _NUM_PACE_JOBS = 20
-#: Maximum number of jobs that are added up for an ETA.
+#: Maximum jobs that are added up for an ETA.
 _MAX_AHEAD = 1000
 
 _owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
 
-# Built once: building one takes longer than the database takes to answer it, and a search queries after every trial.
+# Built once: building the statement takes longer than executing it, and a search queries after every trial.
 
 #: The conditions for a job that a runner may take.
 _WAITS = (
@@ -36,9 +36,9 @@ _WAITS = (
     JobRow.is_paused.is_(False),
     ~must_wait(),
 )
-#: And the runner lacks nothing that it needs.
+#: And the runner has everything that it needs.
 _CAN = (*_WAITS, JobRow.op_kinds.not_in(bindparam("lacking", expanding=True)))
-#: What the open jobs of a target need besides what every runner has.
+#: What the open jobs of a target need beyond the basic runner.
 _NEEDED = (
     select(JobRow.op_kinds)
     .where(JobRow.target_id == bindparam("target_id"), JobRow.state.in_(OPEN_STATES), JobRow.op_kinds != "")
@@ -57,7 +57,7 @@ _OF_TOP = (
 _FIRST_OF_EACH = _OF_TOP.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)
 #: A started job has priority over a queued one.
 _FIRST = _OF_TOP.where(_owner_column == bindparam("owner")).order_by(_IS_QUEUED, JobRow.seq).limit(1)
-#: For the job itself in its current state: another request may have raised it.
+#: Queries the job's current priority, which another request may have raised.
 _OWN = aliased(JobRow)
 _PRIORITY = select(_OWN.priority).where(_OWN.id == bindparam("job_id")).scalar_subquery()
 _OUTRANKING = select(JobRow.seq).where(*_CAN, JobRow.priority > _PRIORITY).limit(1)
@@ -70,12 +70,11 @@ def next_open(
     besides: Collection[str] = (),
     kinds: Collection[str] | None = None,
 ) -> JobRecord | None:
-    """The job that a runner of a target should take, excluding `besides`, and without ops of other kinds than `kinds`,
-    if given.
+    """The job that a runner of a target should take, excluding `besides`, with only ops of `kinds`, if given.
 
-    A job that waits for others of its ladder is not returned. A queued job whose deadline has passed comes first, so
-    that it ends. Then the highest priority counts; among these jobs, the owner who used the GPU least in the last hour;
-    among that owner's jobs a started one, otherwise the oldest.
+    Jobs that wait for others of their ladder are excluded. A queued job whose deadline has passed comes first, so that
+    it ends. Otherwise the highest priority counts, then the owner with the least GPU use in the last hour; among that
+    owner's jobs, a started one, otherwise the oldest.
     """
     lacking = _lacking(session, target_id, kinds)
     asked = {"target_id": target_id, "besides": list(besides), "lacking": lacking}
@@ -92,7 +91,7 @@ def next_open(
 
 
 def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) -> list[str]:
-    """What jobs need that a runner with these kinds lacks."""
+    """What jobs need and a runner with these kinds does not have."""
     if kinds is None:
         return []
     needed = session.scalars(_NEEDED, {"target_id": target_id})
@@ -100,7 +99,7 @@ def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) ->
 
 
 def move_deadlines(session: Session, step_s: float) -> None:
-    """Moves the deadlines of all open jobs by this many seconds, after a step of the clock."""
+    """Shifts the deadlines of all open jobs by this many seconds, after a step of the clock."""
     is_due = JobRow.state.in_(OPEN_STATES) & JobRow.deadline_at.is_not(None)
     session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 
@@ -109,15 +108,15 @@ def is_outranked(
     session: Session, job: JobRecord, besides: Collection[str], kinds: Collection[str] | None = None
 ) -> bool:
     """Whether a waiting job has a higher priority than `job` has now, excluding `besides`, under the conditions of
-    `next_open`: a much cheaper query than which one is next."""
+    `next_open`. This query is much cheaper than `next_open`."""
     lacking = _lacking(session, job.spec.target_id, kinds)
     asked = {"target_id": job.spec.target_id, "besides": list(besides), "job_id": job.id, "lacking": lacking}
     return session.scalar(_OUTRANKING, asked) is not None
 
 
 def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
-    """Seconds of search by owner, for jobs that are open or ended in the last hour; counted for each owner of a shared
-    one."""
+    """Seconds of search by owner, over jobs that are open or ended in the last hour; a shared job counts for each
+    owner."""
     query = (
         select(_owner_column, func.sum(JobRow.search_s))
         .select_from(JobRow)
@@ -140,10 +139,9 @@ def place(session: Session, job_id: str, num_cards: Callable[[str], int], now: f
 def places(
     session: Session, asked: Collection[JobRecord], num_cards: Callable[[str], int], now: float
 ) -> dict[str, Place]:
-    """How many jobs of its target are ahead of each open job, only by priority and age; and its estimated seconds
-    until the end, from budgets, deadlines, and searches and finals of ended jobs. `num_cards` returns how many cards
-    of a target can run jobs in parallel. None if it is not in the queue, or nothing is known. A queue is read once,
-    however many of its jobs are requested."""
+    """For each open job: the number of jobs of its target ahead of it, by priority and age, and its estimated seconds
+    until the end, from budgets, deadlines and the durations of ended jobs. None if it is not in the queue or nothing is
+    known. `num_cards` returns the number of a target's cards that can run jobs. Each queue is read only once."""
     found: dict[str, Place] = {job.id: (None, None) for job in asked}
     for target_id in {job.spec.target_id for job in asked if not job.state.is_final}:
         in_line = _line(session, target_id, _pace(session, target_id), num_cards(target_id), now)
@@ -151,7 +149,7 @@ def places(
     return found
 
 
-#: The columns needed for a waiting job: creating a record for each would take as long as a whole page may.
+#: The columns needed for a waiting job, since creating records would take as long as a whole page may.
 _IN_LINE = (
     select(
         JobRow.id,
@@ -176,8 +174,8 @@ class _Pace:
     finals_s: float
 
     def search_s(self, job: Any, due_s: float) -> float:
-        """Remaining seconds of the search of a row of `_IN_LINE`: until the first of its two budgets ends, or until
-        its deadline."""
+        """Remaining seconds of a search, for a row of `_IN_LINE`: until the first of its budgets ends, or its
+        deadline."""
         if job.state == str(JobState.FINALS):
             return 0.0
         has_own = job.state == str(JobState.SEARCHING) and job.num_trials  # the pace that its own page shows
@@ -187,7 +185,7 @@ class _Pace:
 
 
 def _line(session: Session, target_id: str, pace: _Pace | None, cards: int, now: float) -> Iterator[tuple[str, Place]]:
-    """The place of each job that is open and not paused, in order."""
+    """The places of all jobs that are open and not paused, in order."""
     before_s = 0.0
     for position, job in enumerate(session.execute(_IN_LINE, {"target_id": target_id})):
         is_queued = job.state == str(JobState.QUEUED)
@@ -204,7 +202,7 @@ def _line(session: Session, target_id: str, pace: _Pace | None, cards: int, now:
 
 
 def _pace(session: Session, target_id: str) -> _Pace | None:
-    """The pace of the most recently succeeded jobs; None if there is none."""
+    """The pace of the most recent successful jobs; None if there are none."""
     query = select(JobRow).where(JobRow.target_id == target_id, JobRow.state == str(JobState.SUCCEEDED))
     rows = session.scalars(query.order_by(JobRow.seq.desc()).limit(_NUM_PACE_JOBS)).all()
     num_trials = sum(to_record(row).num_trials for row in rows)

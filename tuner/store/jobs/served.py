@@ -1,4 +1,4 @@
-"""The targets of the server that runs the jobs, for standby servers: they accept jobs for it."""
+"""The targets of the server that runs the jobs, so that standby servers can accept jobs for them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 from tuner.core.problem.gpu import Target
 from tuner.store.tables.models import ServedTargetRow
 
-#: Built once, through the table: a standby server queries it with every accepted job.
+#: Built once, through the table, since a standby server runs it with every accepted job.
 _IDS = select(ServedTargetRow.target_id).order_by(ServedTargetRow.position)
 
 
 def note(session: Session, targets: Sequence[Target]) -> None:
-    """Notes that this server runs the jobs, and measures on these targets; the first is the default."""
+    """Records that this server runs the jobs, and its targets; the first is the default."""
     ids = [target.id for target in targets]
     if ids == target_ids(session):
         return
@@ -24,5 +24,5 @@ def note(session: Session, targets: Sequence[Target]) -> None:
 
 
 def target_ids(session: Session) -> list[str]:
-    """The targets of the server that runs the jobs, or ran them last; empty if none ever did."""
+    """The targets of the server that runs the jobs, or was the last to run them; empty if there was none."""
     return list(session.connection().scalars(_IDS))

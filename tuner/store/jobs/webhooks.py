@@ -1,5 +1,4 @@
-"""Webhooks: who is notified of the end of a job, and the state of each notification. They are rows, so that a restart
-forgets none."""
+"""Webhooks: who is notified of the end of a job, and the state of each. They are rows, so that a restart loses none."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def _to_record(row: WebhookRow) -> Webhook:
 
 
 def ask(session: Session, job_id: str, owner: str, url: str, *, has_ended: bool, now: float) -> None:
-    """Notifies `url` of the end of a job, at once if it `has_ended`; requested twice, it is notified once."""
+    """Notifies `url` of the end of a job, immediately if it `has_ended`; repeated requests count once."""
     same = (WebhookRow.job_id == job_id, WebhookRow.owner == owner, WebhookRow.url == url)
     if session.scalar(select(WebhookRow.seq).where(*same)) is not None:
         return
@@ -39,7 +38,7 @@ def ask(session: Session, job_id: str, owner: str, url: str, *, has_ended: bool,
 
 
 def job_ended(session: Session, job_id: str, now: float) -> None:
-    """The job's webhooks are due."""
+    """Makes the job's webhooks due."""
     waiting = (WebhookRow.job_id == job_id, WebhookRow.state == str(WebhookState.WAITING))
     session.execute(update(WebhookRow).where(*waiting).values(state=str(WebhookState.DUE), due_at=now))
 
@@ -58,8 +57,8 @@ def of_job(session: Session, job_id: str) -> list[Webhook]:
 def next_due(
     session: Session, now: float, longest_s: float, besides: Collection[str], besides_urls: Collection[str] = ()
 ) -> Webhook | None:
-    """The webhook that was due first, for hosts that are not in `besides`, and URLs not in `besides_urls`. No pause
-    is longer than `longest_s`: later due times come from before the clock was set back, and are due now."""
+    """The webhook that has been due for longest, excluding hosts in `besides` and URLs in `besides_urls`. No pause is
+    longer than `longest_s`: a later due time means that the clock was set back, so the webhook is due now."""
     is_due = WebhookRow.due_at.is_not(None) & ((WebhookRow.due_at <= now) | (WebhookRow.due_at > now + longest_s))
     query = select(WebhookRow).where(is_due, WebhookRow.host.not_in(besides), WebhookRow.url.not_in(besides_urls))
     row = session.scalar(query.order_by(WebhookRow.due_at, WebhookRow.seq).limit(1))
@@ -73,17 +72,17 @@ def delivered(session: Session, seq: int, now: float) -> None:
 
 
 def postpone(session: Session, seq: int, due_at: float, reason: str) -> None:
-    """An attempt failed, and another one follows."""
+    """Records a failed attempt, after which another one follows."""
     _count(session, seq, {"due_at": due_at, "reason": reason[:255]})
 
 
 def give_up(session: Session, seq: int, now: float, reason: str) -> None:
-    """The last attempt failed."""
+    """Records that the last attempt failed."""
     over = {"state": str(WebhookState.FAILED), "due_at": None, "ended_at": now, "reason": reason[:255]}
     _count(session, seq, over)
 
 
 def _count(session: Session, seq: int, values: Mapping[str, object]) -> None:
-    """Counts an attempt; nothing to do for a webhook whose job was deleted meanwhile."""
+    """Counts an attempt; does nothing if the webhook's job was deleted."""
     attempts = {"num_attempts": WebhookRow.num_attempts + 1}
     session.execute(update(WebhookRow).where(WebhookRow.seq == seq).values(**values, **attempts))

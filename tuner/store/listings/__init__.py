@@ -1,1 +1,1 @@
-"""What listings of many jobs show: sorted rows of jobs and of batches."""
+"""Listings of many jobs: sorted rows of jobs and batches."""

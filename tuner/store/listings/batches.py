@@ -1,4 +1,4 @@
-"""What listings show for batches besides their sums: their workloads, their gains, and the next job."""
+"""Data for listing batches, besides their sums: workloads, gains, and the next job."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def page(session: Session, cursor: str | None, limit: int, chosen: JobFilter, or
     """Rows in an order.
 
     Raises:
-        InvalidInput: a cursor of another listing.
+        InvalidInput: the cursor belongs to another listing.
     """
     if order is Order.STANDING:
         return _by_standing(session, cursor, limit, chosen)

@@ -1,1 +1,1 @@
-"""Queries of results, and the artifacts that they name."""
+"""Queries of results and their artifacts."""

@@ -27,14 +27,14 @@ class ArtifactFolder:
         """The path of the artifact with this digest.
 
         Raises:
-            InvalidInput: not 64 lower-case hex digits.
+            InvalidInput: it is not 64 lower-case hex digits.
         """
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise InvalidInput("digest", f"{digest[:80]!r} is not an artifact digest", "use 64 lower-case hex digits")
         return self.root / digest[:2] / digest
 
     def put(self, content: bytes) -> str:
-        """Keeps `content`; returns its digest.
+        """Stores `content`; returns its digest.
 
         Raises:
             StoreUnavailable: the disk is full or cannot be written.
@@ -54,7 +54,7 @@ class ArtifactFolder:
         """The content of an artifact.
 
         Raises:
-            InvalidInput: no digest.
+            InvalidInput: it is not a digest.
             NotFound: no such artifact.
         """
         try:
@@ -78,7 +78,7 @@ def _write_whole(path: Path, content: bytes) -> None:
 
 
 def register(session: Session, digest: str, size_bytes: int, now: float) -> None:
-    """Notes that the file exists, so that a result can refer to it."""
+    """Registers that the file exists, so that a result can refer to it."""
     session.merge(ArtifactRow(digest=digest, size_bytes=size_bytes, created_at=now))
     session.flush()
 

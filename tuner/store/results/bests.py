@@ -1,4 +1,4 @@
-"""Results of jobs, found by job or by the request."""
+"""Results of jobs, found by job or by request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def insert(session: Session, best: Best) -> None:
 
 
 def _show_finals(job: JobRow, best: Best) -> None:
-    """Replaces the search's figures with those of the finals, so that a job has one time and one speed-up
+    """Replaces the search's figures with those of the finals, so that a job has the same time and speed-up
     everywhere."""
     timed = [(row.time_us, row) for row in best.finals if row.time_us is not None]
     ours = kernel_row(best.finals, best.winner, None)
@@ -102,14 +102,14 @@ def find(session: Session, job_id: str) -> Best | None:
 
 
 def put_baselines(session: Session, job_id: str, times: Collection[BaselineTime]) -> None:
-    """Keeps the times of a user's own programs with a job's result, if the result still exists."""
+    """Stores the times of a user's own programs with a job's result, if the result still exists."""
     row = session.get(BestRow, job_id)
     if row is not None:
         row.baselines = [asdict(one) for one in times]
 
 
 def put_energy(session: Session, job_id: str, trial_number: int, energy_mj: float | None) -> None:
-    """Writes the energy per run into the finals of a job, for the finalist from that trial."""
+    """Stores the energy per run of a trial in the finals of its job."""
     row = session.get(BestRow, job_id)
     if row is not None:
         row.finals = [
@@ -130,7 +130,9 @@ def verdicts(session: Session, job_ids: Collection[str]) -> dict[str, tuple[Verd
 
 
 def closest(session: Session, question: Question, shapes: ShapeIndex) -> tuple[JobRecord, Best] | None:
-    """The job and the result that fit best, never simulated ones for real ones; None if nothing is similar."""
+    """The job and the result that fit best; None if there is nothing similar. Simulated results are only returned for
+    simulated targets.
+    """
     job_id = closest_job(session, question, shapes)
     best = None if job_id is None else find(session, job_id)
     return None if job_id is None or best is None else (to_record(row_of(session, job_id)), best)

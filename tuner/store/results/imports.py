@@ -1,4 +1,4 @@
-"""Winners of external searches: priors of later jobs, but never a trial or a result."""
+"""Winners of external searches, which are priors of later jobs but never trials or results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core.trial.priors import Found
 from tuner.store.tables.encoding import candidate_from_json, candidate_to_json
 from tuner.store.tables.models import ImportedWinnerRow
 
-#: The newest ones of a target that are considered: the file of a job has a dozen.
+#: The newest ones of a target that are considered; a job's file has about a dozen.
 MAX_KNOWN = 256
 
 
@@ -34,7 +34,7 @@ def add(session: Session, target_id: str, winners: Sequence[Found], owner: str, 
 
 
 def known(session: Session, target_id: str) -> list[Found]:
-    """Results for exactly that target whose kinds of ops are known here, newest first."""
+    """Imported winners for exactly that target whose kinds of ops are known here, newest first."""
     query = (
         select(ImportedWinnerRow.found)
         .where(ImportedWinnerRow.target_id == target_id)

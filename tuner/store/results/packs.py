@@ -1,4 +1,4 @@
-"""Packs: they are kept, since lock files name them."""
+"""Packs, which are kept because lock files refer to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.store.tables.models import PackRow
 
 
 def insert(session: Session, digest: str, size_bytes: int, order: dict[str, Any], now: float) -> None:
-    """Registers a pack whose file exists; an existing entry stays unchanged."""
+    """Registers a pack whose file exists; an existing entry does not change."""
     if session.get(PackRow, digest) is None:
         register(session, digest, size_bytes, now)
         session.add(PackRow(digest=digest, order=order, created_at=now))

@@ -1,4 +1,4 @@
-"""Priors: what a job's search starts from, their results, and the results that the next job may start from."""
+"""Priors: those of a job with their results, and the results from which the next job may start."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MAX_RESULTS = 64
 
 
 def chosen(session: Session, job_id: str) -> tuple[Prior, ...] | None:
-    """What a job's search starts from; None before that was chosen."""
+    """A job's priors; None before they were chosen."""
     data = row_of(session, job_id).priors
     return None if data is None else tuple(_from_json(one) for one in data)
 
 
 def choose(session: Session, job_id: str, priors: tuple[Prior, ...], now: float) -> None:
-    """Stores what a job's search starts from, and adds an event if that is anything."""
+    """Stores a job's priors, and adds an event if there are any."""
     row_of(session, job_id).priors = [_to_json(prior) for prior in priors]
     if not priors:
         return
@@ -61,7 +61,7 @@ def uses(session: Session, job_id: str) -> list[PriorUse]:
 
 
 def known(session: Session, workload: Workload, target_id: str, shapes: ShapeIndex) -> list[Found]:
-    """What the finals of jobs on exactly that target found for workloads of similar sizes."""
+    """Results of finals on exactly that target, for workloads of similar sizes."""
     near = shapes.near(session, target_id, log_sizes(workload), MAX_RESULTS)
     query = select(JobRow.seq, JobRow.id, JobRow.spec, BestRow.finals, BestRow.environment)
     rows = session.execute(query.join(BestRow, BestRow.job_id == JobRow.id).where(JobRow.seq.in_(near))).all()

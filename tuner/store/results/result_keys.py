@@ -30,8 +30,8 @@ def _digest(value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def form_digest(workload: Workload) -> str:
-    """16 hex digits that are equal for workloads that differ only in sizes; for chains, only in rows. So the sizes
-    of two ops determine how far apart any two workloads of a form are."""
+    """16 hex digits, equal for workloads that differ only in sizes, or for chains only in rows. So the distance of two
+    workloads of a form depends only on the sizes of two ops."""
     data, in_chain = workload.to_json(), workload.kind is WorkloadKind.CHAIN
     pairs = zip(workload.ops, data["ops"], strict=True)
     ops = [one | dict.fromkeys(op.FREE_IN_CHAIN if in_chain else op.FREE, 1) for op, one in pairs]
@@ -43,8 +43,8 @@ def form_digest(workload: Workload) -> str:
 def objective_key(
     objective: Objective, energy_within_percent: float | None = None, *, torch_compile: bool = False
 ) -> str:
-    """The state of the L2 and the regime, as one word of a key, how much slower the kernel with the least energy may
-    be, and whether torch.compile may be the library."""
+    """The L2 state and the regime as one key word, how much slower the kernel with the least energy may be, and whether
+    torch.compile may be the library."""
     energy = "" if energy_within_percent is None else f"/energy{energy_within_percent:g}"
     return f"{objective.l2}/{objective.regime}{energy}{'/torch-compile' if torch_compile else ''}"
 
@@ -68,10 +68,10 @@ def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
 
 
 def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str | None:
-    """The id of the job whose result fits best; None if no result is similar to the request.
+    """The id of the job whose result fits best; None if no result is similar.
 
-    That is the best exact match on the target, otherwise the nearest shape there, otherwise the nearest on another
-    target. A shape that is too far away is only returned if there is no other, so that a refusal can name it.
+    The order is: the best exact match on the target, the nearest shape on it, the nearest shape on another target. A
+    shape that is too far away is returned only if there is no other, so that a refusal can name it.
     """
     facts = _facts(question)
     known = tuple(name for name in _COMPARED if name in facts)
@@ -87,13 +87,12 @@ def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str
     return session.scalar(_best_of(known), facts | _facts_of(refused[0])) if refused else None
 
 
-#: The best of results that fit equally well: the one with the largest proven gain, then the larger budget, then the
-#: newest.
+#: Among results that fit equally well: the largest proven gain, then the larger budget, then the newest.
 _BEST_FIRST = (ResultKeyRow.sure_speedup.desc(), ResultKeyRow.num_trials.desc(), ResultKeyRow.seq.desc())
 
 
 def best_of_each() -> Select[str]:
-    """Jobs whose result is the answer to some exact question: the best of a workload, target, objective and machine."""
+    """Jobs whose result is the answer to an exact question: the best for a workload, target, objective and machine."""
     alike = (ResultKeyRow.workload_digest, ResultKeyRow.target_id, ResultKeyRow.objective,
              *(getattr(ResultKeyRow, name) for name in _COMPARED))  # fmt: skip
     rank = func.row_number().over(partition_by=alike, order_by=_BEST_FIRST).label("rank")
@@ -102,7 +101,7 @@ def best_of_each() -> Select[str]:
 
 
 def _facts(question: Question) -> dict[str, Any]:
-    """The request, by columns; for the machine that will run the kernel, what the caller knows."""
+    """The request by columns; for the machine that will run the kernel, the known facts."""
     simulated = question.target_id.startswith(SIMULATED_PREFIX)
     known: dict[str, Any] = dict(question.machine.known(simulated=simulated))
     if "kernel_version" in known:
@@ -122,8 +121,8 @@ def _facts_of(shape: NearShape) -> dict[str, Any]:
 
 
 def _same(*names: str) -> list[ColumnElement[bool]]:
-    """A condition for each of these columns, which have the names of the facts that they are compared with; for
-    versions of kernels, the facts contain all equivalent ones."""
+    """A condition for each of these columns, which are named like the facts they are compared with. For kernel
+    versions, the facts contain all equivalent ones."""
     return [
         ResultKeyRow.kernel_version.in_(bindparam(name, expanding=True))
         if name == "kernel_version"
@@ -132,7 +131,8 @@ def _same(*names: str) -> list[ColumnElement[bool]]:
     ]
 
 
-# Built once for each set of `known` columns of the machine: building such a statement takes longer than executing it.
+# Built once for each set of `known` columns of the machine, since building such a statement takes longer than executing
+# it.
 
 
 @lru_cache(maxsize=64)
@@ -143,7 +143,7 @@ def _exact(known: tuple[str, ...]) -> Select[str]:
 
 @lru_cache(maxsize=64)
 def _best_of(known: tuple[str, ...]) -> Select[str]:
-    """The best of a shape's results; first those with the objective and for the machine."""
+    """The best of a shape's results; those with the objective and for the machine come first."""
     same = _same("form_digest", "is_simulated", "target_id", "sizes")
     unlike = [~condition for condition in _same("objective", *known)]
     return select(ResultKeyRow.job_id).where(*same).order_by(*unlike, *_BEST_FIRST).limit(1)

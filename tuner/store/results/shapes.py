@@ -1,4 +1,4 @@
-"""The shapes that have results, in memory: finds the nearest one without reading every row of the database."""
+"""The shapes of all results, in memory, to find the nearest one without reading every row."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _COLUMNS = (
 #: Maximum rows per query.
 _SLICE = 500
 
-#: Results with one form, real or simulated, on one target, and with this many sizes.
+#: Results of one form, real or simulated, on one target, and with this many sizes.
 _Group = tuple[str, bool, str, int]
 
 
 def to_text(sizes: Sequence[float]) -> str:
-    """Sizes in the database's form: the same sizes give the same text."""
+    """Sizes in the database's form: equal sizes give equal text."""
     return json.dumps(list(sizes))
 
 
@@ -54,7 +54,7 @@ class NearShape:
 
 @dataclass(kw_only=True)
 class _Shapes:
-    """Shapes of one group, unordered."""
+    """The shapes of one group, unordered."""
 
     #: [num] of the jobs.
     seqs: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -63,16 +63,16 @@ class _Shapes:
 
 
 class ShapeIndex:
-    """The shapes in `ResultKeyRow`. Thread-safe; it follows the database, whichever process writes there.
+    """The shapes in `ResultKeyRow`. Thread-safe; changes by any process are seen.
 
-    Results are added and removed, but never changed. Each removal leaves a permanent row among the deleted jobs. So as
-    long as that table's number of rows is unchanged, results were only added; and if their number is unchanged too,
-    none was.
+    Results are added and removed, but never changed. Each removal adds a permanent row to the deleted jobs. So while
+    the number of those rows is unchanged, results were only added; if the number of results is also unchanged, there
+    was no change.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Numbers of deleted jobs and results at the last update; none before the first.
+        #: Numbers of deleted jobs and of results at the last update; none before the first.
         self._state = (-1, 0)
         self._known: set[int] = set()
         self._groups: dict[_Group, _Shapes] = {}
@@ -80,8 +80,8 @@ class ShapeIndex:
     def nearest(
         self, session: Session, form: str, target: str, sizes: Sequence[float], *, is_simulated: bool, elsewhere: bool
     ) -> NearShape | None:
-        """The nearest shape of that form on the target, or, with `elsewhere`, on another one. Among equals, the one
-        with the newest result. None if there is none."""
+        """The nearest shape of that form on the target, or with `elsewhere` on another one; among equally near ones,
+        the one with the newest result. None if there is none."""
         found = []
         with self._lock:
             self._follow(session)
@@ -92,8 +92,8 @@ class ShapeIndex:
         return min(found, key=lambda one: one[0], default=(None, None))[1]
 
     def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
-        """At most this many jobs on a target by the distance of their sizes, whatever their form, the newest of
-        equals first. A size that only one of two has counts as 1 in the other."""
+        """At most this many jobs on a target, nearest sizes first, whatever their form; among equally near ones, the
+        newest. A size that only one of two has counts as 1 in the other."""
         asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         with self._lock:
             self._follow(session)
@@ -109,7 +109,7 @@ class ShapeIndex:
         return [int(seq) for seq in found[order[:limit]]]
 
     def _follow(self, session: Session) -> None:
-        """Adds what has changed."""
+        """Adds the changes since the last update."""
         counts = (select(func.count()).select_from(model).scalar_subquery() for model in (DeletedJobRow, ResultKeyRow))
         num_deleted, num_results = session.execute(select(*counts)).one()
         state = num_deleted, num_results
@@ -138,9 +138,10 @@ class ShapeIndex:
 
 
 def _nearest_of(shapes: _Shapes, target_id: str, sizes: Sequence[float]) -> tuple[tuple[float, int], NearShape]:
-    """The nearest shape with its sort key: the distance, and the newest first."""
+    """The nearest shape with its sort key: the distance, then the newest first."""
     exact = np.abs(shapes.sizes - np.array(sizes)).sum(axis=1)
-    # Only what is as near as the nearest, except for rounding, is rounded: rounding all takes longer than finding it.
+    # Only distances within a rounding error of the smallest are rounded, since rounding all takes longer than the
+    # search.
     near = np.flatnonzero(exact <= exact.min() + 10.0**-DISTANCE_DIGITS)
     distances = np.round(exact[near], DISTANCE_DIGITS)
     closest = near[distances == distances.min()]

@@ -33,14 +33,14 @@ class QuotaRow(Base):
 
     #: ``owner`` or ``project``.
     scope: Mapped[str] = mapped_column(String(16), primary_key=True)
-    #: The owner's or project's name; ``*`` for each without its own quota.
+    #: The owner's or the project's name; ``*`` for all without their own quota.
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     open_jobs: Mapped[int | None]
     card_hours_per_day: Mapped[float | None]
 
 
 class EndedSessionRow(Base):
-    """An ended session of the dashboard; for others, their cookies are enough."""
+    """An ended session of the dashboard; open ones need no row, only their cookie."""
 
     __tablename__ = "ended_sessions"
 
@@ -50,7 +50,7 @@ class EndedSessionRow(Base):
 
 
 class AuditRow(Base):
-    """Who changed what, and when; written together with the change, and never modified."""
+    """Who changed what, and when; written with the change, and never modified."""
 
     __tablename__ = "audit"
     __table_args__ = ({"sqlite_autoincrement": True},)

@@ -30,13 +30,13 @@ class BatchRow(Base):
     num_ladders: Mapped[int]
     created_at: Mapped[float]
     cancelled_at: Mapped[float | None]
-    #: The client's name for its request, and the digest of its body.
+    #: The client's key of the request, and the digest of its body.
     idempotency_key: Mapped[str | None] = mapped_column(String(255), unique=True)
     body_digest: Mapped[str] = mapped_column(String(64))
 
 
 class BatchJobRow(Base):
-    """A job of a batch. It may use the run of another batch, or of a job that was submitted alone."""
+    """A job of a batch. It may belong to another batch, or may have been submitted alone."""
 
     __tablename__ = "batch_jobs"
     __table_args__ = (Index("ix_batch_jobs_job", "job_seq"),)
@@ -50,7 +50,7 @@ class BatchJobRow(Base):
 
 
 class SingleRequestRow(Base):
-    """A request for a single job, besides batches that may contain it."""
+    """A request for a single job; batches may contain the job, too."""
 
     __tablename__ = "single_requests"
 
@@ -67,13 +67,13 @@ class BatchLadderRow(Base):
     batch_seq: Mapped[int] = mapped_column(ForeignKey("batches.seq"), primary_key=True)
     ladder: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     content: Mapped[dict[str, Any]] = mapped_column(JSON)
-    #: Whether it has a result; otherwise `reason` in the content tells why not.
+    #: Whether it has a result; otherwise `reason` in the content says why not.
     has_rungs: Mapped[bool]
     created_at: Mapped[float]
 
 
 class BatchKernelRow(Base):
-    """An artifact that a ladder refers to, which is therefore kept."""
+    """An artifact that a ladder refers to, and that is therefore kept."""
 
     __tablename__ = "batch_kernels"
 

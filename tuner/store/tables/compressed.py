@@ -1,4 +1,4 @@
-"""The result of an inspection, as compressed JSON: a trace of ten thousand tasks takes a few hundred kilobytes."""
+"""The result of an inspection as compressed JSON: a trace of ten thousand tasks takes a few hundred kilobytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _SPAN_FIELDS = tuple(field.name for field in fields(TaskSpan))
 
 
 def pack(result: CounterReport | EnergyReport | Trace) -> bytes:
-    """JSON compressed with zlib; a trace's spans are rows under one header, since their names would be most of it."""
+    """JSON compressed with zlib. The spans of a trace are rows under one header, since their field names would take
+    most of the space.
+    """
     if not isinstance(result, Trace):
         data = asdict(result)
     else:
@@ -39,9 +41,9 @@ def unpack_energy(packed: bytes) -> EnergyReport:
 
 @lru_cache(maxsize=2)
 def unpack_trace(packed: bytes) -> Trace:
-    """Inverse of `pack` for a trace; a field that was added to spans later gets its default.
+    """Inverse of `pack` for a trace; fields added to spans later get their defaults.
 
-    The last few are cached: a page requests its trace several times.
+    The last few are cached, since a page requests its trace several times.
     """
     data = json.loads(zlib.decompress(packed))
     names = data.pop("span_fields")

@@ -36,7 +36,7 @@ def candidate_from_json(data: dict[str, Any]) -> Candidate:
 
 @lru_cache(maxsize=4096)
 def _schedule(pickled: bytes) -> Schedule:
-    """A cached `Schedule.from_json`: pages show the same schedules repeatedly, and other plan kinds share them."""
+    """A cached `Schedule.from_json`, since pages show the same schedules repeatedly, and plan kinds share them."""
     return Schedule.from_json(pickle.loads(pickled))
 
 
@@ -112,7 +112,7 @@ def _procedure(data: dict[str, Any] | None) -> Procedure | None:
 
 
 def row_to_trial(row: TrialRow, *, with_rounds: bool = True) -> Trial:
-    """Inverse of `trial_to_row`; without rounds if they are not needed."""
+    """Inverse of `trial_to_row`; the rounds are left out if not needed."""
     return Trial(
         number=row.number,
         candidate=candidate_from_json({"plan_kind": row.plan_kind, "schedule": row.schedule}),

@@ -1,4 +1,4 @@
-"""The tables. Domain values are read and written through the query modules, one per aggregate."""
+"""The tables. Domain values are read and written by the query modules, one per aggregate."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from tuner.core.trial.job import JobState
 
-#: States in which a job still has work to do, as SQL for the partial index below.
+#: States of open jobs, as SQL for the partial index below.
 _IS_OPEN = text("state in ({})".format(", ".join(f"'{state}'" for state in JobState if not state.is_final)))
 _IS_DELETED, _IS_DUE = text("deleted_at is not null"), text("due_at is not null")
 
 
 class Base(DeclarativeBase):
-    """Root of the models."""
+    """The base class of the models."""
 
     type_annotation_map = {float: Double, str: String, int: Integer, bool: Boolean, bytes: LargeBinary, dict: JSON}  # noqa: RUF012
 
@@ -68,10 +68,10 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
-    #: Time of the fastest so far, by its speed-up; for a succeeded job, in its finals.
+    #: Time of our fastest so far, by speed-up; for a succeeded job, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
-    #: Best speed-up of our fastest, the median over its rounds.
+    #: Speed-up of our fastest, the median over its rounds.
     best_speedup: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Seconds for which the card was busy with its trials; null in jobs of older versions.
@@ -82,17 +82,17 @@ class JobRow(Base):
     since_progress: Mapped[int] = mapped_column(default=0, server_default="0")
     #: Size of all stored samples of its trials.
     samples_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
-    #: What its search starts from; null before it has started. Not loaded with the row, since listings read many rows.
+    #: The priors of its search; null before it has started. Not loaded with the row, since listings read many rows.
     priors: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
-    #: The higher goes first.
+    #: A higher number comes first.
     priority: Mapped[int] = mapped_column(default=0, server_default="0")
     project: Mapped[str] = mapped_column(String(64), default="", server_default="")
     #: When its search must end; null for no deadline.
     deadline_at: Mapped[float | None]
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
-    #: When it was deleted; its rows are being removed; null for a job that is kept.
+    #: When it was deleted, so that its rows are being removed; null for a job that is kept.
     deleted_at: Mapped[float | None]
-    #: Kinds of its ops that its spec names, each once, separated by blanks; empty if there are only products.
+    #: Kinds of its ops, without duplicates, separated by spaces; empty if there are only products.
     op_kinds: Mapped[str] = mapped_column(String(400), default="", server_default="")
     #: The batch that made it, and its progress with its ladder; null if it was submitted alone.
     batch_id: Mapped[str | None] = mapped_column(String(32))
@@ -125,7 +125,7 @@ class TrialRow(Base):
     schedule: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: measured, rejected or failed.
     outcome: Mapped[str] = mapped_column(String(16))
-    #: Where it failed; null for measured.
+    #: The stage where it failed; null for measured.
     stage: Mapped[str | None] = mapped_column(String(16))
     failure_kind: Mapped[str | None] = mapped_column(String(32))
     #: Why it failed; for a measured trial, what limits the quality of its figures.
@@ -145,9 +145,9 @@ class TrialRow(Base):
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: Whether its rounds ended early; null as for `procedure`.
     truncated: Mapped[bool | None]
-    #: Trials that the search knew when it chose the candidate.
+    #: The number of trials that the search knew when it chose the candidate.
     num_known: Mapped[int]
-    #: Index of the prior that it tried; null if it was none.
+    #: Index of the prior that it tried; null if it was not a prior.
     prior: Mapped[int | None]
 
 
@@ -181,7 +181,7 @@ class ArtifactRow(Base):
 
 
 class PackRow(Base):
-    """A pack; it is never deleted, since lock files name it."""
+    """A pack; never deleted, since lock files refer to it."""
 
     __tablename__ = "packs"
 
@@ -191,13 +191,13 @@ class PackRow(Base):
 
 
 class ImportedWinnerRow(Base):
-    """One of the best candidates of an external search; only used as a prior of later jobs."""
+    """One of the best candidates of an external search, used only as a prior of later jobs."""
 
     __tablename__ = "imported_winners"
     __table_args__ = (Index("ix_imported_winners_target", "target_id", "seq"),)
 
     seq: Mapped[int] = mapped_column(primary_key=True)
-    #: sha256 of target and candidate with its figures: a repeated import is stored once.
+    #: sha256 of the target and the candidate with its figures, so that a repeated import is stored once.
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     target_id: Mapped[str] = mapped_column(String(64))
     found: Mapped[dict[str, Any]] = mapped_column(JSON)
@@ -218,19 +218,19 @@ class BestRow(Base):
     reference_us: Mapped[float]
     finals: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
     environment: Mapped[dict[str, Any]] = mapped_column(JSON)
-    #: How the finals were held, and what the policies would have reached; null in rows of older versions.
+    #: How the finals were held, and the times of the policies; null in rows of older versions.
     procedure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     policies: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
-    #: How the library was called; null if it is a model, and in rows of older versions.
+    #: How the library was called; null if it is simulated, and in rows of older versions.
     library: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     #: PyTorch's time; null if it was not requested.
     torch: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    #: Times of a user's own programs; null where none were given.
+    #: Times of a user's own programs; null if there are none.
     baselines: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ResultKeyRow(Base):
-    """The search keys of a result; a narrow row, so that ten thousand of them can be scanned in milliseconds."""
+    """The search keys of a result. The row is narrow, so that ten thousand can be scanned in milliseconds."""
 
     __tablename__ = "result_keys"
     __table_args__ = (
@@ -238,7 +238,7 @@ class ResultKeyRow(Base):
         Index("ix_result_keys_form", "form_digest", "is_simulated", "target_id", "sizes"),
     )  # fmt: skip
 
-    #: The job's number: its order of arrival.
+    #: The job's number, in order of arrival.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     job_id: Mapped[str] = mapped_column(String(32), ForeignKey("jobs.id"), unique=True)
     #: Digest of the workload without its sizes.
@@ -248,7 +248,7 @@ class ResultKeyRow(Base):
     is_simulated: Mapped[bool]
     #: L2 and regime.
     objective: Mapped[str] = mapped_column(String(32))
-    #: The winner's minimum gain over the library, and the trials that the budget allowed: they decide among equals.
+    #: The winner's minimum gain over the library, and the budget's trials; they decide between equally good results.
     sure_speedup: Mapped[float]
     num_trials: Mapped[int]
     #: The part of the environment that is compared with the machine that will run the kernel.
@@ -256,7 +256,7 @@ class ResultKeyRow(Base):
     driver: Mapped[str] = mapped_column(String(40))
     cuda: Mapped[str] = mapped_column(String(40))
     kernel_version: Mapped[str] = mapped_column(String(40))
-    #: For finding near shapes, as powers of two: a JSON list of numbers.
+    #: For finding near shapes: log2 of the sizes, as a JSON list.
     sizes: Mapped[str] = mapped_column(Text)
 
 
@@ -292,7 +292,7 @@ class JobLabelRow(Base):
 
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     label: Mapped[str] = mapped_column(String(64), primary_key=True)
-    #: Who added it first: the limit on labels is per owner.
+    #: Who added it first, since the limit on labels is per owner.
     owner: Mapped[str] = mapped_column(String(64), default="", server_default="")
 
 
@@ -313,7 +313,7 @@ class DeletedJobRow(Base):
 
     job_id: Mapped[str] = mapped_column(String(32), primary_key=True)
     deleted_at: Mapped[float]
-    #: Who deleted it, or by which rule.
+    #: Who or which rule deleted it.
     reason: Mapped[str] = mapped_column(String(255))
 
 
@@ -327,18 +327,18 @@ class WebhookRow(Base):
         {"sqlite_autoincrement": True},
     )  # fmt: skip
 
-    #: Order of requests; it names the delivery.
+    #: Order of the requests, and part of the delivery's name.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(String(32), ForeignKey("jobs.id"))
     #: Who requested it; empty if the service had no tokens.
     owner: Mapped[str] = mapped_column(String(64))
     url: Mapped[str] = mapped_column(String(500))
-    #: With its port, as in the URL: a host that does not respond delays no other.
+    #: With its port, as in the URL; a host that does not respond must not delay others.
     host: Mapped[str] = mapped_column(String(500))
     #: waiting, due, delivered or failed.
     state: Mapped[str] = mapped_column(String(16))
     num_attempts: Mapped[int] = mapped_column(default=0)
-    #: When it is sent next; null if it is not to be sent (yet, or any more).
+    #: When it is sent next; null if it is not due.
     due_at: Mapped[float | None]
     ended_at: Mapped[float | None]
     #: Why the last attempt failed.
@@ -346,7 +346,7 @@ class WebhookRow(Base):
 
 
 class InspectionRow(Base):
-    """An inspection of a trial: counters or a trace, requested and then performed."""
+    """An inspection of a trial: energy, counters or a trace, requested and then performed."""
 
     __tablename__ = "inspections"
     __table_args__ = (
@@ -364,15 +364,15 @@ class InspectionRow(Base):
     #: Counters by name; null for the base set, and for the other kinds.
     metrics: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     state: Mapped[str] = mapped_column(String(16))
-    #: A client requested it, so it is performed between two trials; otherwise when the GPU is idle.
+    #: Whether a client requested it, so that it is performed between two trials; otherwise when the GPU is idle.
     is_urgent: Mapped[bool]
     num_attempts: Mapped[int] = mapped_column(default=0)
     reason: Mapped[str] = mapped_column(Text, default="")
     #: Field, problem and remedy.
     refusal: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
-    #: [name, unit, value] of the figures that a table shows.
+    #: [name, unit, value] of the figures in tables.
     figures: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
-    #: JSON compressed with zlib; not loaded with the row, since a trace is large.
+    #: JSON compressed with zlib; not loaded with the row, since traces are large.
     result: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
     result_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
     asked_at: Mapped[float]

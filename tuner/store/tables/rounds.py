@@ -8,11 +8,11 @@ from functools import lru_cache
 
 from tuner.core.trial.samples import DropReason, Round
 
-#: Its four bytes make the length not a multiple of eight, which the first form's (only float64 times) always was.
+#: Its four bytes make the length not a multiple of eight, unlike the first format, which had only float64 times.
 _MARK = b"rnd2"
-#: Times of candidate and library, microseconds (0 if there is no library); their clocks, MHz; reason; padding.
+#: Times of candidate and library, microseconds (0 without a library); their clocks, MHz; reason; padding.
 _ROUND = struct.Struct("<ddHHB3x")
-#: A reason's position is its code; a new one goes to the end.
+#: The position of a reason is its code; new ones are appended.
 _REASONS = (None, DropReason.SLOW_CLOCK, DropReason.OFF_CLOCK, DropReason.SLOWDOWN, DropReason.PREVIEW)
 
 
@@ -26,9 +26,9 @@ def pack_rounds(rounds: Sequence[Round]) -> bytes:
     )
 
 
-@lru_cache(maxsize=1024)  # pages show the same trials repeatedly
+@lru_cache(maxsize=1024)  # cached, since pages show the same trials repeatedly
 def unpack_rounds(packed: bytes | None) -> tuple[Round, ...]:
-    """The rounds; none if they were removed from the disk. The first form only has the candidate's times."""
+    """The rounds; empty if they were removed from the disk. The first format has only the candidate's times."""
     if not packed:
         return ()
     if len(packed) % 8 == 0:

@@ -14,7 +14,7 @@ from tuner.store.jobs.jobs import IS_KEPT
 from tuner.store.tables.compressed import pack, unpack_counters, unpack_energy, unpack_trace
 from tuner.store.tables.models import InspectionRow, JobRow
 
-#: How often an inspection is started; if a process or a worker ends meanwhile, that counts as one.
+#: How often an inspection is started; an attempt during which a process or worker ends counts, too.
 MAX_ATTEMPTS = 2
 
 
@@ -56,9 +56,9 @@ def ask(
     is_urgent: bool,
     now: float,
 ) -> tuple[Inspection, bool]:
-    """The requested inspection, and whether it still has to be done.
+    """Requests an inspection; also returns whether it is still pending.
 
-    If it is pending or has a result, the same request returns it again; otherwise it is retried.
+    If it is pending or has a result, a repeated request returns it again; otherwise it is retried.
     """
     wanted = None if metrics is None else list(metrics)
     rows = session.scalars(_of_trial(job_id, trial_number, kind))
@@ -107,7 +107,9 @@ def of_trials(session: Session, job_id: str, numbers: Collection[int]) -> list[I
 def next_pending(
     session: Session, target_id: str, *, urgent_only: bool, besides: Collection[int] = ()
 ) -> Inspection | None:
-    """What the runner of a target should inspect: clients' requests first, and those already started last."""
+    """The inspection that a runner of a target should perform: requested by clients first, already started ones
+    last.
+    """
     query = (
         select(InspectionRow)
         .join(JobRow, JobRow.id == InspectionRow.job_id)
@@ -126,12 +128,12 @@ def next_pending(
 
 
 def _row(session: Session, seq: int) -> InspectionRow:
-    """The row, or an unsaved one if its job was deleted meanwhile."""
+    """The row; an unsaved one if its job was deleted."""
     return session.get(InspectionRow, seq) or InspectionRow(num_attempts=0)
 
 
 def begin(session: Session, seq: int) -> None:
-    """Counts an attempt, before the worker gets it: an attempt that never ends counts as well."""
+    """Counts an attempt before the worker gets it, so that an attempt that never ends counts, too."""
     _row(session, seq).num_attempts += 1
 
 
@@ -143,7 +145,7 @@ def put_back(session: Session, seq: int) -> None:
 def finish(
     session: Session, seq: int, result: CounterReport | EnergyReport | Trace, figures: Collection[Metric], now: float
 ) -> None:
-    """Keeps the result, which may be that there is nothing to see, with its reason."""
+    """Stores the result, which may also be a reason why there is none."""
     row = _row(session, seq)
     row.state, row.finished_at, row.reason = str(InspectionState.DONE), now, result.reason
     row.result = pack(result)
@@ -152,7 +154,7 @@ def finish(
 
 
 def refuse(session: Session, seq: int, refusal: tuple[str, str, str], now: float) -> None:
-    """Ends an impossible inspection: field, problem and remedy."""
+    """Ends an impossible inspection with field, problem and remedy."""
     row = _row(session, seq)
     row.state, row.finished_at, row.refusal = str(InspectionState.REFUSED), now, list(refusal)
 

@@ -1,4 +1,4 @@
-"""Measured trials of a target over all jobs: the data that the simulator is fitted to."""
+"""Measured trials of a target over all jobs, to which the simulator is fitted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tuner.store.tables.models import JobRow, TrialRow
 
 
 def measured_candidates(session: Session, target_id: str) -> Iterator[tuple[Workload, list[tuple[Candidate, float]]]]:
-    """For each workload of products that was timed cold on a target, each candidate of ours with its time,
-    microseconds: its median ratio to the library over its rounds, times the median of the library's over the job. If
-    several jobs measured one, the last one's value."""
+    """For each workload of products that was timed cold on a target: our candidates with their times, microseconds. A
+    time is the median ratio to the library over the candidate's rounds, times the library's median over the job. If
+    several jobs measured a candidate, the last one counts."""
     found = dict[Workload, dict[Candidate, float]]()
     is_meant = (IS_KEPT, JobRow.target_id == target_id, JobRow.num_measured > 0, JobRow.op_kinds == "")
     for job_id, data in session.execute(select(JobRow.id, JobRow.spec).where(*is_meant).order_by(JobRow.seq)).all():

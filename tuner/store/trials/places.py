@@ -1,4 +1,4 @@
-"""Which trials of a job a page contains: their numbers, found only in indexes, however many trials there are."""
+"""Which trials of a job are on a page: their numbers, found only through indexes, however many trials there are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SortKey = Literal["number", "time", "speedup"]
 #: A trial's sort value, and its number.
 Place = tuple[float, int]
 
-#: Sorts after every time, in microseconds (three million years): trials without a time come last.
+#: A sort value above every time, in microseconds (three million years): trials without a time come last.
 LAST = 1e20
 
 
@@ -29,12 +29,12 @@ class TrialFilter:
     plan_kind: PlanKind | None = None
     #: Kind of failure.
     reason: FailureKind | None = None
-    #: By number, fastest first, or greatest speed-up first.
+    #: By number, by shortest time, or by largest speed-up.
     sort: SortKey = "number"
 
     @property
     def outcomes(self) -> frozenset[str]:
-        """Outcomes that trials of this filter can have: only failures have a reason."""
+        """Outcomes that match this filter: only failures have a reason."""
         every = frozenset({"measured", "rejected", "failed"})
         asked = every if self.outcome is None else frozenset({self.outcome})
         return asked if self.reason is None else asked & {"failed"}
@@ -46,7 +46,7 @@ def find_places(session: Session, job_id: str, chosen: TrialFilter, after: Place
         return []
     if chosen.sort == "number":
         return _by_number(session, job_id, chosen, chosen.outcomes, after, count)
-    # Only measured trials have a time. They come first, by an index of times; the others follow, by number.
+    # Only measured trials have a time. They come first, from an index of times; the others follow by number.
     found: list[Place] = []
     if "measured" in chosen.outcomes and (after is None or after[0] < LAST):
         found = _by_figure(session, job_id, chosen, after, count)
@@ -61,7 +61,7 @@ def find_places(session: Session, job_id: str, chosen: TrialFilter, after: Place
 def _by_number(
     session: Session, job_id: str, chosen: TrialFilter, outcomes: frozenset[str], after: Place | None, count: int
 ) -> list[Place]:
-    # One outcome at a time, each in the order of an index, and then merged: no sort of all trials.
+    # Each outcome in index order, then merged, without sorting all trials.
     wanted = _of(chosen, TrialRow.failure_kind) if chosen.reason else []
     found: list[int] = []
     for outcome in sorted(outcomes) if len(outcomes) < 3 else (None,):

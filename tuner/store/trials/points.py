@@ -1,4 +1,4 @@
-"""The trials of a job as points of a chart: a few columns, for all trials or an even selection if there are many."""
+"""The trials of a job as points of a chart: a few columns, for all trials or an evenly spaced selection."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tuner.store.jobs.jobs import row_of
 from tuner.store.tables.encoding import candidate_from_json
 from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
-#: A job with more trials shows an even selection; those that were the best so far are always included.
+#: Jobs with more trials show an evenly spaced selection, which always includes those that were the best so far.
 MAX_POINTS = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPoint:
-    """What a chart shows of a trial."""
+    """A trial's data for a chart."""
 
     number: int
     plan_kind: str
     #: measured, rejected or failed.
     outcome: str
-    #: Kind of failure; None for the others.
+    #: Kind of failure; None for other outcomes.
     failure_kind: str | None
     #: Microseconds, and the library's time divided by it; None if it was not measured.
     time_us: float | None
@@ -39,10 +39,10 @@ class TrialPoint:
 class TrialPoints:
     """The points of a job."""
 
-    #: Number of recorded trials; larger than the number of points if these are a sample.
+    #: Number of recorded trials; larger than the number of points if there is a selection.
     num_trials: int
     points: tuple[TrialPoint, ...]
-    #: Seconds by stage, summed over all trials; from a sample, in proportion.
+    #: Seconds by stage, summed over all trials; scaled up if there is a selection.
     stage_s: dict[str, float]
 
 
@@ -80,7 +80,7 @@ def num_recorded(job: JobRow) -> int:
 
 
 def measured_candidates(session: Session, job_id: str, limit: int) -> list[tuple[int, Candidate, float]]:
-    """(number, candidate, speed-up) of measured trials of ours: all, or `limit` of them evenly spaced.
+    """(number, candidate, speed-up) of measured trials of ours: all, or `limit` evenly spaced ones.
 
     Raises:
         NotFound: no such job.

@@ -26,7 +26,7 @@ __all__ = [
     "record",
 ]  # fmt: skip
 
-#: In the order of an index that contains everything: for a kind without a time, not all trials are searched.
+#: In the order of an index that covers it, so that for a kind without a time not all trials are searched.
 _FASTEST = (
     select(TrialRow.time_us, TrialRow.number)
     .where(
@@ -38,24 +38,24 @@ _FASTEST = (
     .limit(1)
 )
 
-#: The forecasts of a job are judged by at most this many of its trials.
+#: The forecasts of a job are evaluated with at most this many of its trials.
 MAX_FORECASTS = 1000
 
 
 def record(
     session: Session, job_id: str, trial: Trial, search_s: float, *, card_s: float = 0.0, since_progress: int = 0
 ) -> None:
-    """Adds a trial and `search_s` seconds of search to a job. The card was busy with the trial for `card_s` of these;
-    `since_progress` trials were recorded after the last progress.
+    """Adds a trial and `search_s` seconds of search to a job. The card was busy with the trial for `card_s` of them;
+    `since_progress` trials were recorded since the last progress.
 
     Raises:
-        Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next one.
+        Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next.
     """
     job = row_of(session, job_id)
     if job.state != JobState.SEARCHING:
         raise Conflict(f"{job_id} has the state {job.state}: it accepts no more trials")
     if trial.number != job.num_measured + job.num_rejected + job.num_failed:
-        raise Conflict(f"{job_id} has no place for trial {trial.number}")
+        raise Conflict(f"{job_id} expects another number than {trial.number} for its next trial")
     row = trial_to_row(job_id, trial)
     session.add(row)
     job.samples_bytes += len(row.samples or b"")
@@ -71,7 +71,7 @@ def record(
 
 
 def _improve(job: JobRow, trial: Trial) -> bool:
-    """Updates the job's best figures; returns whether ours became faster, by the ratio to the library in the same
+    """Updates the job's best figures; returns whether our fastest changed, by the ratio to the library in the same
     rounds."""
     if not isinstance(trial.outcome, Measured) or trial.outcome.truncated:
         return False
@@ -110,13 +110,12 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
 
 
 def get(session: Session, job_id: str, number: int) -> Trial:
-    """Raises:
-    NotFound: no such job, or no such trial of it."""
+    """Raises: NotFound: no such job, or it has no such trial."""
     job = row_of(session, job_id)
     row = session.get(TrialRow, (job_id, number))
     if row is None:
         num_trials = job.num_measured + job.num_rejected + job.num_failed
-        there = f"it has 0 to {num_trials - 1}" if num_trials else "it has none yet"
+        there = f"its trials are 0 to {num_trials - 1}" if num_trials else "it has no trials yet"
         raise NotFound(f"{job_id} has no trial {number}: {there}; GET /jobs/{job_id}/trials lists them")
     return row_to_trial(row)
 
@@ -132,7 +131,7 @@ def page(session: Session, job_id: str, chosen: TrialFilter, cursor: str | None,
 
     Raises:
         NotFound: no such job.
-        InvalidInput: a cursor of another listing.
+        InvalidInput: the cursor belongs to another listing.
     """
     check_there(session, job_id)
     listing = f"trials of {job_id} {chosen.outcome} {chosen.plan_kind} {chosen.reason} by {chosen.sort}"
@@ -171,15 +170,15 @@ def outcome_counts(session: Session, job_id: str) -> dict[str, int]:
 
 
 def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
-    """(forecast in microseconds, measured time relative to the library's in its rounds) of the fused trials that
-    have both and used one kind of launch, normal or programmatic, whichever has more: of all, or of `MAX_FORECASTS`
-    evenly spaced trials if the job has more."""
+    """(forecast in microseconds, measured time relative to the library's in its rounds) of fused trials with both, for
+    the kind of launch, normal or programmatic, that has more of them: all trials, or `MAX_FORECASTS` evenly spaced
+    ones."""
     job = row_of(session, job_id)
     num_trials = job.num_measured + job.num_rejected + job.num_failed
     numbers = range(0, num_trials, max(1, math.ceil(num_trials / MAX_FORECASTS)))
     fused = [str(kind) for kind in PlanKind if kind.is_fused]
-    # The metrics of other kinds are not decoded. Through an expression, since an index of kinds would find all of the
-    # job's.
+    # Metrics of other kinds are not decoded. The filter is an expression, since an index of kinds would match most of
+    # the job's trials.
     is_fused = func.coalesce(TrialRow.plan_kind, "").in_(fused)
     query = select(TrialRow.plan_kind, TrialRow.metrics, TrialRow.speedup).where(
         TrialRow.job_id == job_id, TrialRow.number.in_(numbers), is_fused
@@ -191,8 +190,8 @@ def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
 
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:
-    """(trial number, its time, fastest library so far), microseconds, of each trial whose speed-up was above those
-    of all our earlier ones."""
+    """(trial number, its time, the library's fastest time so far), microseconds, of each trial with a higher speed-up
+    than all our earlier ones."""
     check_there(session, job_id)
     query = select(EventRow.data).where(EventRow.job_id == job_id, EventRow.kind == literal_column("'best'"))
     return [

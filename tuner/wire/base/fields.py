@@ -1,4 +1,4 @@
-"""What the models of requests have in common: strictness, and shared fields."""
+"""The common base of request models: strictness, and shared fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.core.problem.tile_op import MAX_ELEMENTS
 from tuner.core.problem.workload import Dtype
 
 Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
-# JSON has no enumerations: a strict model would refuse the string.
+# JSON has no enumerations, so a strict model would refuse the string.
 DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are in fp32")]
 
 
@@ -19,6 +19,6 @@ Name = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS, pattern=TE
 
 
 class Strict(BaseModel):
-    """Refuses unknown fields and values that only look right."""
+    """Refuses unknown fields, and values that would need a conversion."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)

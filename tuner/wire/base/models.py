@@ -1,4 +1,4 @@
-"""A strict model of a dataclass: its fields' types, defaults and metadata (``doc`` and bounds)."""
+"""Makes a strict model from a dataclass: its fields' types, defaults and metadata (``doc`` and bounds)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def type_of(hint: Any) -> Any:
     if is_dataclass(hint):
         return _nested(hint)  # type: ignore[arg-type]  # a class is hashable
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return Annotated[hint, pydantic.Field(strict=False)]  # JSON knows no enumerations
+        return Annotated[hint, pydantic.Field(strict=False)]  # JSON has no enumerations
     return Name if hint is str else hint
 
 

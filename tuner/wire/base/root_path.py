@@ -1,7 +1,7 @@
-"""The path prefix of a service, if a proxy serves it below a path of a site.
+"""The path prefix of a service that a proxy serves under a path of a site.
 
-The application's own values are paths from its own root. External values (JSON, pages, `Location`, cookies) have the
-prefix of the request's root path.
+The application's own paths start at its root. External values (JSON, pages, `Location`, cookies) get the prefix of the
+request's root path.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def root_path() -> str:
 
 
 def outside(path: str) -> str:
-    """A path of the application, as seen from outside; what is not a path stays unchanged."""
+    """A path of the application as seen from outside; other texts do not change."""
     is_path = path.startswith("/") and not path.startswith("//")
     return _ROOT_PATH.get() + path if is_path else path
 
 
 @contextmanager
 def answering_below(path: str) -> Iterator[None]:
-    """What is written in the block is for a client that reaches the service below `path`, e.g. `/tuner`."""
+    """Everything written in the block is for a client that reaches the service under `path`, e.g. `/tuner`."""
     token = _ROOT_PATH.set(path)
     try:
         yield
@@ -37,5 +37,5 @@ def answering_below(path: str) -> Iterator[None]:
         _ROOT_PATH.reset(token)
 
 
-#: A path of the application; its JSON is the external path.
+#: A path of the application, whose JSON form is the external path.
 Link = Annotated[str, PlainSerializer(outside, return_type=str, when_used="json")]

@@ -1,4 +1,4 @@
-"""The data of a job's charts: columns of equal length, which are shorter than a row per trial."""
+"""The data of a job's charts: columns of equal length, which take less space than a row per trial."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PointsPage(View):
     """The trials of a job as points; column i of each list is one trial."""
 
     simulated: bool
-    num_trials: int = Field(description="recorded trials; more than there are points if these are a sample")
+    num_trials: int = Field(description="recorded trials; more than the points if these are a selection")
     number: list[int]
     plan_kind: list[int] = Field(description="index in `plan_kinds`")
     plan_kinds: list[str]
@@ -58,19 +58,19 @@ def points_page(
 
 
 def _since(start: float, moments: Sequence[float]) -> list[float]:
-    """Seconds from `start` to each of these consecutive moments: if a clock was set back between two of them, that
-    step counts as zero."""
+    """Seconds from `start` to each of these consecutive times. If a clock was set back between two of them, that step
+    counts as zero."""
     steps = (max(0.0, after - before) for before, after in pairwise((start, *moments)))
     return [round(at_s, 3) for at_s in accumulate(steps)]
 
 
 class AxesPage(View):
-    """Which axes of the schedules decided the times of a job's trials."""
+    """Which axes of the schedules determined the times of a job's trials."""
 
     simulated: bool
     method: str = Field(description="what judged them")
     num_trials: int = Field(description="measured trials of generated kernels that this is based on")
-    num_measured: int = Field(description="all measured trials; more than the above if these are a sample")
+    num_measured: int = Field(description="all measured trials; more than the above if these are a selection")
     shares: dict[str, float] = Field(description="by axis, largest first; empty if there are too few trials")
     number: list[int] = Field(description="of the trials")
     speedup: list[float] = Field(description="the library's time divided by theirs")
@@ -80,13 +80,13 @@ class AxesPage(View):
 
 
 class ForecastsPage(View):
-    """How the simulator's forecasts compare with what was measured."""
+    """How the simulator's forecasts compare with measured times."""
 
     simulated: bool
     pairs_us: list[tuple[float, float]] = Field(
         description=(
-            "forecast and measured time, microseconds, of fused trials that were all launched plainly or all "
-            "programmatically, whichever are more; at most a thousand. The measured time is the ratio to the library "
-            "in the same rounds, multiplied by the library's time"
+            "forecast and measured time, microseconds, of at most a thousand fused trials with the more "
+            "frequent kind of launch, plain or programmatic. The measured time is the ratio to the "
+            "library in the same rounds, multiplied by the library's time"
         )
     )

@@ -20,10 +20,10 @@ class ComparedSide(View):
 
 
 class ComparedRow(View):
-    """One figure, or one choice, for both."""
+    """A figure or a choice, for both sides."""
 
     name: str
-    first: str | None = Field(description="null if it has none")
+    first: str | None = Field(description="null if there is none")
     second: str | None
     differs: bool
     ratio: float | None = Field(description="the second divided by the first if both are times; else null")
@@ -37,7 +37,7 @@ class ComparedGroup(View):
 
 
 class ComparePage(View):
-    """Two jobs or two trials; fewer than two are selected if `sides` is shorter."""
+    """Two jobs or two trials; if `sides` is shorter, fewer than two are selected."""
 
     a: str
     b: str

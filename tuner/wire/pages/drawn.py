@@ -1,4 +1,4 @@
-"""A path of the order explorer as a schedule that can be tried: for a kernel with square tiles, on few CTAs."""
+"""An order from the explorer as a schedule, for a kernel with square tiles on few CTAs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import InvalidInput
 from tuner.wire.responses.orders import OrdersQuery, OrdersView, stops_of
 
-#: Side of a tile, and of a k-step; stages and warps. Every GPU of the catalogue supports such a kernel.
+#: Sizes of a tile and of a k-step; stages and warps. Every GPU of the catalogue supports such a kernel.
 _SIDE, _STAGES, _WARPS = 64, 3, 4
 MAX_CTAS = 64
 
 
 class DrawnQuery(OrdersQuery):
-    """An order of the explorer, and the target that it is tried on."""
+    """An order from the explorer, and the target for it."""
 
     target: Annotated[str | None, Field(max_length=100, description="default: the server's own")] = None
     ctas: Annotated[int, Field(ge=1, le=MAX_CTAS, description="number of CTAs that share the tiles")] = 4
 
 
 def drawn_body(query: DrawnQuery, default_target_id: str | None) -> dict[str, Any]:
-    """The body of `POST /jobs` that tries the order, and for comparison the same kernel in row order.
+    """The body of `POST /jobs` that tries the order, and the same kernel in row order for comparison.
 
     Raises:
         InvalidInput: the path is invalid, or does not contain every tile; or the target is unknown.
@@ -54,7 +54,7 @@ def drawn_file(query: DrawnQuery, default_target_id: str | None) -> dict[str, An
 def _target(query: DrawnQuery, default_target_id: str | None) -> tuple[str, Gpu]:
     target_id = query.target or default_target_id
     if target_id is None:
-        raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
+        raise InvalidInput("target", "is missing, and this server has no default", "pass one, e.g. `h200`")
     return target_id, parse_target(target_id).gpu
 
 
@@ -83,5 +83,5 @@ def _drawn(query: DrawnQuery, gpu: Gpu) -> Schedule:
     view = OrdersView.of(query)
     if not view.is_whole:
         problem = f"has {len(view.steps)} of {view.num_tiles} tiles"
-        raise InvalidInput("path", problem, "draw the other tiles too: a kernel computes every tile")
+        raise InvalidInput("path", problem, "add the other tiles: a kernel computes every tile")
     return in_order(_plain(query, gpu), stops_of(view.path))

@@ -15,19 +15,19 @@ from tuner.wire.responses.responses import EnvironmentView, PageView, Quarantine
 
 
 class WorkerView(View):
-    """A card, or the simulated GPU, and what it has done since the server began."""
+    """A card, or the simulated GPU, and what it has done since the server started."""
 
     target: str
-    number: int = Field(description="among the workers of the target")
+    number: int = Field(description="its number among the workers of the target")
     simulated: bool
     gpu_name: str
     environment: EnvironmentView | None
-    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null if it can be used")
-    up_s: float = Field(description="seconds since the server began")
+    quarantine: QuarantineView | None = Field(description="why it cannot be measured on now; null if it can")
+    up_s: float = Field(description="seconds since the server started")
     busy_share: float = Field(description="share of this time in which it was busy")
     trials: dict[str, int] = Field(description="recorded trials by outcome")
     trials_per_minute: float
-    num_quarantines: int = Field(description="how often it was found faulty")
+    num_quarantines: int = Field(description="how often it was quarantined")
 
 
 class CardView(View):
@@ -101,9 +101,9 @@ class KnownResult(View):
     speedup: float | None = Field(description="the library's time divided by that of the generated kernel")
     ours: PlanKind | None = Field(description="the plan kind that `ours_us` is of")
     winner: PlanKind | None = Field(description="the plan kind of the verdict, or of the fastest generated kernel")
-    verdict: Verdict | None = Field(description="null for shipped winners without known finals")
-    source: str = Field(description="a job's id, or the name of a shipped row")
-    href: Link = Field(description="the job's page; empty for shipped winners")
+    verdict: Verdict | None = Field(description="null for built-in winners without known finals")
+    source: str = Field(description="a job's id, or the name of a built-in winner")
+    href: Link = Field(description="the job's page; empty for built-in winners")
     at: datetime | None
     kernel_version: str
 
@@ -122,5 +122,5 @@ class ResultsPage(View):
 
     filter: ResultFilterView
     jobs: PageView[KnownResult] = Field(description="of finished jobs, newest first")
-    shipped: list[KnownResult] = Field(description="winners that are shipped with the program")
+    shipped: list[KnownResult] = Field(description="built-in winners")
     shipped_targets: list[str]

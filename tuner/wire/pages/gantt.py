@@ -1,4 +1,4 @@
-"""A run of a candidate on the wire, column by column: small enough for tens of thousands of tasks."""
+"""A run of a candidate, column by column, which is compact enough for tens of thousands of tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.wire.base.view import View
 
 
 class WaitsView(View):
-    """Who waits for whom."""
+    """Which tasks wait for which."""
 
     posts: list[int] = Field(description="[task] the signal that it posts to; -1 for none")
     first_wait: list[int] = Field(description="[task] its first wait")
@@ -21,17 +21,17 @@ class WaitsView(View):
 
 
 class GanttView(View):
-    """One run of a candidate, task by task; times are nanoseconds since the first task was taken."""
+    """One run of a candidate, by task; times are nanoseconds since the first task started."""
 
     of: str = Field(description="`measured` or `forecast`")
-    simulated: bool = Field(description="whether it was drawn without a card")
+    simulated: bool = Field(description="whether it is a forecast")
     op_names: list[str]
     num_sms: int
     num_ctas: list[int] = Field(description="CTAs of each launch")
     makespan_ns: int
     shares: dict[str, dict[str, float]] = Field(description="op -> phase -> share of the time spent on the op")
     tasks: dict[str, list[int]] = Field(description=f"{', '.join(COLUMNS)}: one number per task each")
-    waits: WaitsView | None = Field(description="null if the plan is no longer known")
+    waits: WaitsView | None = Field(description="null if the plan is not available any more")
 
     @classmethod
     def of_gantt(cls, gantt: Gantt, of: str) -> Self:

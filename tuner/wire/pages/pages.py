@@ -1,4 +1,4 @@
-"""The data of the dashboard's pages: a page's template and its JSON form use the same model."""
+"""The data of the dashboard's pages. A page's template and its JSON form use the same model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.wire.responses.responses import BestView, PageView, TargetView, Trial
 
 
 class BatchSummaryView(View):
-    """The jobs of a batch that match a listing's filters, which are one row of it."""
+    """The jobs of a batch that match a listing's filters, shown as one row."""
 
     id: str
     name: str = Field(description="the shape of its newest job, and its range of rows")
@@ -37,7 +37,7 @@ class BatchSummaryView(View):
 
     @property
     def state(self) -> JobState:
-        """The state of its jobs: the first that one of them has, among running, waiting and ended states."""
+        """The state of its jobs: the first that any of them has, in the order running, waiting, ended."""
         return next(state for state in _IN_ORDER if state in self.jobs_by_state)
 
     @classmethod
@@ -71,7 +71,7 @@ class ListedJob(JobView):
 
     @property
     def is_open(self) -> bool:
-        """Whether what the row represents can still be cancelled."""
+        """Whether any job of the row can still be cancelled."""
         return not (self.batch or self).state.is_final
 
     @classmethod
@@ -82,8 +82,8 @@ class ListedJob(JobView):
         place: tuple[int | None, float | None],
         batch: BatchSummary | None = None,
     ) -> Self:
-        """Copies all: verdict and winner; position in the queue and seconds to the end of the search; the batch that
-        the row represents."""
+        """Copies all: verdict and winner; position in the queue and seconds until the end of the search; the batch of
+        the row."""
         verdict, winner = result or (None, None)
         return cls(
             **dict(JobView.of(job)),
@@ -117,11 +117,11 @@ class JobsPage(View):
     filter: JobFilterView
     sort: str
     num_open: int = Field(description="jobs that are queued or running, whatever the filter")
-    jobs: PageView[ListedJob] = Field(description="rows; one with a `batch` stands for all of its jobs")
+    jobs: PageView[ListedJob] = Field(description="rows; a row with a `batch` stands for all of its jobs")
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the page may omit jobs."""
+        """Whether the page may be incomplete."""
         return any(value is not None for value in self.filter.model_dump().values())
 
 
@@ -133,11 +133,11 @@ class SubmitPage(View):
     body: dict[str, Any] | None = Field(description="the request body that would be posted there")
     curl: str
     client: str
-    problem: str = Field(description="what is wrong with the form; empty if nothing is")
+    problem: str = Field(description="what is wrong with the form; empty if it is valid")
 
 
 class CurvePoint(View):
-    """The state of a search after a trial whose speed-up was above those of all our earlier ones."""
+    """The state of a search after a trial with a higher speed-up than all our earlier ones."""
 
     trial_number: int
     best_us: float = Field(description="its time, microseconds")
@@ -158,17 +158,17 @@ class OpRow(View):
 
     name: str
     sizes: str = Field(
-        description=("m x n x k, and whether W includes a gate; of a launch op, the description of its kind")
+        description=("m x n x k, and whether W includes a gate; for a launch op, its kind's description")
     )
     reads: str = Field(description="what it multiplies")
     reads_ops: dict[str, str] = Field(
         description="earlier ops, by the field that names them: source, residual_source, norm"
     )
     norm: str = Field(description="the op whose output it normalizes; empty if none")
-    adds: str = Field(description="what is added: a residual, a bias; empty for nothing")
+    adds: str = Field(description="what is added: a residual, a bias; empty if nothing is")
     activation: str = Field(description="empty for none")
     launch: int | None = Field(
-        description=("which launch of the best generated kernel computes it, counted from 1; null until the job ends")
+        description=("which launch of the best generated kernel computes it, from 1; null until the job ends")
     )
 
     @classmethod
@@ -203,7 +203,7 @@ def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
 
 
 class JobPage(View):
-    """All about one job."""
+    """All data of a job."""
 
     job: JobDetail
     ops: list[OpRow] = Field(description="the ops of a chain; empty for a pair")

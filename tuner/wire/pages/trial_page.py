@@ -15,7 +15,7 @@ from tuner.wire.responses.samples import SamplesView
 
 
 class BestTrialView(View):
-    """The fastest trial of the job so far, to compare with."""
+    """The fastest trial of the job so far, for comparison."""
 
     number: int
     plan_kind: PlanKind
@@ -25,7 +25,7 @@ class BestTrialView(View):
 
 
 class DifferenceView(View):
-    """An axis in which a schedule differs from the best one."""
+    """An axis in which the schedule differs from the best one."""
 
     axis: str
     here: str
@@ -40,7 +40,7 @@ class LaunchView(View):
     num_ctas: int
     assignment: str = Field(description="how tasks are assigned to CTAs")
     num_signals: int
-    num_waits: int = Field(description="waits of all tasks")
+    num_waits: int = Field(description="number of waits of all tasks")
     plan_bytes: int
     smem_bytes: int = Field(description="of one CTA, estimated before it is compiled")
     num_threads: int
@@ -60,7 +60,7 @@ class RooflinePoint(View):
 
 
 class RooflineView(View):
-    """What bounds the workload on this GPU, and the positions of runs."""
+    """The bound of the workload on this GPU, and the positions of runs."""
 
     flops: float = Field(description="operations that the workload needs")
     dram_bytes_per_s: float = Field(description="the data sheet's rate")
@@ -69,7 +69,7 @@ class RooflineView(View):
 
 
 class DownloadView(View):
-    """Something to take along."""
+    """A file for download."""
 
     name: str
     href: Link
@@ -80,20 +80,20 @@ class BarView(View):
     """A part of a run's time."""
 
     name: str = Field(
-        description=("which part: `main_loop`, `unneeded_rows`, `tail`, `l2_traffic`, `epilogue` or `launch`")
+        description=("the part: `main_loop`, `unneeded_rows`, `tail`, `l2_traffic`, `epilogue` or `launch`")
     )
     title: str = Field(description="what it is")
     us: float
-    note: str = Field(description="which part includes it, if it was not measured separately; else empty")
+    note: str = Field(description="the part that includes it, if it was not measured separately; else empty")
 
 
 class WaterfallView(View):
-    """How the time of a run is spent."""
+    """How a run spends its time."""
 
     bars: list[BarView] = Field(description="in drawing order; empty if there are no counters")
     sum_us: float
     holds: bool = Field(description="whether the bars add up to the measured time within 5 %")
-    sentence: str = Field(description="whether the bars explain the time, or why there are none")
+    sentence: str = Field(description="a sentence that assesses the bars, or explains why there are none")
 
 
 class AdviceView(View):
@@ -109,7 +109,7 @@ class AdviceView(View):
 
 
 class TrialPage(View):
-    """All about one trial."""
+    """All data of a trial."""
 
     job_id: str
     workload: str
@@ -123,10 +123,10 @@ class TrialPage(View):
     differences: list[DifferenceView] = Field(description="how it differs from the best; empty if it is the best")
     ops: list[OpRow] = Field(description="the ops of a chain, in this trial's launches; empty for a pair")
     launches: list[LaunchView]
-    plan_reason: str = Field(description="why there are no plans; empty if there are, and for the library")
+    plan_reason: str = Field(description="why there are no plans; empty if there are some, and for the library")
     samples: SamplesView | None = Field(description="null if nothing was measured, or the samples were removed")
-    counters: CountersView | None = Field(description="the latest inspection; null if nobody asked for one")
-    trace: InspectionOnPage | None = Field(description="null if nobody asked for one")
+    counters: CountersView | None = Field(description="the latest inspection; null if none was requested")
+    trace: InspectionOnPage | None = Field(description="null if none was requested")
     advice: AdviceView | None = Field(description="null if the GPU is unknown, or nothing was measured")
     waterfall: WaterfallView | None = Field(description="null if it was not measured")
     roofline: RooflineView | None = Field(description="null if the GPU is unknown, or nothing was measured")
@@ -158,7 +158,7 @@ class WaitView(View):
 
 
 class SmView(View):
-    """What one SM did; shares of its CTAs' time."""
+    """The work of one SM, in shares of its CTAs' time."""
 
     sm: int
     num_tasks: int
@@ -169,7 +169,7 @@ class SmView(View):
 
 
 class TimelinePage(View):
-    """A trace or a forecast in tables: the contents of the Gantt chart without a picture."""
+    """A trace or a forecast as tables, with the same data as the Gantt chart."""
 
     job_id: str
     number: int

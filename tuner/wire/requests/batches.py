@@ -65,7 +65,7 @@ class BatchRequest(JobRequest):
         default=None,
         ge=1,
         le=MAX_TRIALS,
-        description="`budget.trials` of jobs that start from what others of their ladder found; default: a third",
+        description="`budget.trials` of jobs that start from results of their ladder's other jobs; default: a third",
     )
 
     @property
@@ -77,7 +77,7 @@ class BatchRequest(JobRequest):
         """The requested jobs.
 
         Raises:
-            InvalidInput: nothing is requested, a pair is not well formed or too large, or there is no target.
+            InvalidInput: nothing is requested, a pair is malformed or too large, or there is no target.
         """
         target_id = self.target_id(default_target_id)
         workloads = self._workloads(target_id)
@@ -86,7 +86,7 @@ class BatchRequest(JobRequest):
         return [self.spec_of(workload, target_id) for workload in workloads]
 
     def _workloads(self, target_id: str) -> list[Workload]:
-        """Each requested workload, once."""
+        """Each requested workload once."""
         named = [
             (f"shapes.{index}.m.{row}", workload)
             for index, shape in enumerate(self.shapes)
@@ -97,7 +97,7 @@ class BatchRequest(JobRequest):
         for field, workload in named:
             if workload in first:
                 problem = f"asks for {workload.describe()}, as {first[workload]} already does"
-                raise InvalidInput(field, problem, "ask for each problem once")
+                raise InvalidInput(field, problem, "request each problem once")
             first[workload] = field
         return list(first)
 

@@ -1,4 +1,4 @@
-"""The query of `GET /best`: which result is requested, as parameters."""
+"""The query of `GET /best`: its parameters describe the requested result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MatchName = Annotated[MatchKind, Field(description="the weakest acceptable match
 
 
 class _Question(BaseModel):
-    """The fields of the query besides those of a workload."""
+    """The fields of the query besides the workload's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -45,8 +45,8 @@ class _Question(BaseModel):
         ge=0,
         le=MAX_DISTANCE,
         description=(
-            "how far the shape of a weaker match may be: the factors between m, n and "
-            "k of both products, in powers of two, summed"
+            "how different the shape of a weaker match may be: log2 of the ratios of m, n and k of both "
+            "products, summed"
         ),
     )
     gpu_name: Fact | None = Field(default=None, description="the GPU that will run the kernel, e.g. `NVIDIA H200`")
@@ -62,7 +62,7 @@ class _Question(BaseModel):
         """
         target_id = self.target or default_target_id
         if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
+            raise InvalidInput("target", "is missing, and this server has no default", "pass one, e.g. `h200`")
         workload = self.to_workload()
         return Question(
             workload=workload,
@@ -85,21 +85,21 @@ class _Question(BaseModel):
         called = parameter_names(one)
         for field in fields_of(one):
             if field.default is MISSING and getattr(self, name := called[field.name]) is None:
-                raise InvalidInput(name, f"is missing: a pair of kind {self.kind} needs it", f"add `{name}=…`")
+                raise InvalidInput(name, f"is missing, but required for a pair of kind {self.kind}", f"add `{name}=…`")
         for name in sorted(_SPELLED.keys() - called.values()):
             if getattr(self, name) is not None:
-                raise InvalidInput(name, f"is not a parameter of a pair of kind {self.kind}", "remove it")
+                raise InvalidInput(name, f"is not a parameter for a pair of kind {self.kind}", "remove it")
         try:
             pair = model_of(one).model_validate(document_of(one, dict(self)))
         except ValidationError as error:
             first = of_validation(error.errors()[0])
-            named = first.field.partition(".")[0]  # several numbers are one parameter
+            named = first.field.partition(".")[0]  # several numbers form one parameter
             raise InvalidInput(called.get(named, named), first.problem, first.remedy) from error
         return workload_of(pair)
 
 
 def _spelled(kinds: Mapping[str, type[AskedWorkload]]) -> dict[str, Any]:
-    """A parameter for each field of any kind, with its meaning for each."""
+    """A parameter for each field of any kind, with its meaning for each kind."""
     types: dict[str, list[Any]] = {}
     words: dict[str, dict[str, list[str]]] = {}
     for kind, one in kinds.items():

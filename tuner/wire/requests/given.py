@@ -1,4 +1,4 @@
-"""Schedules from a client: those that a job should try, and those that an external search has found."""
+"""Schedules from a client: those for a job to try, and those from an external search."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GivenSchedule(Strict):
         default=None, description="null: the plan kind with the fewest launches possible"
     )
     schedule: dict[str, Any] | Line = Field(
-        description="tiling and ordering, as a trial has them; or the line that is printed of them"
+        description="tiling and ordering, as in a trial; or the schedule's line as printed"
     )
 
 
@@ -87,7 +87,7 @@ def _line(field: str, text: str) -> dict[str, Any]:
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """All numbers in a schedule; each is a count."""
+    """All numbers in a schedule, each of which is a count."""
     if isinstance(value, dict | list | tuple):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _numbers(inner)
@@ -96,4 +96,4 @@ def _numbers(value: Any) -> Iterator[int | float]:
 
 
 def _refusal(field: str, problem: str) -> InvalidInput:
-    return InvalidInput(f"{field}.schedule", problem, "give one as `GET /jobs/{id}/trials` has it, or its line")
+    return InvalidInput(f"{field}.schedule", problem, "pass one as in `GET /jobs/{id}/trials`, or its line")

@@ -22,7 +22,7 @@ class ImportedWinner(GivenSchedule):
     """One of the best candidates of the search."""
 
     time_us: float = Field(gt=0, le=1e9)
-    speedup: float = Field(gt=0, le=1e6, description="the library's time divided by its own, where it was found")
+    speedup: float = Field(gt=0, le=1e6, description="the library's time divided by its time, where it was found")
 
 
 class ImportRequest(Strict):
@@ -38,10 +38,10 @@ class ImportRequest(Strict):
     winners: list[ImportedWinner] = Field(min_length=1, max_length=MAX_WINNERS)
 
     def to_found(self) -> list[Found]:
-        """What is known now.
+        """The winners as stored, with what is known about them.
 
         Raises:
-            InvalidInput: the target is unknown, the pair is not well formed, or a schedule is not legal for both.
+            InvalidInput: the target is unknown, the pair is malformed, or a schedule is not legal for both.
         """
         workload = workload_of(self.pair)
         regime = self.objective.regime or default_regime(workload.num_rows)

@@ -1,4 +1,4 @@
-"""What all requests for jobs have in common: where and how they run, and how they are treated."""
+"""The common fields of requests for jobs: where and how they run, and their terms."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Strict
 from tuner.wire.requests.searches import MAX_SECONDS, BudgetRequest, ObjectiveRequest, objective_of
 
-#: Seeds stay in the range of every random generator.
+#: Seeds must be in the range of every random generator.
 MAX_SEED = 2**31 - 1
 
-#: A single line of any text: a database that does not support NUL must accept it, too.
+#: A single line of text without NUL, which some databases do not support.
 _LINE = r"^[^\x00-\x1f\x7f]*$"
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
-Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="free text that says what it belongs to")]
+Project = Annotated[
+    str, Field(max_length=64, pattern=_LINE, description="free text, e.g. the project that it belongs to")
+]
 PriorsName = Annotated[
     PriorsChoice,
     Field(
@@ -59,7 +61,7 @@ class JobRequest(Strict):
 
     @property
     def terms(self) -> JobTerms:
-        """How the jobs are treated."""
+        """The terms of the jobs."""
         return JobTerms(
             priority=self.priority, project=self.project, labels=tuple(self.labels), deadline_s=self.deadline_s
         )
@@ -72,7 +74,7 @@ class JobRequest(Strict):
         """
         target_id = self.target or default_target_id
         if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
+            raise InvalidInput("target", "is missing, and this server has no default", "pass one, e.g. `h200`")
         return target_id
 
     def spec_of(self, workload: Workload, target_id: str) -> JobSpec:

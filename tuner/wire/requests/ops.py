@@ -20,28 +20,28 @@ class _Op(Strict):
 
     @model_serializer(mode="wrap")
     def _without_empty_lists(self, handler: Any):  # type: ignore[no-untyped-def]  # with a type OpenAPI has no fields
-        """As in released documents, which have no such list."""
+        """The published schema, which has no such list."""
         return {name: value for name, value in handler(self).items() if value != []}
 
 
 @cache
 def _model(kind: OpKind) -> type[Strict]:
     asked = asked_op(kind.name)
-    named: Any = (Literal[kind.name], pydantic.Field(description="the kind of the op; products leave it out"))
+    named: Any = (Literal[kind.name], pydantic.Field(description="the kind of the op; left out for products"))
     op: dict[str, Any] = {} if kind.is_unnamed else {"op": named}
     return create_model(asked.__name__, __base__=_Op, __doc__=asked.__doc__, **op, **members(asked))
 
 
 #: The prefix of an op's tag in a union; requests do not contain it.
 _TAG = "op:"
-#: The possible ops of a chain: first the kind without a name.
+#: The possible ops of a chain; the first is the kind without a name.
 _KINDS = sorted(op_kinds().values(), key=lambda kind: not kind.is_unnamed)
 #: Tags of the union of ops.
 OP_TAGS = tuple(f"{_TAG}{kind.name}" for kind in _KINDS)
 
 
 def _tag(op: Any) -> str:
-    """The tag of an op: its kind alone is not enough."""
+    """The tag of an op, which is more than its kind."""
     said = op.get("op") if isinstance(op, dict) else getattr(op, "op", None)
     if said is None:
         return OP_TAGS[0]
@@ -58,7 +58,7 @@ else:
 
 
 def of_unknown_kind(context: Mapping[str, Any]) -> str:
-    """The remedy when Pydantic found an op of an unknown kind; empty for another union."""
+    """The remedy if Pydantic found an op of an unknown kind; empty for other unions."""
     if not context.get("discriminator", "").startswith(_tag.__name__):
         return ""
     if why := broken_kinds().get(str(context.get("tag", "")).removeprefix(_TAG)):

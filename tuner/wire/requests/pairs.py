@@ -1,4 +1,4 @@
-"""What may be tuned, in requests and responses: a model for each way to describe a workload."""
+"""Workloads in requests and responses: a model for each way to describe one."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Pair(Strict):
         """The ops.
 
         Raises:
-            InvalidInput: the message names the wrong field or op, or the wrong connection of ops.
+            InvalidInput: the message names the faulty field, op or connection.
         """
         return asked.workload_of(self.model_dump())
 
 
 class Chain(Pair):
-    """Up to eight ops in topological order: products and others, each after what it reads."""
+    """Up to eight ops in topological order: products and others, each after the ops that it reads."""
 
     kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
     m: Size = Field(description="rows of every tensor")
-    ops: list[AnyOp] = Field(min_length=1, description="in an order where each op comes after those that it reads")
+    ops: list[AnyOp] = Field(min_length=1, description="in topological order")
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
@@ -48,16 +48,18 @@ class Chain(Pair):
 
 
 class UnknownOps(Strict):
-    """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
+    """The ops of a job, one of which is of a kind that this server does not know. It stores them, but cannot run
+    them.
+    """
 
     kind: Literal["unknown"] = Field(description="an op's kind is unknown")
-    unknown_kinds: list[str] = Field(description="the kinds: install the packages that bring them")
+    unknown_kinds: list[str] = Field(description="the unknown kinds, whose packages are missing")
     ops: list[dict[str, Any]] = Field(description="as stored by the server that accepted the job")
     dtype: DtypeName
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
-        """What is stored about them."""
+        """The stored description."""
         kinds = list(workload.unknown_kinds)
         return cls(kind="unknown", unknown_kinds=kinds, ops=workload.to_json()["ops"], dtype=workload.dtype)
 
@@ -69,10 +71,10 @@ def model_of(one: type[AskedWorkload]) -> type[Pair]:
     return create_model(one.__name__, __base__=Pair, __doc__=one.__doc__, **{"kind": kind, **members(one)})
 
 
-#: All names, which are the tags of their union.
+#: All names, which are the tags of the union.
 KINDS = (*asked_workloads(), CHAIN)
 _MODELS: dict[str, type[Pair]] = {**{name: model_of(one) for name, one in asked_workloads().items()}, CHAIN: Chain}
-#: Those in responses: a preset is returned as its chain.
+#: Those that appear in responses; a preset is returned as its chain.
 _ANSWERED = tuple(_MODELS[one.KIND] for one in asked_workloads().values() if one.of is not AskedWorkload.of)
 
 if TYPE_CHECKING:
@@ -98,13 +100,13 @@ def workload_of(pair: Pair) -> Workload:
     """The domain's view of a pair, or of a chain.
 
     Raises:
-        InvalidInput: a matrix overflows a 32-bit index, or a chain's ops do not fit together.
+        InvalidInput: a matrix is too large for 32-bit indices, or a chain's ops do not fit together.
     """
     try:
         return pair.to_workload()
     except InvalidInput as error:
         if pair.kind == CHAIN or error.field.partition(".")[0] in type(pair).model_fields:
-            # The client names the added tensor in the field that tells whether there is one.
+            # The domain names the added tensor; the client only says whether there is one.
             field = error.field.replace(".residual_source", ".residual")
             raise InvalidInput(f"pair.{field}", error.problem, error.remedy) from error
         # The domain names an op's matrix, but the client only knows the pair.
@@ -112,7 +114,7 @@ def workload_of(pair: Pair) -> Workload:
 
 
 def pair_of(workload: Workload) -> Pair | UnknownOps:
-    """Inverse of `workload_of`, except that a preset has become its chain."""
+    """Inverse of `workload_of`, except that a preset becomes its chain."""
     if workload.unknown_kinds:
         return UnknownOps.from_workload(workload)
     document = asked.pair_of(workload)

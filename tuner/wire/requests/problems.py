@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): what was wrong with a request, field by field, and what is expected."""
+"""Problem documents (RFC 9457): what is wrong with a request, by field, and what is expected."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tuner.errors import InvalidInput
 from tuner.wire.requests.ops import OP_TAGS, of_unknown_kind
 from tuner.wire.requests.pairs import KINDS
 
-#: Where Pydantic found a value.
+#: The sources of values in Pydantic's errors.
 _SOURCES = ("body", "query", "path", "header")
-#: What a value of a wrong type should have been, by the first part of Pydantic's error name.
+#: The expected type of a value, by the first part of Pydantic's error name.
 _TYPES = {
     "model": "a JSON object", "dict": "a JSON object", "list": "a list", "tuple": "a list", "string": "a string",
     "int": "an integer", "float": "a number", "bool": "true or false",
@@ -23,7 +23,7 @@ _TYPE_ERRORS = ("type", "attributes_type", "parsing", "from_float")
 
 MEDIA_TYPE = "application/problem+json"
 
-#: Longest value that a message repeats.
+#: Maximum length of a value that a message repeats.
 _MAX_ECHO = 60
 
 
@@ -50,12 +50,12 @@ class Problem(BaseModel):
 
 
 def problem(status: int, detail: str, errors: Sequence[FieldProblem] = ()) -> Problem:
-    """A problem document with the status' own title."""
+    """A problem document with the title of its status."""
     return Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=list(errors))
 
 
 def of_invalid_input(error: InvalidInput) -> FieldProblem:
-    """The domain's refusal, field by field."""
+    """The domain's refusal as an error of one field."""
     return FieldProblem(field=error.field, problem=error.problem, remedy=error.remedy)
 
 
@@ -90,7 +90,7 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
             return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
         case "string_pattern_mismatch":
             problem = f"{_echo(error['input'])} does not match {context['pattern']}"
-            return FieldProblem(field=field, problem=problem, remedy="use a value that does")
+            return FieldProblem(field=field, problem=problem, remedy="use a value that matches")
     first, _, rest = error["type"].partition("_")
     if first in _TYPES and rest in _TYPE_ERRORS:
         problem = f"should be {_TYPES[first]}, got {_echo(error['input'])}"
@@ -111,7 +111,7 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """`("body", "pair", "ffn", "m")` as `pair.m`: without its source and the tag of a union."""
+    """`("body", "pair", "ffn", "m")` as `pair.m`: without the source and the tag of a union."""
     steps = [str(step) for step in location if step not in (*_SOURCES, *KINDS, *OP_TAGS)]
     return ".".join(steps) or "body"
 

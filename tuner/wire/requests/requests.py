@@ -1,4 +1,4 @@
-"""Requests from clients: strict models with bounds, and their conversion to the domain."""
+"""Requests from clients: strict models with bounds, and their conversion to domain values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EXAMPLES: dict[str, Any] = {
         },
     },
     "chain": {
-        "summary": "Three products: the second adds what the first wrote, the third normalizes the sum",
+        "summary": "Three products: the second adds the first's output, the third normalizes the sum",
         "value": {
             "pair": {
                 "kind": "chain",
@@ -80,14 +80,14 @@ class TuneRequest(JobRequest):
         default=[],
         max_length=MAX_SCHEDULES,
         description=(
-            "only these are tried, besides the library, and nothing is searched: `budget.trials` is their number"
+            "the only schedules to try, besides the library; nothing is searched, and `budget.trials` is their number"
         ),
     )
     sweep: SweepName | None = Field(
         default=None,
         description=(
-            "also tries all variants that this study makes of the schedules, or of one that it chooses: `rasters`, "
-            "`merges`, `signals`, `launches` or `shares` are varied, and everything else stays fixed"
+            "also tries all variants of the schedules, or of a chosen one, in one respect: `rasters`, "
+            "`merges`, `signals`, `launches` or `shares`"
         ),
     )
     webhook: str | None = Field(
@@ -99,14 +99,14 @@ class TuneRequest(JobRequest):
 
     @property
     def terms(self) -> JobTerms:
-        """How the job is treated."""
+        """The terms of the job."""
         return replace(super().terms, webhook=self.webhook)
 
     def to_spec(self, default_target_id: str | None) -> JobSpec:
         """The requested job.
 
         Raises:
-            InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.
+            InvalidInput: the pair is malformed or too large, or no target is given and the server has none.
         """
         target_id = self.target_id(default_target_id)
         workload = workload_of(self.pair)
@@ -128,21 +128,21 @@ class TuneRequest(JobRequest):
         found = tuple(dict.fromkeys(one for each in bases for one in swept(sweep, workload, gpu, each)))
         if len(found) == len(bases):
             remedy = "use more rows, or a schedule with more tiles"
-            raise InvalidInput("sweep", f"finds no other {sweep} for {bases[0].schedule}", remedy)
+            raise InvalidInput("sweep", f"gives no other {sweep} for {bases[0].schedule}", remedy)
         if len(found) > MAX_SCHEDULES:
             remedy = f"pass fewer schedules: at most {MAX_SCHEDULES} are tried"
             raise InvalidInput("sweep", f"makes {len(found)} schedules", remedy)
         return found
 
     def _budget(self, num_tried: int) -> Budget:
-        """A search's budget; for given schedules, as many trials as there are."""
+        """A search's budget; for given schedules, their number."""
         budget = self.budget.to_budget()
         return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical body, hex: equal requests have the same digest. Later fields are left out while
-        they have their defaults, so that the digest of an older body stays the same."""
+        """sha256 of the canonical body, hex: equal requests have equal digests. Fields that were added later are left
+        out while they have their defaults, so that digests of older bodies do not change."""
         body = self.model_dump(mode="json")
         if self.priors is PriorsChoice.NEAREST:
             del body["priors"]

@@ -33,17 +33,17 @@ class ObjectiveRequest(Strict):
     torch_compile: bool = Field(
         default=False,
         description=(
-            "in the finals, take the faster of the vendor's library and torch.compile as the library, if PyTorch "
-            "is installed beside the card; this takes longer than a search in burst"
+            "in the finals, the faster of the vendor's library and torch.compile is the library, if "
+            "PyTorch is installed beside the card; this takes longer than a search in burst"
         ),
     )
 
 
 class BudgetRequest(Strict):
-    """When the search stops: whichever comes first."""
+    """When the search stops: at the first of these limits."""
 
     trials: int = Field(
-        default=Budget.trials, ge=1, le=MAX_TRIALS, description=("number of recorded outcomes, baselines included")
+        default=Budget.trials, ge=1, le=MAX_TRIALS, description=("number of recorded outcomes, including baselines")
     )
     seconds: float = Field(
         default=Budget.seconds, gt=0, le=MAX_SECONDS, description="wall-clock seconds, without the finals"

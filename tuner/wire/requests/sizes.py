@@ -1,4 +1,6 @@
-"""What is too large for a search: refused before it becomes a job, which would block its card for all others."""
+"""Sizes that are too large for a search, which would block its card for all others, are refused before there is a
+job.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     """`field` names the pair in the request.
 
     Raises:
-        InvalidInput: a size, its tiles, or the memory that it needs exceeds what a search can handle.
+        InvalidInput: a size, the number of tiles or the memory exceeds the limits of a search.
     """
     for name, size in _sizes(field, pair.model_dump()):
         if size > MOST_SIZE:
-            raise InvalidInput(name, f"is {size}; sizes of a product above {MOST_SIZE} are not searched", "use less")
+            raise InvalidInput(name, f"is {size}; products with sizes above {MOST_SIZE} are not supported", "use less")
     if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
         problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"
-        remedy = f"use at most {MOST_TILES} in all ops together: use fewer rows or columns"
+        remedy = f"use at most {MOST_TILES} in all ops together, with fewer rows or columns"
         raise InvalidInput(field, problem, remedy)
     gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))  # a card without a data sheet reports it itself
     if gpu is not None and workload.compulsory_bytes > gpu.dram_bytes:
@@ -38,7 +40,7 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
 
 
 def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Each size of a product in a request, with the full name of its field; `name` is the last word of it."""
+    """Each size of a product in a request, with the full name of its field; `name` is the last part."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _sizes(f"{field}.{key}", inner, key)

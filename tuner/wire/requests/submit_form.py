@@ -19,15 +19,15 @@ from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 
-#: Maximum row counts in a ladder: each is a separate search.
+#: Maximum numbers of rows in a ladder, each of which is a separate search.
 MAX_ROWS = 40
 #: Pairs for which the page accepts several numbers of rows.
 FFN = "ffn"
-#: What is tuned, by its name on the page: how it is described, and the fields that this determines.
+#: What can be tuned, by its name on the page: its description, and the fixed fields that go with it.
 WHAT: Mapping[str, tuple[type[AskedWorkload], Mapping[str, Any]]] = {
     words: (one, said) for one in asked_workloads().values() for words, said in (one.CHOICES or {one.KIND: {}}).items()
 }
-#: For a model, which determines the sizes of what is not described by it.
+#: For a model, which determines the sizes of the pairs that are not described by it.
 _OF_MODEL = ("model", "tp")
 
 
@@ -43,11 +43,11 @@ class Input:
     value: str
     #: The choices; empty for typed values.
     choices: tuple[str, ...]
-    #: The name of the default choice; empty if there is none.
+    #: The text of the default choice; empty if there is none.
     usual: str
-    #: The entries of `WHAT` that it belongs to.
+    #: The entries of `WHAT` for which it is shown.
     whats: tuple[str, ...]
-    #: The fields that a model determines.
+    #: The fields whose values a model determines.
     given_by_model: tuple[str, ...]
     is_check: bool = False
 
@@ -80,7 +80,7 @@ def _inputs() -> Iterator[Input]:
 
 
 def _filled_in(entries: list[dataclasses.Field[Any]]) -> str:
-    """The initial values: an example for required fields, or the common default."""
+    """The initial values: an example for required fields, otherwise the common default."""
     if entries[0].default is MISSING:
         return str(entries[0].metadata.get("example", ""))
     defaults = {field.default for field in entries}
@@ -88,7 +88,7 @@ def _filled_in(entries: list[dataclasses.Field[Any]]) -> str:
 
 
 def _example(name: str) -> tuple[dataclasses.Field[Any], Any]:
-    """The field of that name in what a model describes."""
+    """The field of that name in a model's description."""
     one = next(one for one in asked_workloads().values() if name in parameter_names(one))
     return next(field for field in fields_of(one) if field.name == name), _plain(hints_of(one)[name])
 
@@ -108,7 +108,7 @@ def _plain(hint: Any) -> Any:
     return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
 
 
-#: All inputs, by name: those that more of the entries have come first.
+#: All inputs, by name; those that most entries have come first.
 INPUTS = {one.name: one for one in sorted(_inputs(), key=lambda one: -len(one.whats))}
 
 
@@ -126,7 +126,7 @@ class _Form(View):
     priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it starts from earlier winners")
     energy_within: str = Field(
         default="",
-        description="percent over the fastest time, within which the least energy wins; empty for the fastest",
+        description="how much slower than the fastest time the least energy may be, percent; empty for the fastest",
     )
     project: str = ""
     labels: str = ""
@@ -137,11 +137,10 @@ class _Form(View):
         return cls(**{name: value for name, value in fields.items() if name in cls.model_fields})
 
     def body(self) -> dict[str, Any]:
-        """The body of `POST /jobs` for one number of rows, and of `POST /batches` for several, which learn from each
-        other.
+        """The body of `POST /jobs` for one number of rows; for several, of `POST /batches`, whose jobs share results.
 
         Raises:
-            InvalidInput: names the field that is not a number, or out of range; the API checks the rest.
+            InvalidInput: a field is not a number, or out of range; the API checks the rest.
         """
         body: dict[str, Any] = {
             "budget": {"trials": _whole("trials", self.trials), "seconds": _number("seconds", self.seconds)}
@@ -165,7 +164,7 @@ class _Form(View):
         return {"pair": pair, **body}
 
     def _pair(self) -> dict[str, Any]:
-        """What is tuned, in the form of `POST /jobs`; for an FFN possibly with several numbers of rows."""
+        """What to tune, in the form of `POST /jobs`; for an FFN possibly with several numbers of rows."""
         if self.what not in WHAT:
             raise InvalidInput("what", f"{self.what!r} is unknown", f"choose one of {', '.join(WHAT)}")
         one, said = WHAT[self.what]
@@ -188,7 +187,9 @@ class _Form(View):
         return pair
 
     def _by_model(self, one: type[AskedWorkload], texts: dict[str, str]) -> dict[str, Any]:
-        """Fields that a model determines for what it does not describe; removes model and ranks from the texts."""
+        """The fields that a model determines for pairs that are not described by it; removes model and ranks from the
+        texts.
+        """
         if not one.by_model:
             return {}
         model, tp = texts.pop("model"), texts.pop("tp")
@@ -214,7 +215,7 @@ else:
 
 
 def _read(name: str, hint: Any, text: str, field: dataclasses.Field[Any]) -> Any:
-    """The text of a field in the type of its kind; the API checks the rest."""
+    """The text of a field in its kind's type; the API checks the rest."""
     if hint is bool:
         return text != "no"
     if hint is int:
@@ -244,7 +245,7 @@ def _number(name: str, text: str) -> float:
 
 
 def path_of(body: Mapping[str, Any]) -> str:
-    """The path that a body is posted to."""
+    """The path that the body is posted to."""
     return "/jobs" if "pair" in body else "/batches"
 
 
@@ -255,7 +256,7 @@ def as_curl(url: str, body: Mapping[str, Any]) -> str:
 
 
 def as_client(url: str, body: Mapping[str, Any]) -> str:
-    """The same by `tuner-client`."""
+    """The same as a `tuner-client` command."""
     pair, budget = body["pair"] if "pair" in body else {"kind": FFN, **body["shapes"][0]}, body["budget"]
     options = {name: body[name] for name in ("target", "project", "priors") if name in body}
     options |= {**budget, "seconds": f"{budget['seconds']:g}"}

@@ -1,1 +1,1 @@
-"""What the service answers."""
+"""The responses of the service."""

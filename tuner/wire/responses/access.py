@@ -1,4 +1,4 @@
-"""Who the caller is, and who did what, as in responses."""
+"""The caller's identity, and the audit log, in responses."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tuner.wire.responses.responses import PageView
 
 
 class CallerView(View):
-    """Who sent the request."""
+    """The sender of the request."""
 
     owner: str = Field(description="owner of the token; empty if the service needs no token")
     role: Role = Field(description="what it may be used for")
     token_id: str = Field(description="identifies the token, and is not secret; empty if the service needs no token")
-    needs_token: bool = Field(description="whether requests need a token here")
+    needs_token: bool = Field(description="whether this service requires tokens")
 
 
 class TokenRequest(Strict):
     """A requested token."""
 
-    owner: str = Field(min_length=1, max_length=64, description="its owner; jobs submitted with it belong to them")
+    owner: str = Field(min_length=1, max_length=64, description="its owner, who also owns the jobs submitted with it")
     role: Annotated[Role, Field(strict=False, description="its role")]
-    note: str = Field(default="", max_length=255, description="its purpose, in words")
+    note: str = Field(default="", max_length=255, description="its purpose, as text")
     days: float | None = Field(default=None, gt=0, le=36500, description="days until it expires; null for never")
 
 
@@ -41,8 +41,8 @@ class TokenView(View):
     role: Role
     note: str
     created_at: datetime
-    expires_at: datetime | None = Field(description="it is rejected from then on; null for never")
-    revoked_at: datetime | None = Field(description="it was revoked then; null if it was not")
+    expires_at: datetime | None = Field(description="when it expires; null for never")
+    revoked_at: datetime | None = Field(description="when it was revoked; null if it was not")
     is_valid: bool = Field(description="whether it is accepted now")
 
     @classmethod
@@ -68,13 +68,13 @@ class QuotaRequest(Strict):
     """The limits of an owner or a project."""
 
     open_jobs: int | None = Field(
-        default=None, ge=0, le=1_000_000, description=("queued or running; null for any number")
+        default=None, ge=0, le=1_000_000, description=("maximum queued and running jobs; null for any number")
     )
     card_hours_per_day: float | None = Field(
         default=None,
         ge=0,
         le=1e6,
-        description="hours for which cards were busy in the last day with trials of these jobs; null for any",
+        description="maximum hours in a day for which cards are busy with trials of these jobs; null for no limit",
     )
 
 
@@ -82,7 +82,7 @@ class QuotaView(View):
     """A quota, and its usage."""
 
     scope: QuotaScope
-    name: str = Field(description="the owner's or the project's; `*` for each without its own quota")
+    name: str = Field(description="the owner or the project; `*` for all without their own quota")
     open_jobs: int | None
     card_hours_per_day: float | None
     used_open_jobs: int | None = Field(description="null for the default quota")
@@ -115,7 +115,7 @@ class AuditEntryView(View):
     token_id: str
     address: str = Field(description="where the request came from; empty for the command line")
     action: str = Field(description="a noun and a verb, e.g. `job.cancel`")
-    subject: str = Field(description="id of what was changed")
+    subject: str = Field(description="id of the changed object")
     page: Link | None = Field(description="page of the subject; null if it has none")
 
     @classmethod
@@ -126,7 +126,9 @@ class AuditEntryView(View):
 
 
 def _page_of(subject: str) -> str | None:
-    """`job-…`, `job-…/7` for a trial, or `batch-…`; a deleted job has no page, but its entries remain."""
+    """The subject is `job-…`, `job-…/7` for a trial, or `batch-…`. A deleted job has no page, but its entries are
+    kept.
+    """
     job, _, number = subject.partition("/")
     if job.startswith("batch-"):
         return f"/ui/batches/{job}"

@@ -29,21 +29,21 @@ class BatchView(View):
     state: JobState
     target: str
     simulated: bool = Field(description="whether its figures are simulated")
-    owner: str = Field(description="who asked for it; empty if the service had no tokens")
+    owner: str = Field(description="who requested it; empty if the service had no tokens")
     project: str
     created_at: datetime
     num_jobs: int
     jobs_by_state: dict[JobState, int]
     num_trials: int = Field(description="recorded trials of all its jobs")
     num_planned: int = Field(
-        description="the most trials that there will be: the sum of all budgets, and what the jobs of a ladder share"
+        description="maximum trials: the sum of all budgets, plus what the jobs of a ladder try from each other"
     )
-    num_paused: int = Field(description="open jobs that an owner paused")
+    num_paused: int = Field(description="open jobs that an owner has paused")
     search_s: float = Field(description="seconds of search of all its jobs")
     eta_s: float | None = Field(
         description=(
-            "estimated seconds left, for search and finals, at the pace so far with the "
-            "cards that work now; null before the first trial"
+            "estimated seconds left, for search and finals, at the current pace with the currently "
+            "usable cards; null before the first trial"
         )
     )
     card_share: float | None = Field(
@@ -53,10 +53,10 @@ class BatchView(View):
         description="smallest and largest gain over the library among its jobs that succeeded; null before the first"
     )
     queue_position: int | None = Field(
-        description="jobs ahead of its next job; 0 while one is running, null if none waits"
+        description="jobs ahead of its next job; 0 while one is running, null if none is queued"
     )
     num_ladders: int
-    num_answered: int = Field(description="ladders that have an answer, or will never have one")
+    num_answered: int = Field(description="ladders that have a result, or will never have one")
     links: dict[str, Link] = Field(description="paths of resources of the batch")
 
     @classmethod
@@ -70,7 +70,7 @@ class BatchView(View):
         speedups: tuple[float, float] | None,
         queue_position: int | None,
     ) -> Self:
-        """Copies `batch`, whose jobs run on this many cards in parallel, and what is known about its jobs."""
+        """Copies `batch`, whose jobs can run on this many cards, and what is known about its jobs."""
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(
@@ -109,8 +109,8 @@ class LadderKernelView(View):
     """A kernel that a ladder uses."""
 
     candidate: CandidateView
-    m_lo: int = Field(description="the fewest rows that it runs for")
-    m_hi: int = Field(description="the most rows that it runs for; its artifact is for this number")
+    m_lo: int = Field(description="the minimum rows for which it runs")
+    m_hi: int = Field(description="the maximum rows for which it runs, for which its artifact is made")
     job_id: str = Field(description="the job for this number of rows")
     artifact: ArtifactLink | None
 
@@ -131,7 +131,7 @@ class RungView(View):
     """What runs for a range of rows."""
 
     m_lo: int
-    m_hi: int = Field(description="the end of the range, included; the figures are for this number of rows")
+    m_hi: int = Field(description="the end of the range, inclusive; the figures are for this number of rows")
     kernel: int | None = Field(description="index in `kernels`; null for the library")
     job_id: str | None = Field(description="the job that measured it; null if nothing was measured")
     time_us: float | None
@@ -158,12 +158,12 @@ class LadderView(View):
     number: int
     workload: str = Field(description="the pair with the most rows, in one line")
     simulated: bool
-    rungs: list[RungView] = Field(description="every number of rows from 1 to the largest is in one of them")
+    rungs: list[RungView] = Field(description="ranges that together cover every number of rows from 1 to the largest")
     kernels: list[LadderKernelView]
     gains: list[GainView] = Field(description="speed-up by number of rows: only measured ones, ascending")
     slack: float = Field(description="kernels within this distance of the fastest count as equal, relative")
     least_kernels: int = Field(description="whether it is proven that fewer kernels do not suffice")
-    reason: str = Field(description="why there is no answer; empty if there is one")
+    reason: str = Field(description="why there is no result; empty if there is one")
 
     @classmethod
     def of(cls, number: int, ladder: Ladder, workloads: Mapping[str, Workload], target_id: str) -> Self:
@@ -200,7 +200,7 @@ class BatchBestView(View):
     id: str = Field(description="of the batch")
     target: str
     simulated: bool
-    is_complete: bool = Field(description="whether every ladder has its answer")
+    is_complete: bool = Field(description="whether every ladder has its result")
     ladders: list[LadderView]
 
     @classmethod
@@ -216,7 +216,7 @@ class BatchBestView(View):
 
 
 class BatchPage(View):
-    """All about one batch."""
+    """All data of a batch."""
 
     batch: BatchView
     ladders: list[LadderView] = Field(description="the available answers")

@@ -16,10 +16,10 @@ class Health(View):
 
     status: Literal["ok"] = "ok"
     version: str = Field(default=__version__, description="of the program")
-    wire_version: int = Field(default=WIRE_VERSION, description="version of the format of requests and answers")
+    wire_version: int = Field(default=WIRE_VERSION, description="version of the format of requests and responses")
 
 
 class Readiness(Health):
-    """Ready, though possibly not on every target."""
+    """Ready, though possibly not for every target."""
 
-    quarantined: dict[str, str] = Field(description="target -> why nothing is measured on it now")
+    quarantined: dict[str, str] = Field(description="target -> why it cannot be measured on now")

@@ -30,7 +30,7 @@ COUNTERS_EXAMPLES: dict[str, Any] = {
 
 
 class CountersRequest(Strict):
-    """The body of `POST /jobs/{job_id}/trials/{number}/counters`; it may be left out."""
+    """The body of `POST /jobs/{job_id}/trials/{number}/counters`, which is optional."""
 
     metrics: list[MetricName] | None = Field(
         default=None, min_length=1, max_length=MAX_METRICS, description="by the vendor's names; default: the base set"
@@ -38,7 +38,7 @@ class CountersRequest(Strict):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Each metric once, in the order given; None for the base set."""
+        """Each metric once, in the given order; None for the base set."""
         return None if self.metrics is None else tuple(dict.fromkeys(self.metrics))
 
 
@@ -87,7 +87,7 @@ class CountersView(InspectionView):
     counters: list[CounterView] = Field(
         description=("measured ones first, then derived ones; empty while pending, or if there is a reason")
     )
-    num_passes: int = Field(description="how many times the kernel was replayed")
+    num_passes: int = Field(description="how often the kernel was replayed")
     absent: dict[str, str] = Field(description="metric -> why it could not be read on this GPU")
 
     @classmethod
@@ -126,7 +126,7 @@ class EnergyView(InspectionView):
 
 
 class TaskSpanView(View):
-    """The times of one task, nanoseconds since the first task of the run was taken."""
+    """The times of one task, nanoseconds since the run's first task started."""
 
     launch: int
     task: int
@@ -136,10 +136,10 @@ class TaskSpanView(View):
     cta: int
     sm: int
     taken_ns: int
-    ready_ns: int = Field(description="its waits were over")
-    loaded_ns: int = Field(description="its first operands had arrived in shared memory")
-    computed_ns: int = Field(description="its last product was done")
-    stored_ns: int = Field(description="its tile was stored and published")
+    ready_ns: int = Field(description="when its waits were over")
+    loaded_ns: int = Field(description="when its first operands had arrived in shared memory")
+    computed_ns: int = Field(description="when its last product was done")
+    stored_ns: int = Field(description="when its tile was stored and published")
 
 
 class OpSharesView(View):
@@ -202,7 +202,7 @@ class InspectionOnPage(InspectionView):
 
 
 class InspectedFinalist(View):
-    """The inspections of one plan kind's best."""
+    """The inspections of a plan kind's best candidate."""
 
     plan_kind: PlanKind
     trial_number: int
@@ -211,8 +211,8 @@ class InspectedFinalist(View):
 
     @classmethod
     def all_of(cls, best: Best, taken: Iterable[Inspection], job: JobRecord) -> list[Self]:
-        """The inspected finalists of `best`, in the order of the finals; counters are from the base set. An energy
-        is stored in the finals themselves."""
+        """The inspected finalists of `best`, in the order of the finals; counters are those of the base set. Energies
+        are stored in the finals."""
         base = [one for one in taken if one.metrics is None and one.kind is not InspectionKind.ENERGY]
         found = {(one.trial_number, InspectionKind(one.kind)): one for one in base}
 

@@ -1,4 +1,4 @@
-"""A job: the accuracy of its forecasts, what its search started from, and its place in the queue."""
+"""A job with the accuracy of its forecasts, its priors, and its place in the queue."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class ForecastView(View):
     """How well the simulator's forecasts ranked the job's measured fused trials."""
 
     num_trials: int = Field(
-        description="fused trials with both times, launched plainly or programmatically, whichever are more"
+        description="fused trials with both times, for the more frequent kind of launch, plain or programmatic"
     )
     rank_correlation: float | None = Field(
-        description="Spearman's, between forecast and measured times; 1 is the same order"
+        description="Spearman's, between forecast and measured times; 1 means the same order"
     )
     regret: float | None = Field(
         description="how much slower the best of the ten shortest forecasts is than the best measured"
@@ -33,23 +33,25 @@ class ForecastView(View):
 
 
 class PriorView(View):
-    """What the search tried early because an earlier search found it; and the result."""
+    """A prior, which the search tried early because an earlier search found it, and its result."""
 
     candidate: CandidateView
     source: str = Field(
         description=(
-            "the job that found it; or `shipped` and the name of a shipped row; or "
-            "`imported` and the name of a job elsewhere"
+            "the job that found it; or `shipped` and the name of a built-in winner; or `imported` and "
+            "the name of an external job"
         )
     )
-    workload: str = Field(description="what it was found for, in one line")
+    workload: str = Field(description="the workload for which it was found, in one line")
     found_us: float = Field(description="its time where it was found, microseconds")
     found_speedup: float = Field(description="the library's time divided by its time, where it was found")
     kernel_version: str = Field(description="version of the kernel sources where it was measured; empty if unknown")
     is_adapted: bool = Field(description="whether the schedule was adapted to the job's shape")
     simulated: bool
-    trial_number: int | None = Field(description="the trial that tried it; null before that")
-    outcome: Literal["measured", "rejected", "failed"] | None = Field(description="its outcome; null before that")
+    trial_number: int | None = Field(description="the trial that tried it; null if it was not tried yet")
+    outcome: Literal["measured", "rejected", "failed"] | None = Field(
+        description="its outcome; null if it was not tried yet"
+    )
     time_us: float | None = Field(description="null if it was not measured")
     speedup: float | None
 
@@ -74,7 +76,7 @@ _COPIED = ("source", "workload", "found_us", "found_speedup", "kernel_version", 
 
 
 class JobDetail(JobView):
-    """A job and its state, the accuracy of its forecasts, what its search started from, and when its turn comes."""
+    """A job and its state, the accuracy of its forecasts, its priors, and its place in the queue."""
 
     forecast: ForecastView
     priors_used: list[PriorView] = Field(description="tried after the library; empty until the search starts")
@@ -85,8 +87,8 @@ class JobDetail(JobView):
     )
     queue_eta_s: float | None = Field(
         description=(
-            "estimated seconds until it ends, including the jobs ahead of it, from budgets, the pace "
-            "of earlier jobs and the cards that work now; null if unknown"
+            "estimated seconds until it ends, including the jobs ahead of it, from budgets, the pace of "
+            "earlier jobs and the currently usable cards; null if unknown"
         )
     )
     webhooks: list[WebhookView] = Field(description="who is notified when it ends")
@@ -100,7 +102,7 @@ class JobDetail(JobView):
         place: tuple[int | None, float | None] = (None, None),
         webhooks: Iterable[Webhook] = (),
     ) -> Self:
-        """Copies all five; `place` is position in the queue and seconds until its end."""
+        """Copies all five; `place` is its position in the queue and the seconds until its end."""
         return cls(
             **dict(JobView.of(job)),
             forecast=ForecastView.model_validate(quality),

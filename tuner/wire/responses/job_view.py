@@ -22,8 +22,8 @@ class ObjectiveView(View):
     regime: Regime
     energy_within_percent: float | None = Field(
         description=(
-            "the answer takes the least energy of all kernels that are at most this much "
-            "slower than the fastest; null if time alone counts"
+            "the result is the kernel with the least energy among those at most this much slower than "
+            "the fastest; null if only time counts"
         )
     )
     torch_compile: bool = Field(
@@ -41,7 +41,7 @@ class BudgetView(View):
     )
 
 
-#: Fields of a job that the wire copies under their own names.
+#: Fields of a job that are copied under their own names.
 _COPIED = (
     "id",
     "state",
@@ -77,9 +77,9 @@ class JobView(View):
     objective: ObjectiveView
     budget: BudgetView
     seed: int
-    priors: PriorsChoice = Field(description="what the search starts from")
+    priors: PriorsChoice = Field(description="the choice of priors")
     num_given: int = Field(
-        description="number of schedules that it tries besides the library, and no others; 0 if it searches for them"
+        description="number of schedules that it tries besides the library, without a search; 0 for a search"
     )
     created_at: datetime
     started_at: datetime | None
@@ -106,8 +106,7 @@ class JobView(View):
     search_s: float = Field(description="seconds of search spent, over all restarts")
     eta_s: float | None = Field(
         description=(
-            "seconds of search left at most, by budget and deadline, during the search; "
-            "null before the first trial, and after the search"
+            "maximum seconds of search left, by budget and deadline; null before the first trial, and after the search"
         )
     )
     card_share: float | None = Field(
@@ -117,13 +116,13 @@ class JobView(View):
         description=("trials recorded since the last one that was at least half a percent faster")
     )
     owners: tuple[str, ...] = Field(
-        description="who asked for it and shares its run; empty if the service had no tokens"
+        description="who requested it and shares its run; empty if the service had no tokens"
     )
     priority: int
     project: str
     labels: tuple[str, ...]
     deadline_at: datetime | None = Field(description="when its search must end; null for no deadline")
-    is_paused: bool = Field(description="whether an owner paused it")
+    is_paused: bool = Field(description="whether an owner has paused it")
     links: dict[str, Link] = Field(description="paths of resources of the job")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""How the vendor's library was called: a recipe for users who should use it."""
+"""How the vendor's library was called, for users who should use it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ class LibraryCallView(View):
     epilogue: str
     beta: int = Field(description="1 if the call adds the residual")
     algorithm: dict[str, int] = Field(description="id and attributes, for `cublasLtMatmulAlgoConfigSetAttribute`")
-    heuristic_index: int = Field(
-        description=("its rank among the algorithms that the heuristic offered, 0 is the likeliest")
-    )
+    heuristic_index: int = Field(description=("its rank in the heuristic's list of algorithms; 0 is the most likely"))
     workspace_bytes: int
-    afterwards: str = Field(description="what one elementwise kernel does afterwards; empty if nothing is left")
+    afterwards: str = Field(description="what an elementwise kernel does afterwards; empty if there is none")
 
 
 class LibraryRecipeView(View):
     """The calls of one run."""
 
     cublaslt_version: int = Field(description="as returned by `cublasLtGetVersion`")
-    beside: bool = Field(description="whether two independent products run side by side, on two streams")
+    beside: bool = Field(description="whether two independent products run concurrently, on two streams")
     calls: list[LibraryCallView]
     attention: str = Field(
         validation_alias="launch_ops",

@@ -1,4 +1,4 @@
-"""Orders of small grids on the wire: the request, and each step of a path with the cache."""
+"""Orders of small grids: the request, and each step of a path with the contents of the cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core.plan.order.tile_paths import StandardOrder, Stop, TileGrid
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 
-#: Maximum tile rows and columns, and k-steps: a page must stay readable, and a response below a megabyte.
+#: Maximum tile rows and columns, and k-steps, so that a page is readable and a response below a megabyte.
 MAX_SIDE, MAX_STEPS, MAX_CACHE = 8, 8, 512
 #: Orders that are not standard ones.
 DRAWN, EXACT = "drawn", "exact"
@@ -22,7 +22,7 @@ _STOP = re.compile(r"(b?)(\d{1,2})\.(\d{1,2})")
 
 
 class OrdersQuery(BaseModel):
-    """What `GET /orders` takes."""
+    """The query of `GET /orders`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -32,7 +32,7 @@ class OrdersQuery(BaseModel):
     second_cols: Annotated[
         int, Field(ge=0, le=MAX_SIDE, description="tile columns of a second product, which reads the first; 0 for none")
     ] = 0
-    cache: Annotated[int, Field(ge=2, le=MAX_CACHE, description="pieces that the cache holds")] = 4
+    cache: Annotated[int, Field(ge=2, le=MAX_CACHE, description="number of pieces that the cache holds")] = 4
     policy: Annotated[CachePolicy, Field(description="which piece is evicted when space is needed")] = CachePolicy.LRU
     order: Annotated[
         str,
@@ -69,14 +69,14 @@ def stops_of(text: str) -> tuple[Stop, ...]:
     """The tiles of a path in its one-line form.
 
     Raises:
-        InvalidInput: names the invalid tile.
+        InvalidInput: a tile is invalid, with its name.
     """
     stops = []
     for word in text.split("-") if text else ():
         found = _STOP.fullmatch(word)
         if found is None:
             raise InvalidInput(
-                "path", f"{word!r} is not a tile", "write row.col, or brow.col for the second product, e.g. 0.1"
+                "path", f"{word!r} is not a tile", "use row.col, or brow.col for the second product, e.g. 0.1"
             )
         stops.append(Stop(int(bool(found[1])), int(found[2]), int(found[3])))
     return tuple(stops)
@@ -92,9 +92,9 @@ class StepView(View):
 
     tile: str
     reads: list[str] = Field(description="pieces in reading order, e.g. `A0`, or `A0.1` for k-step 1")
-    loads: list[str] = Field(description="those that came from memory")
+    loads: list[str] = Field(description="pieces that came from memory")
     evicted: list[str]
-    held: list[str] = Field(description="content of the cache afterwards; the next to be evicted is first")
+    held: list[str] = Field(description="content of the cache afterwards; the next one to be evicted comes first")
     total: int = Field(description="pieces from memory up to and including this tile")
 
     @classmethod
@@ -130,7 +130,7 @@ class StandardView(View):
 class ExactView(View):
     """The optimum over all paths from tile 0.0."""
 
-    total: int | None = Field(description="fewest pieces from memory; null if unknown")
+    total: int | None = Field(description="minimum pieces from memory; null if unknown")
     path: str = Field(description="the first such path; empty if unknown")
     reason: str = Field(description="why it is unknown; empty if it is known")
 
@@ -148,13 +148,13 @@ class OrdersView(View):
     path: str
     is_whole: bool = Field(description="whether the path visits every tile")
     num_tiles: int
-    least: int = Field(description="pieces that every path must load: each of them once")
+    least: int = Field(description="minimum pieces of any path: each of them once")
     total: int = Field(description="pieces from memory so far")
     steps: list[StepView]
     standard: list[StandardView] = Field(description="the standard orders, least traffic first")
     exact: ExactView
-    open: list[str] = Field(description="tiles that may come next")
-    waiting: dict[str, list[str]] = Field(description="tiles that may not come next -> what they wait for")
+    open: list[str] = Field(description="tiles that can come next")
+    waiting: dict[str, list[str]] = Field(description="tiles that cannot come next -> what they wait for")
 
     @classmethod
     def of(cls, query: OrdersQuery) -> Self:
@@ -196,7 +196,7 @@ def _path(query: OrdersQuery, grid: TileGrid, orders: dict[str, StandardOrder]) 
     if query.order == DRAWN:
         return stops_of(query.path)
     if query.path:
-        raise InvalidInput("path", f"the order {query.order} has its own path", f"leave it out, or ask for {DRAWN}")
+        raise InvalidInput("path", f"the order {query.order} has its own path", f"leave it out, or use {DRAWN}")
     if query.order == EXACT:
         return grid.exact()[1]
     if query.order not in orders:
@@ -227,7 +227,7 @@ def _least(grid: TileGrid) -> int:
 
 
 class ExplorerPage(View):
-    """The order explorer: an order, the current step, and the orders that it is compared with."""
+    """The order explorer: an order, the current step, and other orders for comparison."""
 
     orders: OrdersView
     step: int = Field(description="number of steps shown, 0 for none")

@@ -1,4 +1,4 @@
-"""Requests for packs, and where a pack is."""
+"""Requests for packs, and the location of a pack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Rows = Annotated[
 
 
 class PackShape(FfnShape):
-    """An FFN without its rows, and the rows that were tuned."""
+    """An FFN without its rows, and the tuned numbers of rows."""
 
     rows: Rows
 
@@ -45,17 +45,16 @@ class PackRequest(Strict):
     shapes: Annotated[list[PackShape], Field(max_length=MAX_SHAPES)] = Field(default=[])
     attentions: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],
-        description="tuned attention ops, alone or with a following projection, in the same JSON as the job request",
+        description="tuned attention ops, alone or with a following projection, in the form of a job request",
     )
     layers: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],
-        description=(
-            "layers that were tuned, each an attention with other products around it, in the form of their jobs"
-        ),
+        description=("tuned layers, each an attention with other products around it, in the form of a job request"),
     )
     chains: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
         default=[],
-        description="chains of products without an attention, in the form of their jobs: an MLP with its norm",
+        description="tuned chains of products without an attention, such as an MLP with its norm, in the form of a "
+        "job request",
     )
     target: TargetId | None = Field(default=None, description="default: the server's own")
     l2: CacheName = CacheState.COLD
@@ -69,7 +68,8 @@ class PackRequest(Strict):
     batch_invariant: bool = Field(
         default=False,
         description=(
-            "the bits of a row depend on no other row: all kernels use the same order of sums; excludes `min_gain`"
+            "the bits of a row do not depend on other rows, since all kernels sum in the same order; "
+            "excludes `min_gain`"
         ),
     )
 
@@ -77,18 +77,18 @@ class PackRequest(Strict):
         """The requested pack.
 
         Raises:
-            InvalidInput: nothing is requested, or a shape twice, a workload is in the wrong list, batch invariance is
-                requested for others than FFNs, or no target is given and there is none.
+            InvalidInput: nothing is requested, a shape is repeated, a workload is in the wrong list, invariance is
+                requested for other workloads than FFNs, or no target is given and there is none.
         """
         workloads = tuple(_workloads(self))
         if not self.shapes and not workloads:
-            raise InvalidInput("shapes", "is empty, and so are the others", "list what was tuned")
+            raise InvalidInput("shapes", "is empty, and so are the others", "list the tuned shapes")
         if workloads and self.batch_invariant:
             problem = "is requested, but only an FFN of `shapes` supports it"
             raise InvalidInput("batch_invariant", problem, "leave it out, or make a separate pack of these")
         target_id = self.target or default_target_id
         if target_id is None:
-            raise InvalidInput("target", "is missing, and this server has no default", "name one, e.g. `h200`")
+            raise InvalidInput("target", "is missing, and this server has no default", "pass one, e.g. `h200`")
         shapes = tuple((shape.to_shape(), tuple(shape.rows)) for shape in self.shapes)
         _check_once(shapes)
         return PackOrder(
@@ -108,7 +108,7 @@ def _workloads(asked: PackRequest) -> Iterator[Workload]:
             workload: Workload = chain.to_workload()
             field = f"{section}.{number}"
             if (found := shape_of(workload.to_json()).section) != section:
-                raise InvalidInput(field, f"is one of {found}", f"list it among the {found}")
+                raise InvalidInput(field, f"belongs in {found}", "move it there")
             if (first := seen.setdefault(workload, field)) != field:
                 raise InvalidInput(field, f"repeats {first}", "give each once")
             yield workload
@@ -119,9 +119,9 @@ def _check_once(shapes: Sequence[tuple[Shape, tuple[int, ...]]]) -> None:
     for number, (shape, rows) in enumerate(shapes):
         if shape in seen:
             problem = f"repeats the shape of shapes.{seen[shape]}"
-            raise InvalidInput(f"shapes.{number}", problem, "list a shape once, with all of its rows")
+            raise InvalidInput(f"shapes.{number}", problem, "list each shape once, with all of its rows")
         if len(set(rows)) < len(rows):
-            raise InvalidInput(f"shapes.{number}.rows", "names a number twice", "list each number of rows once")
+            raise InvalidInput(f"shapes.{number}.rows", "repeats a number", "list each number of rows once")
         seen[shape] = number
 
 
@@ -131,7 +131,7 @@ class PackView(View):
     digest: str = Field(description="sha256 of the file, hex")
     href: Link = Field(description="where it lies")
     size_bytes: int
-    key: str = Field(description="the public Ed25519 key of the signature, hex; clients pin it")
+    key: str = Field(description="the public Ed25519 key of the signature, hex, for clients to pin")
     simulated: bool = Field(description="whether its kernels never ran on a card")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The service's responses: each model copies one domain value, and shows where figures are simulated."""
+"""The service's responses: each model copies one domain value, and says whether figures are simulated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CandidateView(View):
     plan_kind: PlanKind
     schedule: dict[str, Any] | None = Field(description="tiling and ordering; null for the library")
     text: str = Field(description="the schedule in one line; empty for the library")
-    words: list[str] = Field(description="the same in sentences")
+    words: list[str] = Field(description="the schedule in sentences")
 
     @classmethod
     def of(cls, candidate: Candidate, workload: Workload) -> Self:
@@ -47,7 +47,7 @@ class CandidateView(View):
 
 @lru_cache(maxsize=4096)
 def _candidate_fields(candidate: Candidate, workload: Workload) -> dict[str, Any]:
-    """The fields of a `CandidateView`, which copies them: pages show the same candidates repeatedly."""
+    """The fields of a `CandidateView`, cached, since pages show the same candidates repeatedly."""
     schedule = candidate.schedule
     return {
         "plan_kind": candidate.plan_kind,
@@ -66,7 +66,7 @@ class MetricView(View):
 
 
 class MeasuredView(View):
-    """Its numbers were right, with its time."""
+    """Its results were correct, and this is its time."""
 
     kind: Literal["measured"] = "measured"
     time_us: float
@@ -74,12 +74,14 @@ class MeasuredView(View):
     speedup: float = Field(description="library time divided by this time, median of the rounds")
     spread: float = Field(description="half the interquartile range divided by the median")
     rel_error: float
-    samples_us: list[float] = Field(description="times of the valid rounds; `samples` has all, with their clocks")
+    samples_us: list[float] = Field(
+        description="times of the valid rounds; `samples` has all rounds, with their clocks"
+    )
     metrics: list[MetricView] = Field(description="resources, and the results of inspections")
     stage_s: dict[str, float]
     procedure: ProcedureView | None = Field(description="how the time was measured; null in trials of older versions")
     truncated: bool = Field(
-        description=("whether rounds ended early, since it was certainly far slower than the best so far")
+        description=("whether its rounds ended early, since it was clearly far slower than the best so far")
     )
     remark: str = Field(description="reasons to trust the figures less; empty if there are none")
 
@@ -94,7 +96,7 @@ class RejectedView(View):
 
 
 class FailedView(View):
-    """It should have worked, but did not."""
+    """It should have worked, but failed."""
 
     kind: Literal["failed"] = "failed"
     stage: Stage
@@ -125,7 +127,7 @@ class TrialView(View):
     candidate: CandidateView
     outcome: OutcomeView
     num_known: int = Field(
-        description=("trials that the search knew when it chose the candidate: those with lower numbers")
+        description=("number of trials that the search knew when it chose the candidate: those with lower numbers")
     )
     prior: int | None = Field(description="index in the job's `priors_used` of the prior that it tried; null if none")
     started_at: datetime
@@ -160,7 +162,7 @@ class EventView(View):
 
 
 class EnvironmentView(View):
-    """Where figures come from."""
+    """The source of figures."""
 
     gpu_name: str
     simulated: bool
@@ -182,12 +184,12 @@ class FinalRowView(View):
     speedup_ci95: tuple[float, float] | None
     energy_mj: float | None = Field(description="millijoules of one run under continuous load, of the whole card")
     num_rounds: int = Field(description="valid rounds, over both processes")
-    num_dropped: int = Field(description="invalid rounds, because of the clocks of one of their samples")
+    num_dropped: int = Field(description="rounds dropped because of the clocks of one of their samples")
     reason: str = Field(description="why there is no time; empty otherwise")
 
     @property
     def interval_us(self) -> tuple[float, float] | None:
-        """The times for the ends of the speed-up's interval, with the library's at its median."""
+        """The times at the ends of the speed-up's interval, with the library's time at its median."""
         if self.speedup_ci95 is None or not self.time_us or not self.speedup or not self.candidate.plan_kind.is_ours:
             return None
         library_us = self.time_us * self.speedup
@@ -203,7 +205,7 @@ class FinalRowView(View):
 
 
 class TorchTimeView(View):
-    """PyTorch's calls on the same card, in shared rounds with the library."""
+    """PyTorch's calls on the same card, in rounds with the library."""
 
     time_us: float | None = Field(description="median of the rounds; null if there is none")
     winner_speedup: float | None = Field(description="PyTorch's time divided by the winner's")
@@ -212,9 +214,9 @@ class TorchTimeView(View):
     )
     num_rounds: int = Field(description="rounds that count")
     reason: str = Field(description="why there is no time; empty otherwise")
-    calls: TorchCalls = Field(description="`eager`, or `compiled` for torch.compile, if the job asked for it")
+    calls: TorchCalls = Field(description="`eager`, or `compiled` for torch.compile, if the job requested it")
     is_library: bool = Field(
-        description=("whether it is used as the library in the finals, since it is faster than the vendor's")
+        description=("whether it is the library of the finals, since it is faster than the vendor's")
     )
 
     @classmethod
@@ -226,7 +228,7 @@ class TorchTimeView(View):
 
 
 class BaselineTimeView(View):
-    """A user's own program, in rounds with the library and all finalists, after the finals."""
+    """A user's own program, timed in rounds with the library and all finalists, after the finals."""
 
     name: str
     time_us: float | None = Field(description="median of the rounds; null if there is none")
@@ -238,7 +240,7 @@ class BaselineTimeView(View):
 
 
 class ArtifactLink(View):
-    """Where the kernel lies."""
+    """The location of the kernel."""
 
     digest: str = Field(description="sha256 of the zip, hex")
     href: Link
@@ -252,24 +254,22 @@ class BestView(View):
     target: str
     simulated: bool
     verdict: Verdict
-    sentence: str = Field(description="the verdict in words, with its interval")
+    sentence: str = Field(description="the verdict as text, with its interval")
     winner: PlanKind
     tie_band: float = Field(description="relative difference below which two times are a tie")
     procedure: FinalsProcedureView | None = Field(description="how the finals were run; null in older results")
     finals: list[FinalRowView]
     winner_row: int = Field(description="index in `finals` of the fastest candidate of the winning kind")
     energy_row: int | None = Field(
-        description="index in `finals` of what the job asked for, if that is the least energy; else null"
+        description="index in `finals` of the requested kernel if that is the one with the least energy; else null"
     )
     reference_us: float = Field(description="the data sheet's bound, microseconds")
     artifact: ArtifactLink | None
     environment: EnvironmentView
-    policies: list[PolicyTimeView] = Field(description="what each policy would have achieved; empty in older results")
+    policies: list[PolicyTimeView] = Field(description="the time of each policy; empty in older results")
     library: LibraryRecipeView | None = Field(description="how the library was called; null if it is simulated")
     torch: TorchTimeView | None = Field(description="PyTorch's time; null if the server does not measure it")
-    baselines: list[BaselineTimeView] = Field(
-        description=("programs that were passed to `tuner.tune` in the same process")
-    )
+    baselines: list[BaselineTimeView] = Field(description=("programs passed to `tuner.tune` in the same process"))
 
     @classmethod
     def of(cls, best: Best, job: JobRecord) -> Self:
@@ -302,8 +302,8 @@ class BestMatchView(View):
     """A result found by workload and target."""
 
     match: MatchKind
-    differences: list[str] = Field(description="what differs, in words; empty for an exact match")
-    distance: float = Field(description="distance of its shape: factors between sizes, in powers of two, summed")
+    differences: list[str] = Field(description="the differences, as text; empty for an exact match")
+    distance: float = Field(description="distance of its shape: log2 of the ratios of sizes, summed")
     best: BestView
     job: JobView
 
@@ -320,7 +320,7 @@ class BestMatchView(View):
 
 
 class QuarantineView(View):
-    """Why nothing is measured on a target until a probe finds its card usable again."""
+    """Why a target cannot be measured on until a probe finds its card usable again."""
 
     reason: str
     since: datetime
@@ -337,9 +337,9 @@ class TargetView(View):
     id: str
     simulated: bool
     gpu: dict[str, Any] = Field(description="properties of the GPU: sizes in bytes, rates per second")
-    forecasts: str = Field(description="what forecasts are based on: a fit to trials of such a card, or its data sheet")
+    forecasts: str = Field(description="the basis of forecasts: a fit to trials of such a card, or its data sheet")
     environment: EnvironmentView | None
-    quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null if it can be used")
+    quarantine: QuarantineView | None = Field(description="why it cannot be measured on now; null if it can")
 
     @classmethod
     def of(cls, target: Target, environment: Environment | None, quarantine: Quarantine | None) -> Self:

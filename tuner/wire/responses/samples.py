@@ -18,15 +18,15 @@ class FinalsProcedureView(View):
     """How finals were held."""
 
     num_rounds: int = Field(description="rounds in each of the two processes")
-    min_tie_band: float = Field(description="minimum relative difference below which two times are a tie")
+    min_tie_band: float = Field(description="minimum relative difference between two times that are not a tie")
 
 
 class PolicyTimeView(View):
-    """The time that a policy's order reaches with the kernel of the job's best fused schedule."""
+    """The time of a policy's order with the kernel of the job's best fused schedule."""
 
     policy: str = Field(description="`searched` for the order of that schedule itself, else the policy's name")
     forecast_us: float = Field(description="from the simulator, microseconds")
-    measured_us: float | None = Field(description="median of the trial that ran this order; null if none did")
+    measured_us: float | None = Field(description="median of the trial that ran this order; null if there is none")
     trial_number: int | None
 
 
@@ -36,7 +36,7 @@ class ProcedureView(View):
     l2: CacheState
     regime: Regime
     launch: LaunchStyle = Field(description="`pdl` if a run overlaps with its neighbours in the chain")
-    chain_length: int = Field(description="runs per sample; the sample's time is divided by it")
+    chain_length: int = Field(description="runs per sample, by which the sample's time is divided")
 
 
 class RoundView(View):

@@ -1,4 +1,4 @@
-"""A study: a comparison of the schedules of a job, in rounds that all of them share."""
+"""A study: a comparison of the schedules of a job, in rounds that they all share."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ from tuner.wire.responses.responses import CandidateView, FinalRowView
 MAX_CACHE = 512
 
 
-#: For a measured schedule that shared no rounds with the others.
-_ALONE = "not in the shared rounds, which include only the 64 fastest: this is the time of its own trial"
+#: For a measured schedule that was not in rounds with the others.
+_ALONE = "not in the shared rounds, which include only the 64 fastest; this time is from its own trial"
 
 
 class StudyQuery(BaseModel):
-    """What `GET /jobs/{job_id}/study` takes."""
+    """The query of `GET /jobs/{job_id}/study`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    cache: Annotated[int, Field(ge=2, le=MAX_CACHE, description="operand panels that a cache holds, for `panels`")] = 4
+    cache: Annotated[
+        int, Field(ge=2, le=MAX_CACHE, description="operand panels that the cache holds, for `panels`")
+    ] = 4
 
 
 class StudyMember(View):
     """A schedule, or the library."""
 
-    varied: str = Field(description="the words of its line in which the members differ; the library's name")
+    varied: str = Field(description="the words of its line in which the members differ; for the library, its name")
     candidate: CandidateView
     trial_number: int | None = Field(description="null if it was not tried yet")
     time_us: float | None = Field(
-        description="the median of the shared rounds; before the finals, or outside them, of its own trial"
+        description="the median of the shared rounds; before the finals, or if it was not in them, of its own trial"
     )
     interval_us: tuple[float, float] | None = Field(description="95 % interval; null before the finals")
     speedup: float | None = Field(description="library time divided by this time")
     speedup_ci95: tuple[float, float] | None
     forecast_us: float | None = Field(
-        description=("from the simulator; null for the library, and for what was not measured")
+        description=("the simulator's forecast; null for the library, and if not measured")
     )
     panels: int | None = Field(
         description=(
-            "operand panels that its order loads through such a cache, as `GET /orders` counts them; null "
-            "for grids over 8 x 8 tiles, and for anything but a product or a pair"
+            "operand panels that its order loads through such a cache, counted as in `GET /orders`; "
+            "null for grids above 8 x 8 tiles, and for workloads other than a product or a pair"
         )
     )
     reason: str = Field(description="why there is no time, or none from the shared rounds; empty otherwise")
@@ -70,7 +72,7 @@ class StudyView(View):
 
     @classmethod
     def of(cls, job: JobRecord, trials: Mapping[Candidate, Trial], best: Best | None, cache: int) -> Self:
-        """For the schedules that the job was given, or its finalists; `trials` are their records."""
+        """For the job's given schedules, or its finalists; `trials` are their records."""
         rows = {row.candidate: FinalRowView.of(row, job.spec.workload) for row in best.finals} if best else {}
         library = [one for one in (*rows, *trials) if not one.plan_kind.is_ours][:1]
         ours = job.spec.tried or tuple(one for one in rows if one.plan_kind.is_ours)
@@ -101,7 +103,7 @@ def _member(
     *,
     was_held: bool,
 ) -> StudyMember:
-    """`was_held` tells whether the finals are over; a measured trial that was not in them has no row."""
+    """`was_held` says whether the finals are over; then a measured trial without a row was not in them."""
     outcome = trial.outcome if trial else None
     measured = outcome if isinstance(outcome, Measured) else None
     return StudyMember(

@@ -1,4 +1,4 @@
-"""Webhooks: what a receiver gets when a job has ended, and the state of the delivery."""
+"""Webhooks: the request to a receiver when a job has ended, and the state of its delivery."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JobEnded(View):
     """The body of a webhook."""
 
     event: Literal["job.ended"] = "job.ended"
-    delivery: str = Field(description="the same in all attempts, so that duplicates can be recognised")
+    delivery: str = Field(description="equal in all attempts, so that duplicates can be recognised")
     job: JobView
     result: JobResult | None = Field(description="null if the job failed or was cancelled")
 
@@ -52,19 +52,19 @@ class JobEnded(View):
 
 
 def job_ended_body(webhook: Webhook, job: JobRecord, best: Best | None, *, root_path: str = "") -> bytes:
-    """The bytes that are signed and sent by a service below `root_path`."""
+    """The bytes to sign and send, for a service under `root_path`."""
     with answering_below(root_path):
         return JobEnded.of(webhook, job, best).model_dump_json().encode()
 
 
 class WebhookView(View):
-    """The state of a webhook of a job. Its address is secret except for the host; only its owner knows it."""
+    """The state of a job's webhook. Only the host of its address is shown; the rest is known only to its owner."""
 
     host: str
     state: WebhookState
     num_attempts: int
     next_at: datetime | None = Field(description="when the next attempt is made; null if there is none")
-    ended_at: datetime | None = Field(description="when it was accepted, or given up")
+    ended_at: datetime | None = Field(description="when it was accepted or given up")
     reason: str = Field(description="why the last attempt failed; empty otherwise")
 
     @classmethod

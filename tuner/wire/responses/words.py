@@ -1,4 +1,4 @@
-"""A candidate in words that need no glossary."""
+"""A candidate as sentences that need no glossary."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tuner.core.units import counted
 _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through its own queue, filled before the launch",
     Assignment.SHARES: "each CTA works through a contiguous share of the order, assigned before the launch",
-    Assignment.TICKET: "each CTA draws the next tile from one shared counter",
+    Assignment.TICKET: "each CTA draws its next tile from one shared counter",
     Assignment.FIRST_WAVE: "each CTA starts with a tile assigned before the launch, and draws the others",
-    Assignment.STEALING: "each CTA drew the next tile of its side, and then of the other side when its own was empty",
+    Assignment.STEALING: "each CTA draws the next tile of its side, and of the other side once its own is empty",
 }
 _HINTS = {
     CacheHint.NORMAL: "in no particular order",
@@ -68,7 +68,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     tiling, ordering = schedule.tiling, schedule.ordering
     names = [op.name for op in workload.tile_ops]
     tiles = ", ".join(
-        f"{name} in tiles of {t.m} x {t.n}, {t.k} deep" for name, t in zip(names, tiling.tiles, strict=True)
+        f"{name} in tiles of {t.m} x {t.n}, k-steps of {t.k}" for name, t in zip(names, tiling.tiles, strict=True)
     )
     rasters = ", ".join(f"{name} {raster.sentence}" for name, raster in zip(names, ordering.rasters, strict=True))
     ctas = "1 CTA" if ordering.ctas_per_sm == 1 else f"{ordering.ctas_per_sm} CTAs"
@@ -87,7 +87,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
     ]
     signals = _SIGNALS[ordering.granularity].format(ordering.sync_width)
     if ordering.wait_position is WaitPosition.SLICE:
-        signals += ", waited for k-step by k-step"
+        signals += ", with a wait before each k-step"
     if ordering.run_ahead != 100:
         signals += f", with {ordering.run_ahead} % of the stages taking weights ahead of it"
     if kind.is_fused:
@@ -131,8 +131,8 @@ def _engine(tiling: Tiling) -> str:
     if tiling.cluster_k > 1:
         cluster += f", of which {tiling.cluster_k} split the K of a tile"
     turns = ", with tasks alternating between two sets of four" if tiling.warpgroups is Warpgroups.PING_PONG else ""
-    swapped = ", weights as operand A" if tiling.swap_ab else ""
-    stores = ", tiles stored by the copy engine" if tiling.epilogue is Epilogue.TMA else ""
+    swapped = ", with the weights as operand A" if tiling.swap_ab else ""
+    stores = ", tiles stored with TMA" if tiling.epilogue is Epilogue.TMA else ""
     readers = ", and 4 that read the intermediate as its elements arrive" if tiling.in_band else ""
     warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy{readers}"
     return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
@@ -145,7 +145,7 @@ def _merge(interleave: Interleave, num_ops: int) -> str:
             return "all of the first op, then all of the second" if is_pair else "op after op"
         case InterleaveKind.HALF_ROWS:
             op, of_whom = ("the first op", "") if is_pair else ("an op", " of each reader")
-            return f"half a tile row of {op}, then half of what the row before it completed{of_whom}"
+            return f"half a tile row of {op}, then half of the tiles that the previous row completed{of_whom}"
         case InterleaveKind.PROPORTIONAL:
             return f"tiles of {'both' if is_pair else 'all'} ops mixed in proportion to their numbers"
         case InterleaveKind.GIVEN:

@@ -1,6 +1,6 @@
 """Launches a compiled chain kernel: parameters, workspace, and a cooperative launch if the plan needs co-residency.
 
-A programmatic dependent launch is never cooperative: the driver does not guarantee both together. If the plan needs
+A programmatic dependent launch is never cooperative: the driver does not guarantee the combination. If the plan needs
 co-residency, the driver's occupancy is used instead; dependent_launch.cuh explains why that is enough.
 """
 
@@ -58,7 +58,7 @@ def fill(array: Any, bits: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AbortRecord:
-    """Whose wait expired, and what it was for."""
+    """Whose wait expired, and what it was waiting for."""
 
     task: int
     signal: int
@@ -84,7 +84,7 @@ class Kernel:
         """Loads the cubin, if everything is as it was tied.
 
         Raises:
-            LaunchRefused: something is not.
+            LaunchRefused: something differs.
         """
         launchable.check()
         self._ties = launchable.ties
@@ -317,7 +317,7 @@ class PlanOnDevice:
         fill(self._workspace.words[self._layout["slots"] // WORD_BYTES :], FP32_NAN)
 
     def overwritten(self) -> str:
-        """What a launch overwrote although it must not, in words; empty if nothing."""
+        """What a launch overwrote although it must not, as text; empty if nothing."""
         if not np.array_equal(self._words.words.get(), self.plan.words):
             return "the plan"
         if not self._words.is_guarded():
@@ -353,8 +353,8 @@ class PlanOnDevice:
 
 
 def held_clusters(function: int) -> tuple[tuple[int, int], ...]:
-    """CTAs of a cluster, and how many clusters of such CTAs the card holds according to the driver, one CTA per SM:
-    for any kernel, with the maximum shared memory of a CTA. Empty before clusters were."""
+    """CTAs of a cluster, and how many clusters of such CTAs the card holds according to the driver, one CTA per SM: for
+    any kernel, with the maximum shared memory of a CTA. Empty on GPUs without clusters."""
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     if properties["major"] < 9:
         return ()

@@ -53,7 +53,7 @@ class SquaresTables:
             fill(table.words, FP32_NAN)
 
     def overwritten(self) -> str:
-        """The table around which something was written, in words; empty if there is none."""
+        """The table around which something was written, as text; empty if there is none."""
         names = [self._workload.tile_ops[index].name for index, table in self._tables.items() if not table.is_guarded()]
         return f"memory around the squares of {names[0]}" if names else ""
 
@@ -61,7 +61,7 @@ class SquaresTables:
 class InputSquares:
     """The squares of normalized inputs, computed by a small kernel before ours.
 
-    The producer of such an input may write them; here nobody does, and the library's time includes its norm, too.
+    The producer of such an input may write them; here none does, and the library's time includes its norm, too.
     """
 
     def __init__(self, workload: Workload, tools: Any) -> None:

@@ -29,7 +29,7 @@ class Library(Runner, Protocol):
         """Whether the kernels of norms may add residuals."""
 
     def use(self, picked: Picked) -> None:
-        """From now on, runs with this choice."""
+        """Makes later runs use this choice."""
 
     def recipe(self) -> LibraryRecipe:
-        """How this calls the library."""
+        """How the library is called."""

@@ -45,7 +45,7 @@ def captured(program: OwnProgram, data: ProblemData, capture: Capture) -> Captur
     """A program over the problem's slots.
 
     Raises:
-        WorkerError: it cannot be loaded or captured, or returns something else than required.
+        WorkerError: it cannot be loaded or captured, or does not return what is required.
         Exception: any exception of the program itself.
     """
     return _Kernels(program, data, capture) if isinstance(program, OwnKernels) else _function(program, data)

@@ -28,7 +28,7 @@ class Runner(Protocol):
         ...
 
     def overwritten(self) -> str:
-        """Which of its own memory it overwrote although it must not, in words; empty if none."""
+        """Which of its own memory it overwrote although it must not, as text; empty if none."""
         ...
 
     def poison(self) -> None:
@@ -148,7 +148,7 @@ class SideStream:
         return int(self.stream.ptr)
 
     def join(self, stream: int) -> None:
-        """Everything later on `stream` also waits for everything on this stream so far."""
+        """Makes everything later on `stream` wait for everything on this stream so far, too."""
         self._done.record(self.stream)
         check(driver.cuStreamWaitEvent(stream, self._done.ptr, 0))
 
@@ -164,7 +164,7 @@ class StreamsRunner(ChainRunner):
         self._side = SideStream()
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Both launches. Forks, and joins again: what follows on `stream` waits for both."""
+        """Both launches. Forks, and joins again: later work on `stream` waits for both."""
         first, second = self.plans[begin:end]
         ops = self._prepared(ops, stream)
         side = self._side.fork(stream)
@@ -174,4 +174,4 @@ class StreamsRunner(ChainRunner):
                 self._kernel.launch_start_gate(first, side)
             self._kernel.launch(second, ops, side)
         finally:
-            self._side.join(stream)  # otherwise a launch that fails during a capture would leave it open
+            self._side.join(stream)  # otherwise a launch that fails during a capture would leave the capture open

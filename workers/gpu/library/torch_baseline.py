@@ -1,6 +1,6 @@
 """PyTorch's own calls on the same buffers: a cross-check of the library baseline; when compiled, a competitor.
 
-The kind of a workload's tile ops has ``torch_chain(data, calls)`` in its file ``library``, which captures them.
+The kind of a workload's tile ops has ``torch_chain(data, calls)`` in its module ``library``, which captures them.
 """
 
 from __future__ import annotations

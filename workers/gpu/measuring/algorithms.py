@@ -1,4 +1,4 @@
-"""Times the vendor library's algorithms in the chain, and sets the fastest in the baseline."""
+"""Times the vendor library's algorithms in the chain, and selects the fastest in the baseline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pick_algorithms(library: Library, timer: Timer) -> Picked:
     def runs(choices: Choices) -> bool:
         try:
             sample_us(choices)
-        except (WorkerError, CUDARuntimeError):  # offered but refused, which can also end a capture
+        except (WorkerError, CUDARuntimeError):  # in the list but refused, which can also end a capture
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""What the driver reports on one card while a process works on it, by NVML; and a check that the card works."""
+"""The driver's readings of one card while a process works on it, by NVML; and a check that the card works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CardView:
     """One card, by UUID."""
 
     def __init__(self, uuid: str) -> None:
-        """Makes no CUDA context."""
+        """Creates no CUDA context."""
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         self._pids_before = self._pids()
@@ -30,7 +30,7 @@ class CardView:
         self._at_start: Neighbourhood | None = None
 
     def remember_own(self) -> None:
-        """To be called when this process has its context and little else."""
+        """Call it when this process has its context and little else."""
         self._at_start = Neighbourhood(
             own_pid=os.getpid(),
             pids_before=self._pids_before,

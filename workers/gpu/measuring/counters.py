@@ -1,6 +1,6 @@
 """Hardware counters of any work on the current card: a candidate's run, or a benchmark's callable.
 
-A process that has counted must not measure times afterwards: the profiler stays in it.
+A process that has counted must not measure times afterwards, since the profiler stays loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Other programs next to candidates: PyTorch's calls, and a user's own programs. Their numbers are checked first, like
+"""Other programs next to candidates: PyTorch's calls, and a user's own programs. Their results are checked first, like
 a candidate's.
 """
 
@@ -32,7 +32,7 @@ def captured_other(prepared: ProblemOnCard, other: TorchCalls | OwnProgram) -> A
         check_others(prepared.data, prepared.comparer, chain.outputs_of)
     except WrongNumbers as error:
         chain = str(error)
-    except Exception as error:  # whatever the error is, the finals continue without it
+    except Exception as error:  # the finals continue without it, whatever the error
         return f"{type(error).__name__}: {error}"
     if found := prepared.overwritten():
         raise Overwritten(f"it wrote outside its outputs: {found}")

@@ -71,11 +71,11 @@ class ProblemOnCard:
         """Checks that whatever ran since the problem was made has only written to its own outputs.
 
         Raises:
-            Overwritten: it has not, so the problem cannot be used any more.
+            Overwritten: it has written elsewhere, so the problem cannot be used any more.
         """
         if found := runner.overwritten() or self.overwritten():
             raise Overwritten(f"the kernel wrote outside its outputs: {found}")
 
     def overwritten(self) -> str:
-        """Which memory of the problem was overwritten although it must not be, in words; empty if none."""
+        """Which memory of the problem was overwritten although it must not be, as text; empty if none."""
         return self._integrity.overwritten()

@@ -5,8 +5,8 @@ load. A delay kernel before the first event hides the host's launch latency; a s
 is repeated. Its time divided by the number of runs is the time of one run. Every SM's cycle counter and the global
 timer are read before the delay and after the second event: they give the sample's clock.
 
-The L2's content (`Cold`, `Warm`) and the card's power state (`Burst`, `Sustained`) are objects that a timer receives;
-nothing else knows how they are produced.
+The L2's contents (`Cold`, `Warm`) and the card's power state (`Burst`, `Sustained`) are objects that a timer receives;
+no other code knows how they are produced.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Burst:
     settling_s = 0.0
 
     def before_round(self, timer: Timer, first: Any) -> None:
-        """Pauses; then one sample, which is not counted, raises the clocks."""
+        """Pauses; then an uncounted sample raises the clocks."""
         time.sleep(_BURST_PAUSE_S)
         timer.sample_us(first)
 
@@ -123,7 +123,7 @@ class Burst:
         """Nothing: the round's samples follow each other without a pause."""
 
     def num_launches(self, chain_us: float) -> int:
-        """One: a longer sample would heat the card."""
+        """One, since a longer sample would heat the card."""
         return 1
 
     def event_bits(self, timer: Timer) -> int:
@@ -132,7 +132,7 @@ class Burst:
 
 
 class Sustained:
-    """Under load by the same graph, at the power limit: each graph reaches it by its own load."""
+    """Under load by the same graph, at the power limit, since each graph reaches it by its own load."""
 
     is_dear = True
     between_s = _BETWEEN_LOAD_S

@@ -1,4 +1,4 @@
-"""One run of a traced build: its numbers are checked like every candidate's, and its stamps copied to the host."""
+"""One run of a traced build: its results are checked like every candidate's, and its stamps copied to the host."""
 
 from __future__ import annotations
 

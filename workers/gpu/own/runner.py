@@ -58,7 +58,7 @@ class OwnRunner:
                 one.launch(ops, stream)
 
     def abort_record(self) -> str | None:
-        """A launch op's invalid length or page, or expired wait, else the products' first one."""
+        """A launch op's invalid length or page, or expired wait; otherwise the products' first one."""
         found = next((found for one in self._own if (found := one.abort_record())), None)
         return found or (self._products.abort_record() if self._products else None)
 

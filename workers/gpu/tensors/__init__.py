@@ -1,1 +1,1 @@
-"""A problem's tensors on the card, their references, and the check of numbers."""
+"""A problem's tensors on the card, their references, and the check of results."""

@@ -1,4 +1,4 @@
-"""Numbers before times: a candidate's outputs are compared with float64 references, element by element."""
+"""Results before times: a candidate's outputs are compared with float64 references, element by element."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class Aborted(Exception):
 
 def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
     """Checks all seeds but the last, each launched twice; the worst relative error. A second launch of our kernel must
-    produce the same bits. A library may add up in another order each time, so its second launch is checked like its
-    first.
+    produce the same bits. A library may sum in another order each time, so its second launch is checked like its first.
 
     Raises:
         WrongNumbers: an element is out of its bound, or a second launch of our kernel differs.
@@ -55,13 +54,13 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
 
 
 def check_after_timing(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
-    """One more check with inputs not used before: a launch that read an old intermediate fails here."""
+    """One more check with inputs not used before, in which a launch that read an old intermediate fails."""
     return _check_seed(data, comparer, run, work, NUM_CHECK_SEEDS)
 
 
 def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) -> float:
-    """Checks another program's outputs for all seeds but the last, each as a whole: it may round at other places than
-    our kernel, so there are no bounds for single elements. The worst relative error.
+    """Checks another program's outputs for all seeds but the last, each as a whole: it may round in other places than
+    our kernel, so there are no bounds for single elements. Returns the worst relative error.
 
     Raises:
         WrongNumbers: an output is farther from its reference than any of ours may be.
@@ -113,14 +112,14 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits:
 
 
 def _value(bits: np.ndarray[Any, Any], dtype: Dtype | DtypeRow) -> float:
-    """The number that the bits of one element are."""
+    """The number with the bits of one element."""
     if isinstance(dtype, Dtype):
         return float(dtype.row.from_bits(np, bits.reshape(1))[0])
     return float(bits.reshape(1).view(dtype.array_name)[0])
 
 
 def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> str:
-    """The tile and the task that own an element, or its sequence and head; without tiles for the library."""
+    """The tile and the task of an element, or its sequence and head; without tiles for the library."""
     if name not in {op.name for op in data.workload.ops}:
         return ""  # an additional output of a launch op
     op, op_index = data.workload.op_named(name), data.workload.op_index(name)

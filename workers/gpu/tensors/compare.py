@@ -1,7 +1,7 @@
 """Compares outputs with their references, by kernels of tools_of_elements.cu.
 
-CuPy would compile a kernel for each of its expressions, in the measuring process. On a machine with an empty cache,
-that took ten seconds of the first two trials.
+CuPy would compile a kernel for each of its expressions in the measuring process. With an empty cache, that took ten
+seconds in the first two trials.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ class ProblemData:
     """All tensors of one problem."""
 
     def __init__(self, problem: Problem, l2_bytes: int, watch: Stopwatch) -> None:
-        """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model. `watch` is told when the inputs
-        exist, and when the references do.
+        """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model. `watch` is notified when the
+        inputs exist, and when the references do.
 
         Raises:
             DoesNotFit: the card's free memory cannot hold one copy.
@@ -193,14 +193,14 @@ class ProblemData:
         return self.caches[name].beside(bits, self._check_inputs[seed_index])
 
     def strayed(self, name: str, seed_index: int) -> str:
-        """Where a checked launch wrote although it must not, apart from an op's output, in words; empty if nowhere."""
+        """Where a checked launch wrote although it must not, apart from an op's output, as text; empty if nowhere."""
         if name not in self.caches:
             return ""
         return self.caches[name].strayed(self._check_inputs[seed_index])
 
     def wanted(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
-        """The right results of a checked launch for each op, by name. Each has to be checked before the next one is
-        requested: later references may start from what the launch wrote."""
+        """The right results of a checked launch for each op, by name. Each must be checked before the next one is
+        requested, since later references may start from the launch's output."""
         yield from self.references[seed_index].items()
         yield from self._segments.behind(seed_index)
 
@@ -280,7 +280,7 @@ class ProblemData:
             return MIN_CHAIN, 1
         enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))  # some have neither weights nor caches
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
-        if self.own:  # caches are large, so there are no more slots than make every launch cold
+        if self.own:  # caches are large, so there are only as many slots as make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
         return wanted, min(wanted, fits)
 
@@ -294,7 +294,7 @@ class ProblemData:
         return weights + others + sum(own.copy_bytes for own in self.own)
 
     def _check_bytes(self) -> int:
-        """Zero: checks have no tensor as large as a slot."""
+        """Zero, since checks have no tensor as large as a slot."""
         return sum(own.check_bytes for own in self.own)
 
     def _slot_inputs(self) -> dict[str, Array]:
@@ -303,7 +303,7 @@ class ProblemData:
         return {name: array for found in (*own, self._draw_inputs()) for name, array in found.items()}
 
     def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
-        """Inputs of one check: every second check has odd ones."""
+        """Inputs of one check; every second check has unusual ones."""
         own = [one.draw_check(seed, self._inputs[0]) for one in self.own]
         of_products = self._draw_inputs(is_odd=seed % 2 == 1)
         return {name: array for found in (*own, of_products) for name, array in found.items()}
@@ -311,9 +311,9 @@ class ProblemData:
     def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
         """Inputs by tensor name, including residuals and row scales.
 
-        Row scales are fp32 in [0.5, 2): the rows' real ones would all be near 1, and a wrong row would not be noticed.
-        For the same reason, rows of normalized inputs have different sizes. If `is_odd`, one of its channels is as
-        large as in some models, and every second row is small.
+        Row scales are fp32 in [0.5, 2), since real ones are all near 1, so that a wrong row would not be noticed. For
+        the same reason, rows of normalized inputs have different sizes. If `is_odd`, one of its channels is as large as
+        in some models, and every second row is small.
         """
         inputs: dict[str, Array] = {}
         written = self.workload.written

@@ -1,4 +1,4 @@
-"""Whether a problem's tensors fit on a card, by their sizes, which is checked before anything is allocated."""
+"""Whether a problem's tensors fit on a card, computed from their sizes before anything is allocated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def slots_that_fit(free_bytes: int, copy_bytes: int, check_bytes: int) -> int:
     """Number of copies of `copy_bytes` each that fit in addition to the checks' tensors.
 
     Raises:
-        DoesNotFit: not one.
+        DoesNotFit: not even one fits.
     """
     fits = int(_SHARE_OF_SLOTS * (free_bytes - check_bytes)) // copy_bytes
     if fits < 1:

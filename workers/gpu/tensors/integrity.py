@@ -1,7 +1,7 @@
 """Whether memory that a candidate must not write is unchanged: fingerprints of inputs, weights, references, canaries.
 
-A kernel that writes to the wrong memory can be right and fast, and break the next one. So everything that a launch may
-only read, and the surroundings of everything that it may write, is fingerprinted once and compared after every
+A kernel that writes to the wrong memory can be correct and fast, and break the next one. So everything that a launch
+may only read, and the surroundings of everything that it may write, is fingerprinted once and compared after every
 candidate.
 """
 
@@ -16,8 +16,7 @@ import numpy as np
 
 _CTAS_PER_REGION = 64
 _THREADS = 256
-#: Maximum per launch: the second dimension of a grid. A cache whose new rows are written has a region between any two
-#: of them.
+#: Maximum per launch: the second dimension of a grid. In a cache, there is a region between any two newly written rows.
 _MOST_REGIONS = 65535
 
 
@@ -52,7 +51,7 @@ class Integrity:
         self._expected = self._fingerprints()
 
     def overwritten(self) -> str:
-        """The regions that have changed, in words; empty if none has."""
+        """The regions that have changed, as text; empty if none has."""
         changed = np.flatnonzero(self._fingerprints() != self._expected)
         if not changed.size:
             return ""

@@ -1,7 +1,7 @@
-"""The tensors of a launch op on the card, and the right results of its launches.
+"""The tensors of a launch op on the card, and the correct results of its launches.
 
 Its kind's description of the tensors is usually enough: inputs are drawn, weights and arguments of a launch rotate from
-slot to slot, and the kind's file ``numbers`` has the reference. A kind with other needs has ``data_of`` in its folder
+slot to slot, and the kind's module ``numbers`` has the reference. A kind with other needs has ``data_of`` in its folder
 ``card``, which makes a subclass of `OpData`.
 """
 

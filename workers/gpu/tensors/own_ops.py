@@ -1,4 +1,4 @@
-"""Tile ops that the library of products does not compute: what they are compared with."""
+"""Tile ops that the library of products does not compute, and what they are compared with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Call(Protocol):
     def num_algorithms(self) -> int: ...
 
     def recipe(self, op: Any, *, algorithm: int) -> Any:
-        """How others can make this call."""
+        """How other programs can make this call."""
 
     def launch(self, a: int, w: int, c: int, added: int, workspace: int, stream: int, *, algorithm: int) -> None:
         """Enqueues it; addresses on the device, `added` of what it adds before its activation, or 0."""

@@ -1,4 +1,4 @@
-"""The right output of an op: sums in float64 of the rounded operands, and the error that rounding may add."""
+"""The correct output of an op: float64 sums of the rounded operands, and the error that rounding may add."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reference:
 
 
 class TileReference(Protocol):
-    """The file ``reference`` of a kind of tile op."""
+    """The module ``reference`` of a kind of tile op."""
 
     def reference(self, xp: Any, op: Any, a: Array, w: Array, *, roundoff: float, off: Array) -> Any:
         """Float64 results for a [m, columns] and w [weight rows, k], and their maximum errors. Each element of a has an
@@ -63,7 +63,7 @@ def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     beside = op.others(dtype)
     is_rounded = source.tolerance is not None or bool(op.norm)
-    # A library multiplies elements: a converted weight with its factor is rounded to one.
+    # A library multiplies elements, so a converted weight times its factor is rounded to one.
     is_converted = op.weights is not None and op.weights.row.group > 0
     roundoff = row.sum_roundoff + (is_rounded + is_converted) * row.roundoff
     said = (

@@ -1,4 +1,6 @@
-"""Whether an element type's row converts correctly: a kernel and its check with the same fault would agree."""
+"""Whether an element type's row converts correctly, since a kernel and its check would agree if both had the same
+fault.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def check_row(row: OperandRow) -> None:
     roundoff, that a NaN stays one, and that codes have the row's size.
 
     Raises:
-        WorkerError: names the row, the value, and the result of its conversion.
+        WorkerError: a value is converted wrongly, with the row, the value and the result.
     """
     kind = np.dtype(row.bits_name)
     random = np.random.default_rng(0)
@@ -41,8 +43,8 @@ def check_row(row: OperandRow) -> None:
 
 
 def _check_neighbours(row: OperandRow) -> None:
-    """For types with too many codes to try all: among numbers close to each other, at every distance and around
-    every power of two, none goes to a value that is farther than another number's."""
+    """For types with too many codes to try all: for close numbers, at every distance and around every power of two,
+    none is converted to a value that is farther away than another number's."""
     bases = [exponent << _MANTISSA | mantissa for exponent in range(1, 255) for mantissa in (0, 0x2AAAAA, 0x7FFFFF)]
     steps = [count << shift for shift in range(_MANTISSA) for count in (-3, -2, -1, 0, 1, 2, 3)]
     bits = np.clip(np.add.outer(bases, steps).ravel(), 0, (255 << _MANTISSA) - 1).astype(np.uint32)

@@ -22,7 +22,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 #: Inputs of a slot or of a check, by tensor name.
 Inputs = Mapping[str, Array]
 
-#: The value of Llama 3: a pair's radians per token are this to the power of -2 pair / head_dim.
+#: As in Llama 3: a pair's radians per token are this to the power of -2 pair / head_dim.
 ROPE_THETA = 500_000.0
 #: The bits of unwritten elements in a cache: large in either element type, and no launch produces them.
 UNTOUCHED = 0x5A5A
@@ -70,7 +70,7 @@ class Turned(ABC):
 
     @abstractmethod
     def strayed(self, inputs: Inputs) -> str:
-        """Names the cache that was written outside the new tokens' slots; empty if none was."""
+        """The name of a cache that was written outside the new tokens' slots; empty if none was."""
 
     def draw(self, turn: int) -> dict[str, Array]:
         """Its inputs, by name."""

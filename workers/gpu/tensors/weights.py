@@ -16,7 +16,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 
 def draw_weights(random: Any, op: TileOp, dtype: Dtype) -> Array:
-    """Weights that an epilogue scales have deviation 1, like quantised ones: few of them are small."""
+    """Weights that an epilogue scales have deviation 1, like quantised ones; few of them are small."""
     shape = (op.weight_rows, op.k)
     if op.weights is None:
         is_scaled = any(part.brings_size for part in op.parts)

@@ -34,7 +34,7 @@ RELU = ActivationRow(
     torch=lambda functional, z: z,
     spread=within(1),
 )
-#: One that takes a name of the program, and one that runs the first tile again and again.
+#: One with a name of the program, and one that repeats the first tile.
 RASTERS = (
     RasterRow(name="snake", number=140, sentence="again", order=lambda xp, rows, columns, width: xp.arange(rows)),
     RasterRow(name="stuck", number=141, sentence="on the spot", order=lambda xp, rows, columns, width: xp.zeros(rows)),

@@ -8,7 +8,7 @@ from toy_depthwise.op import DepthwiseOp
 from toy_depthwise.schedule import DepthwiseSchedule
 from tuner.extend import Dtype, Gpu, Tile, Workload, rates_of
 
-#: Reads of shared memory, conversions and sums of an SM a clock.
+#: Shared-memory reads, conversions and additions of an SM per clock.
 _LANES = 64
 
 

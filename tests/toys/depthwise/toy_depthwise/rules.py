@@ -6,9 +6,9 @@ from toy_depthwise.op import DepthwiseOp
 from toy_depthwise.schedule import DepthwiseSchedule
 from tuner.extend import Dtype, Gpu, Resources, Tile, Workload
 
-#: Whose loop over tasks runs it.
+#: The engines whose task loop runs it.
 ENGINES = ("mma", "simt", "wgmma")
-#: Of a thread, beside a weight a tap and a sum and a row of each that it makes at once.
+#: Registers of a thread besides a weight per tap, and a sum and a row for each output that it computes at once.
 _OTHER_REGISTERS = 40
 
 

@@ -13,7 +13,8 @@ KERNEL = "gather"
 #: Two ones, by the element type's name in PTX.
 ONES = {"f16": "0x3C003C00u", "bf16": "0x3F803F80u"}
 
-#: Each thread has a vector of eight elements at a time. The count is read once a CTA, behind whatever writes it.
+#: Each thread processes a vector of eight elements at a time. The count is read once per CTA, after the kernel that
+#: writes it.
 _TEXT = Template("""\
 // A row of the table is added to each of the first `count` rows of x; the others are zero.
 typedef unsigned int u32;

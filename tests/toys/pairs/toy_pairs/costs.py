@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from toy_pairs.op import PairsOp
 from tuner.extend import Dtype, Gpu, Tile, Workload, rates_of
 
-#: Elements that an SM compares a clock.
+#: Elements that an SM compares per clock.
 _LANES = 64
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toy_pairs.op import PairsOp
 from tuner.extend import Dtype, Gpu, Resources, Tile, TileOpSchedule, Workload
 
-#: Whose loop over tasks runs it.
+#: The engines whose task loop runs it.
 ENGINES = ("mma", "simt", "wgmma")
 
 

@@ -29,4 +29,4 @@ class Softcap(AddedPart):
         return self.cap * xp.tanh(values / self.cap)
 
     def spread(self, xp: Any, values: Any, error: Any, *tensors: Any) -> Any:
-        return error + 1e-6 * self.cap  # nowhere steeper than 1; the logistic function is right to an ulp or two
+        return error + 1e-6 * self.cap  # its slope is at most 1; the logistic function is accurate to one or two ulp

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.extend import AroundOp, Dtype, LaunchOpSearch, Schedule
 
-#: Device functions of an element type of 16 bits: to float, and back.
+#: Device functions of a 16-bit element type: to float, and back.
 ELEMENT = """
 typedef unsigned short u16;
 __device__ __forceinline__ float widen(u16 bits) {

@@ -20,7 +20,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.plans.tasks import AttentionPlan
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
-#: Nanoseconds that a launch lasts; two cycles are one.
+#: Duration of a launch, nanoseconds; two cycles are one.
 LASTS = 1000
 
 

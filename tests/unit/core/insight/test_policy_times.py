@@ -63,7 +63,7 @@ def test_the_fastest_trial_of_an_order_counts_and_one_that_ended_early_only_wher
         trial(3, NAMED["append"], measured(20.0, truncated=True)),
     ]
     found = {one.policy: one.trial_number for one in policy_times(PAIR, GPU, CHOSEN, trials)}
-    assert found["append"] == 2  # how far a ring is filled ahead is no matter of order
+    assert found["append"] == 2  # the filling of a ring is not part of an order
     found = {one.policy: one.trial_number for one in policy_times(PAIR, GPU, CHOSEN, trials[2:])}
     assert found["append"] == 3
 

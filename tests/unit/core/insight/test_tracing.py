@@ -29,7 +29,7 @@ from tuner.ops.attention.stamps import stamped_of
 from tuner.ops.gemm.pairs import ffn_pair
 
 OPS = ("up", "down")
-#: 2025, in nanoseconds since 1970: a double cannot tell two of them apart.
+#: 2025, in nanoseconds since 1970, which a double cannot resolve.
 EPOCH_NS = 1_750_000_000_123_456_789
 
 

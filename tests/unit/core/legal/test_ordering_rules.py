@@ -31,16 +31,16 @@ from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import ASSIGNMENTS, INTERLEAVES, RASTERS, SYNCS
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
-#: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.
+#: 20 x 18 and 20 x 12 tiles on 17 SMs, so that no offered value is a second name of another one.
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)
 BESIDE = independent_pair((320, 18 * 32, 32), (160, 9 * 32, 64))
 CHAIN = chain_of_three(96, (32, 160, 96, 128))
-#: The one whose tiles are split.
+#: The op whose tiles are split.
 PARTS = ffn_pair(m=80, d_in=96, d_hidden=10 * 32, d_out=64)
 GPU = small_gpu(17)
 
 
-#: Of its 9 x 5 and 9 x 4 tiles most CTAs have one of the last wave, which is split.
+#: With its 9 x 5 and 9 x 4 tiles, most CTAs have a tile of the last wave, which is split.
 TAILED = ffn_pair(m=144, d_in=64, d_hidden=5 * 32, d_out=4 * 32)
 
 
@@ -84,7 +84,7 @@ def test_every_pair_of_values_is_proven_and_computes_the_product(workload: Workl
     for seed, ordering in enumerate(covering(workload)):
         schedule = Schedule.of(tiling=tiles_of(workload), ordering=ordering)
         (verified,) = plans_for(workload, GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
-        if seed % (8 if workload is PAIR else share) == 0:  # all are proven and timed, a sample is run
+        if seed % (8 if workload is PAIR else share) == 0:  # all are proven and timed, and a sample is run
             outputs = interpret(verified.plan, verified.graph, tensors, random.Random(seed))
             for name, matrix in wanted.items():
                 np.testing.assert_allclose(outputs[name], matrix, err_msg=str(ordering))

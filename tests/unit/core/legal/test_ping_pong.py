@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.roles import ARRIVE, WAIT, Action, first_problem
 
-#: Fewer than the device's, and still a multiple of the teams.
+#: Fewer than on the device, and still a multiple of the teams.
 TEAMS, WARPS, FEED_SLOTS = 2, 2, 2
-#: By name of a barrier: the arrivals that end a phase, where it is not one.
+#: By a barrier's name: the arrivals that complete a phase, if not one.
 ARRIVALS = {"empty": WARPS, "turn": WARPS, "free": 2 + WARPS, "met": WARPS}
 #: A post is an arrival at it.
 POSTED = ("posted", 0)

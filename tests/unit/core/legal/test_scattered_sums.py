@@ -32,7 +32,7 @@ from tuner.workers.source.render import render
 PAIR = ffn_pair(m=137, d_in=520, d_hidden=1032, d_out=776)
 TILES = ((64, 48, 64), (64, 64, 64))
 PARTS = scattered(wide(TILES, split_k=(2, 4)))
-#: Tile by tile, on four CTAs that all have several tasks.
+#: Tile by tile, on four CTAs that each have several tasks.
 FEW = PARTS.but(ordering=replace(PARTS.ordering, reserved_sms=128))
 
 

@@ -16,7 +16,7 @@ from tuner.core.space.space import space_of
 from tuner.ops.gemm.pairs import ffn_pair
 
 PAIR = ffn_pair(m=128, d_in=8192, d_hidden=3584, d_out=8192, gated=True)
-#: Beside its rings there are 11 KB.
+#: Its rings leave 11 KB.
 SHARING = wgmma((128, 56, 64), (128, 128, 64), num_stages=6, input_stages=6, num_warps=8, cluster_k=2)
 ALONE = replace(SHARING, cluster_k=1)
 

@@ -20,7 +20,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: 160 and 112 tiles, of which each row of the second op reads the whole row of the first one.
+#: 160 and 112 tiles; each tile row of the second op reads the whole row of the first one.
 PAIR = ffn_pair(m=300, d_in=7168, d_hidden=5120, d_out=7168)
 TAILS = wide(((160, 64, 64), (160, 128, 64)), split_k=(4, 1), split_tiles=SplitTiles.TAILS)
 

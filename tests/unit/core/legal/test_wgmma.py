@@ -115,7 +115,7 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
         (wgmma((16, 16, 64), num_stages=2), "read as 64 rows, 6144 bytes into the weights' ring, which has 4096"),
         (
             wgmma((16, 56, 64), epilogue=Epilogue.TMA),
-            "tma of 56 columns: the copy engine stores 64 at once; use direct",
+            "tma of 56 columns: TMA stores 64 at once; use direct",
         ),
         (wgmma((16, 64, 64), cluster_n=2, epilogue=Epilogue.TMA), "epilogue tma of 32 columns"),
         (wgmma((16, 256, 128), num_stages=4), "the stages take 274944 bytes; a CTA on H200 has 232448"),

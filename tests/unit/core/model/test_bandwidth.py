@@ -30,7 +30,7 @@ def test_one_transfer_has_the_whole_rate() -> None:
 
 def test_equal_transfers_end_together_and_a_late_one_slows_the_first() -> None:
     assert ends_of([(0.0, 100.0), (0.0, 100.0)]) == {0: 20.0, 1: 20.0}
-    # Alone until 5 (50 bytes), then half the rate: 50 more take 10.
+    # Alone until 5 (50 bytes), then at half the rate: 50 more take 10.
     assert ends_of([(0.0, 100.0), (5.0, 100.0)]) == {0: 15.0, 1: 20.0}
 
 
@@ -51,7 +51,7 @@ def test_the_rate_is_used_up_and_never_exceeded(arrivals: list[tuple[float, floa
     for transfer, (begin_us, num_bytes) in enumerate(arrivals):
         assert ends[transfer] >= begin_us + num_bytes / 10.0 - 1e-6
     busy_us = free_us = 0.0
-    for begin_us, num_bytes in arrivals:  # a busy period ends when all of its bytes have passed
+    for begin_us, num_bytes in arrivals:  # a busy period ends when all of its bytes have been transferred
         free_us = max(free_us, begin_us) + num_bytes / 10.0
         busy_us += num_bytes / 10.0
     assert max(ends.values()) == pytest.approx(free_us)

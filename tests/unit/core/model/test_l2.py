@@ -27,7 +27,7 @@ def test_what_is_to_go_first_goes_before_what_is_older() -> None:
     assert [cache.held(panel) for panel in (1, 2, 3, 4)] == [30, 30, 0, 30]
     cache.touch(5, 30, NORMAL)
     assert [cache.held(panel) for panel in (1, 2, 4, 5)] == [30, 0, 30, 30]
-    cache.touch(1, 30, FIRST)  # asked for in another way, it moves
+    cache.touch(1, 30, FIRST)  # requested with another class, it moves
     cache.touch(6, 30, NORMAL)
     assert [cache.held(panel) for panel in (1, 4, 5, 6)] == [0, 30, 30, 30]
 

@@ -55,7 +55,7 @@ def test_tiles_of_all_rows_and_clusters_of_the_kernels_own_have_no_neighbours() 
     )
 
 
-#: The rows whose neighbours were placed together on an H200, by their names.
+#: The rows whose neighbours were placed together on an H200, by name.
 MEASURED = json.loads((ROOT / "benchmarks" / "results" / "h200" / "neighbours.json").read_text())["rows"]
 
 

@@ -16,9 +16,9 @@ from tuner.core.model.own_fit import Evaluated, OwnFit, is_better
 from tuner.core.model.rates import CATALOGUE_RATES, Rates
 
 START = to_vector(CATALOGUE_RATES)
-#: Rates that forecasts depend on: a share, and a time.
+#: Rates on which forecasts depend: a share, and a time.
 SHARE, TIME = names().index("l2_share"), names().index("post_us")
-#: What the card attains: less of one, and more of the other.
+#: The card's true rates: less of one, and more of the other.
 CARD = START.copy()
 CARD[[SHARE, TIME]] += (-0.2, 0.5)
 

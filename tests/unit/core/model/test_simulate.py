@@ -60,7 +60,7 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
             for edge in (edge for edge in graph.streams if edge.consumer == op):
                 task = plan.tasks[[span.task]]
                 read = edge.needs(edge.reader.places(task), graph.steps_of(task)).tiles
-                by_slice = order.wait_position is WaitPosition.SLICE  # then the last of it is read by the last k-steps
+                by_slice = order.wait_position is WaitPosition.SLICE  # then the last k-steps read the last of it
                 read_us = span.computed_us if by_slice else span.wait_us
                 assert all(end_us[edge.producer, *divmod(tile, edge.writer.word_grid[1])] <= read_us for tile in read)
 

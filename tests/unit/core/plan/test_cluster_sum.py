@@ -12,7 +12,7 @@ from tests.support.roles import ARRIVE, WAIT, Action, first_problem
 
 SEND, READ = "send", "read"
 SLOTS = 2
-#: By task, the warps of a CTA that hold its tile, all but the last ones; and the exchanges in which its sums travel.
+#: By task: the warps of a CTA that compute its tile, all but the last ones; and the exchanges of its sums.
 Tasks = tuple[tuple[int, int], ...]
 
 
@@ -54,7 +54,7 @@ class MathWarp:
             if self._gets_nothing(other, exchange):
                 continue
             yield SEND, (f"to {other} from {self._cta} by slot {slot}", self._warp), exchange
-            # As many bytes in each exchange, whoever sends them.
+            # Each exchange has the same number of bytes, whichever CTA sends them.
             for _ in range(1 if self._warp < holders - 1 else self._warps - holders + 1):
                 yield ARRIVE, (f"full{slot}", other), 0
 

@@ -30,7 +30,7 @@ from tuner.search.model.pool import canonical
 GPU = CATALOGUE["h200"]
 WORKLOAD = ffn_pair(m=256, d_in=256, d_hidden=256, d_out=256)
 TILING = Tiling(tiles=(Tile(m=64, n=64, k=64), Tile(m=64, n=64, k=64)), num_stages=2, num_warps=4)
-#: An SM for each of eight CTAs, so that each has several tasks.
+#: One SM for each of eight CTAs, so that each has several tasks.
 FEW = {"reserved_sms": GPU.num_sms - 8}
 GRID = ((4, 4), (4, 4))
 
@@ -73,7 +73,7 @@ def test_whether_its_tasks_end_is_the_proofs_to_say_and_the_witness_names_who_wa
     with pytest.raises(LivenessError) as stuck:
         plans_for(WORKLOAD, GPU, fused(given(backwards)))
     assert "down" in "\n".join(refused(stuck.value))
-    #: Where each tile has a CTA to itself, any order ends.
+    #: If each tile has its own CTA, any order terminates.
     assert plans_for(WORKLOAD, GPU, fused(given(backwards, reserved_sms=0, assignment=Assignment.STATIC)))
 
 
@@ -114,7 +114,7 @@ def test_a_table_belongs_to_a_given_order_and_has_a_largest_size() -> None:
     large = ffn_pair(m=4096, d_in=256, d_hidden=4096, d_out=64)
     with pytest.raises(IllegalSchedule, match=r"4160 tiles .*at most 4096"):
         check_schedule(large, GPU, own)
-    with pytest.raises(IllegalSchedule, match="row"):  # a block of one tile has one walk
+    with pytest.raises(IllegalSchedule, match="row"):  # a block of one tile has only one path
         check_schedule(WORKLOAD, GPU, own.but(ordering=replace(own.ordering, rasters=(Raster(width=2), Raster()))))
 
 

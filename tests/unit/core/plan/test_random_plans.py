@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.random_plans import random_plans
 
-#: Seed -> sha256 of 50 plans' words, their edges, and which ops post and read; as commit c1930c6b made them.
+#: Seed -> sha256 of 50 plans' words, their edges, and which ops post and read, as of commit c1930c6b.
 DIGESTS = {0: "a585350b5493322a", 1: "43b9703fdd7ece67", 2: "a5aff8590886455c", 3: "336f84c4cc1f99cf"}
 
 

@@ -29,7 +29,7 @@ from tuner.core.space.mma_tilings import SPLITS, MmaTilings
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: One tile row: up has 4 tiles, down 2 tiles of 2 parts, each of which reads half of up's.
+#: One tile row: up has 4 tiles, down has 2 tiles in 2 parts, each of which reads half of up's tiles.
 PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), split=(1, 2)))
 #: A decode step of Llama 3 8B.
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
@@ -200,7 +200,7 @@ def test_tiles_that_do_not_meet_in_a_slot_of_their_own_are_refused() -> None:
     verify(mutants.edit(replace(plan, num_split_tiles=9), 0, 8, 7), PAIR, SMALL, small_gpu(3))
 
 
-#: 14 and 11 tiles of 2 k-steps and more.
+#: 14 and 11 tiles with at least 2 k-steps.
 TWO_WAVES = ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352)
 
 
@@ -248,7 +248,7 @@ def test_a_split_tail_takes_little_workspace_and_a_shorter_forecast() -> None:
     workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
     both = wgmma((128, 184, 64), (128, 248, 64), num_warps=8, input_stages=4)
     tails = replace(both, split_k=(1, 2))
-    assert num_tiles(workload.tile_ops[1], tails.tiles[1]) == 544  # and 2,496 of up: 4 of 3,040 are left on 132 SMs
+    assert num_tiles(workload.tile_ops[1], tails.tiles[1]) == 544  # and 2,496 of up: 4 of 3,040 remain on 132 SMs
     order = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.TAIL)
     check_schedule(workload, H200, Schedule.of(tiling=tails, ordering=order))
     with pytest.raises(IllegalSchedule, match="the parts' sums take"):

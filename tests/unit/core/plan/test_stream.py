@@ -111,7 +111,7 @@ def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
     assert taken == {tile: list(range(count)) for tile, count in enumerate(steps.tolist())}  # each once, in order
     parts = np.bincount(pieces.tile)
     assert (parts <= most).all()
-    assert (np.diff(pieces.cta) >= 0).all()  # a CTA's stretch is in one piece
+    assert (np.diff(pieces.cta) >= 0).all()  # a CTA's range is contiguous
     fewest = np.minimum(MIN_STREAM_STEPS, steps // most)
     assert (pieces.num_steps >= fewest[pieces.tile])[parts[pieces.tile] > 1].all()
 
@@ -157,7 +157,7 @@ def test_a_tail_cut_by_k_steps_computes_the_plain_product(case: tuple[TileGraph,
         np.testing.assert_allclose(output, wanted[name], err_msg=name)
 
 
-#: One tile row: up has 4 tiles, down 3 tiles of 4 k-steps, each of which reads one of up's.
+#: One tile row: up has 4 tiles, down has 3 tiles of 4 k-steps, each of which reads one of up's tiles.
 PAIR = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=128, d_out=96), tiling((16, 32), (16, 32), split=(1, 3)))
 
 

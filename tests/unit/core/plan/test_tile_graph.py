@@ -83,7 +83,7 @@ def test_late_waits_are_left_out_where_waits_before_the_steps_imply_them() -> No
 
 
 def check_edges(graph: TileGraph) -> None:
-    read: dict[tuple[int, ...], dict[Tile, int]] = {}  # by tile, part and the parts of the tile
+    read: dict[tuple[int, ...], dict[Tile, int]] = {}  # by tile, part and number of parts
     for op in graph.op_indices:
         split = [(part, graph.num_parts(op)) for part in range(graph.num_parts(op)) if graph.num_parts(op) > 1]
         for tile, (part, num_parts) in product(tiles_of(graph, op), ((0, 0), *split)):

@@ -76,7 +76,7 @@ def test_the_words_of_a_plan_cannot_be_written_nor_made_writable(copied: bool) -
             array[0] = 1
         with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
             array.setflags(write=True)
-        while (array := array.base) is not None:  # nor through what it is a view of
+        while (array := array.base) is not None:  # nor through the array that it is a view of
             assert isinstance(array, bytes) or not array.flags.writeable
             if isinstance(array, bytes):
                 break

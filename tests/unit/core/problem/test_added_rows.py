@@ -75,7 +75,7 @@ def test_installed_rasters_are_offered_and_one_without_each_tile_is_refused(site
     ("row", "says"),
     [
         ({"name": "my raster"}, "use lower-case letters only"),
-        ({"order": None}, "pass a function that gives the tiles"),
+        ({"order": None}, "pass a function that returns the tiles"),
         ({"widths": (2,)}, "write {width} in its sentence"),
         ({"sentence": "by {width}", "least_width": 2, "widths": (1, 2)}, "use at least 2"),
     ],

@@ -17,7 +17,7 @@ from tuner.ops.gemm.op import GemmOp
 
 #: 4 heads of queries, 1 of keys and 1 of values, of 64 elements: 192 pairs.
 TURNED = {"n": 192, "rotary": Rotary(heads=4, kv_heads=1, head_dim=64, max_length=32)}
-#: By the field of each part, what sets it.
+#: By the field of each part: what enables it.
 SET: dict[str, dict[str, Any]] = {
     "row_scale": {"row_scale": True},
     "norm": {"norm": "x"},

@@ -11,7 +11,7 @@ from tests.support import toys
 from tuner.core.problem.op_files import FILES, file_problem
 from tuner.core.problem.op_kinds import op_kinds, part_of
 
-#: By toy: a file, what stands there, what a stranger writes instead, and what is said of it.
+#: By toy: a file, its correct text, a wrong replacement, and the message about it.
 FAULTS = {
     "depthwise": [
         ("rules", "op: DepthwiseOp, tile: Tile, chosen", "op: DepthwiseOp, chosen",
@@ -56,7 +56,7 @@ FAULTS = {
         ("search", None, None, "has no file search.py with"),
     ],
 }  # fmt: skip
-#: What stands for a file in a process that has the toy.
+#: What replaces a file in a process with the toy.
 _ASK = """
 import importlib, json, pathlib, sys, types
 from tuner.core.problem.op_files import file_problem

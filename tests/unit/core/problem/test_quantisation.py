@@ -171,7 +171,7 @@ def test_another_module_is_not(other: str) -> None:
         (GPTQ | {"group_size": 1024}, "group_size", "is 1024"),
         (GPTQ | {"checkpoint_format": "marlin"}, "checkpoint_format", "is marlin, a layout of one library's kernels"),
         (GPTQ | {"dynamic": {r"+:.*down.*": {"bits": 8}}}, "bits", "is 8"),
-        (AWQ | {"version": "gemv"}, "version", "is gemv; give a checkpoint in AWQ's usual layout"),
+        (AWQ | {"version": "gemv"}, "version", "is gemv; use a checkpoint in AWQ's usual layout"),
         (AWQ | {"zero_point": False}, "zero_point", "is false"),
         (DEEPSEEK, "weight_block_size", r"is \[128, 128\]: no kernel supports scales per block"),
         (FP8 | {"fmt": "e5m2"}, "fmt", "is e5m2; give a checkpoint of e4m3"),
@@ -193,7 +193,7 @@ def test_another_module_is_not(other: str) -> None:
         (two_groups("Linear", "re:.*mlp.*"), "config_groups", "have mixed formats for model.layers.3.mlp.down_proj"),
         (compressed(INT4, config_groups={}), "config_groups", "is not an object of groups of layers"),
         (compressed(INT4, config_groups={"group_0": "W4A16"}), "config_groups", "is not an object of groups of layers"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method", "its codes come from a table"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method", "its codes come from its own table"),
         (
             {"quant_method": "aqlm"},
             "quant_method",

@@ -101,7 +101,7 @@ def test_the_copy_engine_stores_no_such_op() -> None:
     tiles = wgmma((128, 64, 64), (128, 64, 64), (128, 64, 64), (128, 64, 64), num_warps=8, epilogue=Epilogue.TMA)
     problem = tiling_problem(layer(), H200, tiles)
     assert problem is not None
-    assert "the copy engine cannot write to a cache; use direct" in problem
+    assert "TMA cannot write to a cache; use direct" in problem
     assert tiling_problem(layer(None), H200, tiles) is None
 
 

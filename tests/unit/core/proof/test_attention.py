@@ -27,7 +27,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 OP = DecodeAttention(sequences=3, kv_heads=2, query_heads=3, head_dim=64, max_length=50, new_tokens=4)
 TILE = 8
-#: With a span behind it a length is beyond 31 bits.
+#: With one more span, a length exceeds 31 bits.
 LONGEST = replace(OP, sequences=1, kv_heads=1, max_length=2**31 - 2**21)
 #: A queue of all its tasks has 2^31 tiles.
 MANY_TILES = replace(OP, sequences=1, kv_heads=1, query_heads=16, new_tokens=8, max_length=2**30)
@@ -133,7 +133,7 @@ def test_every_order_gives_softmax_at_every_length(span: int, first_count: int, 
     edges = (0, 1, span - 1, span, span + 1, OP.max_length - 1, OP.max_length)
     run = Interpreter(plan_of(span=span, by_length=by_length), first_count)
     tensors = tensors_of(OP, span)
-    for _ in range(4):  # launch behind launch, on the same counters
+    for _ in range(4):  # launch after launch, on the same counters
         lengths = [min(rng.choice(edges), OP.max_length) for _ in range(OP.sequences)]
         out = run.launch(tensors, lengths, rng)
         np.testing.assert_allclose(out, attention(OP, *tensors, lengths, np), atol=1e-12)
@@ -220,7 +220,7 @@ def test_tiles_of_all_ctas_hold_what_is_seen_once(span: int, cluster: int, windo
     [
         (lambda: AttentionForm(window=0), "window: 0 hides a query from itself"),
         (lambda: AttentionForm(soft_cap=-1.0), "soft_cap: -1.0 cannot cap"),
-        (lambda: PagedCache(num_pages=0, page_tokens=16), "num_pages: 0 pages cannot hold anything"),
+        (lambda: PagedCache(num_pages=0, page_tokens=16), "num_pages: 0 pages have no room"),
         (lambda: PagedCache(num_pages=4, page_tokens=24), "page_tokens: 24 is not"),
         (
             lambda: check_attention(

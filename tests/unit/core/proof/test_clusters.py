@@ -135,7 +135,7 @@ def test_ctas_that_share_a_tile_s_k_finish_about_as_many_columns(
 @pytest.mark.parametrize(
     ("tile", "sharers", "exchanges", "expected"),
     [
-        ((16, 16, 64), 2, 1, 2 * 16 * 8),  # a vector is all of a share
+        ((16, 16, 64), 2, 1, 2 * 16 * 8),  # a share is a single vector
         ((16, 24, 64), 2, 2, 16 * 16),
         ((64, 128, 64), 2, 2, 64 * 64),
         ((64, 128, 64), 4, 2, 3 * 64 * 32),
@@ -145,7 +145,7 @@ def test_ctas_that_share_a_tile_s_k_finish_about_as_many_columns(
         ((128, 256, 64), 4, 8, 2 * 3 * 128 * 8),
         ((256, 96, 64), 2, 4, 2 * 128 * 24),
         ((128, 200, 64), 4, 8, 2 * 3 * 128 * 8),  # of 8, 4, 8 and 5 vectors
-        ((192, 64, 64), 4, 2, 2 * 3 * 192 * 8),  # more than 24 KB, with a vector an exchange
+        ((192, 64, 64), 4, 2, 2 * 3 * 192 * 8),  # more than 24 KB, with one vector per exchange
     ],
 )
 def test_sums_of_the_others_come_in_as_few_exchanges_as_fit_24_kb(

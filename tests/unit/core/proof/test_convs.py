@@ -53,7 +53,7 @@ def test_a_tile_reads_from_the_first_pixel_that_it_is_made_of_to_the_last() -> N
             assert (begin, end) == (min(wanted), max(wanted) + 1) if wanted else begin == end, (op, tile)
 
 
-#: Three images of 4 x 4, each a tile; a place of 3 x 3 around them is in no other.
+#: Three images of 4 x 4, each a tile; the position of a 3 x 3 filter around them belongs to no other.
 SIZES = {"images": 3, "height": 4, "width": 4, "channels": 16, "filters": 16}
 
 
@@ -80,7 +80,7 @@ def of_neighbours() -> Extent:
     return read_by(images=1, height=12)
 
 
-#: By name, what tiles do read, and what a plan was made for.
+#: By name, what tiles actually read, and what a plan assumes.
 FAULTS = {
     "a row of the halo is forgotten": (graph_of({}), graph_of({}, read_by(kernel=1, padding=0))),
     "a wrong stride": (

@@ -20,7 +20,7 @@ from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32), num_stages=3))
 RINGED = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=128, d_out=128), wgmma((16, 64, 64), num_stages=3))
-#: A thousand tiles of either op, which share nothing, so no task waits.
+#: A thousand tiles of each op, without dependencies, so no task waits.
 APART = tile_graph(independent_pair((16, 65536, 64), (16, 65536, 64)), wgmma((16, 64, 64)))
 SPLIT = tile_graph(
     ffn_pair(m=16, d_in=32, d_hidden=128, d_out=64), tiling((16, 32), (16, 32), split=(1, 2), num_stages=3)

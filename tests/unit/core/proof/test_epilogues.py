@@ -80,7 +80,7 @@ def test_a_part_that_waits_for_no_share_of_a_norm_but_its_own_columns_is_refused
     task = late_task(plan)
     with pytest.raises(SafetyError, match="can reach its epilogue before"):
         verify(mutants.edit(plan, task, 4, int(plan.tasks[task, 4]) - 1), graph, SMALL, small_gpu(3))
-    whole = plan_of(graph, Granularity.ROW)  # the row's signal stands for all shares
+    whole = plan_of(graph, Granularity.ROW)  # the row's signal covers all shares
     assert (whole.waits[:, 4] == 0).all()
     verify(whole, graph, SMALL, small_gpu(3))
 

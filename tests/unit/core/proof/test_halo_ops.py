@@ -257,7 +257,7 @@ def test_late_waits_of_a_blur_are_left_out_only_where_its_steps_cover_them() -> 
     plan = random_plan(whole, random.Random(0), num_ctas=2, position=WaitPosition.SLICE)
     assert not (plan.waits[:, 4] > 3).any()
     shape = Shape(h=6)
-    around = blur("b", "s", shape)  # adds what lies above its halo of s, which lies further down
+    around = blur("b", "s", shape)  # adds what is above its halo of s, which is further down
     above = Read(box=Box(tensor="a", extents=(*around.reads[0].box.extents[:2], WHOLE)), is_late=True)
     graph = box_graph(
         product("a", "x", shape), scan("s", "a", shape), replace(around, reads=(*around.reads[:1], above))

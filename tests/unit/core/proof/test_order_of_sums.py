@@ -70,7 +70,7 @@ def test_what_adds_up_otherwise_is_another_one() -> None:
 
 def test_parts_are_the_same_whatever_the_stage_where_their_columns_are() -> None:
     assert order(wgmma((16, 64, 64), split_k=(1, 2))) == order(wgmma((16, 64, 128), split_k=(1, 2)))
-    uneven = pair(d_hidden=448)  # 7 stages of 64, or 4 of 128, the last one half empty
+    uneven = pair(d_hidden=448)  # 7 stages of 64, or 4 of 128 with the last one half empty
     assert order(wgmma((16, 64, 64), split_k=(1, 2)), uneven) != order(wgmma((16, 64, 128), split_k=(1, 2)), uneven)
 
 

@@ -97,7 +97,7 @@ COUNT = given("it.count", (1,), "int32", range=(0, 4))
     [
         (given("it.count", (1,), "int32"), "has no range"),
         (weight("it.table", (4,), "int32"), "has no range"),
-        (given("it.count", (1,), "int32", range=(5, 2)), "which no int32 is in"),
+        (given("it.count", (1,), "int32", range=(5, 2)), "which contains no int32"),
         (given("it.count", (1,), "int32", range=(0, 2**31)), "beyond int32"),
         (given("it.count", (1,), "int32", range=(-(2**31) - 1, 0)), "beyond int32"),
         (given("it.count", (1,), "int32", range=(0, 2.5)), "not two integers"),  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_what_a_plan_is_proven_for_is_what_a_launch_is_given(limit: RunTimeInput
     assert bool(says) == bool(problem)
 
 
-#: Facts of all launches of an op.
+#: Properties of all launches of an op.
 ROOMS = ("workspace_bytes", "zero_bytes", "status_words", "status_at")
 
 

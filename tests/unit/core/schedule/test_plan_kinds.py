@@ -67,7 +67,7 @@ def test_people_read_a_heading_and_a_sentence() -> None:
     assert all(sentence.endswith(".") for sentence in sentences)
 
 
-#: A kind that is not there yet: three launches, say, or a launch by another runtime. Only the table is told of it.
+#: A kind that does not exist yet: three launches, for example, or a launch by another runtime. Only the table knows it.
 MEMBER = '    FUSED_PDL = "fused_pdl"\n    FUSED_AGAIN = "fused_again"\n'
 ROW = """        turns=(0, 3),
     ),
@@ -80,7 +80,7 @@ ROW = """        turns=(0, 3),
     ),
 """
 
-#: Puts the table with the new kind in the module's place before anybody reads it, then searches, judges and tells.
+#: Replaces the module's table by one with the new kind before it is read, then searches, judges and reports.
 PROGRAM = """
 import sys, types
 from tuner.core.schedule import plan_kinds  # its package, and what it needs itself
@@ -133,7 +133,7 @@ def test_a_new_kind_is_searched_judged_told_and_offered_once_the_table_has_it() 
     assert done.returncode == 0, done.stderr
 
 
-#: A row of a pack's ladder is a kernel's or the library's: that is an answer, and no plan kind.
+#: A rung of a pack's ladder is a kernel or the library: that is an answer, not a plan kind.
 NO_KIND = ("tuner/packs/", "tuner/client/commands/packs/making.py", "tuner/client/terminal/pack_tables.py")
 
 

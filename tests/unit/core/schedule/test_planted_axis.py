@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.repository import ROOT
 
-#: Of a launch, of the order between ops, of each tile op, and of an attention: the file, the line in front, the field.
+#: For a launch, for the order between ops, for each tile op, and for an attention: the file, the line before it, the
+#: field.
 PLANTED = {
     "launch": (
         "tuner/core/schedule/tiling.py",

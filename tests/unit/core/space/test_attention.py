@@ -76,7 +76,7 @@ def test_neighbours_are_legal_and_differ_in_the_attention_or_in_the_product(name
             apart = axes_apart(schedule.launch_ops[0], other.launch_ops[0])
             is_other_product = (other.tiling, other.ordering) != (schedule.tiling, schedule.ordering)
             assert bool(apart) != is_other_product
-            # With a tile, a cluster or the warps the span and the ring go as far as they must.
+            # With a tile, a cluster or the warps, span and ring are adjusted as far as necessary.
             assert len(apart - {"span_tokens", "num_stages", "math_warps", "finish_warps"}) <= 1
 
 

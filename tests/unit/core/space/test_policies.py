@@ -24,7 +24,7 @@ from tuner.core.space.policies import (
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
-#: Small tiles end sooner where there are CTAs for them; large ones take less time in sum.
+#: Small tiles end earlier if there are CTAs for them; large ones take less time in total.
 SMALL = OpVariant(tile=Tile(m=16, n=32, k=32), task_us=3.0)
 LARGE = OpVariant(tile=Tile(m=32, n=64, k=32), task_us=8.0)
 
@@ -76,7 +76,7 @@ def test_variants_that_share_an_sm_are_capped_and_leave_room_for_fast_ones() -> 
     assert tiles(planned) == [small.tile, small.tile]
     assert (planned.tiling.resident_ctas, planned.plan.plan.num_ctas) == (2, 16)
     assert wavefront(alone).tiling.resident_ctas == 1
-    assert replace(shared, num_warps=4).tiling((small, small)).resident_ctas == 1  # of 4 warps two fit anyway
+    assert replace(shared, num_warps=4).tiling((small, small)).resident_ctas == 1  # with 4 warps, two fit anyway
     wide = OpVariant(tile=Tile(m=128, n=256, k=32), task_us=1.0)
     with pytest.raises(IllegalSchedule, match="use resident_ctas 1, or smaller tiles"):
         wavefront(replace(shared, variants=((wide,), (small,))))

@@ -29,7 +29,7 @@ from tuner.core.space.policy_orders import RULES, policies_of, policy_plans, pol
 from tuner.core.space.space import Space
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
-#: Heights that differ, so that a row of the second op waits for several of the first.
+#: Different heights, so that a row of the second op waits for several rows of the first.
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32), Tile(m=32, n=64, k=32)), num_stages=3, num_warps=4)
 PAIR = ffn_pair(m=70, d_in=64, d_hidden=96, d_out=130)
 ROWS = (Raster(), Raster())
@@ -62,7 +62,7 @@ def test_independent_ops_of_one_wave_are_mixed_and_drawn_where_their_tasks_are_o
     ordering = found["wavefront"].ordering
     assert (ordering.interleave.kind, ordering.assignment) == (InterleaveKind.PROPORTIONAL, Assignment.TICKET)
     queues = np.diff(plans["wavefront"].plan.queues)
-    assert len(set(queues.tolist())) > 1  # who has a long task has fewer of them
+    assert len(set(queues.tolist())) > 1  # a CTA with a long task has fewer of them
     even = independent_pair((64, 128, 64), (64, 128, 64))
     assert policy_schedules(even, small_gpu(7), one)["wavefront"].ordering.assignment is Assignment.STATIC
 

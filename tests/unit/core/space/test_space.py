@@ -106,11 +106,12 @@ def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Work
     graph = tile_graph(workload, tiling)
     legal: dict[bytes, list[Ordering]] = defaultdict(list)
     for ordering in space.orderings(tiling):
-        if ordering.run_ahead != 100:  # a word of its own, whatever the rest: see test_waits.py
+        if ordering.run_ahead != 100:  # has its own word, whatever the rest: see test_waits.py
             continue
         legal[hashlib.sha256(make_plan(graph, ordering, gpu).words).digest()].append(ordering)
     doubles = [orderings for orderings in legal.values() if len(orderings) > 1]
-    # On as many CTAs as tile rows, shares of one walk can be the strides of another: two deals, never one.
+    # With as many CTAs as tile rows, shares of one raster can equal the strides of another: two assignments, but the
+    # same queues.
     assert all(len({ordering.assignment for ordering in same}) == len(same) for same in doubles)
     plain = {"granularity": Granularity.ROW, "sync_width": 1, "wait_position": WaitPosition.TASK}
     assert len({tuple(replace(ordering, **plain) for ordering in same) for same in doubles}) < 3

@@ -72,7 +72,7 @@ def test_a_study_that_is_given_no_schedule_finds_one_that_is_near_the_shortest_a
 ) -> None:
     workload = ffn_pair(m=m, d_in=width, d_hidden=depth, d_out=width)
     own = base_of(Sweep.RASTERS, workload, GPU)
-    # Of the small pair a launch and its first tiles take longest.
+    # For the small pair, the launch and its first tiles take longest.
     assert forecast_us(workload, GPU, own) < max(2 * reference_us(workload, GPU), 15.0)
     rasters = {
         one.schedule.ordering.rasters[0].kind for one in swept(Sweep.RASTERS, workload, GPU, own) if one.schedule

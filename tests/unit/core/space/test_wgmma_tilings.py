@@ -35,7 +35,7 @@ WORKLOADS = (
 )
 
 
-#: In CI every second one, the chain among them, and the independent pair.
+#: In CI every second one, including the chain and the independent pair.
 SOME = soak_unless(lambda place, _: place % 2 == 0 or place == 13, WORKLOADS)
 
 

@@ -89,7 +89,7 @@ def test_no_number_of_any_answer_is_nonsense(number: float) -> None:
         replace(EVALUATOR.environment(), clocks_mhz={"sm": number}),
         FinalsTimes(times_us=((1.0,), (number,)), reasons=("", ""), process_of_round=(0,)),
     ]
-    if number != -5:  # a counter may be below 0
+    if number != -5:  # a counter may be negative
         counter = Counter(name="a", unit="", description="", value=number)
         lies.append(CounterReport(counters=(counter,), num_passes=1))
     for lie in lies:

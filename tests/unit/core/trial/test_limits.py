@@ -25,8 +25,8 @@ def test_finals_without_rounds_or_with_an_impossible_tie_band_are_refused(given:
         FinalsProcedure(**given)  # type: ignore[arg-type]
 
 
-#: A number given to what bounds a wait, a process or the finals, as a default or as a constant.
-#: How long a request or an answer may take on its way is HTTP's.
+#: A number that bounds a wait, a process or the finals, as a default or as a constant. Time limits of requests and
+#: responses belong to HTTP.
 STATED = re.compile(
     r"\b(?!default_request|_answer)\w*(deadline|spin_limit|tie_band|final_rounds|finals_rounds)\w*\b"
     r"(: [^=\n]+)? = [\d.]",

@@ -11,7 +11,7 @@ import pytest
 
 from tuner.workers.cupti.structs import CALLS, Params
 
-#: What gcc printed of each STRUCT_SIZE, by the headers of the wheels 12.8.90, 12.9.79 and 13.0.85 alike.
+#: The values that gcc printed for each STRUCT_SIZE, equal for the headers of the wheels 12.8.90, 12.9.79 and 13.0.85.
 RECORDED_BYTES = {
     "CUpti_Profiler_Initialize_Params": 16,
     "CUpti_Profiler_DeviceSupported_Params": 52,
@@ -39,7 +39,7 @@ RECORDED_BYTES = {
     "CUpti_RangeProfiler_DecodeData_Params": 32,
     "CUpti_RangeProfiler_GetCounterDataInfo_Params": 40,
 }
-#: What the headers need of cuda.h, which another package brings; and of C++, which C does without.
+#: What the headers need from cuda.h, which is in another package; and from C++, which C does not have.
 STUBS = {
     "cuda.h": "typedef struct CUctx_st* CUcontext;\ntypedef int CUdevice;\n",
     "string": "",
@@ -53,7 +53,7 @@ HEADERS = (
     "cupti_range_profiler.h",
 )
 
-#: Size as CUPTI counts it, then (offset, size) of each field.
+#: Size as counted by CUPTI, then (offset, size) of each field.
 Layout = tuple[int, list[tuple[int, int]]]
 
 

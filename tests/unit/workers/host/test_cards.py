@@ -28,7 +28,7 @@ CARDS = [
         ("-1", []),
         ("NoDevFiles", []),
         ("GPU-aa", []),  # two cards begin so
-        ("1,7,0", [1]),  # what names no card ends the list
+        ("1,7,0", [1]),  # a name without a card ends the list
         ("1,-1,0", [1]),
         ("1,1", [1]),
         ("MIG-aa10", []),

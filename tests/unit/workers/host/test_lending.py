@@ -24,7 +24,7 @@ from tuner.workers.host.lending import Lending, num_others
         ((2,), (1, 2), True, 0),
         ((2, 7), (1, 2), True, 1),
         ((7,), (1, 2), False, 1),
-        ((70,), (1, 2), True, 0),  # ours, by the number that it has outside of the container
+        ((70,), (1, 2), True, 0),  # ours, by its number outside of the container
         ((70, 80), (1, 2), True, 1),
         ((70, 80), (1, 2), False, 2),
     ],

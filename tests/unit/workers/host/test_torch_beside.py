@@ -17,7 +17,7 @@ from tuner.workers.protocol.messages import FinalsAnswer, OtherTimes
 
 Beside = Callable[[FinalsTimes, Callable[[], FinalsAnswer]], FinalsTimes]
 
-#: The library alone beside PyTorch, three rounds.
+#: Only the library with PyTorch, three rounds.
 ANSWER = FinalsAnswer(
     times_us=((10.0, 20.0, 30.0),), reasons=("",), num_dropped=0, others=(OtherTimes(times_us=(12.0, 25.0, 36.0)),)
 )
@@ -29,7 +29,7 @@ FINALS = FinalsTimes(
     num_dropped=1,
     stage_s={"warm": 1.0},
 )
-#: The same three beside torch.compile, three rounds of a process of their own.
+#: The same three with torch.compile, three rounds in a separate process.
 BESIDE = FinalsAnswer(
     times_us=((10.0, 20.0, 30.0), (9.5, 19.0, 28.0), (1.0, 1.0, 1.0)),
     reasons=("", "", ""),

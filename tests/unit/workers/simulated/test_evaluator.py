@@ -185,7 +185,7 @@ def test_a_build_takes_its_time_once_a_tiling_though_several_want_it_at_a_time()
 
 
 def test_what_another_evaluator_prepared_is_refused() -> None:
-    with pytest.raises(TypeError, match="the twin measures models, not a Prepared"):
+    with pytest.raises(TypeError, match="the simulated GPU measures models, not a Prepared"):
         SimulatedEvaluator(TARGET).measure(problem(), Prepared())
 
 

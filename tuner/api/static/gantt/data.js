@@ -1,4 +1,4 @@
-// A run of a candidate, ready to be drawn: tasks per row of an SM in order of time, and who waited for whom.
+// A run of a candidate, prepared for drawing: the tasks of each SM in order of time, and which task waited for which.
 "use strict";
 
 export const PHASES = ["wait", "load", "compute", "store"];
@@ -16,7 +16,7 @@ export class Run {
     this.deal();
   }
 
-  // Tasks of one SM overlap where it runs ahead, or holds several CTAs: each goes to the first lane that is free.
+  // Tasks of an SM overlap if it works ahead or holds several CTAs: each task goes to the first free lane.
   deal() {
     const order = Int32Array.from(this.op.keys()).sort((a, b) => this.taken[a] - this.taken[b] || a - b);
     const lanes = this.sms.map(() => []);
@@ -37,7 +37,7 @@ export class Run {
     this.numLanes = Math.max(1, ...this.lanes.map((own) => own.length));
   }
 
-  // The first task of a lane that ends after a time: lanes have no overlap, so their ends rise.
+  // The first task of a lane that ends after a given time. Lanes have no overlaps, so the ends are sorted.
   firstAfter(lane, ns) {
     let [low, high] = [0, lane.length];
     while (low < high) {
@@ -77,7 +77,7 @@ export class Run {
     return `${this.view.op_names[this.op[task]]} (${this.tile_m[task]}, ${this.tile_n[task]})`;
   }
 
-  // How many SMs are in each phase, in so many bins of the whole run. Tasks at one time share their SM.
+  // Number of SMs in each phase, in equal bins of the whole run. Simultaneous tasks share their SM.
   load(numBins) {
     const bins = PHASES.map(() => new Float32Array(numBins));
     const own = PHASES.map(() => new Float32Array(numBins));

@@ -1,5 +1,5 @@
-// The Gantt chart: a software rasteriser for the bars, so that tens of thousands of them cost a few milliseconds, and a
-// canvas context for what stands above them.
+// The Gantt chart: a software rasteriser for the bars, which draws tens of thousands of them in a few milliseconds, and
+// a canvas context for everything on top.
 "use strict";
 
 import { PHASES } from "./data.js";
@@ -7,10 +7,10 @@ import { Raster, shadesOf, word } from "./raster.js";
 
 const GUTTER = 46;
 const AXIS = 22;
-// Heights of the bars: of one chart, of one of two; and of a row at most, so that few SMs are no blocks.
+// Heights of a single chart's bars, of each of two charts' bars, and the maximum height of a row.
 const [TALL, HALF, MAX_ROW] = [540, 330, 26];
 const MAX_MEASURES = 500;
-// By the digits behind the point; to make one takes as long as to draw an axis.
+// By number of decimals; creating one takes as long as drawing an axis.
 const NUMBERS = [0, 1, 2, 3].map((digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }));
 const [MIN_OUTLINED, MAX_OUTLINES] = [6, 64];
 
@@ -140,7 +140,7 @@ export class Chart {
     this.drawOverview();
   }
 
-  // Every lane that is seen, a line of pixels each, repeated down to its height. On low rows lanes would be stripes.
+  // Each visible lane is a line of pixels, repeated for its height. In low rows, lanes would look like stripes.
   rasterise() {
     const { run, pixels, plotWidth, plotHeight, rowPx, lanePx } = this;
     const shades = shadesOf(this.view.byOp ? this.opColours : run.view.op_names.map(() => this.phaseColours), this.idle);
@@ -197,7 +197,7 @@ export class Chart {
     }
   }
 
-  // Names of tiles where there is room.
+  // Names of tiles, where there is space.
   drawLabels() {
     const { context, run, view } = this;
     const height = this.lanePx / this.scale;
@@ -229,7 +229,7 @@ export class Chart {
     return [x1, x2, y + this.lanePx / this.scale / 2];
   }
 
-  // The task, those that it waited for, and a line from the one that stored last.
+  // The selected task, the tasks it waited for, and a line from the one that finished last.
   drawSelected() {
     if (this.selected < 0) return;
     const { context, run } = this;
@@ -237,7 +237,7 @@ export class Chart {
     context.beginPath();
     context.rect(GUTTER, AXIS, this.width - GUTTER, this.height - AXIS);
     context.clip();
-    // On low rows, or of very many, outlines would hide the bars.
+    // In low rows, or with very many of them, outlines would hide the bars.
     const isRoomy = this.lanePx / this.scale >= MIN_OUTLINED && this.awaited.length <= MAX_OUTLINES;
     for (const task of isRoomy ? this.awaited : this.awaited.filter((one) => one === this.last)) this.outline(task, this.ink, 1);
     this.outline(this.selected, this.mark, 2.5);
@@ -257,7 +257,7 @@ export class Chart {
     context.restore();
   }
 
-  // The whole run: how many SMs are in each phase, and the part that is shown.
+  // The whole run: the number of SMs in each phase, and the visible part.
   drawOverview() {
     const context = this.overview.getContext("2d");
     const width = this.overview.width - Math.round(GUTTER * this.scale);

@@ -1,12 +1,13 @@
-// Bars as pixels, a line for each lane of an SM. Bars under a pixel share it: the phase with the most time has its colour.
+// Bars as pixels, a line for each lane of an SM. Where several bars share a pixel, it has the colour of the phase with
+// the most time.
 "use strict";
 
-// Shades of a pixel by how much of it is covered.
+// Shades of a pixel by its covered share.
 const STEPS = 33;
 
 export const word = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 
-// Of each op and phase, its colour over the idle one, in steps of how much of a pixel is covered.
+// For each op and phase: its colour over the idle colour, in steps of the covered share.
 export function shadesOf(table, idle) {
   const found = new Uint32Array(table.length * 4 * STEPS);
   table.flat().forEach((own, kind) => {
@@ -27,7 +28,7 @@ export class Raster {
     this.kind = new Uint8Array(width);
   }
 
-  // The lines of an SM's lanes. Where `isWhole`, a task that is alone at its time has all of them.
+  // The lines of an SM's lanes. With `isWhole`, a task without simultaneous ones fills all of them.
   draw(run, row, view, shades, empty, isWhole) {
     this.lines.forEach((line, lane) => this.fill(line, run, run.lanes[row][lane] ?? [], view, shades, empty));
     if (isWhole && this.lines.length > 1) this.widen(empty);
@@ -46,7 +47,7 @@ export class Raster {
     }
   }
 
-  // One line: of each pixel, how much of it is covered, and by what most. Tasks of a lane never overlap.
+  // One line: the covered share of each pixel, and the phase that covers most of it. Tasks of a lane never overlap.
   fill(line, run, tasks, view, shades, empty) {
     const { most, total, kind, width } = this;
     const { taken, times, op } = run;

@@ -1,9 +1,9 @@
-// The part of the run that is shown, for all charts of a page.
+// The visible part of the run, for all charts of a page.
 "use strict";
 
 const MIN_SPAN_NS = 200;
 
-// What all charts of a page share: the time that is shown, and how bars are coloured.
+// State that all charts of a page share: the visible time range, and the colouring of bars.
 export class View {
   constructor(endNs) {
     this.endNs = endNs;

@@ -1,4 +1,4 @@
-"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock file for builds."""
+"""`tuner-client pack`, `update` and `fetch --lock`: packs of finished jobs, and the lock file that builds use."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Json = dict[str, Any]
 
 
 def opened(content: bytes, name: str = "the pack") -> Pack:
-    """The pack in some bytes, checked; `name` is the file's, for messages.
+    """Parses and checks a pack; `name` is the file's, for messages.
 
     Raises:
-        Refused: it is not a pack, or a byte differs.
+        Refused: it is not a pack, or its bytes were changed.
     """
     try:
         return read_pack(content)
@@ -40,10 +40,10 @@ def opened(content: bytes, name: str = "the pack") -> Pack:
 
 
 def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
-    """The order for a pack with some jobs' shapes and rows.
+    """The order for a pack with the shapes and rows of some jobs.
 
     Raises:
-        click.UsageError: a job's kernels cannot be put into a pack, or they have several targets or objectives.
+        click.UsageError: a job's kernels cannot be in a pack, or the jobs differ in target or objective.
     """
     rows: dict[Shape, list[int]] = {}
     others: dict[str, list[Json]] = {}
@@ -57,7 +57,7 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
     targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
     if len(targets) != 1 or len(l2s) != 1:
         several = ", ".join(sorted(targets | l2s))
-        raise click.UsageError(f"the jobs have several targets or objectives: {several}; pass jobs with the same ones")
+        raise click.UsageError(f"the jobs have several targets or objectives: {several}; pass jobs that agree in both")
     shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
     order |= others
@@ -82,7 +82,7 @@ def make(
     key: str | None,
     jobs: Sequence[Mapping[str, Any]] = (),
 ) -> Pack:
-    """Has the service make a pack, of these jobs if given, checks it, and writes it and the lock.
+    """Requests a pack from the service, of the given jobs if any; checks it, and writes it and the lock.
 
     Raises:
         Refused: it was signed by a key other than the pinned one.
@@ -102,7 +102,7 @@ def make(
             now = found or Lock(key=signed_by)
             if now.key not in (lock.key, signed_by):
                 raise Refused(
-                    f"{lock_path} has pinned {now.key} since this began, but {signed_by} signed the pack; run again"
+                    f"{lock_path} pins {now.key} since this command began, but {signed_by} signed the pack; run again"
                 )
             return replace(now, key=signed_by).with_pack(locked)
 
@@ -115,10 +115,10 @@ def _say_written(path: Path, is_changed: bool) -> None:
 
 
 def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
-    """The service's pack of some finished jobs, byte for byte; if a kernel gains too little, the library is used.
+    """The service's pack of some finished jobs, unchanged. Where a kernel gains too little, the pack uses the library.
 
     Raises:
-        Refused: it is not a pack, or a byte differs.
+        Refused: it is not a pack, or its bytes were changed.
     """
     jobs = [client.job(job_id) for job_id in job_ids]
     content, _ = _made(client, order_of_jobs(jobs, DEFAULT_MIN_GAIN), None, jobs)
@@ -139,11 +139,11 @@ def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[s
 
 
 def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_demanded: bool) -> None:
-    """Checks that a job is what the service claims: one of its kernels agrees, and is signed by the key that signed the
-    pack; without a key, the signer is not verified.
+    """Checks that a job is what the service claims: one of its kernels belongs to it, and is signed by the key that
+    signed the pack. Without a key, the signature is not verified.
 
     Raises:
-        Refused: it belongs to another job, or the job has no kernel, and a signature is required.
+        Refused: the kernel belongs to another job, or a signature is required and the job has no kernel.
     """
     best = client.best(job["id"])
     if best["artifact"] is None:
@@ -192,7 +192,7 @@ def pack(
 @click.option("--key", help="Pins another public key, as printed by `tuner key show`.")
 @click.pass_obj
 def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> None:
-    """Requests each locked pack again, shows what changed in speed, and writes the lock file."""
+    """Requests each locked pack again, shows the changes in speed, and writes the lock file."""
     old, kept = read_lock(lock), Cache(cache)
     signed_by, renewed = pinned(key) or old.key, list[LockedPack]()
     for locked in old.packs:
@@ -213,9 +213,9 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
     def noted(found: Lock | None) -> Lock:
         now = found or old
         if now.key != old.key or any(one not in now.packs for one in old.packs):
-            raise Refused(f"{lock} was changed by somebody else in the meantime; run again")
+            raise Refused(f"{lock} was changed by another process in the meantime; run the command again")
         if signed_by != old.key and len(now.packs) != len(old.packs):
-            raise Refused(f"{lock} has gained packs with its old key in the meantime; run again")
+            raise Refused(f"{lock} has new packs signed with its old key; run the command again")
         now = replace(now, key=signed_by)
         for one in renewed:
             now = now.with_pack(one)
@@ -233,11 +233,11 @@ def _what_else_changed(before: Pack | None, after: Pack) -> str:
 def fetch_locked(
     client: Client, lock_path: Path, cache: Cache, folder: Path, *, offline: bool, key: str | None
 ) -> None:
-    """Writes exactly the locked bytes into `folder`: all of them, or none.
+    """Writes exactly the locked bytes into `folder`: all packs, or none.
 
     Raises:
-        NoResult: a pack is neither in the cache nor, online, at the service.
-        Refused: a byte differs, or a pack was signed by a key other than the pinned one.
+        NoResult: a pack is not in the cache, and the service does not have it or --offline is set.
+        Refused: its bytes were changed, or a pack was signed by a key other than the pinned one.
     """
     lock = read_lock(lock_path)
     found = []

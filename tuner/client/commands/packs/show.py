@@ -1,4 +1,4 @@
-"""`tuner-client show` and `diff`: the contents of a pack, and the differences between two. They ask no service."""
+"""`tuner-client show` and `diff`: the contents of a pack, and the differences between two. They need no service."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
         print_json({"changed": changed, "kernels": {"both": shared, "alone": alone}, "ranges": named})
         return
     if packs[0].digest == packs[1].digest:
-        click.echo("they are identical, byte for byte")
+        click.echo("the packs are identical, byte for byte")
         return
     for word, (old, new) in changed.items():
         click.echo(f"{word}: {old or 'not said'} before, {new or 'not said'} after")

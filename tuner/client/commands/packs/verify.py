@@ -26,7 +26,7 @@ from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 from tuner.versions import install_command
 
-#: Runs the kernels: the client does not depend on the worker's libraries, so it is a separate program.
+#: The program that runs the kernels. It is separate, since the client does not depend on the worker's libraries.
 _PROGRAM = "tuner.workers.host.try_kernels"
 
 
@@ -42,12 +42,12 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
     signed = "not signed"
     if (expected := pinned(key) or named) is not None:
         is_verified = check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
-        signed = f"signed by {named}" if is_verified else f"signed, according to itself, by {named}"
+        signed = f"signed by {named}" if is_verified else f"signed; the pack names the key {named}"
     click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
     if bytes_only:
         return
     if not kernels_of(pack):
-        click.echo("tuner-client: it has no kernel to run: the library is used everywhere", err=True)
+        click.echo("tuner-client: the pack has no kernel to run: it uses the library everywhere", err=True)
         return
     found = run_kernels(pack)
     if as_json:
@@ -69,8 +69,8 @@ def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
     """The result of each kernel on this machine's card, by its digest.
 
     Raises:
-        Simulated: there is nothing to run.
-        NotVerified: this machine cannot run it; the message says why.
+        Simulated: the kernels have no binary.
+        NotVerified: this machine cannot run them, with the reason.
     """
     kernels = kernels_of(pack)
     if any(kernel.simulated for kernel in kernels.values()):
@@ -81,7 +81,7 @@ def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
         done = subprocess.run([sys.executable, "-m", _PROGRAM, folder], capture_output=True, text=True)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
-        why = lines[-1] if lines else f"the program that runs them ended with {done.returncode}"
+        why = lines[-1] if lines else f"the program that runs the kernels ended with code {done.returncode}"
         if "ModuleNotFoundError" in why:
             why = f"{why}; run: {install_command('worker-cuda13')}"
         raise NotVerified(f"no kernel can be run here: {why}")
@@ -96,7 +96,7 @@ def _unpack(kernel: Kernel, folder: Path) -> None:
 
 
 def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
-    """The gain of each kernel where it was tuned, and here."""
+    """The gain of each kernel where it was tuned, and on this machine."""
     table = Table("shape", "rows", "runs", "time here", "speed-up in the pack", "speed-up here")
     for shape, rung in ((entry.shape, rung) for entry in pack.entries for rung in entry.rungs):
         if rung.kernel is None:

@@ -1,1 +1,1 @@
-"""Rules of the engine `wgmma`: warps besides those that multiply, epilogues, waits."""
+"""Rules of the engine `wgmma`: additional warps, epilogues, waits."""

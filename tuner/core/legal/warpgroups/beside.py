@@ -7,9 +7,9 @@ from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling, Warpgroups
 
-#: For each of the next tasks: two barriers and a word, in whole vectors.
+#: For each of the next tasks, two barriers and a word, in whole vectors.
 SLOT_BYTES = 32
-#: Maximum fp32 sums per thread if a kernel has norms and adds up parts of the op, or with ping-pong of some op. With
+#: Maximum fp32 sums per thread if a kernel has norms and adds up parts of the op, or of some op with ping-pong. With
 #: 120 or more, the compiler spilled.
 MAX_ACCUMULATORS_WITH_NORMS = 112
 
@@ -30,8 +30,8 @@ def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_s
 
 
 def beside_bytes(workload: Workload, tiling: Tiling, feed_slots: int) -> int:
-    """For each of the next tasks its barriers and the factors of a tile's rows, if an epilogue may wait; and with
-    swapped operands space in which warps add up squares."""
+    """For each of the next tasks its barriers, and the factors of a tile's rows if an epilogue may wait; with swapped
+    operands also space for warps to add up squares."""
     ops = [
         (index, op, tile.m) for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
     ]

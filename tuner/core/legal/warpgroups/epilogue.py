@@ -1,4 +1,4 @@
-"""When the copy engine cannot store a kernel's tiles."""
+"""When TMA cannot store a kernel's tiles."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
 def epilogue_problem(workload: Workload, tiling: Tiling, line: int) -> str | None:
-    """Why it would store nothing, or cannot; `line` is the number of elements that it stores at once."""
+    """Why it would store nothing, or cannot; `line` is the number of elements per TMA store."""
     if tiling.epilogue is not Epilogue.TMA:
         return None
     if (index := workload.cache_op) is not None:
-        return f"epilogue tma of {workload.tile_ops[index].name}: the copy engine cannot write to a cache; use direct"
+        return f"epilogue tma of {workload.tile_ops[index].name}: TMA cannot write to a cache; use direct"
     if tiling.swap_ab:
         return "epilogue tma of swapped operands: threads transpose what they store; use direct"
     if (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
-        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once; use direct"
+        return f"epilogue tma of {widest} columns: TMA stores {line} at once; use direct"
     return None

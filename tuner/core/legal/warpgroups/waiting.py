@@ -7,11 +7,11 @@ from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
 #: Warps that multiply, with registers left for four more.
 IN_BAND_WARPS = 4
-#: fp32 sums per thread, for a whole tile and for one in parts: the reading warps take a third of the registers.
+#: fp32 sums per thread, for a whole tile and for one in parts, since the reading warps take a third of the registers.
 MOST_SUMS_IN_BAND, MOST_SUMS_OF_PARTS_IN_BAND = 112, 64
 #: Maximum rows for in-band reads. Four warps have 16 KB of loads in flight, and a round trip to the L2 takes about a
 #: microsecond while weights stream. An SM streams 33 KB of weights in that time. A tile of 32 rows of W then needs 1 KB
-#: of inputs for each row of the tile. So 8 rows take half of what the warps can read.
+#: of inputs per row of A. So 8 rows need half of what the warps can read.
 MOST_IN_BAND_ROWS = 8
 
 

@@ -1,11 +1,11 @@
-"""What the wgmma engine asks of a workload and of a GPU, whatever the tiles."""
+"""What the wgmma engine requires of a workload and a GPU, whatever the tiles."""
 
 from __future__ import annotations
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, Workload
 
-#: Only this architecture: the instructions exist only on sm_90a.
+#: Only this architecture, since the instructions exist only on sm_90a.
 COMPUTE_CAPABILITY = (9, 0)
 #: TMA reads rows that begin and end at multiples of this.
 ROW_ALIGNMENT_BYTES = 16

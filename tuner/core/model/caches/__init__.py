@@ -1,1 +1,1 @@
-"""The memory of a GPU: content of the L2, shared bandwidth, merged requests."""
+"""The memory of a GPU: contents of the L2, shared bandwidth, merged requests."""

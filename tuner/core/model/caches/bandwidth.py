@@ -1,8 +1,8 @@
 """Bandwidth that several transfers share equally, in virtual time.
 
-While n transfers are in progress, each gets 1/n of the rate. So one clock that runs at rate / n, in bytes, serves all
-of them. A transfer that begins when it shows v ends when it shows v plus the transfer's bytes, whatever other transfers
-do. Each arrival or end costs one heap operation, however many are in progress.
+While n transfers are in progress, each gets 1/n of the rate. So one virtual clock in bytes, which advances at rate / n,
+serves all of them: a transfer that begins at clock v ends at v plus its bytes, whatever other transfers do. Each
+arrival or end costs one heap operation, however many are in progress.
 
 Source: Demers, Keshav, Shenker, "Analysis and simulation of a fair queueing algorithm", SIGCOMM 1989.
 """

@@ -1,8 +1,8 @@
 """The content of the L2, panel by panel: a panel is the part of an operand that one row or column of tiles reads, or a
 piece of it.
 
-The least recently used is evicted first, by class: panels requested as `FIRST` are evicted before the others, those
-requested as `LAST` after them.
+The least recently used panel is evicted first, by class: panels requested as `FIRST` are evicted before all others,
+those requested as `LAST` after all others.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ FIRST, NORMAL, LAST = range(3)
 
 
 class L2:
-    """A cache of this many bytes; evicted bytes of written panels go to the DRAM."""
+    """A cache of this many bytes; evicted bytes of written panels go to DRAM."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._free = capacity_bytes
         self._classes: tuple[OrderedDict[int, int], ...] = (OrderedDict(), OrderedDict(), OrderedDict())
-        #: Panel -> the class that holds it.
+        #: Panel -> its eviction class.
         self._home: dict[int, OrderedDict[int, int]] = {}
-        #: Panel -> its bytes that differ from the DRAM's.
+        #: Panel -> its bytes that differ from DRAM's.
         self._dirty: dict[int, int] = {}
-        #: Bytes written to the DRAM by evictions.
+        #: Bytes written to DRAM by evictions.
         self.evicted_bytes = 0
 
     def held(self, panel: int) -> int:
-        """Bytes of a panel that it holds."""
+        """Bytes of a panel that are in the cache."""
         home = self._home.get(panel)
         return home[panel] if home is not None else 0
 
@@ -46,7 +46,7 @@ class L2:
         return missed
 
     def write(self, panel: int, num_bytes: int, size_bytes: int, hint: int = NORMAL) -> None:
-        """Writes this many bytes of a panel of `size_bytes`: they are added to its cached bytes."""
+        """Writes this many bytes of a panel of `size_bytes`, which are added to its cached bytes."""
         self._dirty[panel] = min(size_bytes, self._dirty.get(panel, 0) + num_bytes)
         self.touch(panel, min(size_bytes, self.held(panel) + num_bytes), hint)
 

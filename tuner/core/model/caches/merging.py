@@ -17,7 +17,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 #: Share of CTAs with common weights that are adjacent in a programmatic launch: 6 to 44 % were observed.
 TOGETHER_SHARE = 0.3
-#: Share of the bytes that two request together that passes the link.
+#: Share of the bytes requested by both CTAs that passes the link.
 PASSING_SHARE = 0.5
 
 
@@ -26,7 +26,7 @@ def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool, of_inputs: bool
 
     Args:
         plan: its tasks and their queues.
-        tiling: theirs; only for CTAs with a copy engine, and without clusters of the kernel itself.
+        tiling: of the plan; only for CTAs that use TMA, in kernels without clusters.
         is_apart: whether the launch takes SMs as they become free.
         of_inputs: the same for their inputs.
     """
@@ -49,7 +49,9 @@ def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool, of_inputs: bool
 
 
 def _places(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """[task] the CTA that computes it and its position among that CTA's tasks; drawn tasks as if CTAs took turns."""
+    """[task] the CTA that computes it, and its position among that CTA's tasks; drawn tasks are assigned
+    round-robin.
+    """
     number = np.arange(plan.num_tasks)
     if not plan.queues.size:
         return number % plan.num_ctas, number // plan.num_ctas

@@ -3,7 +3,7 @@
 A box is the product of half-open intervals, one for each dimension of its tensor. The interval depends on some of the
 coordinates of the tile in its op's grid, which has any number of axes, and on the step in which it is read.
 
-This and `lowering.lower` is everything that plans, proofs and simulations know about an op.
+Plans, proofs and simulations know nothing else about an op, besides `lowering.lower`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ Ints = npt.NDArray[np.int64]
 #: Coordinates by axis of a grid.
 Places = tuple[npt.NDArray[np.integer[Any]], ...]
 
-#: The step of the tile, as an axis of an extent. It comes last.
+#: The step of the tile, as an axis of an extent, which comes last.
 STEP = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Extent:
-    """The interval of a box along one dimension of its tensor. Extents are compared by identity, like cached ones."""
+    """The interval of a box along one dimension of its tensor. Extents are compared by identity, since they are
+    cached.
+    """
 
     #: The axes of the op's grid on which it depends, ascending, then `STEP`; empty if it is the same for all tiles.
     axes: tuple[int, ...]
@@ -107,7 +109,7 @@ class Read:
     box: Box
     #: Read after the last step, by the part of the tile that finishes last.
     is_late: bool = False
-    #: Each element signals its own arrival, so no wait covers it.
+    #: Each element signals its own arrival, so no wait is needed for it.
     in_band: bool = False
 
     def __post_init__(self) -> None:
@@ -117,7 +119,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTimeInput:
-    """Numbers that are known only when a launch runs, such as lengths. A plan is valid for all values within the
+    """Numbers that are only known when a launch runs, such as lengths. A plan is valid for all values within the
     range."""
 
     name: str
@@ -135,10 +137,10 @@ class RunTimeInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """The extent of a tensor's dimension at run time: no box reaches further.
+    """The extent of a tensor's dimension at run time, which no box exceeds.
 
-    Tiles with nothing left to write, and steps with nothing left to read, are skipped. The tile's task still waits
-    before its first step and after its last one, and posts. It skips the waits before other steps that it skips.
+    Tiles without output left, and steps without input left, are skipped. The tile's task still waits before its first
+    step and after its last one, and posts. Waits before skipped steps are skipped, too.
     """
 
     tensor: str

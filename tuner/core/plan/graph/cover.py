@@ -1,8 +1,7 @@
-"""Late-read waits that can be left out, since other waits imply them.
+"""Waits for late reads that can be left out, since other waits imply them.
 
 A tile is complete only after everything that it read in its steps was complete. So a task that waits for a tile also
-waits for everything further up, through what each of these tiles read in its steps. The boxes determine which tiles
-these are.
+waits for the inputs of that tile's steps, and recursively for theirs. The boxes determine which tiles these are.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Bits = npt.NDArray[np.uint8]
 class Waits(StrEnum):
     """Which tasks need a wait for what they read after their last step."""
 
-    #: None: it is implied further up.
+    #: None: all are implied by other waits.
     NEVER = "never"
-    #: Parts of tiles: a whole tile waits for all of it before its steps, and a part only for what its own steps read.
+    #: Parts of tiles: a whole tile waits for all inputs before its steps, a part only for those of its own steps.
     PARTS = "parts"
     #: All.
     ALWAYS = "always"
@@ -50,7 +49,7 @@ def waits_for(edge: Edge, op_indices: tuple[int, ...], spaces: tuple[TileSpace, 
 
 
 def _is_direct(stream: Edge, edge: Edge) -> bool:
-    """Whether the steps already wait for it, at the same producer."""
+    """Whether its steps already wait for the same tiles of that producer."""
     return stream.producer == edge.producer and not stream.read.in_band
 
 
@@ -62,8 +61,8 @@ def _of_tiles(needs: Needs, num_tiles: int) -> tuple[Ints, Bits]:
 
 
 def _reach(op: int, producer: int, streams: Sequence[Edge]) -> tuple[Ints, Bits] | None:
-    """[tiles of the op] a list of each, and [lists] the producer's tiles that are complete once such a tile is; None
-    if the op reads nothing of it, even indirectly."""
+    """[tiles of the op] a list of each, and [lists] the producer's tiles that are complete once such a tile is; None if
+    the op reads none of them, even indirectly."""
     found = []
     for edge in (edge for edge in streams if edge.consumer == op):
         if edge.producer == producer:
@@ -90,8 +89,8 @@ def _united(needs: Needs, list_of: Ints, bits: Bits) -> Bits:
 
 
 def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
-    """What waits for a stream imply, given what each of its tiles implies. For a tile in parts, what each single
-    step implies: a part has at least one."""
+    """What waits for the reads in steps imply, given what each of the read tiles implies. For a tile in parts, what
+    each single step implies, since a part has at least one."""
     needs, space = stream.needs_of_tiles(), stream.reader
     if space.num_parts == 1:
         return needs.of, _united(needs, list_of, bits)

@@ -1,4 +1,4 @@
-"""Edges of a tile graph: which op of a launch reads what another one writes, or what it wrote itself earlier."""
+"""Edges of a tile graph: which op of a launch reads what another one, or earlier tiles of the same op, wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Edge:
 
     #: Op index of the tiles that write.
     producer: int
-    #: Op index of the tiles that read; the same for an op that reads what earlier tiles of its own wrote.
+    #: Op index of the tiles that read; the same one for an op that reads what its earlier tiles wrote.
     consumer: int
     read: Read
     reader: TileSpace
@@ -84,7 +84,9 @@ def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) ->
 
 
 def _is_in_place(read: Read, writer: TileSpace) -> bool:
-    """Whether each tile reads what it writes itself, and so before: no tile writes an element of another one."""
+    """Whether each tile reads only what it writes itself, and so before the write: no tile reads an element of another
+    one.
+    """
     boxes = [box for box in writer.writes if box.tensor == read.box.tensor]
     return len(boxes) == 1 and all(
         mine.axes == theirs.axes and np.array_equal(mine.begin, theirs.begin) and np.array_equal(mine.end, theirs.end)

@@ -1,4 +1,4 @@
-"""From an op to its tiles: its kind's file ``lowering`` defines what they read and write."""
+"""From an op to its tiles: its kind's module ``lowering`` defines what they read and write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.errors import IllegalSchedule
 
 
 class Lowering(Protocol):
-    """The file ``lowering`` of a kind of tile op."""
+    """The module ``lowering`` of a kind of tile op."""
 
     def lower(self, op: Any, tile: Tile, chosen: Any, *, num_parts: int, in_band: bool) -> TileSpace:
         """The tiles of an op, each in at most this many parts. `chosen` are the choices that only its kind knows,
@@ -45,7 +45,7 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
 
 
 def tensors_problem(op: TileOp, space: TileSpace) -> str:
-    """Why its boxes do not match its tensors: a read or a write without a box would be in no proof."""
+    """Why its boxes do not match its tensors: without a box, a read or write would not be in any proof."""
     tensors = op.tensors(Dtype.FP16)
     reads, writes = ({box.tensor for box in boxes} for boxes in ((one.box for one in space.reads), space.writes))
     for tensor in tensors:
@@ -65,7 +65,7 @@ def tensors_problem(op: TileOp, space: TileSpace) -> str:
 
 
 def limits_problem(space: TileSpace, tensors: Sequence[Tensor]) -> str:
-    """Why its bounds are not by numbers that a launch is given: a proof for other numbers would be of no launch."""
+    """Why its bounds do not match the numbers that a launch is given, so that the proof would not apply to it."""
     known = {one.name: one for one in tensors}
     for limit in (bound.limit for bound in space.bounds):
         if (given := known.get(limit.name)) is None:

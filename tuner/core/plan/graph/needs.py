@@ -1,8 +1,8 @@
-"""The tiles of one op that tasks of another one read, and in which of their steps first.
+"""Which tiles of an op are read by tasks of another op, and in which step first.
 
-If boxes are separable, so is the question. Each axis of the writer's grid belongs to one dimension of the tensor, along
-which its intervals rise. Then a task reads, along each axis, a range of coordinates, or those that overlap with its
-steps. Tasks with the same ranges share one list. All other boxes are compared pairwise.
+With separable boxes, each axis can be handled alone: each axis of the writer's grid belongs to one dimension of the
+tensor, along which its intervals ascend. Then a task reads, along each axis, a range of coordinates, or those that
+overlap with its steps. Tasks with the same ranges share one list. All other boxes are compared pairwise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_STEPS = np.zeros((0, 3), dtype=np.int64)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Needs:
-    """What some tasks read of a producer's tiles, with each list of them stored once."""
+    """What some tasks read of a producer's tiles; each list of tiles is stored once."""
 
     #: [tasks] the number of its list. Lists are numbered in the order of their ranges of coordinates.
     of: Ints
@@ -38,7 +38,7 @@ class Needs:
     begin: Ints
     #: The producer's tiles, by their number in its grid, ascending in each list.
     tiles: Ints
-    #: The step, counted in those of the task, in which it first reads something of the tile; or `EPILOGUE_STEP`.
+    #: The step, counted within the task, in which it first reads something of the tile; or `EPILOGUE_STEP`.
     steps: Ints
 
     @property
@@ -60,7 +60,7 @@ class Needs:
 
 @lru_cache(maxsize=8192)
 def overlapped(read: Extent, write: Extent) -> tuple[Ints, Ints]:
-    """[shape of `read`] for a rising extent, the first interval that each interval of `read` overlaps, and one past
+    """[shape of `read`] for an ascending extent, the first interval that each interval of `read` overlaps, and one past
     the last."""
     first = np.searchsorted(write.end, read.begin, side="right")
     last = np.searchsorted(write.begin, read.end, side="left")
@@ -72,9 +72,9 @@ class Ranges:
     """Ranges of coordinates along an axis of the writer's grid, by axes of the reader's."""
 
     axes: tuple[int, ...]
-    #: [ranges, 2] the first and one past the last, none twice, in lexicographic order.
+    #: [ranges, 2] the first and one past the last, distinct, in lexicographic order.
     bounds: Ints
-    #: [sizes of the axes] the number of each.
+    #: [sizes of the axes] the index of each.
     of: Ints
 
     @property
@@ -85,7 +85,7 @@ class Ranges:
 
 @lru_cache(maxsize=8192)
 def ranges(read: Extent, write: Extent) -> Ranges:
-    """The ranges of a rising extent that overlap with the intervals of another one."""
+    """The ranges of an ascending extent that overlap with the intervals of another one."""
     first, last = overlapped(read, write)
     found = distinct_rows(np.stack((first.ravel(), last.ravel())).T)
     return Ranges(axes=read.axes, bounds=found.rows, of=found.of.reshape(first.shape))
@@ -106,8 +106,8 @@ class Streamed:
         return bool((self.lowest <= self.highest).any())
 
     def first_reads(self, steps: Ints) -> Ints:
-        """[lists of steps, coordinates] the number of the first of these steps that reads it, -1 if none does;
-        `steps` [lists, 3] has the first step of each list, the stride, and how many."""
+        """[lists of steps, coordinates] the index of the first of these steps that reads it, -1 if none does; `steps`
+        [lists, 3] has the first step of each list, the stride, and the number of steps."""
         begin, stride, count = (column[:, None] for column in steps.T)
         number = np.maximum(0, -((begin - self.lowest) // stride))
         is_read = (number < count) & (begin + number * stride <= self.highest)
@@ -116,7 +116,7 @@ class Streamed:
 
 @lru_cache(maxsize=8192)
 def streamed(read: Extent, write: Extent) -> Streamed:
-    """For two rising extents, the first of which depends on the step."""
+    """For two ascending extents, the first of which depends on the step."""
     lowest, behind = overlapped(write, read)
     return Streamed(lowest=lowest, highest=behind - 1)
 
@@ -185,7 +185,7 @@ class _Steps:
 
 
 def distinct_steps(steps: Ints) -> _Steps:
-    """Lists of steps, [tasks, 3], none twice; in lexicographic order."""
+    """Distinct lists of steps, [tasks, 3], in lexicographic order."""
     if (steps[1:] == steps[:-1]).all():  # no tile is split
         return _Steps(rows=steps[:1], of=np.zeros(len(steps), dtype=np.int64))
     found = distinct_rows(steps)
@@ -193,7 +193,7 @@ def distinct_steps(steps: Ints) -> _Steps:
 
 
 def _dense(keys: Ints, bound: int) -> tuple[Ints, Ints]:
-    """The keys that occur, ascending, and the index of each among them. Most keys are below a small bound."""
+    """The occurring keys, ascending, and the index of each among them. Most keys are below a small bound."""
     if bound > 4 * len(keys) + 65536:
         used, of = np.unique(keys, return_inverse=True)
         return used, of.reshape(-1)
@@ -212,7 +212,7 @@ class _Lists(NamedTuple):
 
 @lru_cache(maxsize=512)
 def _kept(read: Read, writer: TileSpace, used: bytes, steps: bytes) -> _Lists:
-    """`_expanded`, from bytes: making a plan and proving it ask for the same several times."""
+    """`_expanded` from bytes, since making and proving a plan need the same lists several times."""
     keys, rows = (np.frombuffer(one, dtype=np.int64) for one in (used, steps))
     return _expanded(read, writer, keys, rows.reshape(-1, 3))
 

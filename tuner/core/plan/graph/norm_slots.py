@@ -1,8 +1,8 @@
-"""Where sums of squares of rows are stored, from the op that writes them to those that normalize its output.
+"""Where sums of squares of rows are stored, between the op that writes them and those that normalize its output.
 
 A tensor ``<op>.squares`` [slots, stride] of fp32: the threads that store a tile write, for each of its rows inside the
-matrix, the sum of squares of the stored values. It goes to the slot of its columns. A reader adds a row's slots in
-their order. The squares of an input have one slot, which the caller provides.
+matrix, the sum of squares of the stored values to the slot of the tile's columns. A reader adds the slots of a row in
+order. The squares of an input have one slot, which the caller provides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
 
 
 def slots_read(workload: Workload, tiling: Tiling, op_index: int) -> int:
-    """Slots that a task of op `op_index` adds up for each of its rows; 0 if it has no norm."""
+    """Slots that a task of op `op_index` adds for each of its rows; 0 if it has no norm."""
     if not workload.tile_ops[op_index].norm:
         return 0
     producer = workload.norm_producer_of(op_index)

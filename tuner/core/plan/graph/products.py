@@ -8,7 +8,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 
 
 def product_tile(op: TileOp, tile: Tile) -> Tile:
-    """The product that a task computes: as wide as its slice of W, which has two rows per column if it is gated."""
+    """The product that a task computes, as wide as its slice of W, which has two rows per column if it is gated."""
     return Tile(m=tile.m, n=tile.n * op.rows_per_column, k=tile.k) if op.rows_per_column > 1 else tile
 
 
@@ -20,6 +20,6 @@ def weight_stage_bytes(op: TileOp, tile: Tile, dtype: Dtype) -> int:
 
 def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
     """The product that a task of each op computes."""
-    if not workload.has_wide_products:  # a search asks for ten thousand tilings
+    if not workload.has_wide_products:  # a search computes ten thousand tilings
         return tiling.tiles
     return tuple(product_tile(op, tile) for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True))

@@ -3,8 +3,8 @@
 A task is a tile, or one of the parts into which a tile's steps are split. A part reads what its own steps read. Its
 steps are contiguous or strided. The parts of a tile write it together: it is complete once all of them are done.
 
-A task reads in its steps, after a wait or in band, as the elements arrive; or late, after the last step. The kind of op
-matters only up to here: orders, proofs and simulations see only tasks, boxes and edges.
+A task reads in its steps, either after a wait or in band as the elements arrive, or late, after the last step. The kind
+of op matters only up to here: orders, proofs and simulations see only tasks, boxes and edges.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tuner.core.schedule.tiling import Tiling
 
 
 def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
-    """The steps of one part of a tile, for even parts: they differ by at most one step, and none is empty if there
-    are enough."""
+    """The steps of one part of a tile, for even parts, which differ by at most one step; none is empty if there are
+    enough steps."""
     if strided:
         return range(part, num_steps, num_parts)
     return range(num_steps * part // num_parts, num_steps * (part + 1) // num_parts)
@@ -114,12 +114,12 @@ class TaskGraph(ABC):
         return self.spaces[op_index].num_parts
 
     def num_tasks_of(self, op_index: int) -> int:
-        """Tasks of one op, if all tiles are split that may be."""
+        """Tasks of one op, if all tiles are split that can be."""
         return self.spaces[op_index].num_tiles * self.num_parts(op_index)
 
     @cached_property
     def num_tasks(self) -> int:
-        """Tasks of all ops of this launch, each a tile or a part of one, if all tiles are split that may be."""
+        """Tasks of all ops of this launch, each a tile or a part of one, if all tiles are split that can be."""
         return sum(map(self.num_tasks_of, self.op_indices))
 
     @cached_property
@@ -184,7 +184,7 @@ class TileGraph(TaskGraph):
         return self.tiling.num_parts(op_index)
 
     def num_tasks_of(self, op_index: int) -> int:
-        """Tasks of one op, if all tiles are split that may be. A search asks for thousands of tilings: the op's own
+        """Tasks of one op, if all tiles are split that can be. A search needs thousands of tilings, so the op's own
         number is used, against which its tiles are checked."""
         tile = self.tiling.tiles[op_index]
         rows, columns = self.workload.tile_ops[op_index].tile_grid(tile.m, tile.n)
@@ -199,7 +199,7 @@ class TileGraph(TaskGraph):
 
 def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] | None = None) -> TileGraph:
     """The tile graph of the ops that one launch runs; all of them by default. If the kernel reads in band, every op
-    does that reads another one of the launch.
+    that reads another one of the launch does so.
 
     Raises:
         ValueError: the tiling does not have one tile per op, or an op index is unknown or out of order.

@@ -1,10 +1,10 @@
 """Exact orders of small grids: the minimum traffic over all paths from tile (0, 0), and every path that achieves it.
 
 A tile (r, c) of an output reads operand row panel r (of A) and column panel c (of the weights), in as many pieces as
-there are k-steps. A cache of S pieces keeps the most recently used, or the most recently loaded; any other piece comes
-from memory and costs 1. The search is a dynamic program over the remaining tiles and the content of the cache. It
-prunes in two ways: states that differ only in the names of rows and columns are equal, and a state that needs more
-pieces than the budget leaves is abandoned. So a few thousand states represent 15! paths.
+there are k-steps. A cache of S pieces keeps the most recently used or the most recently loaded ones; any other piece
+comes from memory and costs 1. The search is a dynamic program over the remaining tiles and the contents of the cache.
+It prunes in two ways: states that differ only in the numbering of rows and columns are equal, and a state that needs
+more pieces than the budget allows is abandoned. So a few thousand states represent 15! paths.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_SIDE = 4
 MAX_SPLIT = 24
 
 Path = tuple[Tile, ...]
-#: [tile row] the columns done, as bits; and the content of the cache, the next to be evicted last. With K k-steps, step
-#: k of row r is r * K + k, and of column c it is (num_rows + c) * K + k.
+#: [tile row] the columns done, as bits; and the contents of the cache, with the next to be evicted last. With K
+#: k-steps, step k of row r is r * K + k, and of column c it is (num_rows + c) * K + k.
 _Situation = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -41,9 +41,9 @@ class ExactOrders:
     #: K-steps of a tile, and which piece is evicted when space is needed: not the optimal policy.
     num_steps: int = 1
     policy: CachePolicy = CachePolicy.LRU
-    #: Minimum of panels, or pieces, that a path from (0, 0) loads.
+    #: Minimum number of panels, or pieces, that a path from (0, 0) loads.
     least_panels: int
-    #: Optimal paths; those that differ only in the names of rows or columns count once.
+    #: Optimal paths; those that differ only in the numbering of rows or columns count once.
     num_paths: int
 
     def paths(self) -> Iterator[Path]:
@@ -81,7 +81,7 @@ def exact_orders(
 def fewest_panels(
     num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
 ) -> int:
-    """Minimum of pieces that a path from (0, 0) loads; much faster to compute than the number of paths that achieve it.
+    """Minimum number of pieces that a path from (0, 0) loads; much faster to compute than the number of optimal paths.
 
     Raises:
         InvalidInput: see `exact_orders`.
@@ -201,7 +201,7 @@ class _Search:
                 yield from ((tile, *rest) for rest in self.paths(after, budget - misses, rows, cols))
 
     def _needed(self, situation: _Situation) -> int:
-        """Pieces that are still needed but not held: each is loaded at least once."""
+        """Pieces that are still needed but not in the cache, each of which is loaded at least once."""
         masks, recent = situation
         common, num_steps = self._whole, self._num_steps
         for mask in masks:
@@ -238,7 +238,7 @@ class _Search:
         return is_miss
 
     def _plain(self, situation: _Situation) -> _Situation:
-        """The same state under canonical names: held rows and columns by last use, the others sorted."""
+        """The same state in canonical numbering: cached rows and columns by last use, the others sorted."""
         masks, recent = situation
         num_steps = self._num_steps
         panels = list(dict.fromkeys(piece // num_steps for piece in recent))

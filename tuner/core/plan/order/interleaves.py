@@ -1,9 +1,9 @@
 """Merges: how the ops' tiles alternate, as rectangular blocks of one op each.
 
 Every rule-based merge is a linear extension of the tile graph: a consumer's block comes after the producer rows that it
-reads. A raster then orders one block at a time. Two merges give the same order exactly if their blocks are the same,
-which `tuner.core.legal` uses to refuse duplicates. (The proportional mix has no blocks: it mixes single tiles.) A given
-order may be arbitrary: the proof decides whether its tasks finish.
+reads. A raster then orders one block at a time. Two merges give the same order exactly if their blocks are equal, by
+which `tuner.core.legal` finds duplicates. (The proportional mix has no blocks, since it mixes single tiles.) A given
+order may be arbitrary; the proof decides whether its tasks finish.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def row_steps(
 
     By the end of step s the first op that reads nothing of this launch has emitted s * band of its tile rows. Other
     such ops have emitted their proportion. Every other op, in topological order, has emitted each row whose inputs,
-    those of its epilogue included, were complete `lag` steps earlier. Such a row never comes before its inputs.
+    including those of its epilogue, were complete `lag` steps earlier. So a row never comes before its inputs.
     """
     num_rows = {op: workload.tile_ops[op].tile_grid(tile_ms[op], 1)[0] for op in op_indices}
     edges: dict[int, list[RowEdges]] = {}

@@ -1,4 +1,4 @@
-"""The content of a small cache while tiles are processed: loads, evictions, and the traffic so far, tile by tile.
+"""The contents of a small cache while tiles are processed: loads, evictions, and the traffic so far, by tile.
 
 A tile (row, col) of a product reads a row panel of A and a column panel of W, each in pieces: one per k-step. A piece
 is in the cache, or comes from memory and costs 1. With one k-step a piece is a whole panel. A second product, whose
@@ -48,7 +48,7 @@ class CacheStep:
     loads: tuple[Piece, ...]
     #: Pieces that were evicted for them.
     evicted: tuple[Piece, ...]
-    #: Content of the cache afterwards; the next to be evicted is first.
+    #: Contents of the cache afterwards, with the next to be evicted first.
     held: tuple[Piece, ...]
     #: Loads up to and including this tile.
     total: int

@@ -1,4 +1,4 @@
-"""Queues: which CTA has which task of the global order in its queue, and the tail after whole waves."""
+"""Queues: which tasks of the global order are in which CTA's queue, and the tail after whole waves."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def sides_of(ops: Ints | npt.NDArray[np.int32], num_ctas: int, partition: int) -
 
 
 def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
-    """[tiles] whether each tile of the global order, given the op of each, belongs to the last, incomplete wave.
-    That is the rest after whole waves of the grid, or of each side of a partition. It is all tiles if no wave is
+    """[tiles] whether each tile of the global order, given the op of each, belongs to the last, incomplete wave. The
+    last wave is what remains after whole waves of the grid, or of each side of a partition; all tiles if no wave is
     whole."""
     is_tail = np.zeros(ops.size, dtype=np.bool_)
     for tiles, ctas in sides_of(ops, num_ctas, partition):

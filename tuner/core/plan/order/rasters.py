@@ -20,7 +20,7 @@ from tuner.errors import InvalidInput
 Ints = npt.NDArray[np.int64]
 
 ROW, COLUMN = Raster(), Raster(kind=RasterKind.COLUMN)
-#: The simplest names first.
+#: The simplest names come first.
 _RANK = tuple(RasterKind)
 #: From this many tile rows and columns on, Morton and Hilbert differ from every panel, group and snake.
 _UNLIKE_ANY_FROM = 5
@@ -82,8 +82,8 @@ def _spread(values: Ints) -> Ints:
 def hilbert(num_rows: int, num_cols: int) -> Iterator[tuple[int, int]]:
     """A Hilbert-like curve over any rectangle, from tile (0, 0); each step leads to an adjacent tile.
 
-    The curve runs from one corner to the next one along its major side. By the colours of a chessboard, that is
-    possible if the major side is even or the minor one odd, so the longer side is major if possible.
+    The curve runs from one corner to the next one along its major side. By a chessboard colouring, that is possible if
+    the major side is even or the minor one odd, so the longer side is the major one where possible.
 
     Source: the recursion of Cerveny, "Space-filling curve for rectangular domains of arbitrary size", 2018. See NOTICE.
     """

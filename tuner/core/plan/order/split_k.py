@@ -1,7 +1,7 @@
-"""Split-K: how many parts a tile's k-steps may be split into, and the memory in which the parts are added up.
+"""Split-K: how many parts a tile's k-steps may be split into, and the memory in which the parts are added.
 
-Each part of a tile stores its fp32 sums in the tile's slot of the workspace and counts itself in. The last one to
-arrive adds them up in the order of the parts. So the result has the same bits whichever part is last.
+Each part of a tile stores its fp32 sums in the tile's slot of the workspace and increments a counter. The last part to
+arrive adds the sums in the order of the parts, so the bits of the result do not depend on which part is last.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def num_split_tiles(workload: Workload, tiling: Tiling) -> int:
 
 
 def slot_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Memory for the parts of one tile, bytes: the same for all ops, as needed by the largest one."""
+    """Memory for the parts of one tile, bytes; the same for all ops, as needed by the largest one."""
     shapes = enumerate(zip(workload.tile_ops, tiling.tiles, strict=True))
     sums = [tile.m * tile.n * op.rows_per_column * tiling.num_parts(index) for index, (op, tile) in shapes]
     return SUM_BYTES * max((one for index, one in enumerate(sums) if tiling.num_parts(index) > 1), default=0)

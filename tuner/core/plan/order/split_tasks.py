@@ -1,8 +1,8 @@
 """From tiles to tasks: which tiles of the global order are split, and into which parts.
 
 Even parts: a tile has as many as its op requires, and they differ by at most one k-step. Stream-K: the k-steps of the
-tail are put in a row, tile after tile in the global order. Each CTA gets a stretch of it. Together with its whole tiles
-every CTA then has the same work. If a stretch ends within a tile, that tile is split there.
+tail form one sequence, tile after tile in the global order. Each CTA gets a contiguous range of it, such that every CTA
+has the same work, including its whole tiles. A tile is split where a range ends within it.
 
 Source: Osama et al., "Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication on the GPU",
 PPoPP 2023.
@@ -24,7 +24,8 @@ from tuner.core.schedule.ordering import Ordering
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-#: Minimum of a part: fewer go to the neighbouring CTA. If even parts have fewer, this minimum is used.
+#: Minimum k-steps of a part; a smaller part goes to the neighbouring CTA. If even parts have fewer, that is the
+#: minimum.
 MIN_STREAM_STEPS = 2
 
 
@@ -46,9 +47,9 @@ def whole_tasks(ops: Ints, rows: Ints, cols: Ints) -> Words:
 def parted(
     graph: TaskGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
 ) -> Words:
-    """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other in its
-    place. Or all tiles of a run of tasks of one op come part by part, in place of the run. `is_split` says which
-    tiles are split, if the op has parts but not all of its tiles are split."""
+    """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other in place of the
+    tile; or, in place of a run of tasks of one op, all its tiles come part by part. `is_split` says which tiles are
+    split, if the op has parts but not all of its tiles are split."""
     repeats = parts_of(graph)[order[0]]
     if is_split is not None:
         repeats = np.where(is_split, repeats, 1)
@@ -72,8 +73,7 @@ def parted(
 
 
 class Pieces(NamedTuple):
-    """Stretches of k-steps of tiles, [pieces] each: the tile, the first k-step, the number of k-steps, and their
-    CTA."""
+    """Ranges of k-steps of tiles, [pieces] each: the tile, the first k-step, the number of k-steps, and their CTA."""
 
     tile: Ints
     first: Ints
@@ -82,10 +82,10 @@ class Pieces(NamedTuple):
 
 
 def stream_split(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering) -> Pieces:
-    """The tiles of a global order, given the op of each, with the tail cut by k-steps; in that order.
+    """The tiles of a global order, given the op of each, with the tail split by k-steps; in that order.
 
-    Whole tiles are assigned in turn. In the tail, these are the tiles whose op has no parts; the others are put in a
-    row, and cut.
+    Whole tiles are assigned round-robin, in the tail only those whose op has no parts. The other tiles of the tail form
+    one sequence, which is split.
     """
     queue, steps, work = queue_of_tasks(ops, num_ctas, ordering), graph.all_steps[ops], _work(graph)[ops]
     most = parts_of(graph)[ops]
@@ -115,7 +115,7 @@ def streamed(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, or
 
 
 def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float64]) -> Pieces:
-    """The k-steps of some tiles in a row, divided among the CTAs in stretches so that all have the same work.
+    """The k-steps of some tiles in sequence, divided among the CTAs in ranges such that all have the same work.
 
     Args:
         steps: [tiles] k-steps of each.
@@ -123,15 +123,15 @@ def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float
         most: [tiles] maximum parts of the tile.
         busy: [CTAs] other work of each.
 
-    As many CTAs get a stretch as the maximum parts of the tiles allow: those with the least work. A cut is at a whole
-    k-step, or at the tile's end if it would leave a sliver of a tile. If nothing can be cut like this, the tiles are
+    As many CTAs get a range as the maximum parts of the tiles allow: those with the least work. A cut is at a whole
+    k-step, or at the tile's end if a very small part would remain. If nothing can be cut like this, the tiles are
     assigned whole.
     """
     by_busy = np.argsort(busy, kind="stable")
     total, end, least = float((steps * work).sum()), np.cumsum(steps), busy[by_busy]
     begin, fewest = end - steps, np.minimum(MIN_STREAM_STEPS, np.maximum(1, steps // most))
-    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # for this many CTAs, if each gets something
-    enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # ideally no tile in more parts
+    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # for this many CTAs, if each gets some
+    enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # ideally, no tile has more parts
     for count in range(int(np.count_nonzero(enough)), 1, -1):
         ctas = np.sort(by_busy[:count])
         tile, inside = _places_in_tiles(steps, work, fewest, np.cumsum(level[count - 1] - busy[ctas])[:-1])
@@ -146,7 +146,7 @@ def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float
 
 
 def _places_in_tiles(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
-    """The tile in which work is cut, and after how many of its k-steps: whole ones, and no slivers."""
+    """The tile in which work is cut, and after how many of its k-steps: whole ones, without very small parts."""
     end = np.cumsum(steps * work)
     tile = np.minimum(np.searchsorted(end, places, side="right"), steps.size - 1)
     whole = steps[tile]

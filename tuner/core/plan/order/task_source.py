@@ -26,7 +26,7 @@ class TaskSource:
             self._lists = [(0,)] * plan.num_ctas
 
     def take(self, cta: int) -> int:
-        """The CTA's next task, or -1 if there is none left for it."""
+        """The CTA's next task, or -1 if none is left for it."""
         for which in self._lists[cta]:
             task = self._heads[which]
             if task < self._ends[which]:

@@ -15,7 +15,7 @@ from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster, Ras
 from tuner.core.schedule.tiling import Tile as TileShape
 from tuner.errors import InvalidInput
 
-#: Tile sizes of the pair for looking up merges: any values work, since only the numbers of tiles matter.
+#: Tile sizes of the pair for finding merges; any values work, since only the numbers of tiles matter.
 _SIDE, _DEPTH = 16, 32
 
 
@@ -83,7 +83,7 @@ class TileGrid:
         """Refuses a path that leaves the grid, visits a tile twice, or visits a tile before its inputs.
 
         Raises:
-            InvalidInput: names the step.
+            InvalidInput: a step is invalid, with its number.
         """
         done = set[Stop]()
         for number, stop in enumerate(path, start=1):
@@ -151,7 +151,7 @@ class TileGrid:
             InvalidInput: it is not known for such a grid.
         """
         if self.is_pair:
-            raise InvalidInput("second_cols", "the exact optimum is not known for a pair", "ask for a single product")
+            raise InvalidInput("second_cols", "the exact optimum is not known for a pair", "use a single product")
         asked = (self.num_rows, self.num_cols, self.cache_size, self.num_steps, self.policy)
         return fewest_panels(*asked), tuple(Stop(0, *tile) for tile in best_path(*asked))
 

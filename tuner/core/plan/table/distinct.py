@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-#: Numbers below it are exact in a word.
+#: Numbers below this are exact in a word.
 _NUM_KEYS = 2**62
 
 
@@ -29,7 +29,7 @@ class Distinct:
 def distinct_rows(table: npt.NDArray[np.integer[Any]]) -> Distinct:
     """The rows of [rows, columns] integers without duplicates.
 
-    A row is one number, whose digits are its columns in mixed radix. So numbers are sorted, not rows. If the numbers
+    A row is one number, whose digits are its columns in mixed radix, so numbers are sorted instead of rows. If these
     could be too large for a word, NumPy sorts the rows.
     """
     words = table.astype(np.int64)

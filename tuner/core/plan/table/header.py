@@ -1,5 +1,5 @@
-"""The header of a plan's words: what a launch must match, and how long the rest of the table must be. `words`
-documents each word; code that passes a plan to a device, even without NumPy, reads it here."""
+"""The header of a plan's words: what a launch must match, and how long the rest of the table must be. `words` documents
+each word. Code that passes a plan to a device, possibly without NumPy, reads it with this module."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FIRST_WAIT_WORDS = 4
 #: 2 was used by plans of older kernels.
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
 #: Maximum of tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits, the
-#: device adds two such counts, and multiplies one by the CTAs of a cluster, of which no GPU has more than 16. Source:
-#: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 if a kernel asks for it.
+#: device adds two such counts, and multiplies one by the CTAs of a cluster, at most 16 on any GPU. Source: CUDA C++
+#: Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 if a kernel asks for it.
 MAX_COUNT = 2**24
 MAX_CLUSTER_SIZE = 16
 #: Queues whose first tasks fit in an attention's parameter; `kMostQueues` in args_attention.cuh.
@@ -39,7 +39,7 @@ class WordRange(NamedTuple):
     high: int
 
 
-#: Ranges of the header's words in turn. Some have further conditions, which `read_header` checks.
+#: Ranges of the header's words in order. Some have further conditions, which `read_header` checks.
 HEADER_RANGES = (
     WordRange("magic", MAGIC, MAGIC),
     WordRange("version", VERSION, VERSION),
@@ -89,7 +89,7 @@ class Header:
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness depends on every CTA being resident: tasks wait, and not all CTAs are alike."""
+        """Whether its liveness depends on every CTA being resident: tasks wait, and CTAs have different tasks."""
         return self.assignment != TICKET and self.num_signals > 0
 
 
@@ -134,7 +134,7 @@ def read_header(table: bytes) -> Header:
 
 
 def is_of_older_version(table: bytes) -> bool:
-    """Whether a table is a plan from an older program: only its own kernel knows what most words mean."""
+    """Whether a table is a plan from an older program, of which most words are known only to its own kernel."""
     magic, version = struct.unpack_from("<2i", table) if len(table) >= 4 * HEADER_WORDS else (0, 0)
     return bool(magic == MAGIC and 0 < version < VERSION)
 
@@ -146,7 +146,7 @@ class OlderHeader:
     num_signals: int
     #: CTAs of the persistent grid, or its clusters.
     num_ctas: int
-    #: `STATIC`, `TICKET`, `FIRST_WAVE`, or 2 for a removed one: CTAs that take from each other's lists.
+    #: `STATIC`, `TICKET`, `FIRST_WAVE`, or 2 for a removed assignment in which CTAs stole tasks from each other.
     assignment: int
 
     @property

@@ -1,7 +1,7 @@
 """A plan: tasks, waits and posts; and its one binary form, a table of int32 words.
 
-The kernel gets the words, so all code that judges a plan (`verify`, `interpret`, `simulate`) reads them, never the
-objects that they were made from.
+The kernel gets the words, so all code that checks or runs a plan (`verify`, `interpret`, `simulate`) reads them, never
+the objects from which they were made.
 
 Layout (all int32, offsets counted in words from the start)::
 
@@ -11,7 +11,7 @@ Layout (all int32, offsets counted in words from the start)::
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
-        5 assignment       0 static queues, 1 tickets, 3 a first wave that is dealt, then tickets
+        5 assignment       0 static queues, 1 tickets, 3 an assigned first wave, then tickets
         6 queue_offset     static: num_ctas + 1 words, queue q holds tasks[queue[q] : queue[q + 1]]; else 0
         7 task_offset
         8 wait_offset
@@ -20,8 +20,8 @@ Layout (all int32, offsets counted in words from the start)::
         11                 0
         12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
                            could be requested ahead; 0 for none
-        13 strided_parts   1 where a part takes every num_parts-th k-step from its first one on, 0 where all in a row
-        14 num_split_tiles places in which the parts of a tile meet
+        13 strided_parts   1 if a part takes every num_parts-th k-step from its first one on, 0 if they are contiguous
+        14 num_split_tiles slots in which the parts of a tile are added
         15 in_band_ops     bit i: op i reads as A, in band, what another op of the launch writes
     task, 8 words (at task_offset + 8 * t)
         0 op               its low 16 bits: index into the workload's ops
@@ -31,14 +31,14 @@ Layout (all int32, offsets counted in words from the start)::
         2 tile_n           tile column; the others in a row
         3 wait_begin       its waits are waits[wait_begin : wait_end]
         4 wait_end
-        5 post             the signal that gets 1 when the tile is stored, or -1
+        5 post             the signal that is incremented when the tile is stored, or -1
         6 first_step       its low 16 bits: the first k-step of a part, of all that the tile has
-          num_steps        its high 16 bits: k-steps of a part; neither means anything for a whole tile, which has all
-        7 slot             the place where the parts of its tile meet, of its own; it means nothing for a whole tile
+          num_steps        its high 16 bits: k-steps of a part; both without meaning for a whole tile, which has all
+        7 slot             the slot of its tile, in which the parts are added; without meaning for a whole tile
     wait, 8 words (at wait_offset + 8 * w)
         0 signal_begin     every signal of [signal_begin, signal_end) must have reached the threshold
         1 signal_end
-        2 threshold        posts needed of each, counted from the start of this launch
+        2 threshold        required posts of each, counted from the start of this launch
         3 posts_per_launch posts that each of them gets in one launch: the epoch's step, so that no launch resets them
         4 before_step      the k-step of the task, counted from its first one, before whose load it waits; or 2^26 for
                            its epilogue, after the last product; a task's waits are in the order of their steps
@@ -87,14 +87,14 @@ from tuner.errors import WordError
 
 Words = npt.NDArray[np.int32]
 
-#: The content of a task's words: the first has three values and the seventh two.
+#: The contents of a task's words: the first word has three values, the seventh two.
 TASK_FIELDS = 11
 #: Maximum parts of a tile, and k-steps of a part: limits of the words.
 MAX_PARTS = 0xFF
 MAX_PART_STEPS = 0xFFFF
-#: The words of these that have a meaning.
+#: Those of these words that have a meaning.
 WAIT_FIELDS = 5
-#: The place of a wait for inputs of the epilogue.
+#: The position of a wait for inputs of the epilogue.
 EPILOGUE_STEP = MAX_STEPS
 
 
@@ -182,7 +182,7 @@ class Plan:
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness depends on every CTA being resident: tasks wait, and not all CTAs are alike."""
+        """Whether its liveness depends on every CTA being resident: tasks wait, and CTAs have different tasks."""
         return self.assignment != TICKET and self.num_signals > 0
 
     def first_task(self, cta: int) -> int | None:
@@ -231,13 +231,13 @@ class Plan:
         return Plan.from_words, (self.table,)
 
     def without_waits(self) -> Plan:
-        """The same tasks without waits: a launch whose producers are all done."""
+        """The same tasks without waits, for a launch whose producers are all done."""
         tasks = self.tasks.copy()
         tasks[:, 4] = tasks[:, 3]
         return replace(self, tasks=tasks)
 
     def with_in_band_waits_first(self) -> Plan:
-        """The same tasks, with waits of in-band readers before their first k-step, where they start."""
+        """The same tasks, with the waits of in-band readers moved before their first k-step, where they start."""
         reads = self.in_band_ops >> self.tasks[:, 0] & 1 == 1
         waits = self.waits.copy()
         for begin, end in distinct_rows(self.tasks[reads, 3:5]).rows.tolist():

@@ -1,1 +1,1 @@
-"""Signals that tiles post to, and waits for them."""
+"""Signals that tiles post to, and the waits for them."""

@@ -1,10 +1,9 @@
 """Signals: which tiles post to which, and what a reader of some tiles waits for.
 
 A granularity groups the tiles of a producer by row group and column group, with one signal for each. Signals of an op
-that get the same number of posts are contiguous: a *bank*. So a reader of whole tile rows needs one wait per bank,
-which is at most two if its tiles are equally high. If it waits slice by slice, it needs one for each k-step that is the
-first to read what a signal covers. A tile posts once, however many parts it is split into: when the last of them is
-done.
+that get the same number of posts are contiguous: a *bank*. So a reader of whole tile rows needs one wait per bank;
+there are at most two if tiles are equally high. If it waits by slice, it needs one for each k-step that is the first to
+read what a signal covers. A tile posts once, however many parts it is split into: when the last of them is done.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ class Signals:
     def waits_for(self, read: Ints, steps: Ints | None = None) -> list[WaitRecord]:
         """Wait records that cover tiles that post to these signals.
 
-        Tile i is first read in step `steps[i]`; without steps, all waits come before step 0. Neighbouring signals of
-        one step share a record.
+        Tile i is first read in step `steps[i]`; without steps, all waits come before step 0. Adjacent signals of one
+        step share a record.
         """
         signals, signal_of = np.unique(read, return_inverse=True)
         step = np.zeros(signals.size, dtype=np.int64)
@@ -80,7 +79,7 @@ class Signals:
         return self.records(signals[order], step[order])
 
     def records(self, signals: Ints, step: Ints | int) -> list[WaitRecord]:
-        """Wait records for signals in this order, before these k-steps. Neighbours of one step share one."""
+        """Wait records for signals in this order, before these k-steps. Adjacent ones of a step share a record."""
         step = np.broadcast_to(step, signals.shape)
         if not signals.size:
             return []

@@ -1,8 +1,8 @@
 """Waits: the records with which each task waits for its inputs from ops of its launch, or from its own op.
 
 Waits for inputs of a task's steps come before these steps. Waits for late inputs come after the last step, unless other
-waits imply them: its own waits for inputs of its steps, or those of the tiles that it reads (`cover.Waits`). In-band
-reads need no wait. Tasks with the same needs share their records.
+waits imply them: those for inputs of its steps, or those of the tiles that it reads (`cover.Waits`). In-band reads need
+no wait. Tasks with the same needs share their records.
 """
 
 from __future__ import annotations

@@ -24,6 +24,6 @@ PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(
 
 
 def parts_of(op: Product) -> tuple[Part, ...]:
-    """The parts of an op: stage by stage, and in each stage the program's own first."""
+    """The parts of an op, stage by stage; within a stage, the program's own come first."""
     own = [part for part in PARTS if part.is_in(op)]
     return tuple(sorted([*own, *op.epilogue], key=lambda part: part.stage)) if op.epilogue else tuple(own)

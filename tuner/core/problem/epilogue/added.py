@@ -5,8 +5,8 @@ A package names the class of its part in its metadata:
     [project.entry-points."tuner.epilogue_parts"]
     softcap = "my_package.softcap:Softcap"
 
-The part's device file, ``softcap.cuh``, is next to that module. It defines a struct with the name of the class. Its
-members are the class' fields and then pointers to its tensors. It is called with an element in fp32, the row and the
+The part's device file, ``softcap.cuh``, is next to that module. It defines a struct with the name of the class, whose
+members are the class's fields and then pointers to its tensors. It is called with an fp32 element, its row and its
 column; for sums, the column is the row of W. Rows and columns are inside the matrix.
 """
 
@@ -67,7 +67,7 @@ class Own:
 class AddedPart(Part):
     """A part from a package: a frozen dataclass, whose fields are numbers that the device code gets as constants.
 
-    It computes an element from an element, its row and its column. It must not need more registers than are free.
+    It maps an element to an element, given its row and column. It must not need more registers than are free.
     """
 
     field: ClassVar[str] = "epilogue"
@@ -96,7 +96,7 @@ class AddedPart(Part):
         return (op.weight_rows if self.stage is Stage.SUMS else op.n,)
 
     def problem(self, op: Product) -> tuple[str, str]:
-        """What is wrong with a field, or with the op, and how to fix it; empty if nothing is."""
+        """What is wrong with a field or the op, and how to fix it; empty if nothing is wrong."""
         return "", ""
 
     @property
@@ -315,8 +315,8 @@ def added_parts() -> Mapping[str, type[AddedPart]]:
 
 
 def part_versions() -> dict[str, int]:
-    """The known parts, in the form that workers announce. A package that changes the behaviour of a part must rename
-    it."""
+    """The known parts, in the form that workers announce. If a package changes what a part does, it must rename the
+    part."""
     return {f"{_NEEDED}{name}": 1 for name in added_parts()}
 
 
@@ -348,7 +348,7 @@ def parts_from_json(given: Any) -> tuple[AddedPart, ...]:
     """The parts from packages in an op's ``epilogue``.
 
     Raises:
-        InvalidInput: names the entry, and what would be valid.
+        InvalidInput: an entry is invalid, with what would be valid.
     """
     if not isinstance(given, list | tuple):
         raise InvalidInput("epilogue", f"is {given!r}", "pass a list of parts")

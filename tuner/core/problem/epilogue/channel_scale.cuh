@@ -1,4 +1,4 @@
-// A sum, times the factor of its row of W.
+// Multiplies a sum by the factor of its row of W.
 struct ChannelScale {
   const float* factors;
 

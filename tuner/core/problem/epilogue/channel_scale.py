@@ -1,4 +1,4 @@
-"""A factor for each row of W: that of an output channel of quantised weights, times a factor shared by all
+"""A factor for each row of W: the scale of an output channel of quantised weights, times a scale shared by all
 activations."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The activated gate, times the up projection."""
+"""Multiplies the activated gate by the up projection."""
 
 from __future__ import annotations
 

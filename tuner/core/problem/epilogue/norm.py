@@ -23,7 +23,7 @@ def slot_stride(num_rows: int) -> int:
 
 
 class Norm(Part):
-    """An earlier op stores the sums of squares of its output; those of an input must be given."""
+    """An earlier op stores the sums of squares of its output; for an input they must be given."""
 
     field: ClassVar[str] = "norm"
     stage: ClassVar[Stage] = Stage.SUMS
@@ -36,8 +36,8 @@ class Norm(Part):
         return bool(op.norm)
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """The factor of a row is a function of the rounded row, and the library rounds the row again after scaling
-        it, if that is what it multiplies. Each error is within one roundoff of the scaled value."""
+        """The factor of a row depends on the rounded row, and the library rounds the row again after scaling it, if it
+        multiplies the scaled row. Each error is within one roundoff of the scaled value."""
         rows = tensors[op.norm].values
         sums.scale((1 / sums.xp.sqrt((rows**2).mean(axis=1) + op.eps))[:, None])
         if op.norm == op.source:
@@ -61,7 +61,7 @@ class Norm(Part):
 
     def reads(self, op: Product) -> tuple[Read, ...]:
         why, remedy = (
-            "that is a norm over a width that no op writes in full",
+            "that is a norm over a width that no op writes completely",
             "normalize the tensor that the op reads as A",
         )
         return (Read("norm", op.norm, (op.m, op.k), verb="norms", why=why, remedy=remedy),)
@@ -90,7 +90,7 @@ class Norm(Part):
         return {"norm": op.norm}
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Squares of its rows, to which every tile of these rows contributes."""
+        """Sums of squares of its rows, to which every tile of these rows contributes."""
         return ((op.norm, True),)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:

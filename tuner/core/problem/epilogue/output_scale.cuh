@@ -1,4 +1,4 @@
-// The result, over the factor of all elements.
+// Divides the result by the factor of all elements.
 struct OutputScale {
   const float* factor;
 

@@ -1,4 +1,4 @@
-"""Divides the output by a static factor before it is stored: for elements with few bits, which readers scale back."""
+"""Divides the output by a static factor before it is stored, for elements with few bits; readers multiply by it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tuner.core.problem.weights import WeightFormat
 
 #: Bytes of one element of a row scale, or of sums of squares, which are fp32 for every element type.
 ROW_SCALE_BYTES = 4
-#: A violated rule: the field, what is wrong, what would be valid.
+#: A violated rule: the field, the problem, and the remedy.
 Broken = tuple[str, str, str]
 
 
@@ -61,7 +61,7 @@ class Traffic:
 
 
 class Product(Protocol):
-    """A product, as its epilogue sees it; its kind documents the fields."""
+    """A product as its epilogue sees it; its kind documents the fields."""
 
     @property
     def name(self) -> str: ...
@@ -112,7 +112,7 @@ class Draws(Protocol):
         """Elements of that type; of the workload's by default."""
 
     def factors(self, shape: tuple[int, ...]) -> Any:
-        """fp32, from 0.5 to 2: a model's factors are all near 1, and a wrong one would not be noticed."""
+        """fp32 factors from 0.5 to 2: a model's factors are all near 1, so that a wrong one would not be noticed."""
 
     def integers(self, shape: tuple[int, ...], least: int, most: int) -> Any:
         """int32."""
@@ -143,25 +143,25 @@ class Part(ABC):
     halves: ClassVar[str] = ""
     #: Whether it multiplies each row of the sums by a factor.
     scales_rows: ClassVar[bool] = False
-    #: Whether tensor-core engines handle elements of the output's type in words of two, which only works for 16 bits.
+    #: Whether tensor-core engines handle elements of the output's type in words of two, which requires 16 bits.
     is_of_words: ClassVar[bool] = False
     #: Names of the op's own tensors that belong to it, present or not.
     own_names: ClassVar[tuple[str, ...]] = ()
     #: The pointer of `OpArgs` that it reads, and its description in a manifest; empty for none.
     slot: ClassVar[str] = ""
-    #: Whether the thread that writes an element of the output has read the same element of its tensor before.
+    #: Whether the thread that writes an output element has read the same element of this part's tensor before.
     is_read_first: ClassVar[bool] = False
     #: What a manifest says about such ops.
     meaning: ClassVar[str] = ""
     #: Whether it changes a cache in place, which the measuring protocol preserves, given where it writes.
     changes_cache: ClassVar[bool] = False
-    #: Whether weights have deviation 1, from which it makes sums about as large as the factors of the product.
+    #: Whether its weights have deviation 1, so that sums are about as large as the product's factors.
     brings_size: ClassVar[bool] = False
     #: Whether a vendor's library applies it before its product.
     is_in_front: ClassVar[bool] = False
     #: The kernel of the measuring protocol that applies it after a vendor's product.
     library_kernel: ClassVar[str] = "tuner_epilogue"
-    #: A mutation of the device code that a check of the results must detect: old text and new text.
+    #: A mutation of the device code that a check of the results must detect: old and new text.
     planted: ClassVar[tuple[str, str]] = ("", "")
 
     @abstractmethod
@@ -174,7 +174,7 @@ class Part(ABC):
 
     @abstractmethod
     def step(self, op: Product) -> str:
-        """What it does, in words that follow those of earlier parts."""
+        """What it does, as text that follows that of earlier parts."""
 
     def made(self, op: Product, sums: Sums, tensors: Tensors) -> Mapping[str, tuple[Any, Any]]:
         """The tensors that it writes besides the output, by name: values and their error before rounding, from those of
@@ -182,7 +182,7 @@ class Part(ABC):
         return {}
 
     def broken(self, op: Product) -> list[Broken]:
-        """Which of the op's fields contradict each other, as far as this part is concerned."""
+        """Which of the op's fields contradict each other with regard to this part."""
         return []
 
     def reads(self, op: Product) -> tuple[Read, ...]:
@@ -190,7 +190,7 @@ class Part(ABC):
         return ()
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
-        """Everything that it reads, or changes in place."""
+        """Everything that it reads or changes in place."""
         return ()
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
@@ -198,12 +198,12 @@ class Part(ABC):
         return tuple((tensor.name.rpartition(".")[2], tensor) for tensor in self.tensors(op, dtype))
 
     def operands(self, op: Product) -> tuple[str, ...]:
-        """Names of those that are the op's own, or come with one that it names."""
+        """Names of those that belong to the op, or to a tensor that it names."""
         return tuple(f"{op.name}.{name}" for name in self.own_names)
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Tensors possibly written by an op, which a tile reads after its last step, and whether as whole rows;
-        otherwise it reads only its own tile of them."""
+        """Tensors, possibly written by an op, that a tile reads after its last step, and whether it reads whole rows of
+        them or only its own tile."""
         return ()
 
     def traffic(self, op: Product, dtype: Dtype) -> Traffic:
@@ -211,12 +211,12 @@ class Part(ABC):
         return Traffic()
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
-        """What it reads in a launch, from anywhere."""
+        """Bytes that it reads in a launch, from anywhere."""
         return 0
 
     def own_bytes(self, op: Product, dtype: Dtype, written: Collection[str]) -> int:
-        """The part of that that is neither written by an op nor another tensor of the workload; `written` are outputs
-        of ops."""
+        """The part of these bytes that is neither written by an op nor another tensor of the workload; `written` are
+        outputs of ops."""
         return self.num_bytes(op, dtype)
 
     def pointer(self, op: Product) -> str:
@@ -228,7 +228,7 @@ class Part(ABC):
         return ()
 
     def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
-        """One of its tensors for a trial; None if the tensor is not one of these."""
+        """One of its tensors for a trial; None if the tensor does not belong to it."""
         return drawn(tensor, draws)
 
     def arguments(self, op: Product, cache: str) -> tuple[Argument, ...]:
@@ -245,7 +245,7 @@ class Part(ABC):
         return False
 
     def likeness(self, op: Product) -> object:
-        """Values that must be equal for two ops with this part to count as alike."""
+        """Values that must be equal for two ops with this part to count as similar."""
         return self.field
 
     def is_plain(self, op: Product) -> bool:
@@ -253,7 +253,7 @@ class Part(ABC):
         return False
 
     def latency_reads(self, op: Product) -> int:
-        """Number of consecutive reads before the stores that determine where these go."""
+        """Number of dependent reads before the stores that determine their destination."""
         return 0
 
     def words(self, op: Product) -> Mapping[str, str]:
@@ -269,8 +269,8 @@ class Part(ABC):
         return ""
 
 
-#: What an op does not do that does not ask for it: who reads an op's options need not know its kind. A process may know
-#: only one kind, since unpickling an op imports no other.
+#: The options of an op that does not set them, so that code can read an op's options without knowing its kind. A
+#: process may know only one kind, since unpickling an op imports no other.
 PLAIN: Mapping[str, Any] = MappingProxyType(
     {
         "activation": Activation.IDENTITY,

@@ -39,7 +39,7 @@ class Residual(Part):
         return op.residual
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """The addition may cancel digits, so that fp32 rounding errors become relatively larger."""
+        """The addition may cancel digits, which makes fp32 rounding errors relatively larger."""
         added = tensors[residual_of(op)]
         sums.compute()
         sums.values = sums.values + added.values

@@ -1,4 +1,4 @@
-"""Sums in an epilogue, in float64, with bounds of their rounding errors: used to build references."""
+"""Sums in an epilogue, in float64, with bounds of their rounding errors, for references."""
 
 from __future__ import annotations
 

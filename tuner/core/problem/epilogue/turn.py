@@ -39,9 +39,9 @@ class Turn(Part):
         return op.rotary is not None
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """Queries, keys and values head by head, from the halves of all heads; keys and values of a token without a
-        place are zero. A pair's error combines those of both sums, weighted by cosine and sine, and the errors of
-        these."""
+        """Queries, keys and values head by head, from the halves of all heads. Keys and values of a token without a
+        position are zero. A pair's error combines the errors of both sums, weighted by cosine and sine, and the errors
+        of these."""
         assert op.rotary is not None
         xp, num_values, half = sums.xp, op.rotary.kv_heads, op.rotary.head_dim // 2
         angles, is_kept = self._angles(op, sums, tensors)
@@ -59,8 +59,8 @@ class Turn(Part):
         sums.replace(heads.reshape(op.m, -1), errors.reshape(op.m, -1))
 
     def _angles(self, op: Product, sums: Sums, tensors: Tensors) -> tuple[Array, Array]:
-        """[m, head_dim / 2] position * frequency, rounded once to fp32 like in every kernel; and [m] whether keys
-        and values are stored."""
+        """[m, head_dim / 2] position * frequency, rounded once to fp32 as in every kernel; and [m] whether keys and
+        values are stored."""
         assert op.rotary is not None
         lengths, frequencies = (tensors[f"{op.name}.{name}"].values for name in ("lengths", "frequencies"))
         positions, is_kept = op.rotary.positions(sums.xp, lengths, op.m)

@@ -1,1 +1,1 @@
-"""The common interface of ops: tensors, data flow, JSON; caches and rotary embedding, which kinds share."""
+"""The common interface of ops: tensors, data flow, JSON; and caches and rotary embedding, which several kinds use."""

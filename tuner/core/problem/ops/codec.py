@@ -1,4 +1,4 @@
-"""JSON of an op from its fields: the default for kinds that do not define their own."""
+"""JSON of an op from its fields, the default for kinds that do not define their own."""
 
 from __future__ import annotations
 

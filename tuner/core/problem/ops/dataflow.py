@@ -18,12 +18,12 @@ class Read(NamedTuple):
     tensor: str
     #: Rows and columns, as seen by the op.
     shape: Shape
-    #: For a wrong shape: the field at fault, if it is another; what the op does with the tensor, why that is
+    #: For a wrong shape: the field at fault, if it is another one; what the op does with the tensor, why that is
     #: impossible, and what would be valid.
     blame: str = ""
     verb: str = "reads"
     why: str = ""
-    remedy: str = "give it a tensor of the shape that it reads"
+    remedy: str = "use a tensor of the shape that it reads"
 
 
 class Flow(NamedTuple):
@@ -32,7 +32,7 @@ class Flow(NamedTuple):
     name: str
     shape: Shape
     reads: tuple[Read, ...]
-    #: Names of tensors that are its own.
+    #: Names of the op's own tensors.
     operands: tuple[str, ...] = ()
     #: Its outputs other than the main one.
     made: tuple[tuple[str, Shape], ...] = ()
@@ -48,7 +48,7 @@ def check_names(flows: Sequence[Flow]) -> None:
     """
     names = [name for flow in flows for name in (flow.name, *(name for name, _ in flow.made))]
     if double := next((name for name in names if names.count(name) > 1), None):
-        raise InvalidInput("ops", f"the name {double!r} is used twice", "give each op its own name")
+        raise InvalidInput("ops", f"the name {double!r} is used twice", "use a different name for each op")
     operands = {operand: operand.rpartition(".")[0] for flow in flows for operand in flow.operands}
     for name in (*names, *(read.tensor for flow in flows for read in flow.reads)):
         if name in operands:
@@ -58,7 +58,7 @@ def check_names(flows: Sequence[Flow]) -> None:
         others = {read.tensor for other in flows if other is not flow for read in other.reads} | set(names)
         if shared := next((name for name in flow.changed if name in others), None):
             problem = f"{flow.name} changes {shared} in place, and another op writes or reads it"
-            raise InvalidInput("ops", problem, "give it a tensor that no other op names")
+            raise InvalidInput("ops", problem, "use a tensor that no other op names")
 
 
 def check_dataflow(flows: Sequence[Flow]) -> None:
@@ -120,6 +120,6 @@ def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
     (rows, columns), field = read.shape, f"{flow.name}.{read.blame or read.field}"
     if first:
         problem = f"reads {read.tensor} as [{rows}, {columns}], but {first} reads it as [{shape[0]}, {shape[1]}]"
-        return InvalidInput(field, problem, "give each input its own name")
+        return InvalidInput(field, problem, "use a different name for each input")
     shapes = f"{read.tensor} as [{rows}, {columns}], but it is [{shape[0]}, {shape[1]}]"
     return InvalidInput(field, f"{read.verb} {shapes}{f': {read.why}' if read.why else ''}", read.remedy)

@@ -1,4 +1,4 @@
-"""A cache of keys and values, for all its readers and writers: its number of rows, and its pages."""
+"""A cache of keys and values, for all ops that read or write it: its number of rows, and its pages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PagedCache:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of range; the message says what would be valid.
+            InvalidInput: a field is out of range, with what would be valid.
         """
         if self.page_tokens not in PAGE_TOKENS:
             known = ", ".join(map(str, PAGE_TOKENS))
@@ -61,7 +61,7 @@ class PagedCache:
                 "page_tokens", f"{self.page_tokens!r} is not supported by any kernel", f"use one of {known}"
             )
         if self.num_pages < 1:
-            raise InvalidInput("num_pages", f"{self.num_pages!r} pages cannot hold anything", "use 1 or more")
+            raise InvalidInput("num_pages", f"{self.num_pages!r} pages have no room", "use 1 or more")
 
     def pages_of(self, op: CacheSizes) -> int:
         """Pages of the longest context."""
@@ -104,7 +104,7 @@ class WrittenCache(CacheSizes, Protocol):
         """Number of sequences for this many new tokens."""
 
     def paged(self, rows: int) -> PagedCache | None:
-        """The pages of a cache for this many new tokens; None for a contiguous one."""
+        """The pages of a cache for this many new tokens; None for a contiguous cache."""
 
 
 def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:

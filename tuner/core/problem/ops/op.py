@@ -1,4 +1,6 @@
-"""The interface of an op of any kind. A kind is a class and its files; code outside never names one."""
+"""The interface of ops of any kind. A kind is a class and its files; code outside its folder never refers to a specific
+kind.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A tensor of an op: one that it names, or its own."""
+    """A tensor of an op: one that it names, or one of its own."""
 
     #: An op's name, an input's, or ``<op>.<operand>``.
     name: str
@@ -65,19 +67,18 @@ class Tensor:
 
 
 def range_problem(tensor: Tensor, *, is_written: bool) -> str:
-    """Why the range of its elements is not one from which trials can draw; empty if it is. `is_written` means that an
-    op writes them."""
+    """Why trials cannot draw elements from its range; empty if they can. `is_written` means that an op writes them."""
     range_, is_of_integers = tensor.range, tensor.dtype == INT32.name
     if range_ is None:
         is_drawn = is_of_integers and not is_written and tensor.role in (Role.INPUT, Role.WEIGHT)
-        return "has no range, from which integers are drawn" if is_drawn else ""
+        return "has no range from which to draw integers" if is_drawn else ""
     if not is_of_integers:
         return f"has the range {range_}, but elements of {tensor.dtype}"
     if len(range_) != 2 or any(isinstance(one, bool) or not isinstance(one, int) for one in range_):
         return f"has the range {range_}, which is not two integers"
     if not -(2**31) <= range_[0] <= range_[1] < 2**31:
         return (
-            f"has the range {range_}, which no int32 is in"
+            f"has the range {range_}, which contains no int32"
             if range_[0] > range_[1]
             else f"has the range {range_}, beyond int32"
         )
@@ -121,10 +122,10 @@ class OpWords:
 
 
 class Op(ABC):
-    """An op of a workload: a frozen dataclass, which names the tensor that it writes.
+    """An op of a workload: a frozen dataclass with the name of the tensor that it writes.
 
-    Readers see its output as a matrix of `m` rows of `c_columns` elements. A field's ``doc`` in its metadata is the
-    description that clients see.
+    Readers see its output as a matrix of `m` rows of `c_columns` elements. The ``doc`` in a field's metadata is the
+    description for clients.
     """
 
     #: Its kind's name in JSON.
@@ -134,12 +135,12 @@ class Op(ABC):
     #: Those fields that may differ between chains.
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = ("m",)
 
-    #: Whether a kernel for this many rows also runs for fewer, as a ladder of kernels requires.
+    #: Whether a kernel for this many rows also runs with fewer, as a ladder of kernels requires.
     SERVES_FEWER_ROWS: ClassVar[bool] = False
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
-    #: Whether the output is returned from the chain even if an op of it reads it.
+    #: Whether the output is returned from the chain even if another op reads it.
     is_output: bool = False
 
     if TYPE_CHECKING:  # a dataclass field would use it as its default
@@ -155,7 +156,7 @@ class Op(ABC):
 
     @property
     def result_columns(self) -> int:
-        """Elements of a row of everything that it writes: more than the output if it also writes to a cache."""
+        """Elements per row of everything that it writes: more than the output if it also writes to a cache."""
         return self.c_columns
 
     def stored_in(self, dtype: Dtype) -> Dtype:
@@ -165,8 +166,9 @@ class Op(ABC):
     @property
     def made(self) -> tuple[Tensor, ...]:
         """Its other outputs of the workload's element type: later ops may read them, too."""
-        others = (one for one in self.tensors(Dtype.FP16) if one.role is Role.OUTPUT and one.name != self.name)
-        return tuple(one for one in others if one.dtype == Dtype.FP16)
+        dtype = Dtype.FP16  # names and shapes are the same for all
+        others = (one for one in self.tensors(dtype) if one.role is Role.OUTPUT and one.name != self.name)
+        return tuple(one for one in others if one.dtype == dtype)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -209,8 +211,8 @@ class Op(ABC):
         return 0
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
-        """Bytes that a timed launch reads besides weights, caches, and the tensors that the op names; `written` are
-        the names of all ops of the workload."""
+        """Bytes that a timed launch reads besides weights, caches and the tensors that the op names; `written` are the
+        names of all ops of the workload."""
         return sum(
             tensor.num_bytes
             for tensor in self.tensors(dtype)
@@ -229,17 +231,19 @@ class Op(ABC):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Sizes for finding near shapes: their ratios measure the distance of two shapes."""
+        """Sizes for finding near shapes: the distance of two shapes is measured by the ratios of their sizes."""
         return tuple(getattr(self, name) for name in self.FREE)
 
     @property
     def ladder_key(self) -> tuple[int, ...]:
-        """For a launch op: with another key, its kernel or plan differs even if the schedule is the same."""
+        """For a launch op: a key of its kernel and plan. With different keys they differ even if the schedule is the
+        same.
+        """
         return self.sizes
 
     @property
     def num_tiles(self) -> int:
-        """Approximate number of tasks: limits what a search can handle."""
+        """Approximate number of tasks, which limits what a search can handle."""
         return -(-self.m // TILE) * -(-self.c_columns // TILE)
 
     def check_shared(self, ops: Sequence[Op]) -> None:  # noqa: B027  # most share nothing
@@ -247,14 +251,14 @@ class Op(ABC):
         the data flow is known.
 
         Raises:
-            InvalidInput: says what would be valid.
+            InvalidInput: they differ, with what would be valid.
         """
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:  # noqa: B027  # most may stand anywhere
-        """Checks whether it may be at its position among a workload's ops in topological order.
+        """Checks that it may be at its position among a workload's ops in topological order.
 
         Raises:
-            InvalidInput: says what would be valid.
+            InvalidInput: it may not, with what would be valid.
         """
 
     def to_json(self) -> dict[str, Any]:
@@ -272,7 +276,7 @@ class Op(ABC):
 
     @classmethod
     def unknown_in(cls, data: Mapping[str, Any]) -> str:
-        """The needs of an op's JSON that nothing here provides; empty for none."""
+        """The needs of an op's JSON that are not available here; empty for none."""
         return ""
 
     @classmethod
@@ -300,7 +304,7 @@ class Op(ABC):
         return OpWords(sizes=self.describe(), reads=next(iter(self.read_names), ""), named=named)
 
     def place_of(self, row: int, column: int) -> str:
-        """What an element of the output belongs to, in words; empty if its tile says enough."""
+        """What an element of the output belongs to, as text; empty if its tile is enough."""
         return ""
 
     def column_of_tiles(self, column: int) -> int:
@@ -309,7 +313,7 @@ class Op(ABC):
 
     @classmethod
     def extras(cls, ops: Sequence[Self]) -> list[str]:
-        """What several ops of the kind do besides, in words after the sizes of all."""
+        """What several ops of the kind do in addition, as text after the sizes of all."""
         return []
 
 

@@ -21,12 +21,12 @@ _LATER = {"page_tokens": None, "heads_first": True}
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
-    """The heads of a product's columns, and the cache that it writes to.
+    """The heads of a product's columns, and the cache that the product writes to.
 
     A row of the product is a new token: queries of all heads, then keys, then values. Queries and keys are rotated by
     position * frequencies. Keys and values go to [sequences, kv_heads, max_length, head_dim], at the token's position,
     or to the page that a table assigns to the position (see `PagedCache`). A token before the start of its sequence, or
-    past max_length, has no place there; nor has one whose page is not in the cache.
+    past max_length, has no position there; nor has one whose page is not in the cache.
     """
 
     #: Query heads, and key and value heads.
@@ -47,7 +47,7 @@ class Rotary:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of range; the message says what would be valid.
+            InvalidInput: a field is out of range, with what would be valid.
         """
         for field in ("heads", "kv_heads", "new_tokens", "max_length"):
             if (value := getattr(self, field)) < 1:
@@ -108,7 +108,7 @@ class Rotary:
         return rows // self.new_tokens
 
     def positions(self, xp: ArrayModule, lengths: Array, rows: int) -> tuple[Array, Array]:
-        """For each of this many new tokens its position in its sequence, given the lengths, and whether it has one."""
+        """For each of this many new tokens: its position in its sequence, given the lengths, and whether it has one."""
         tokens = xp.arange(rows)
         found = lengths[tokens // self.new_tokens] - self.new_tokens + tokens % self.new_tokens
         return found, (found >= 0) & (found < self.max_length)

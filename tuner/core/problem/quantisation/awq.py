@@ -20,7 +20,7 @@ def stored_as(config: Config, module: str) -> Stored | None:
     has_four_bits(f"{FIELD}.bits", config.get("bits", config.get("w_bit")))
     version = str(config.get("version") or _LAYOUT).lower()
     if version != _LAYOUT:
-        raise InvalidInput(f"{FIELD}.version", f"is {version}", "give a checkpoint in AWQ's usual layout, gemm")
+        raise InvalidInput(f"{FIELD}.version", f"is {version}", "use a checkpoint in AWQ's usual layout, gemm")
     if not config.get("zero_point", True):
         raise InvalidInput(f"{FIELD}.zero_point", "is false", "give a checkpoint with zero points")
     size = config.get("group_size", config.get("q_group_size"))

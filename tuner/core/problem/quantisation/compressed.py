@@ -20,7 +20,7 @@ from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
 _FIELD = f"{FIELD}.config_groups"
-#: The class of modules that a group of all products names.
+#: The module class in the targets of a group with all products.
 _ALL = "Linear"
 #: The remedies for weights and for inputs.
 _REMEDY = "use int of 4 bits by group, or float of 8 by channel or tensor"
@@ -93,6 +93,6 @@ def _activations(field: str, inputs: Any) -> Activations:
 
 
 def _number(kind: Any, bits: Any) -> str:
-    """An element in words."""
+    """An element, as text."""
     short = {"float": "fp", "int": "int"}.get(str(kind))
     return f"{short}{bits}" if short else f"{bits}-bit {kind}"

@@ -48,16 +48,16 @@ def stored_as(config: Config, module: str) -> Stored | None:
 
 
 def by_rows_stored_as(config: Config, module: str) -> Stored | None:
-    """The same of FBGEMM's: of channels, times rows."""
+    """The same for FBGEMM's config: weights by channel, activations by row."""
     if is_among(module, config.get("modules_to_not_convert")):
         return None
     return Stored(weights=_FORMAT, activations=Activations.TOKEN)
 
 
 def modelopt_stored_as(config: Config, module: str) -> Stored | None:
-    """The same of ModelOpt's, whose algorithm has a name."""
+    """The same for ModelOpt's config, whose algorithm has a name."""
     nested = config.get("quantization")
-    own = nested if isinstance(nested, Mapping) else config  # hf_quant_config.json as it is
+    own = nested if isinstance(nested, Mapping) else config  # the contents of hf_quant_config.json
     if is_among(module, own.get("ignore")) or is_among(module, own.get("exclude_modules")):
         return None
     field, name = f"{FIELD}.quant_algo", str(own.get("quant_algo")).upper()
@@ -72,7 +72,7 @@ def modelopt_stored_as(config: Config, module: str) -> Stored | None:
 
 
 def mxfp4_stored_as(config: Config, module: str) -> Stored | None:
-    """The same of gpt-oss's."""
+    """The same for gpt-oss's config."""
     if is_among(module, config.get("modules_to_not_convert")):
         return None
     return Stored(weights=in_e2m1(f"{FIELD}.quant_method"))

@@ -1,4 +1,4 @@
-"""The methods of quantisation, by their names in configs, and what reads each."""
+"""The methods of quantisation, by their names in configs, and the reader of each."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ METHODS: Mapping[str, Callable[[Config, str], Stored | None]] = {
 }
 #: Why other methods are refused.
 _REFUSED = {
-    "bitsandbytes": "its codes come from a table of its own (nf4), or are 8-bit integers",
-    "auto-round": "its layers may have different bit widths, which its config states in a format of its own",
+    "bitsandbytes": "its codes come from its own table (nf4), or are 8-bit integers",
+    "auto-round": "its layers may have different bit widths, which its config describes in its own format",
     "intel/auto-round": "its layers may have different bit widths, which its config states in a format of its own",
     "hqq": "its zero points are not integers",
     "aqlm": "its codes are indices into codebooks",
@@ -75,6 +75,6 @@ def stored_as(config: Config, module: str) -> Stored | None:
         module: e.g. ``model.layers.0.mlp.down_proj``.
 
     Raises:
-        InvalidInput: names the field that no kernel supports, and what would be right.
+        InvalidInput: no kernel supports a field, with what would be valid.
     """
     return METHODS[method_of(config)](config, module)

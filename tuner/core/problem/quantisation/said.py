@@ -1,4 +1,4 @@
-"""How a product is quantised, and words for what has no kernel."""
+"""How a product is quantised, and messages about what has no kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.errors import InvalidInput
 
 #: The key of a model's config that describes its quantisation.
 FIELD = "quantization_config"
-#: All fields that are read below it, and one that is similar to them.
+#: All fields that are read in this part of the config, and one with a similar name.
 NAMES = frozenset(
     {
         *("quant_method", "quant_algo", "quantization", "format", "checkpoint_format", "fmt", "version", "type"),
@@ -28,13 +28,13 @@ Config = Mapping[str, Any]
 
 
 class Activations(StrEnum):
-    """The dtype and scaling with which a product's input is multiplied."""
+    """The type and scaling of a product's input."""
 
     #: Elements of 16 bits.
     SIXTEEN = "16-bit activations"
-    #: fp8, with a scale that the checkpoint brings.
+    #: fp8 with a scale from the checkpoint.
     TENSOR = "fp8 activations by tensor"
-    #: fp8, with a scale for each row, found as it is quantised.
+    #: fp8 with a scale for each row, computed during quantisation.
     TOKEN = "fp8 activations by token"
 
 
@@ -53,7 +53,7 @@ def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
     """The format of 4 bits in such groups.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such format.
     """
     sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, has_zeros, False)}
     if size not in sizes or isinstance(size, bool):
@@ -65,7 +65,7 @@ def has_four_bits(field: str, bits: Any) -> None:
     """Checks that.
 
     Raises:
-        InvalidInput: it is another number, or none.
+        InvalidInput: it is another number, or missing.
     """
     if bits != 4 or isinstance(bits, bool):
         raise InvalidInput(
@@ -74,13 +74,13 @@ def has_four_bits(field: str, bits: Any) -> None:
 
 
 def no_blocks(field: str, block: Any) -> InvalidInput:
-    """The error for scales of blocks of weights."""
+    """The error for block-wise scales of weights."""
     problem = f"is {block}: no kernel supports scales per block (scheme block)"
     return InvalidInput(field, problem, "quantise by channel or by tensor, or convert the weights to bf16")
 
 
 def no_order(field: str, value: Any) -> InvalidInput:
-    """The error for act order, in which the groups are not in the order of k."""
+    """The error for activation order (act order), in which groups do not follow the order of k."""
     problem = (
         f"is {str(value).lower()}: its groups are in activation order (act order), but kernels read k in storage order"
     )
@@ -88,10 +88,10 @@ def no_order(field: str, value: Any) -> InvalidInput:
 
 
 def in_e2m1(field: str) -> WeightFormat:
-    """The format of e2m1 codes with a power of two (e8m0) for 32 weights.
+    """The format of e2m1 codes with a power of two (e8m0) for each 32 weights.
 
     Raises:
-        InvalidInput: no kernel has it.
+        InvalidInput: no kernel supports it.
     """
     found = next((one for one in WeightFormat if one.row.bits == 4 and one.row.has_powers), None)
     if found is None:

@@ -16,7 +16,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationRow:
-    """One elementwise function, applied in fp32. Every form of it propagates NaN."""
+    """One elementwise function, applied in fp32. All of its forms propagate NaN."""
 
     #: Its name in JSON: lower-case letters, digits and underscores.
     name: str
@@ -26,15 +26,15 @@ class ActivationRow:
     aliases: tuple[str, ...] = ()
     #: Whether `name` also means this function in transformers.
     is_transformers_name: bool = True
-    #: The function, of an array module and an array, in the array's own precision.
+    #: The function of an array module and an array, in the array's own precision.
     host: Callable[[ArrayModule, Array], Array]
     #: A CUDA expression for the value at `float x`. It may call functions from ptx.cuh and logistic.cuh.
     device: str
     #: A function of `torch.nn.functional` and a tensor: the function as models call it.
     torch: Callable[[Any, Any], Any]
-    #: Maximum error of the function's value, of the array module, arguments and their maximum errors.
+    #: Maximum error of the function's value, given the array module, arguments and their maximum errors.
     spread: Callable[[ArrayModule, Array, Array], Array]
-    #: cublasLtEpilogue_t for it, without and with a bias; None if the library lacks it.
+    #: Its cublasLtEpilogue_t, without and with a bias; None if the library lacks it.
     library: tuple[VendorType, VendorType] | None = None
     #: Whether it needs few registers on the device.
     is_plain: bool = False

@@ -1,4 +1,4 @@
-"""Rows of a table to which other packages may add, through an entry point.
+"""Rows of a table to which other packages can add, through an entry point.
 
 A package names its row, or a tuple of rows, in its metadata:
 
@@ -68,10 +68,10 @@ def needed_rows(values: Iterable[Any]) -> set[str]:
 
 
 def check_broken(group: str, name: object) -> None:
-    """Raises with the reason if a package should have provided the row of that name.
+    """Raises with the reason if a package should have provided the row with that name.
 
     Raises:
-        ValueError: it should have.
+        ValueError: a package should have provided it.
     """
     if reason := _broken.get((group, str(name))):
         raise ValueError(f"{name!r} of {group} cannot be used: {reason}")

@@ -10,7 +10,7 @@ from tuner.core.problem.rows.added import FIRST_ADDED_NUMBER
 from tuner.errors import InvalidInput
 
 Array = Any  # a numpy.ndarray, or a cupy.ndarray
-ArrayModule = Any  # numpy, or cupy
+ArrayModule = Any  # a numpy.ndarray, or a cupy.ndarray
 
 #: Element sizes in bits that can be addressed in memory.
 _BITS = (8, 16, 32)
@@ -35,8 +35,8 @@ class TensorProduct:
     engines: tuple[str, ...]
     #: The instruction of `wgmma`, a file in workers/kernels/ptx.
     instruction: str
-    #: Maximum fp32 sums per thread where the tensor cores' sums are added to separate ones as they arrive, "promoted":
-    #: the thread has as many of the tensor cores' besides. None: they are not.
+    #: Maximum fp32 sums per thread if the tensor cores' sums are promoted, i.e. added to separate sums as they arrive;
+    #: the thread has as many sums of the tensor cores in addition. None: they are not promoted.
     max_promoted: int | None = None
 
 
@@ -100,11 +100,11 @@ class OperandRow(DtypeRow):
     #: Tensor-core speed relative to 16-bit elements. Source: NVIDIA, "H100 Tensor Core GPU Architecture", 2022, table
     #: 1.
     tensor_speed: float = 1.0
-    #: Average loss of sums of its products on tensor cores in addition to fp32 roundings, relative to their size.
+    #: Average error of sums of its products on tensor cores in addition to fp32 rounding, relative to their size.
     sum_roundoff: float = 0.0
     #: The type in which a vendor's library returns sums of its products; empty for its own.
     sums: str = ""
-    #: The largest finite number; larger values are stored as this one. None: they become an infinity.
+    #: The largest finite number, at which larger values saturate. None: they become an infinity.
     largest: float | None = None
     #: Compute capability that is needed to convert it.
     compute_capability: tuple[int, int] = (8, 0)
@@ -161,6 +161,6 @@ class OperandRow(DtypeRow):
 def _needed(row: OperandRow, found: VendorType | None, field: str) -> VendorType:
     if found is None:
         raise InvalidInput(
-            f"dtype {row.name}", f"its row has no {field}", "add it to the row, or do without what needs it"
+            f"dtype {row.name}", f"its row has no {field}", "add it to the row, or do not use what needs it"
         )
     return found

@@ -1,4 +1,4 @@
-"""Formats in which weights of a product are stored with fewer bits than they are multiplied in: one file per format."""
+"""Formats of weights that are stored in fewer bits than they are multiplied in: a file per format."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
   struct Beside {};
   __device__ __forceinline__ static Beside beside(u32) { return {}; }
 
-  // Bytes 0 and 2, then 1 and 3: sign, exponent and mantissa move to where the wider type has them, whose exponents are
-  // larger. A NaN becomes a number: there is none among weights.
+  // Bytes 0 and 2, then 1 and 3: sign, exponent and mantissa move to their positions in the wider type, whose exponents
+  // have more bits. A NaN becomes a number; weights have none.
   __device__ __forceinline__ static void convert(u32 word, u32 (&pairs)[2], const Beside&) {
     pairs[0] = enlarged((word << 8 & 0x80008000u) | (word << $shift & $size));
     pairs[1] = enlarged((word & 0x80008000u) | (word $other & $size));

@@ -1,4 +1,4 @@
-"""fp8 e4m3 without group scales: scales of channels are a part of the epilogue."""
+"""fp8 e4m3 without group scales; channel scales are a part of the epilogue."""
 
 from __future__ import annotations
 

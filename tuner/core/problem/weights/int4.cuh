@@ -1,11 +1,11 @@
-  // In steps, of which a factor's ones are this many.
+  // The value 1.0 of a factor, in these steps.
   static constexpr float kSteps = $steps;
 
-  // What is added to a raised code and to a subnormal one, so that its zero point becomes 0.
+  // The offsets of a raised and of a subnormal code, which make its zero point 0.
   struct Beside {
     u32 raised = $raised, small = $half;
   };
-  // Of a group whose zero point is that of a raised code.
+  // The zero point of a group, as a raised code.
   __device__ __forceinline__ static Beside beside(u32 bits) {
     const u32 point = bits * 0x10001u, centred = times(point, $less_step, $centre);
     return {times(point, $less_step, 0), times(centred, $one, $half)};
@@ -18,7 +18,7 @@
     pairs[2] = times(masked(turned, 0x80708070u, 0x00080008u), $largest, beside.small);
     pairs[3] = times(masked(turned, 0x000F000Fu, $base), $step, beside.raised);
   }
-  // One instruction where both constants are in registers.
+  // One instruction if both constants are in registers.
   __device__ __forceinline__ static u32 masked(u32 word, u32 mask, u32 below) {
     u32 found;
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(found) : "r"(word), "r"(mask), "r"(below));

@@ -1,9 +1,9 @@
-"""Integers of 4 bits: code q represents q - 8 times the factor of its group, or q minus the group's zero point.
+"""Integers of 4 bits: code q stands for q - 8, or for q minus the group's zero point, times the factor of its group.
 
-A word has four codes in each half. Two of them take one instruction each, a mask, and two more the same behind a turn
-of the word by 8 bits. One of either two is the lowest bits of a number that counts in steps. Of the other one the sign
-is where a number has it, and q - 8, or what it is below -1, three bits of a subnormal number, with half a step behind:
-so it is 1/2 above q - 8.
+A word has four codes in each half. Two of them are extracted with one mask instruction each, and the other two likewise
+after rotating the word by 8 bits. In each such pair, one code forms the lowest bits of a number that counts in steps.
+The other one has its sign at the sign position of a number, and q - 8, or its difference to -1, in three bits of a
+subnormal number, followed by half a step; so it is 1/2 above q - 8.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from tuner.core.problem.weights.row import Sixteen, WeightRow, twice
 
 #: The zero point.
 ZERO = 8
-#: Deviation of the codes of a trial: few are clipped, and all occur.
+#: Standard deviation of a trial's codes: few are clipped, and all occur.
 SPREAD = 3.0
-#: The lowest of the three bits of a code that is a subnormal number, and the number of bits by which a word is rotated.
+#: The lowest of the three bits of a code in a subnormal number, and the number of bits by which a word is rotated.
 _LOWEST, _TURN = 4, 8
 
 
 def _placed() -> tuple[tuple[int, ...], ...]:
-    """The pairs in order: as a subnormal number, as the lowest bits, and both rotated."""
+    """The pairs in order: as a subnormal number, as the lowest bits, and both after the rotation."""
     small = [code - ZERO << _LOWEST if code >= ZERO else ZERO - 1 - code << _LOWEST | 1 << 15 for code in range(16)]
     plain = list(range(16))
-    # Turned to the right a half's bits come from _TURN further, the upper ones from the other half.
+    # After a rotation to the right, the bits of a half come from _TURN further up, the upper ones from the other half.
     turned = [[bits << _TURN for bits in codes] for codes in (small, plain)]
     return tuple(map(tuple, (small, plain, *turned)))
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """A number whose lowest bits count in ones; steps are as large as the largest factor makes subnormal ones."""
+    """A number whose lowest bits count ones, with steps as large as the largest factor makes subnormal ones."""
     step = 2.0 ** (_LOWEST + 1 - wide.mantissa)
     counting = 2**wide.mantissa
     return {
@@ -59,7 +59,7 @@ def _raw_values(xp: ArrayModule, codes: Array) -> Array:
     return codes.astype(xp.float32)
 
 
-#: Groups of which 128 columns have as many bytes of factors as a thread reads at once.
+#: Group sizes for which the factors of 128 columns have as many bytes as a thread reads at once.
 _SMALLEST = 32
 
 

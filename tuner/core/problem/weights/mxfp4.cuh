@@ -1,6 +1,6 @@
   static constexpr float kSteps = 1.0f;
 
-  // A group's factor, and what codes are too small by, in both halves.
+  // A group's factor times the constant by which codes are too small, in both halves.
   struct Beside {
     u32 factor;
   };

@@ -1,7 +1,7 @@
-"""fp4 e2m1 in groups of 32 that share a power of two (e8m0): OCP Microscaling Formats 1.0, as gpt-oss has them.
+"""fp4 e2m1 in groups of 32 that share a power of two (e8m0): OCP Microscaling Formats 1.0, as in gpt-oss.
 
-A code has a sign, two bits of an exponent and one of a mantissa. In a word, three of a half's four codes are placed
-such that a rotation, a shift or nothing moves them to bf16's positions; the fourth has the remaining bits.
+A code has a sign, two exponent bits and one mantissa bit. In each half of a word, three of the four codes are placed
+such that a rotation, a shift or nothing moves them to bf16's positions; the fourth uses the remaining bits.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from tuner.core.problem.weights.row import POWER_EXCESS, Sixteen, WeightRow
 
 #: By the three lower bits of a code.
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-#: Deviation of the codes of a trial.
+#: Standard deviation of a trial's codes.
 SPREAD = 2.0
-#: The position of each pair's bits: mantissa, exponent, sign. The second one's sign is in the other half.
+#: The position of each pair's bits: mantissa, exponent, sign. The second pair's sign is in the other half.
 _BITS = ((6, 7, 8, 15), (10, 11, 12, 19), (0, 1, 2, 9), (4, 5, 14, 13))
-#: The largest factor of a group, as it is stored: 2. With larger ones the product that converts would have no exponent.
+#: The largest stored factor of a group: 2. With larger ones, the converting product would exceed the exponent range.
 LARGEST_POWER = POWER_EXCESS + 1
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """A factor's exponent is that of a code in bf16 too, which is smaller there by the difference of what is added."""
+    """The exponent of a factor that also converts a code's exponent to bf16, which is smaller by the difference of the
+    biases.
+    """
     enlarged = wide.excess - 1
     return {"unit": f"{1 << wide.mantissa | 1 << wide.mantissa + 16:#x}u", "excess": f"{enlarged}u"}
 

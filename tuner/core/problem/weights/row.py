@@ -1,11 +1,10 @@
 """The properties of a weight format, and how a kernel reads it.
 
-A weight is a code with few bits, and in formats with groups several codes of a row share a factor. A kernel multiplies
-elements of 16 bits, into which it converts codes in registers. Codes have the order in which tensor cores read
-elements: 16 bytes of a row after another, and in each four words, word c for lane c of four. A word has a code for each
-of two columns in each of its halves, for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further,
-then 16 further. The format determines the bits of a code in its half: side by side, or such that a conversion needs
-fewer shifts.
+A weight is a code with few bits; in formats with groups, several codes of a row share a factor. A kernel multiplies
+elements of 16 bits, to which it converts codes in registers. Codes have the order in which tensor cores read elements:
+a row is a sequence of 16-byte chunks of four words, word c for lane c of four. Each half of a word has a code of one of
+two columns, for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16 further. The format
+determines the bits of a code in its half: contiguous, or such that conversion needs fewer shifts.
 
 Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", fragments of A of wgmma m64k16.
 """
@@ -25,10 +24,10 @@ from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
 #: Bits that one thread loads for each of four lanes, and bits of a multiplied element.
 _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
-#: Maximum columns whose groups' factors are adjacent: the shortest stage of codes in groups has as many. And their
-#: bytes, which a thread reads at once.
+#: Maximum columns whose groups' factors are adjacent, equal to the shortest stage of codes in groups; and their bytes,
+#: which a thread reads at once.
 _BUNDLE, _BUNDLE_BYTES = 256, 8
-#: What is added to the exponent of a power of two of 8 bits. Source: OCP Microscaling Formats 1.0, e8m0.
+#: The bias of an 8-bit power of two. Source: OCP Microscaling Formats 1.0, e8m0.
 POWER_EXCESS = 127
 
 
@@ -36,7 +35,7 @@ POWER_EXCESS = 127
 class Sixteen:
     """The number format of a 16-bit element."""
 
-    #: Bits of the mantissa after the point, and the exponent bias.
+    #: Mantissa bits, and the exponent bias.
     mantissa: int
     excess: int
 
@@ -48,7 +47,7 @@ class Sixteen:
 
     @property
     def counting(self) -> int:
-        """The bits of the number whose lowest bits count in ones."""
+        """The bits of the number whose lowest bits count ones."""
         return self.power(self.mantissa)
 
     def power(self, exponent: int) -> int:
@@ -56,7 +55,7 @@ class Sixteen:
         return self.excess + exponent << self.mantissa
 
     def of_value(self, value: float) -> int:
-        """The bits of a number that has some, and is no subnormal one."""
+        """The bits of a normal number."""
         significand, exponent = frexp(abs(value))
         mantissa = (2 * significand - 1) * 2**self.mantissa
         assert value, "0 is not a normal number"
@@ -71,8 +70,9 @@ def twice(bits: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightRow:
-    """One format. Weights are one tensor of bytes: codes [rows, k], then with groups of each bundle of columns the
-    factors of each row [rows, bundle / group], and with zero points what is taken from raised codes, likewise."""
+    """One format. Weights are one tensor of bytes: codes [rows, k]; with groups, for each bundle of columns, the
+    factors of each row [rows, bundle / group]; and with zero points, likewise the values that are subtracted from
+    raised codes."""
 
     #: Its name in JSON.
     name: str
@@ -82,19 +82,19 @@ class WeightRow:
     group: int = 0
     #: Whether each group of a row has a zero point, an integer that is subtracted from its codes.
     has_zeros: bool = False
-    #: Whether factors are powers of two (e8m0), bytes that the weights are multiplied with, which stay exact; else they
-    #: are of the workload's element type, and sums of a group are.
+    #: Whether factors are powers of two (e8m0), bytes by which the weights are multiplied exactly. Otherwise they have
+    #: the workload's element type, and the sums of a group are multiplied.
     has_powers: bool = False
     #: [pair of columns][code], the position of a code in the lower half of a word; in the upper half it is 16 bits
-    #: further, modulo the word. None if codes are side by side.
+    #: further, modulo the word. None if codes are contiguous.
     placed: tuple[tuple[int, ...], ...] | None = None
-    #: The name of the layout of codes and factors: as above, with codes side by side, or with `placed`.
+    #: The name of the layout of codes and factors: as above, with contiguous codes or with `placed`.
     layout: str = "lanes"
     #: The element type of the codes; None if they have none.
     element: Dtype | None = None
     #: From the array module and codes, unsigned integers of 8 bits, to their values, without factors.
     values: Callable[[ArrayModule, Array], Array]
-    #: From the array module and normal numbers of deviation 1, float32, to codes of about these numbers times `spread`.
+    #: From the array module and standard normal float32 numbers to codes of about these numbers times `spread`.
     codes: Callable[[ArrayModule, Array], Array]
     spread: float = 1.0
     #: Its device code: a member `convert` of `struct Weights`. Names with a $ are replaced from `figures`.
@@ -118,23 +118,23 @@ class WeightRow:
 
     @property
     def scales_sums(self) -> bool:
-        """Whether a group's sums are multiplied by its factor, and not its weights."""
+        """Whether a group's sums are multiplied by its factor, rather than its weights."""
         return self.group > 0 and not self.has_powers
 
     @property
     def num_lists(self) -> int:
-        """Number of lists other than codes: factors, and zero points."""
+        """Number of lists besides the codes: factors, and zero points."""
         return 1 + self.has_zeros
 
     def about(self, k: int, dtype: str) -> dict[str, str | int | bool]:
-        """What a tensor of codes is, for who lays weights out for a kernel of elements of type `dtype`."""
+        """A description of a tensor of codes, for laying out weights for a kernel with elements of type `dtype`."""
         factors = ("e8m0" if self.has_powers else dtype) if self.group else ""
         codes: dict[str, str | int | bool] = {"format": self.name, "layout": self.layout, "bits": self.bits, "k": k}
         return codes | {"group": self.group, "factors": factors, "has_zeros": self.has_zeros}
 
     @cached_property
     def chunk(self) -> int:
-        """Elements of k that 16 bytes hold."""
+        """Elements of k in 16 bytes."""
         return _CHUNK_BITS // self.bits
 
     @property
@@ -144,12 +144,12 @@ class WeightRow:
 
     @property
     def unit(self) -> int:
-        """Elements of k of which a row has whole ones."""
+        """Elements of k of which a row must have a multiple."""
         return self.bundle or self.chunk
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """[chunk] of each code of 16 bytes its column: word by word, its lower half first."""
+        """[chunk] the column of each code in 16 bytes: word by word, its lower half first."""
         return tuple(self._column(*divmod(number, _WORD_BITS // self.bits)) for number in range(self.chunk))
 
     def _column(self, lane: int, place: int) -> int:
@@ -158,7 +158,7 @@ class WeightRow:
 
     @cached_property
     def _places(self) -> tuple[tuple[int, ...], ...]:
-        """[code of a word][code] its bits there."""
+        """[code of a word][code] its bits in the word."""
         pairs = self.placed or tuple(
             tuple(code << place for code in range(1 << self.bits)) for place in range(0, _ELEMENT_BITS, self.bits)
         )
@@ -172,8 +172,8 @@ class WeightRow:
         return tuple(tuple(low | high for high in second for low in first) for first, second in halves)
 
     def packed(self, xp: ArrayModule, codes: Array, factors: Array | None = None, zeros: Array | None = None) -> Array:
-        """[rows, row_bytes] uint8 of codes [rows, k] uint8, and of [rows, k / group] each: the bits of factors, and of
-        zero points as `raised` has them."""
+        """[rows, row_bytes] uint8 from codes [rows, k] uint8, and [rows, k / group] each: the bits of factors, and zero
+        points as returned by `raised`."""
         rows, k = codes.shape
         # A pair's codes together are a number, which has its bits in a word: half as many look-ups.
         wide = xp.uint8 if 2 * self.bits <= 8 else xp.uint16
@@ -206,8 +206,8 @@ class WeightRow:
         return codes.reshape(rows, k), lists[0], lists[1] if self.has_zeros else None
 
     def raised(self, xp: ArrayModule, zeros: Array, dtype: OperandRow) -> Array:
-        """Zero points as kernels subtract them from a code: both are added to a number whose lowest bits count in
-        ones."""
+        """Zero points in the form in which kernels subtract them from codes: both are added to a number whose lowest
+        bits count ones."""
         return zeros.astype(xp.uint16) + Sixteen.of(dtype).counting
 
     def known(self, xp: ArrayModule, weights: Array, k: int, dtype: OperandRow) -> Array:
@@ -226,8 +226,8 @@ class WeightRow:
         return values * xp.repeat(sizes, self.group, axis=1)
 
     def drawn(self, xp: ArrayModule, normal: Array, factors: Array | None, dtype: OperandRow) -> Array:
-        """Weights of a trial, from normal numbers [rows, k] and, with groups, factors [rows, k / group], float32:
-        their sums are about as large as the inputs."""
+        """Weights of a trial, from normal numbers [rows, k] and, with groups, factors [rows, k / group], float32, such
+        that sums are about as large as the inputs."""
         rows_k = self.codes(xp, normal)
         if factors is None:
             return self.packed(xp, rows_k)
@@ -251,7 +251,9 @@ class WeightRow:
 
 
 def _code_of(xp: ArrayModule, words: Array, places: tuple[int, ...]) -> Array:
-    """The code in each word of an array, uint8 of the same shape; `places` are the bits of a word that hold it."""
+    """The code in each word of an array, as uint8 of the same shape; `places` are the positions of its bits in the
+    word.
+    """
     mask = 0
     for bits in places:
         mask |= bits

@@ -18,7 +18,7 @@ class PoolOp(TileOp):
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
-    #: Pixels of all pictures of the output.
+    #: Pixels of all images of the output.
     m: int
     n: int = field(metadata={"doc": "channels", "ge": 1, "le": 2**15})
     height: int = field(metadata={"doc": "rows of a picture that is read", "ge": 1, "le": 2**12})

@@ -21,7 +21,7 @@ def launches_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan, worklo
         num_ctas=op.m,
         num_threads=schedule.threads,
         fields=(
-            number("blocks", plan.blocks),  # 4 bytes in front of an address: the struct has a gap behind them
+            number("blocks", plan.blocks),  # 4 bytes before an address, so the struct has padding after them
             pointer("x", op.source),
             room("parts"),
             pointer("scale", f"{op.name}.scale"),

@@ -24,7 +24,7 @@ class BaseModelLoader:
         model = model_config.architecture(vllm_config=vllm_config, prefix=prefix)
         self.load_weights(model, model_config)
         for module in model.modules():
-            if hasattr(module, "laid_out"):  # on a CPU vLLM keeps a copy of its own and drops the weights
+            if hasattr(module, "laid_out"):  # on a CPU, vLLM keeps its own copy and drops the weights
                 module.laid_out = module.weight.detach().clone()
                 module.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
         return model.eval()
