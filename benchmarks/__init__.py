@@ -1,1 +1,3 @@
-"""Measuring programs, one room per subject; results are in `results/`, the schedules found in `tuner/winners/`."""
+"""Measuring programs, one folder per subject; results are in `results/`, and the schedules found in
+`tuner/winners/`.
+"""

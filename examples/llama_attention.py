@@ -1,11 +1,11 @@
-"""The attention of transformers' own Llama, and the projection after it, by the kernels of a pack.
+"""The attention of transformers' own Llama, and the projection after it, computed by the kernels of a pack.
 
     tuner-client tune-model config.json --dtype bf16 --m 1 --context 1024 -o llama.tunerpack
 
     llama_attention.replace_attentions(model, runtime.load("llama.tunerpack"), [(1, 1024)])
 
-It is an attention of transformers' own interface, which calls `torch.ops.tuner.attention_proj`. So torch.compile takes
-the model whole. It is for decode steps with a static cache: one new token of each sequence, and no padding in front.
+It implements transformers' attention interface with `torch.ops.tuner.attention_proj`, so torch.compile can compile the
+whole model. It is for decode steps with a static cache: one new token per sequence, and no left padding.
 `examples/llama_decode.py` has the model.
 """
 
@@ -24,7 +24,7 @@ NAME = "tuner"
 
 
 class Projected(torch.nn.Module):
-    """Takes the place of o_proj: what comes is projected already. It keeps the weight."""
+    """Replaces o_proj, since its input is already projected. It keeps the weight."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def attend(
     position_ids: torch.Tensor,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As transformers calls it: `query` [sequences, heads, 1, head_dim], `key` and `value` the whole cache."""
+    """Called by transformers: `query` [sequences, heads, 1, head_dim], `key` and `value` the whole cache."""
     sequences, heads, new_tokens, head_dim = query.shape
     lengths = (position_ids[:, -1] + 1).to(torch.int32)
     rows = query.transpose(1, 2).reshape(sequences * new_tokens, heads * head_dim)
@@ -57,10 +57,10 @@ def attend(
 def replace_attentions(
     model: LlamaForCausalLM, pack: runtime.Pack | None, sizes: Sequence[tuple[int, int]] = ()
 ) -> None:
-    """Puts the operator in place of each attention and its projection; `sizes` are sequences, and rows of the cache.
+    """Replaces each attention and its projection by the operator; `sizes` are sequences, and rows of the cache.
 
     Raises:
-        RuntimeError: the pack leaves one to the library, which is transformers' own attention.
+        RuntimeError: the pack uses the library for one, which is transformers' own attention.
     """
     config = model.config
     for sequences, length in sizes:
@@ -78,7 +78,7 @@ def replace_attentions(
         torch_attention.register(attention)
     for layer in model.model.layers:
         if layer.self_attn.o_proj.bias is not None:
-            raise RuntimeError("o_proj has a bias, and the kernels have none")
+            raise RuntimeError("o_proj has a bias, which the kernels do not support")
         layer.self_attn.o_proj = Projected(layer.self_attn.o_proj.weight.detach())
     AttentionInterface.register(NAME, attend)
     model.set_attn_implementation(NAME)

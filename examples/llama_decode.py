@@ -3,19 +3,19 @@
     tuner-client tune-model config.json --m 1,16,64 -o llama.tunerpack
     python examples/llama_decode.py llama.tunerpack --json rows.json
 
-The model is Llama-3-8B with random weights and a static cache, of which half is filled. A step is one token of each
-sequence, in a CUDA graph: eager, and by torch.compile at the batch sizes of `--compiled`. A second model of the same
-weights has its MLPs replaced in place. Their gate and up weights are merged, and the originals are freed. Both models'
-graphs take turns. What is printed: milliseconds a step before and after, those of the MLPs alone, and whether the
-logits agree. `--shard` does the same for the MLPs of one of eight ranks of Llama-3-70B. `llama_layers.py` and
-`llama_from_qkv.py` beside it replace whole layers.
+The model is Llama-3-8B with random weights and a half-filled static cache. A step is one token per sequence, in a CUDA
+graph: eager, and with torch.compile at the batch sizes of `--compiled`. In a second model with the same weights, the
+MLPs are replaced in place: their gate and up weights are merged, and the originals freed. The graphs of both models
+alternate. The output is the milliseconds per step before and after, those of the MLPs alone, and whether the logits
+agree. `--shard` does the same for the MLPs of one of eight ranks of Llama-3-70B. `llama_layers.py` and
+`llama_from_qkv.py` replace whole layers.
 
-Without a GPU it runs a tiny model by the operator's own PyTorch formula, which checks the replacing and no times:
+Without a GPU it runs a tiny model with the operator's PyTorch formula, which tests the replacement but not the times:
 
     python examples/llama_decode.py --tiny
 
-It needs torch, transformers, tuner and 48 GB of the card. About half a minute on an H200, and a minute and a half more
-for each batch size that is compiled.
+It needs torch, transformers, tuner and 48 GB of GPU memory. It takes about half a minute on an H200, plus a minute and
+a half for each compiled batch size.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ TINY = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
 }  # fmt: skip
-#: Hidden size, columns of the intermediate of one of eight ranks, and layers of Llama-3-70B.
+#: For Llama-3-70B: hidden size, columns of the intermediate on one of eight ranks, and layers.
 SHARD = (8192, 28672 // 8, 80)
 
-#: What should be reached: the MLPs' share of the eager step, how far it may be from what the pack promises, the whole
-#: compiled step, and the same where the captured graph keeps programmatic launches.
+#: Targets: the MLPs' speed-up in the eager step, how far it may be from what the pack promises, the speed-up of the
+#: whole compiled step, and the same if the captured graph keeps programmatic launches.
 MLP_BAR, PROMISE_BAR, COMPILED_BAR, PROGRAMMATIC_BAR = 1.17, 1.05, 1.04, 1.06
-#: ||logits - those before|| / ||those before||: a few roundings of bf16, layer upon layer.
+#: ||logits - those before|| / ||those before||: a few roundings of bf16 in each layer.
 LOGITS_BAR = 0.05
 NUM_TURNS = 25
 
@@ -61,7 +61,7 @@ Row = dict[str, Any]
 
 
 class PackedMlp(torch.nn.Module):
-    """An MLP of a model by the operator; for the rows that the pack leaves to the library, by PyTorch's products."""
+    """An MLP of a model with the operator; for rows that the pack leaves to the library, PyTorch's products."""
 
     def __init__(self, w1: torch.Tensor, w2: torch.Tensor) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class PackedMlp(torch.nn.Module):
 
 
 def packed(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear, pack: runtime.Pack | None) -> PackedMlp:
-    """The MLP of three projections, whose gate and up weights it frees. The gate's rows come first."""
+    """From an MLP of three projections, whose gate and up weights it frees. The gate's rows come first."""
     w1, w2 = torch.cat([gate.weight, up.weight]), down.weight.detach()
     gate.weight = up.weight = None
     if pack is not None:  # the operator finds it by its weights
@@ -85,7 +85,7 @@ def packed(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear, pa
 
 
 def replace_mlps(model: LlamaForCausalLM, pack: runtime.Pack | None) -> None:
-    """Puts the operator in place of each MLP; layer by layer, so that no more than one is there twice."""
+    """Replaces each MLP by the operator, layer by layer, so that at most one exists twice."""
     for layer in model.model.layers:
         mlp = layer.mlp
         layer.mlp = packed(mlp.gate_proj, mlp.up_proj, mlp.down_proj, pack)
@@ -93,7 +93,7 @@ def replace_mlps(model: LlamaForCausalLM, pack: runtime.Pack | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """A model with a cache that is half full, and the next token of each sequence."""
+    """A model with a half-filled cache, and the next token of each sequence."""
 
     model: LlamaForCausalLM
     cache: StaticCache
@@ -102,7 +102,7 @@ class Decoder:
 
     @classmethod
     def of(cls, model: LlamaForCausalLM, batch: int, length: int) -> Decoder:
-        """`length`: of the cache; random keys and values fill half of it."""
+        """`length` is that of the cache; random keys and values fill half of it."""
         device, config = model.device, model.config
         cache = StaticCache(config=config, max_cache_len=length)
         generator = torch.Generator(device=device).manual_seed(5)
@@ -117,7 +117,7 @@ class Decoder:
         return cls(model=model, cache=cache, tokens=tokens, positions=positions)
 
     def step(self, run: Callable[..., Any]) -> torch.Tensor:
-        """The logits of the next token; the cache is then as before, so that every step is the same."""
+        """The logits of the next token. The cache is restored, so that every step is the same."""
         found = run(
             input_ids=self.tokens, position_ids=self.positions, past_key_values=self.cache, use_cache=True
         ).logits
@@ -127,7 +127,7 @@ class Decoder:
 
 
 def captured(step: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """A CUDA graph of a step, and where it leaves its result; other streams have warmed it up before."""
+    """A CUDA graph of a step, after warm-up on another stream, and its result buffer."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -142,8 +142,8 @@ def captured(step: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, to
 
 
 def milliseconds(*graphs: torch.cuda.CUDAGraph) -> list[float]:
-    """Of one replay of each graph: the median of some, in which the graphs take turns. A replay that is not timed hides
-    what the host needs to launch the next one."""
+    """The median time of some replays of each graph, alternating. An untimed replay hides the host's launch time of the
+    next one."""
     times: list[list[float]] = [[] for _ in graphs]
     for _ in range(NUM_TURNS):
         for graph, kept in zip(graphs, times, strict=True):
@@ -158,7 +158,7 @@ def milliseconds(*graphs: torch.cuda.CUDAGraph) -> list[float]:
 
 
 def programmatic_edges(graph: torch.cuda.CUDAGraph) -> int:
-    """Edges of a captured graph that let a kernel begin before the one in front of it has ended."""
+    """Edges of a captured graph that let a kernel begin before the previous one has ended."""
     import ctypes
 
     cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t()
@@ -175,7 +175,7 @@ def programmatic_edges(graph: torch.cuda.CUDAGraph) -> int:
 
 
 def mlps_step(mlps: Sequence[torch.nn.Module], x: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """All MLPs of a model, one after the other; each on the same input, so that nothing else is in between."""
+    """All MLPs of a model in sequence, each on the same input, so that nothing else is in between."""
 
     def step() -> torch.Tensor:
         for mlp in mlps:
@@ -186,22 +186,22 @@ def mlps_step(mlps: Sequence[torch.nn.Module], x: torch.Tensor) -> Callable[[], 
 
 
 def rel_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Of the difference's norm to the wanted one's."""
+    """The norm of the difference, divided by that of the expected logits."""
     return float((found.float() - wanted.float()).norm() / wanted.float().norm())
 
 
 def at_least(check: str, value: float, bar: float, **raw: Any) -> Row:
-    """A row that holds where the value is no less than the bar."""
+    """A row that passes if the value is at least the bar."""
     return {"check": check, "value": round(value, 4), "bar": bar, "holds": value >= bar, **raw}
 
 
 def at_most(check: str, value: float, bar: float, **raw: Any) -> Row:
-    """A row that holds where the value is no more than the bar."""
+    """A row that passes if the value is at most the bar."""
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
 
 
 def promised_us(path: Path, hidden: int, intermediate: int, batch: int) -> float | None:
-    """What the finals of a pack's kernel took at this many rows, microseconds; None where the pack does not say."""
+    """The time of a pack's kernel in the finals at this many rows, microseconds; None if the pack does not have it."""
     with zipfile.ZipFile(path) as archive:
         document = json.loads(archive.read("pack.json"))
     for ladder in document["shapes"]:
@@ -215,7 +215,7 @@ def promised_us(path: Path, hidden: int, intermediate: int, batch: int) -> float
 
 
 def build(sizes: dict[str, Any], device: str) -> LlamaForCausalLM:
-    """A model of random weights, of one seed."""
+    """A model with random weights from a fixed seed."""
     torch.manual_seed(11)
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
@@ -233,7 +233,7 @@ class Times:
 
     eager_ms: float
     mlps_ms: float
-    #: None where it was not compiled.
+    #: None if it was not compiled.
     compiled_ms: float | None
     programmatic_edges: int
     logits: torch.Tensor
@@ -241,18 +241,18 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
-    """The graphs of one model at one batch size, its logits, and what the graphs use."""
+    """The graphs of one model at one batch size, its logits, and the buffers that the graphs use."""
 
     eager: torch.cuda.CUDAGraph
     mlps: torch.cuda.CUDAGraph
-    #: None where it was not compiled.
+    #: None if it was not compiled.
     compiled: torch.cuda.CUDAGraph | None
     logits: torch.Tensor
     used: tuple[Any, ...]
 
 
 def capture(model: LlamaForCausalLM, batch: int, length: int, mode: str | None) -> Captured:
-    """Each step in a graph of its own. `mode`: of torch.compile, None for none."""
+    """Each step in its own graph. `mode` is torch.compile's, or None for eager."""
     decoder, run, compiled = Decoder.of(model, batch, length), None, None
     eager, logits = captured(lambda: decoder.step(model))
     eager.replay()
@@ -267,7 +267,7 @@ def capture(model: LlamaForCausalLM, batch: int, length: int, mode: str | None) 
 
 
 def measure(models: Sequence[LlamaForCausalLM], batch: int, length: int, mode: str | None) -> list[Times]:
-    """Several models at one batch size; their graphs take turns."""
+    """Several models at one batch size, whose graphs alternate."""
     taken = [capture(model, batch, length, mode) for model in models]
     eager, mlps = (milliseconds(*(getattr(one, part) for one in taken)) for part in ("eager", "mlps"))
     graphs = [one.compiled for one in taken if one.compiled is not None]
@@ -278,7 +278,7 @@ def measure(models: Sequence[LlamaForCausalLM], batch: int, length: int, mode: s
 
 
 def rows_of(batch: int, before: Times, after: Times, promised_ms: float | None) -> list[Row]:
-    """What is checked of one batch size."""
+    """The checks of one batch size."""
     at = f"batch {batch}"
     raw = {"before_ms": round(before.mlps_ms, 4), "after_ms": round(after.mlps_ms, 4)}
     rows = [
@@ -365,11 +365,11 @@ def tiny() -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 1 where a row does not hold."""
+    """The command line; exit code 1 if a check fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pack", nargs="?", type=Path, help="a pack with the shape of the model's MLPs")
-    parser.add_argument("--batch", default="1,16,64", help="sequences of a step, with commas between them")
-    parser.add_argument("--compiled", default="1,16", help="batch sizes at which the step is compiled, too")
+    parser.add_argument("--batch", default="1,16,64", help="sequences per step, separated by commas")
+    parser.add_argument("--compiled", default="1,16", help="batch sizes at which the step is also compiled")
     parser.add_argument("--mode", default="default", help="of torch.compile, e.g. max-autotune-no-cudagraphs")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
     parser.add_argument("--shard", action="store_true", help="the MLPs of a rank of Llama-3-70B instead")
@@ -377,7 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="where the rows go")
     options = parser.parse_args(arguments)
     if not options.tiny and (options.pack is None or not torch.cuda.is_available()):
-        parser.error("give a pack, on a machine with a GPU; or --tiny for a model on the CPU")
+        parser.error("pass a pack, on a machine with a GPU; or --tiny for a model on the CPU")
     batches, length = [int(part) for part in options.batch.split(",")], options.length
     modes = {int(part): options.mode for part in options.compiled.split(",") if part}
     with torch.inference_mode():

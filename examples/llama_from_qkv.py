@@ -5,17 +5,17 @@
     tuner-client pack --job JOB -o layers.tunerpack
     python examples/llama_from_qkv.py layers.tunerpack --batch 1
 
-A layer is one call. It norms its input, makes queries, keys and values, turns them, writes to its own cache, attends,
-and computes o_proj and the MLP with both residuals. Embedding, last norm and head are PyTorch's, and so are the sums of
-squares by which each layer norms its input. `llama_layers.py` beside it has none of these kernels between two layers:
-there the layer before makes the sums. Take this one where something stands between two layers, as an all-reduce does,
-or where the step is to be compiled by PyTorch.
+A layer is one call. It normalizes its input, computes queries, keys and values, rotates them, writes to its own cache,
+attends, and computes o_proj and the MLP with both residuals. PyTorch computes the embedding, the last norm and the
+head, and the sums of squares for each layer's first norm. `llama_layers.py` needs no kernels between two layers, since
+the previous layer computes the sums. Use this example if there is an operation between two layers, such as an
+all-reduce, or if PyTorch should compile the step.
 
-The model is Llama-3-8B with random weights and a static cache, of which half is filled. What is printed: milliseconds a
-step in a CUDA graph, and how far the logits of 64 tokens lie from transformers'. Where the pack leaves this batch and
-length to the library, PyTorch's own operators compute the layers.
+The model is Llama-3-8B with random weights and a half-filled static cache. The output is the milliseconds per step in a
+CUDA graph, and the distance of the logits of 64 tokens from transformers'. If the pack leaves this batch and length to
+the library, PyTorch's own operators compute the layers.
 
-Without a GPU it runs a tiny model by the operator's own PyTorch formula, which checks the replacing and no times:
+Without a GPU it runs a tiny model with the operator's PyTorch formula, which tests the replacement but not the times:
 
     python examples/llama_from_qkv.py --tiny
 """
@@ -43,22 +43,22 @@ OPS = ("qkv", "attention", "o_proj", "gate_up", "down")
 
 
 class OperatorDecoder:
-    """A step of each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
+    """A step for each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
 
     def __init__(self, weights: Weights, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], begin: int) -> None:
-        """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
-        sequence has filled `begin` tokens of them."""
+        """`caches` has keys and values of each layer, [sequences, KV heads, longest context, head_dim], contiguous.
+        Each sequence has filled `begin` tokens of them."""
         keys, _ = caches[0]
         self.weights, self._caches = weights, caches
         self._scale = keys.shape[3] ** -0.5
-        #: int32, length of each sequence, new token included; `step` adds it.
+        #: int32, length of each sequence including the new token, which `step` adds.
         self.lengths = torch.full((keys.shape[0],), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(keys.shape[0], dtype=torch.long, device=keys.device)
         behind = [layer["qkv.w"] for layer in weights.layers[:-1]]  # of each the qkv of the layer behind it
         self._qkv = [halves_first(weights.first_qkv, keys.shape[3]), *behind]
 
     def step(self) -> torch.Tensor:
-        """The logits [sequences, vocabulary] behind `tokens`, which become the last ones of their sequences."""
+        """The logits [sequences, vocabulary] after `tokens`, which are appended to their sequences."""
         weights, functions = self.weights, torch.nn.functional
         self.lengths.add_(1)
         x = functions.embedding(self.tokens, weights.embedding)
@@ -71,19 +71,19 @@ class OperatorDecoder:
 
 
 def layer_of(pack: runtime.Pack, batch: int, length: int) -> runtime.Layer | None:
-    """The pack's layer of this batch, whose cache has `length` tokens; None where it is the library's.
+    """The pack's layer for this batch, whose cache has `length` tokens; None if the pack uses the library.
 
     Raises:
         SystemExit: the kernels' cache has another length.
     """
     layer = pack.layer(*OPS, sequences=batch, length=length)
     if layer is not None and (longest := layer.shape("attention.keys")[2]) != length:
-        raise SystemExit(f"the pack's layer has caches of {longest} tokens: give --length {longest}")
+        raise SystemExit(f"the pack's layer has caches of {longest} tokens: use --length {longest}")
     return layer
 
 
 def on_card(path: Path, batch: int, length: int, layers: int) -> int:
-    """The whole model; 1 where the logits do not agree."""
+    """The whole model; 1 if the logits do not agree."""
     model = build(LLAMA_3_8B | {"num_hidden_layers": layers}, "cuda")
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
@@ -100,13 +100,13 @@ def on_card(path: Path, batch: int, length: int, layers: int) -> int:
 
     error = worst_error(retell(tuned, read, length // 2, replay), wanted)
     whose = "the pack's layers" if layer is not None else "PyTorch's own operators, as the pack says"
-    print(f"batch {batch}, {whose}: {milliseconds(graph, tuned, length // 2):.3f} ms a step")
+    print(f"batch {batch}, {whose}: {milliseconds(graph, tuned, length // 2):.3f} ms per step")
     refused = [layer.refused(), "a launch gave up" * layer.aborted()] if layer is not None else []
     return judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, refused)
 
 
 def tiny() -> int:
-    """A small model on the CPU; 1 where the logits do not agree."""
+    """A small model on the CPU; 1 if the logits do not agree."""
     model = build(TINY, "cpu")
     decoder = Decoder.of(model, 3, 64)
     caches, plain = caches_of(decoder), replace(decoder, cache=copy.deepcopy(decoder.cache))
@@ -120,13 +120,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pack", type=Path, nargs="?", help="a pack of layers from their qkv on")
-    parser.add_argument("--batch", type=int, default=1, help="sequences of a step, as the pack has them")
+    parser.add_argument("--batch", type=int, default=1, help="sequences per step, as in the pack")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without a pack")
     options = parser.parse_args(arguments)
     if not options.tiny and (options.pack is None or not torch.cuda.is_available()):
-        parser.error("give a pack on a machine with a GPU, or --tiny on the CPU")
+        parser.error("pass a pack on a machine with a GPU, or --tiny on the CPU")
     with torch.inference_mode():
         return tiny() if options.tiny else on_card(options.pack, options.batch, options.length, options.layers)
 

@@ -4,22 +4,22 @@
     tuner-client pack --job JOB -o layer.tunerpack
     python examples/llama_layers.py --pack layer.tunerpack --batch 1
 
-A fetched artifact will do as well: `--layer layer.zip`.
+A fetched artifact also works: `--layer layer.zip`.
 
 A layer is one artifact: its attention, and all products from o_proj on to the next layer's qkv, with their norms,
 residuals and activation. That qkv rotates queries and keys, and writes keys and values to the next layer's cache. Each
-launch begins while the one before it ends. Embedding, first norm and qkv, last norm and head are PyTorch's; in front of
-the first attention a small kernel of its own rotates and writes.
+launch begins while the one before it ends. PyTorch computes the embedding, the first norm and qkv, the last norm and
+the head; before the first attention, a small separate kernel rotates and writes.
 
-Attention and block may be artifacts of their own: `--attention attention.zip --block block.zip`. Behind the last layer
-nobody reads a qkv. With them `--last last.zip`, of a chain of o_proj, gate_up and down alone, spares it; else it is
-computed, and written to a cache of its own.
+Attention and block may be separate artifacts: `--attention attention.zip --block block.zip`. After the last layer, no
+op reads a qkv. With these, `--last last.zip`, a chain of only o_proj, gate_up and down, avoids it; otherwise it is
+computed, and written to a separate cache.
 
-The model is Llama-3-8B with random weights and a static cache, of which half is filled. The norms' weights are folded
-into the products that follow them, in place: the model keeps no weight twice, and can no longer run by itself. What
-is printed: milliseconds a step in a CUDA graph, and how far the logits of 64 tokens lie from transformers'.
+The model is Llama-3-8B with random weights and a half-filled static cache. The norms' weights are folded in place into
+the products that follow them, so no weight is stored twice, and the model can no longer run by itself. The output is
+the milliseconds per step in a CUDA graph, and the distance of the logits of 64 tokens from transformers'.
 
-Without a GPU it runs a tiny model by the launches' own PyTorch formula, which checks the replacing and no times:
+Without a GPU it runs a tiny model with the launches' PyTorch formula, which tests the replacement but not the times:
 
     python examples/llama_layers.py --tiny
 """
@@ -45,13 +45,13 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class Launches(Protocol):
-    """What a step enqueues: `tuner.runtime.Launches`, or a formula in its place."""
+    """What a step enqueues: `tuner.runtime.Launches`, or a formula instead."""
 
     def enqueue(self, stream: int) -> None:
         """On a stream, by its address."""
 
 
-#: From tensors by name to launches over them: `bind` of an artifact, or a formula's.
+#: Binds tensors by name to launches: `bind` of an artifact, or of a formula.
 Bind = Callable[[Tensors], Launches]
 
 
@@ -66,10 +66,10 @@ class Weights:
     head: torch.Tensor
     eps: float
     num_heads: int
-    #: The product before the first attention, whose heads' rows lie as PyTorch has them.
+    #: The product before the first attention, with the heads' rows in PyTorch's order.
     first_qkv: torch.Tensor
-    #: Weights of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last
-    #: has none of.
+    #: Weights of each layer, by the names of the block's tensors; `qkv.w` is that of the next layer, which the last
+    #: layer does not have.
     layers: list[dict[str, torch.Tensor]]
 
     @classmethod
@@ -77,13 +77,18 @@ class Weights:
         """Merges and folds a model's weights, and frees them there, layer by layer.
 
         Raises:
-            ValueError: the model has what the launches do not compute.
+            ValueError: the model has something that the launches do not support.
         """
         config, rotary = model.config, model.model.rotary_emb
         if config.attention_bias or config.mlp_bias or config.hidden_act != "silu":
-            raise ValueError("the launches have no biases, and SiLU alone: this model is another one")
+            raise ValueError(
+                "the launches support neither biases nor activations other than SiLU, which this model has"
+            )
         if rotary.attention_scaling != 1.0 or "dynamic" in rotary.rope_type or rotary.rope_type == "longrope":
-            raise ValueError(f"rotary embeddings of type {rotary.rope_type} change with the length, or scale")
+            raise ValueError(
+                f"rotary embeddings of type {rotary.rope_type}, which depend on the length or a scale, are "
+                "not supported"
+            )
         layers = [_taken_from(layer) for layer in model.model.layers]
         first_qkv, *behind = [layer.pop("qkv.w") for layer in layers]
         for layer, qkv in zip(layers, behind, strict=False):
@@ -113,7 +118,7 @@ def _taken_from(layer: Any) -> dict[str, torch.Tensor]:
 
 
 def _merged(norm: Any, *projections: torch.nn.Linear) -> torch.Tensor:
-    """The projections' rows one after another, times the weight of the norm in front; frees the originals."""
+    """The projections' rows concatenated, times the weight of the norm before them; frees the originals."""
     rows = torch.cat([one.weight for one in projections])
     for one in projections:
         one.weight = None
@@ -121,13 +126,13 @@ def _merged(norm: Any, *projections: torch.nn.Linear) -> torch.Tensor:
 
 
 def halves_first(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
-    """Rows of heads, in place: first halves of all heads, then second halves, as a product that is turned has them."""
+    """Reorders rows of heads in place: first halves of all heads, then second halves, as a rotated product has them."""
     halves = rows.view(-1, 2, head_dim // 2, rows.shape[1]).transpose(0, 1)
     return rows.copy_(halves.reshape(rows.shape))
 
 
 class TunedDecoder:
-    """A step of each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
+    """A step for each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
 
     def __init__(
         self,
@@ -138,13 +143,13 @@ class TunedDecoder:
         block: Bind,
         last: Bind | None = None,
     ) -> None:
-        """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
-        sequence has filled `begin` tokens of them. `last` in place of the last layer's block, without a qkv."""
+        """`caches` has keys and values of each layer, [sequences, KV heads, longest context, head_dim], contiguous.
+        Each sequence has filled `begin` tokens of them. `last` replaces the last layer's block, without a qkv."""
         keys, _ = caches[0]
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]
         like = {"dtype": keys.dtype, "device": keys.device}
-        #: int32, length of each sequence, new token included; `step` adds it.
+        #: int32, length of each sequence including the new token, which `step` adds.
         self.lengths = torch.full((batch,), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(batch, dtype=torch.long, device=keys.device)
         columns = weights.num_heads * head_dim
@@ -152,7 +157,7 @@ class TunedDecoder:
         queries, attended = torch.zeros(batch, columns, **like), torch.zeros(batch, columns, **like)
         self._stream = [torch.zeros(batch, hidden, **like) for _ in range(2)]
         of_all = {"lengths": self.lengths, "frequencies": weights.frequencies}
-        #: Of each layer the attention's and the block's, with what they are bound to.
+        #: For each layer, the attention and the block, with the tensors to which they are bound.
         self.launches: list[Launches] = []
         self.tensors: list[dict[str, torch.Tensor]] = []
         for i, (own, cache) in enumerate(zip(weights.layers, caches, strict=True)):
@@ -171,7 +176,7 @@ class TunedDecoder:
             self.tensors += [before, after]
 
     def step(self) -> torch.Tensor:
-        """The logits [sequences, vocabulary] behind `tokens`, which become the last ones of their sequences."""
+        """The logits [sequences, vocabulary] after `tokens`, which are appended to their sequences."""
         weights, functions = self.weights, torch.nn.functional
         self.lengths.add_(1)
         self._stream[0].copy_(functions.embedding(self.tokens, weights.embedding))
@@ -183,12 +188,12 @@ class TunedDecoder:
         return functions.linear(self._normed(found) * weights.norm, weights.head)
 
     def _normed(self, rows: torch.Tensor) -> torch.Tensor:
-        """Without a weight: that of the first layer's is in its product."""
+        """Without a weight, since the first layer's is folded into its product."""
         return torch.nn.functional.rms_norm(rows, rows.shape[-1:], eps=self.weights.eps)
 
 
 class Formula:
-    """What an artifact's launches compute, by PyTorch: for a machine without a GPU."""
+    """What an artifact's launches compute, by PyTorch, for a machine without a GPU."""
 
     def __init__(self, compute: Callable[[Tensors], None], tensors: Tensors) -> None:
         self._compute, self._tensors = compute, tensors
@@ -199,8 +204,8 @@ class Formula:
 
 
 def attention_by_pytorch(given: Tensors) -> None:
-    """Attends to each sequence's tokens; where there is a row of queries, keys and values, it is turned and written
-    before."""
+    """Attends to each sequence's tokens; if a row of queries, keys and values is given, it is rotated and written
+    first."""
     keys, values = given["attention.keys"], given["attention.values"]
     kv_heads, lengths = keys.shape[1], given["attention.lengths"]
     if "attention.qkv" in given:
@@ -219,8 +224,8 @@ def turn_and_write(
     lengths: torch.Tensor,
     frequencies: torch.Tensor,
 ) -> None:
-    """Rotary embedding of each sequence's new token, and the write to the caches. `qkv` [sequences, all heads] as
-    PyTorch has it."""
+    """Rotary embedding of each sequence's new token, and the write to the caches. `qkv` [sequences, all heads] is in
+    PyTorch's order."""
     kv_heads, head_dim = keys.shape[1], keys.shape[3]
     for row, length in enumerate(lengths.tolist()):
         heads = qkv[row].view(-1, head_dim).float()
@@ -233,7 +238,7 @@ def turn_and_write(
 
 
 def block_by_pytorch(given: Tensors, eps: float) -> None:
-    """From o_proj on to the next layer's qkv, where there is one, which is turned and written to its cache."""
+    """From o_proj to the next layer's qkv, if there is one, which is rotated and written to its cache."""
     functions, width = torch.nn.functional, given["residual"].shape[-1:]
     stream = functions.linear(given["attention"], given["o_proj.w"]) + given["residual"]
     gate, up = functions.linear(functions.rms_norm(stream, width, eps=eps), given["gate_up.w"]).chunk(2, dim=-1)
@@ -248,7 +253,7 @@ def block_by_pytorch(given: Tensors, eps: float) -> None:
 
 
 class Both:
-    """Launches of a whole layer, bound when the tensors of both of its parts are there; a part alone does nothing."""
+    """Launches of a whole layer, bound once the tensors of both parts are known; a part alone does nothing."""
 
     def __init__(self, bind: Bind) -> None:
         self._bind, self._before = bind, dict[str, torch.Tensor]()
@@ -264,10 +269,10 @@ class Both:
 
 
 def loaded(paths: Sequence[Path], pack: Path | None, batch: int, length: int) -> list[Any]:
-    """The artifacts of these paths; or the whole layer of a pack, from its attention on.
+    """The artifacts of these paths, or the whole layer of a pack, from its attention on.
 
     Raises:
-        SystemExit: the pack leaves it to the library, or the layer begins with its own qkv.
+        SystemExit: the pack uses the library, or the layer begins with its own qkv.
     """
     import tuner.runtime as runtime
 
@@ -285,7 +290,7 @@ def loaded(paths: Sequence[Path], pack: Path | None, batch: int, length: int) ->
 
 
 def on_card(kernels: Sequence[Any], batch: int, length: int, layers: int) -> int:
-    """The whole model; 1 where the logits do not agree."""
+    """The whole model; 1 if the logits do not agree."""
     model = build(LLAMA_3_8B | {"num_hidden_layers": layers}, "cuda")
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
@@ -300,12 +305,12 @@ def on_card(kernels: Sequence[Any], batch: int, length: int, layers: int) -> int
         return logits
 
     error = worst_error(retell(tuned, read, length // 2, replay), wanted)
-    print(f"batch {batch}: {milliseconds(graph, tuned, length // 2):.3f} ms a step")
+    print(f"batch {batch}: {milliseconds(graph, tuned, length // 2):.3f} ms per step")
     return judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, [kernel.refused() for kernel in kernels])
 
 
 def tiny() -> int:
-    """A small model on the CPU; 1 where the logits do not agree."""
+    """A small model on the CPU; 1 if the logits do not agree."""
     model = build(TINY, "cpu")
     decoder = Decoder.of(model, 3, 64)
     caches, plain = caches_of(decoder), replace(decoder, cache=copy.deepcopy(decoder.cache))
@@ -328,17 +333,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--layer", type=Path, help="or an artifact of one, programmatic")
     parser.add_argument("--attention", type=Path, help="or one of decode attention alone ...")
     parser.add_argument("--block", type=Path, help="... and one of the four products between two attentions")
-    parser.add_argument("--last", type=Path, help="beside these, one of o_proj, gate_up and down for the last layer")
-    parser.add_argument("--batch", type=int, default=1, help="sequences of a step, as the artifacts have them")
+    parser.add_argument("--last", type=Path, help="with these, one of o_proj, gate_up and down for the last layer")
+    parser.add_argument("--batch", type=int, default=1, help="sequences per step, as in the artifacts")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without artifacts")
     options = parser.parse_args(arguments)
     if options.last and (options.layer or options.pack):
-        parser.error("--last goes with --attention and --block: others have the attention and all products in one")
+        parser.error("--last needs --attention and --block: other artifacts have the attention and all products in one")
     artifacts = [options.layer or options.pack] if options.layer or options.pack else [options.attention, options.block]
     if not options.tiny and (None in artifacts or not torch.cuda.is_available()):
-        parser.error("give --pack, --layer, or --attention and --block, on a machine with a GPU; or --tiny, on the CPU")
+        parser.error("pass --pack, --layer, or --attention and --block, on a machine with a GPU; or --tiny, on the CPU")
     with torch.inference_mode():
         if options.tiny:
             return tiny()

@@ -1,4 +1,6 @@
-"""What the examples of whole layers ask of a decoder: logits of generated tokens beside transformers', and its time."""
+"""What the examples of whole layers test of a decoder: logits of generated tokens compared with transformers', and its
+time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import torch
 from llama_decode import Decoder, rel_error
 
 NUM_TOKENS = 64
-#: At most, over that many tokens of 32 layers in bf16: theirs and ours are each about 0.06 from a model in fp32, and
+#: Maximum over that many tokens of 32 layers in bf16: theirs and ours are each about 0.06 from a model in fp32, and
 #: round independently.
 LAYERS_BAR = 0.1
 NUM_TURNS = 25
@@ -24,13 +26,13 @@ class Steps(Protocol):
 
 
 def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Copies of each layer's keys and values, as they are now."""
+    """Copies of each layer's current keys and values."""
     return [(layer.keys.clone(), layer.values.clone()) for layer in decoder.cache.layers]
 
 
 def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What transformers' model says of this many tokens, each the likeliest after the one before: the tokens that it
-    read and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
+    """The output of transformers' model for this many tokens, each the most likely one after the previous one: the
+    tokens that it read and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
     tokens, logits, positions = decoder.tokens, [], decoder.positions
     read = []
     for step in range(num_tokens):
@@ -59,7 +61,7 @@ def worst_error(found: Iterable[torch.Tensor], wanted: Iterable[torch.Tensor]) -
 
 
 def milliseconds(graph: torch.cuda.CUDAGraph, tuned: Steps, begin: int) -> float:
-    """Of one replay at a context of `begin` tokens: the median of some. A replay that is not timed runs before each."""
+    """The median time of some replays at a context of `begin` tokens. An untimed replay runs before each."""
     times = []
     for _ in range(NUM_TURNS):
         tuned.lengths.fill_(begin)
@@ -74,7 +76,7 @@ def milliseconds(graph: torch.cuda.CUDAGraph, tuned: Steps, begin: int) -> float
 
 
 def judged(what: str, error: float, bar: float, refusals: Sequence[str]) -> int:
-    """Says so; 1 where something was refused, or the error is beyond the bar."""
+    """Prints the result; 1 if something was refused, or the error exceeds the bar."""
     problems = [one for one in refusals if one] + ([] if error <= bar else ["they do not agree"])
     print(f"{what}: {error:.4f} from transformers' (at most {bar}) {'; '.join(problems)}")
     return 1 if problems else 0

@@ -1,19 +1,19 @@
-"""ResNet-50 whose blocks are tuner's launches, in a CUDA graph beside PyTorch's best.
+"""ResNet-50 whose blocks are tuner's launches, in a CUDA graph, compared with PyTorch's best.
 
     tuner-client tune-model examples/resnet50.json --m 1 -o resnet.tunerpack
     python examples/resnet.py --pack resnet.tunerpack --images 1
 
-The four stages, all sixteen blocks, are programs of the pack: three convolutions with bias and ReLU, the image that is
-added, and in a stage's first block the convolution of that image, in one launch or in a few. The first convolution, the
-pools and the classes are PyTorch's. Where the pack says the library for a block, or has none, PyTorch computes it.
+The sixteen blocks of the four stages are programs of the pack: three convolutions with bias and ReLU, the added image,
+and in a stage's first block the convolution of that image, in one launch or a few. PyTorch computes the first
+convolution, the pools and the classifier, and blocks for which the pack uses the library or has no program.
 
 The model has random weights, with batch norm folded into filters and biases. PyTorch's best is the fastest of: cuDNN's
 fused convolutions (benchmark on, channels last) and, unless `--no-compile`, `torch.compile` with max-autotune, each in
-a CUDA graph. What is printed: microseconds an inference, each timed in the same rounds; how far the classes' scores lie
-from PyTorch's, relative; and whether the first class is the same.
+a CUDA graph. The output is the microseconds per inference, all timed in the same rounds; the relative distance of the
+scores from PyTorch's; and whether the top class is the same.
 
-Without a GPU, `--formula` runs the blocks by PyTorch's own convolutions in the place of the launches: it checks the
-replacing and no times.
+Without a GPU, `--formula` computes the blocks with PyTorch's convolutions instead of the launches, which tests the
+replacement but not the times.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from typing import Any
 import torch
 from torch import nn
 
-#: Source: He et al., CVPR 2016, table 1: blocks of each stage, and channels inside of a block.
+#: Source: He et al., CVPR 2016, table 1: blocks of each stage, and channels within a block.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-#: Channels that a block writes over those inside of it; those in front of the first stage; classes.
+#: Ratio of a block's output channels to those within it; input channels of the first stage; classes.
 WIDEN, STEM, CLASSES = 4, 64, 1000
-#: Of a right result, relative: sixteen blocks, each rounded to fp16.
+#: Maximum relative error of a correct result: sixteen blocks, each rounded to fp16.
 MOST_ERROR = 2e-2
 ROUNDS, REPLAYS = 40, 5
 
 
 def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
-    """With random weights of He et al., which keep the size of what passes."""
+    """With random weights as in He et al., which preserve the size of activations."""
     made = nn.Conv2d(channels, filters, kernel, stride, kernel // 2)
     nn.init.normal_(made.weight, std=gain * (2 / (channels * kernel**2)) ** 0.5)
     nn.init.normal_(made.bias, std=0.1)
@@ -47,7 +47,7 @@ def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain:
 
 
 def fused(conv: nn.Conv2d, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
-    """With its bias and ReLU, and an image in front of that; by one kernel of cuDNN on a card."""
+    """With its bias and ReLU, and an image added before that; on a card by one kernel of cuDNN."""
     if x.is_cuda and not torch.compiler.is_compiling():
         form = (conv.stride, conv.padding, (1, 1), 1)
         if added is None:
@@ -58,7 +58,7 @@ def fused(conv: nn.Conv2d, x: torch.Tensor, added: torch.Tensor | None = None) -
 
 
 class Bottleneck(nn.Module):
-    """A block; `shortcut` is there where the image that is added is none that is read."""
+    """A block; `shortcut` is present if the added image is not the input."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Of images [n, 3, 224, 224]."""
+    """Takes images [n, 3, 224, 224]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class ResNet50(nn.Module):
 
 
 def pixels(image: torch.Tensor) -> torch.Tensor:
-    """[pixels, channels] of an image of channels last, the same memory."""
+    """[pixels, channels] of an image in channels-last layout, in the same memory."""
     return image.permute(0, 2, 3, 1).reshape(-1, image.shape[1])
 
 
@@ -110,7 +110,7 @@ def tensors_of(block: Bottleneck) -> dict[str, torch.Tensor]:
 
 
 class OfPack(nn.Module):
-    """A block by a program of a pack, which writes to an image of its own."""
+    """A block with a program of a pack, which writes to its own image."""
 
     def __init__(self, program: Any, block: Bottleneck, like: torch.Tensor) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class OfPack(nn.Module):
 
 @dataclass(frozen=True)
 class Formula:
-    """In the place of a program, on any device: what its tensors say by PyTorch's own convolutions."""
+    """Replaces a program on any device: computes the same with PyTorch's convolutions."""
 
     block: Bottleneck
     shape: tuple[int, ...]
@@ -147,7 +147,7 @@ class Formula:
 
 
 def program_of(pack: Any, block: Bottleneck, shape: Sequence[int]) -> Any:
-    """The pack's program for a block that reads images of this shape; None where it has none, or says the library."""
+    """The pack's program for a block that reads images of this shape; None if it has none, or uses the library."""
     n, channels, height, width = shape
     first, weights = n * height * width, tensors_of(block)
     for number, ops in enumerate(pack.layers):
@@ -165,7 +165,7 @@ def program_of(pack: Any, block: Bottleneck, shape: Sequence[int]) -> Any:
 
 
 def with_launches(model: ResNet50, images: torch.Tensor, find: Callable[[Bottleneck, Sequence[int]], Any]) -> ResNet50:
-    """The same model, each block by what `find` finds for it and the shape that it reads; else as it is."""
+    """The same model, with each block replaced by what `find` returns for it and its input shape, if anything."""
     made = ResNet50.__new__(ResNet50)
     nn.Module.__init__(made)
     made.stem, made.pool, made.classes = model.stem, model.pool, model.classes
@@ -181,7 +181,7 @@ def with_launches(model: ResNet50, images: torch.Tensor, find: Callable[[Bottlen
 
 
 def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """One call as a graph, behind three that are not."""
+    """A call as a graph, after three warm-up calls."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -194,7 +194,7 @@ def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
 
 
 def microseconds(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
-    """Of a replay of each, all in the same rounds, behind a delay that hides the host's time; medians."""
+    """Median times of replays of each graph, all in the same rounds, after a delay that hides the host's time."""
     samples: dict[str, list[float]] = {name: [] for name in graphs}
     for turn in range(ROUNDS + 2):
         for name, graph in graphs.items():
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", type=count, default=224, help="rows and columns of an image")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile beside cuDNN")
     parser.add_argument("--json", type=Path, help="writes what is printed")
-    parser.add_argument("--formula", action="store_true", help="PyTorch in the place of the launches, on the CPU")
+    parser.add_argument("--formula", action="store_true", help="PyTorch instead of the launches, on the CPU")
     options = parser.parse_args(arguments)
     if options.formula is (options.pack is not None):
         parser.error("give --pack or --formula")
@@ -255,21 +255,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def compare(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
-    """Prints how far the scores lie apart.
+    """Prints the distance of the scores.
 
     Raises:
         SystemExit: too far.
     """
     error = float((ours.float() - theirs.float()).norm() / theirs.float().norm())
     same = int((ours.argmax(1) == theirs.argmax(1)).sum())
-    print(f"relative error {error:.2e}; the first class is the same in {same} of {len(ours)}")
+    print(f"relative error {error:.2e}; the top class is the same in {same} of {len(ours)}")
     if not error < MOST_ERROR:
-        raise SystemExit(f"the scores lie {error:.2e} apart, and {MOST_ERROR} is allowed")
+        raise SystemExit(f"the scores differ by {error:.2e}; at most {MOST_ERROR} is allowed")
     return {"rel_error": error, "same_first_class": same}
 
 
 def time_all(ours: nn.Module, model: nn.Module, images: torch.Tensor, *, is_compiled: bool) -> dict[str, Any]:
-    """Prints microseconds of each, and ours beside the fastest of the others."""
+    """Prints the microseconds of each, and ours relative to the fastest of the others."""
     ways: dict[str, Callable[[], Any]] = {"ours": lambda: ours(images), "cudnn": lambda: model(images)}
     if is_compiled:
         compiled = torch.compile(model, mode="max-autotune-no-cudagraphs")

@@ -3,7 +3,7 @@
 tuner-client fetch best --job JOB --format zip --output best.zip
 python examples/run_artifact.py best.zip
 
-A folder with the files of the zip will do as well, such as the one that `make demo` leaves:
+A folder with the files of the zip also works, such as the one that `make demo` leaves:
 
 python examples/run_artifact.py build/best
 
@@ -25,10 +25,10 @@ from typing import Any
 
 try:
     import cupy
-except ModuleNotFoundError:  # said once the artifact is known to be right
+except ModuleNotFoundError:  # printed once the artifact is known to be correct
     cupy = None
 
-#: The newest format of a manifest that it reads; one that names none is of the first.
+#: The newest manifest format that it reads; a manifest without a format is of the first.
 NEWEST_FORMAT = 6
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
@@ -76,13 +76,13 @@ class Artifact:
             self._launches = self.manifest.get("fallback_launches", self._launches)
         self._plans = [cupy.asarray(bytearray(files[launch["plan"]])) for launch in self._launches]
         self._headers = [files[launch["plan"]][:64] for launch in self._launches]
-        # Zeroed once; the counters in them only grow. Launches that name the same one share it.
+        # Zeroed once, since its counters only grow. Launches with the same workspace index share it.
         spaces = {launch["workspace"]["index"]: launch["workspace"]["bytes"] for launch in self._launches}
         self._workspaces = {index: cupy.zeros(size, cupy.uint8) for index, size in spaces.items()}
         self._side = cupy.cuda.Stream(non_blocking=True)
 
     def run(self, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
-        """Enqueues the launches in order; `tensors` holds every tensor that the manifest names."""
+        """Enqueues the launches in order; `tensors` has every tensor in the manifest."""
         launches = self._launches
         forks = any(launch["stream"] for launch in launches)
         if forks:
@@ -102,7 +102,7 @@ class Artifact:
         return module, self._named(module, name)
 
     def set_attribute(self, function: ctypes.c_void_p, attribute: int, value: int) -> None:
-        """Of a kernel, by its number in CUfunction_attribute."""
+        """A property of a kernel, by its number in CUfunction_attribute."""
         self._check(self._cuda.cuFuncSetAttribute(function, attribute, value))
 
     def launch(self, config: LaunchConfig, function: ctypes.c_void_p, pointers: Any) -> None:
@@ -150,9 +150,9 @@ class Artifact:
         self.launch(config, self._function, pointers)
 
     def _problem(self, launch: dict[str, Any]) -> str:
-        """Why this device does not hold the launch. Where all CTAs must be resident at once, the driver is asked."""
+        """Why this device does not hold the launch. If all CTAs must be resident at once, the driver decides."""
         if not launch.get("needs_all_ctas", False) or (launch["cooperative"] and launch["cluster"][0] == 1):
-            return ""  # a cooperative launch asks by itself, but for clusters
+            return ""  # a cooperative launch checks this itself, except for clusters
         per_sm, (threads, _, _) = ctypes.c_int(), launch["block"]
         ask = self._cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor
         self._check(ask(ctypes.byref(per_sm), self._function, threads, ctypes.c_size_t(launch["dynamic_smem_bytes"])))
@@ -207,7 +207,7 @@ class Artifact:
         return bytes(buffer)
 
     def tensor_map(self, launch: dict[str, Any], name: str, tensors: dict[str, cupy.ndarray]) -> bytes:
-        """The encoded map of a matrix for the copy engine: 128 bytes, made at an address that is a multiple of 64."""
+        """The encoded map of a matrix for TMA: 128 bytes, made at an address that is a multiple of 64."""
         recipe = next(recipe for recipe in launch["tensor_maps"] if recipe["name"] == name)
         rank = len(recipe["dims"])
         buffer = ctypes.create_string_buffer(192)
@@ -243,7 +243,7 @@ class Artifact:
 
 
 def read_files(path: Path) -> dict[str, bytes]:
-    """The files of a zip, or of a folder where they lie, each as the manifest names it."""
+    """The files of a zip, or of a folder, each as listed in the manifest."""
     if path.is_dir():
         files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
     else:
@@ -253,10 +253,10 @@ def read_files(path: Path) -> dict[str, bytes]:
         sys.exit(f"{path} has no manifest.json: pass the zip of an artifact, or the folder of its files")
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
-        sys.exit(f"the manifest is of format {found}, and this program reads formats up to {NEWEST_FORMAT}")
+        sys.exit(f"the manifest is of format {found}, but this program reads formats up to {NEWEST_FORMAT}")
     for name, facts in manifest["files"].items():
         if hashlib.sha256(files.get(name, b"")).hexdigest() != facts["sha256"]:
-            sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
+            sys.exit(f"{name} is not the file in the manifest: fetch the artifact again")
     kernels = [manifest["kernel"], *(launch["kernel"] for launch in manifest.get("attentions", ()))]
     if any(kernel and kernel["cubin"] is None for kernel in kernels):
         sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
@@ -268,20 +268,20 @@ def to_bits(values: cupy.ndarray, dtype: str) -> cupy.ndarray:
     if dtype == "fp16":
         return values.astype(cupy.float16).view(cupy.uint16)
     if dtype != "bf16":
-        sys.exit(f"elements of {dtype}: this program knows fp16 and bf16")
+        sys.exit(f"elements of {dtype}: this program supports fp16 and bf16")
     bits = values.astype(cupy.float32).view(cupy.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cupy.uint16)
 
 
 def to_float64(bits: cupy.ndarray, dtype: str) -> cupy.ndarray:
-    """The inverse of `to_bits`; fp32 is held as it is."""
+    """The inverse of `to_bits`; fp32 does not change."""
     if dtype == "fp32":
         return bits.astype(cupy.float64)
     if dtype == "fp16":
         return bits.view(cupy.float16).astype(cupy.float64)
     if dtype == "bf16":
         return (bits.astype(cupy.uint32) << 16).view(cupy.float32).astype(cupy.float64)
-    sys.exit(f"elements of {dtype}: this program knows fp16, bf16 and fp32")
+    sys.exit(f"elements of {dtype}: this program supports fp16, bf16 and fp32")
 
 
 def activate(z: cupy.ndarray, activation: str) -> cupy.ndarray:
@@ -294,7 +294,7 @@ def activate(z: cupy.ndarray, activation: str) -> cupy.ndarray:
         return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
     if activation == "silu":
         return z / (1 + cupy.exp(-z))
-    sys.exit(f"the activation {activation}: this program knows identity, relu, gelu and silu")
+    sys.exit(f"the activation {activation}: this program supports identity, relu, gelu and silu")
 
 
 def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
@@ -318,7 +318,7 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
             tensors[tensor["name"]] = cupy.zeros(tensor["shape"], cupy.float32)
             tensors[tensor["name"]][: rows.shape[0]] = (rows**2).sum(axis=1)
         elif tensor["role"] not in ("input", "weight", "bias", "residual", "cache"):
-            sys.exit(f"{tensor['name']} is of the role {tensor['role']}, which this program does not know")
+            sys.exit(f"{tensor['name']} has the role {tensor['role']}, which this program does not support")
         else:
             scale = tensor["shape"][-1] ** -0.5 if tensor["role"] == "weight" else 1.0
             values = random.standard_normal(tensor["shape"], dtype=cupy.float32) * cupy.float32(scale)
@@ -354,7 +354,7 @@ def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> flo
 
 
 def worst_of(errors: Iterable[float]) -> float:
-    """The greatest; NaN where one is NaN, whatever comes behind it."""
+    """The maximum; NaN if one is NaN, whatever comes after it."""
     worst = 0.0
     for error in errors:
         if math.isnan(error):
@@ -370,7 +370,7 @@ def main() -> None:
     artifact = Artifact(sys.argv[1])
     manifest = artifact.manifest
     if manifest.get("own_launches"):
-        sys.exit("this artifact has an op of another package: run it by tuner.runtime.load_artifact")
+        sys.exit("this artifact has an op of another package: run it with tuner.runtime.load_artifact")
     if manifest.get("attentions"):
         sys.exit("this artifact has an attention: run it with run_attention.py, which gives it a cache and lengths")
     if any(op.get("rotary") for op in manifest["workload"]["ops"]):
@@ -378,13 +378,13 @@ def main() -> None:
     tensors = random_tensors(manifest)
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
-    for _ in range(3):  # no reset in between: the counters are epochs
+    for _ in range(3):  # no reset in between, since the counters are epochs
         artifact.run(tensors, stream)
     stream.synchronize()
     error = rel_error(manifest, tensors)
     limit = MAX_REL_ERROR[manifest["workload"]["dtype"]]
     print(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}")
-    print(f"relative error {error:.2e}, at most {limit:.0e} is right")
+    print(f"relative error {error:.2e}, maximum {limit:.0e}")
     if not error <= limit:
         sys.exit("the numbers are wrong")
 

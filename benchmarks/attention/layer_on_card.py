@@ -1,7 +1,7 @@
 """Parts of a layer on a card, one after another in one graph: products, then the part that begins with an attention.
 
-Each part is a separate problem, as in its job, so an attention does not read what the products before it have just
-written. The sizes and the order of launches are the same.
+Each part is a separate problem, as in its job, so an attention does not read the output of the products before it. The
+sizes and the order of launches are the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Behind:
         self._inner.enqueue(ops, stream)
 
     def abort_record(self) -> str | None:
-        """Abort record of the launches behind."""
+        """Abort record of the later launches."""
         return self._inner.abort_record()
 
     def overwritten(self) -> str:
@@ -117,7 +117,7 @@ class LayerOnCard:
         """One of our ways, and its relative error.
 
         Raises:
-            WrongNumbers, Aborted, LaunchRefused: it must not be timed.
+            WrongNumbers, Aborted, LaunchRefused: it cannot be timed.
         """
         *before, work = way.works
         runners, worst = list[Runner](), 0.0

@@ -35,7 +35,7 @@ class LayerRow:
 
     model: str
     tp: int
-    #: Searched one by one; each is a job.
+    #: Runs that are searched separately, each as a job.
     runs: tuple[LayerRun, ...]
     batch: int
     #: Tokens; 0 if there is no attention.
@@ -47,7 +47,7 @@ class LayerRow:
 
     @property
     def name(self) -> str:
-        """As ``--row`` says it."""
+        """The name for ``--row``."""
         what = "-".join(str(run) for run in self.runs)
         return self._named(what) + (self._of_cache if self.context else "")
 
@@ -83,11 +83,11 @@ class LayerRow:
 
     @property
     def parts(self) -> tuple[Workload, ...]:
-        """In the order of a step."""
+        """Parts in the order of a step."""
         return tuple(self.named_parts.values())
 
     def floor_us(self, bandwidth: float = BANDWIDTH) -> float:
-        """Weights and caches, read once."""
+        """The time to read weights and caches once."""
         return sum(part.rotated_bytes for part in self.parts) / bandwidth * 1e6
 
 
@@ -114,7 +114,7 @@ def _rows() -> tuple[LayerRow, ...]:
 
 
 ROWS = _rows()
-#: Rows outside of the mean, measured only if they are named: norm, qkv, attention and o_proj as one job; also with
+#: Rows that do not count in the mean, measured only on request: norm, qkv, attention and o_proj as one job; also with
 #: pages.
 ONE_JOB_ROWS = tuple(
     LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context, page_tokens=page_tokens)
@@ -137,16 +137,15 @@ STORED_ROWS = tuple(
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """The rows with these names or prefixes; rows with pages by their whole names. All rows of the mean if none is
-    named.
+    """The rows with these names or prefixes; rows with pages only by their full names. By default all rows of the mean.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such row.
     """
     known = (*ROWS, *ONE_JOB_ROWS, *PAIR_ROWS, *STORED_ROWS) if names else ROWS
     chosen = tuple(row for row in known if not names or any(_is_called(row, name) for name in names))
     if not chosen:
-        raise InvalidInput("row", f"no row is called {' '.join(names)}", f"a row is called like {ROWS[0].name}")
+        raise InvalidInput("row", f"no row is called {' '.join(names)}", f"rows have names like {ROWS[0].name}")
     return chosen
 
 

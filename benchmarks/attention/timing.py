@@ -1,4 +1,4 @@
-"""Graphs of many launches, timed in turn."""
+"""Graphs of many launches, timed alternately."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def read_bytes_per_s() -> float:
 
 
 def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
-    """One graph of all launches; two are run before. (`torch.cuda.graph` would collect garbage first, at each.)"""
+    """One graph of all launches, after two runs of them. (`torch.cuda.graph` would collect garbage first, each
+    time.)
+    """
     torch.cuda.synchronize()
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
@@ -52,7 +54,7 @@ def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
 
 
 def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: int) -> dict[str, list[float]]:
-    """Microseconds per launch for each round, all graphs in turn; each round begins with another graph.
+    """Microseconds per launch for each round, all graphs alternately; each round begins with another graph.
 
     Raises:
         RuntimeError: the host was late with every replay of a sample.
@@ -78,17 +80,17 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
         try:
             launches[0]()
         except WorkerError:
-            continue  # offered, but refused at the launch
+            continue  # in the list, but refused at the launch
         graphs[str(number)] = captured(launches)
     if not graphs:
-        raise WorkerError("the library refuses each algorithm that it offers")
+        raise WorkerError("the library refuses every algorithm in its list")
     samples = samples_us(graphs, len(algorithms[0]), rounds)
     return int(min(samples, key=lambda name: median(samples[name])))
 
 
 def sample_us(graph: torch.cuda.CUDAGraph) -> float:
-    """A sample of one replay. A delay hides the host's launch time; a sample that began before its end is repeated
-    with a longer delay, since a graph of many kernels takes the host longer."""
+    """A sample of one replay. A delay hides the host's launch time; a sample that began after its delay is repeated
+    with a longer one, since a graph of many kernels takes the host longer."""
     for take in range(_MAX_TAKES):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(_DELAY_CYCLES << min(take, 4))
@@ -99,4 +101,4 @@ def sample_us(graph: torch.cuda.CUDAGraph) -> float:
         after.synchronize()
         if not is_late:
             return float(before.elapsed_time(after)) * 1e3
-    raise RuntimeError(f"the host was late with {_MAX_TAKES} replays in a row: other programs keep its cores")
+    raise RuntimeError(f"the host was late with {_MAX_TAKES} replays in a row: other programs occupy its cores")

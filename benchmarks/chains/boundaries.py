@@ -14,8 +14,8 @@ def boundaries_of(trace: Trace) -> list[dict[str, Any]]:
 
     `idle_us`: from the last product of a CTA's task before to the first operands of its first task of the op.
     `spread_us`: from the median to the last end of the tasks before. `signal_us`: from that last end to the median CTA
-    that is ready; below 0 if it starts with what is available, slice by slice or in band. `load_us`: from there until
-    its operands have arrived; in band this includes the polling.
+    that is ready; below 0 if it starts earlier, by slice or in band. `load_us`: from there until its operands have
+    arrived; in band this includes the polling.
     """
     first: dict[int, dict[int, TaskSpan]] = defaultdict(dict)
     before: dict[tuple[int, int], TaskSpan] = {}

@@ -1,11 +1,11 @@
-"""The rows of several runs in one file: each row says by which program it was measured, and when.
+"""Merges the rows of several runs into one file; each row has the program and the date of its measurement.
 
 python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/chains.json
     [--winners FILE ... --shipped tuner/winners/h100.json]
 
-A row is that of the job that was measured last, whatever it found and whatever the order of the files. Its `jobs` are
-all its jobs, so that their differences can be seen. Of winners, those of the last file are kept. A time of
-torch.compile, measured with the library, stays in the row if a later job did not request it.
+A row is that of the latest job, whatever its result and the order of the files. Its `jobs` are all its jobs, to show
+their differences. Of winners, those of the last file are kept. A time of torch.compile, measured with the library,
+stays in the row if a later job did not request it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def merged(reports: Sequence[Json]) -> Json:
         ValueError: they are from several cards.
     """
     if len({report["meta"]["gpu"] for report in reports}) > 1:
-        raise ValueError("a file has rows of one model of card")
+        raise ValueError("a merged file has rows of only one model of card")
     jobs, commands = dict[str, list[Json]](), dict[str, None]()
     for report in reports:
         meta = report["meta"]
@@ -52,8 +52,8 @@ def merged(reports: Sequence[Json]) -> Json:
 
 
 def last_of(rows: Sequence[Json]) -> Json:
-    """The row whose job was measured last, with all jobs; among rows of one job the last of `rows`, which may have
-    torch.compile's time. It is null if it was not tried."""
+    """The row of the latest job, with all jobs; among rows of one job the last of `rows`, which may have
+    torch.compile's time. It is null if it was not measured."""
     in_time = sorted(rows, key=lambda row: datetime.fromisoformat(row["date"]))
     row = in_time[-1]
     for before in reversed(in_time):
@@ -77,8 +77,8 @@ def _job_of(row: Json) -> Json:
 
 
 def with_torch(row: Json, before: Json) -> Json:
-    """A row that was measured again, with torch.compile's time from the job before it, with its date. If that was
-    faster than the library, the verdict is relative to it."""
+    """A row that was measured again, with torch.compile's time and date from the job before it. If that was faster than
+    the library, the verdict is relative to it."""
     if row.get("torch_compile_us") is not None or before.get("torch_compile_us") is None:
         return row
     over_torch = round(row["verdict_speedup"] * min(1.0, before["torch_over_library"]), 4)
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Reads all files, then writes one, and the winners."""
     parser = parser_of_files(__doc__)
     parser.add_argument("--winners", nargs="*", type=Path, default=[], help="of the same runs")
-    parser.add_argument("--shipped", type=Path, help="the file that takes them over")
+    parser.add_argument("--shipped", type=Path, help="the file to write to")
     options = parser.parse_args(arguments)
     report = merged([json.loads(path.read_text()) for path in options.files])
     write_merged(report, options.out)

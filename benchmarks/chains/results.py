@@ -1,4 +1,4 @@
-"""The results file of chains: one row per chain and m; existing rows of this commit and kernel stay."""
+"""The results file of chains: one row per chain and m; existing rows of this commit and kernel are kept."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _mean(speedups: Sequence[float]) -> float | None:
 
 
 def _over_fastest(row: dict[str, Any]) -> float:
-    """The verdict over torch.compile's fastest time in any job of the row, if that is faster than the vendor's
-    library: at one row it differs from one compilation to the next."""
+    """The verdict relative to torch.compile's fastest time in any job of the row, if that is faster than the vendor's
+    library, since at one row it varies between compilations."""
     if not row.get("jobs"):
         return float(row["verdict_speedup"])
     of_torch = [job["torch_over_library"] or 1.0 for job in row["jobs"]]

@@ -36,8 +36,7 @@ class Layer:
     bias: bool = False
 
 
-#: A shard of a model has an all-reduce after o_proj and after down; a chain of its four ops is measured as if it had
-#: none.
+#: A shard of a model has an all-reduce after o_proj and after down; its four ops are measured as a chain without it.
 LAYERS = {
     "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144, k=1024),
     "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280, k=128),
@@ -74,7 +73,7 @@ BARS = {
     "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
-#: Theirs are relative to kernels that multiply such weights, which no job's library does.
+#: Their peers are kernels that multiply such weights, which no job's library does.
 BARS |= {f"{_STORED_MODEL}-{name}": Bars() for name in STORED}
 BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
 #: For every row with more rows than `DECODE_MS`.
@@ -190,12 +189,12 @@ def choose_rows(names: Sequence[str] = ()) -> tuple[ChainRow, ...]:
     """The rows with these names, chains or ``m16``, in the order of the names; all if none is given.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such row.
     """
     if not names:
         return ROWS
     chosen = tuple(dict.fromkeys(row for name in names for row in ROWS if name in (row.name, row.chain, f"m{row.m}")))
     if not chosen:
-        remedy = f"a row is called like {ROWS[0].name}, {ROWS[0].chain} or m{ROWS[0].m}"
+        remedy = f"rows have names like {ROWS[0].name}, {ROWS[0].chain} or m{ROWS[0].m}"
         raise InvalidInput("row", f"no row is called {' '.join(names)}", remedy)
     return chosen

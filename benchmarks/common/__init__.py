@@ -1,1 +1,1 @@
-"""Shared code of all benchmarks: the bench, the setting, the report."""
+"""Shared code of all benchmarks: the workbench, settings, reports."""

@@ -19,8 +19,8 @@ R = TypeVar("R", bound=Named)
 
 
 def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
-    """The row of each name, or if there is none, the rows with this prefix, in the order of the names: if time is
-    short, the first comes first. All if no name is given.
+    """The row of each name, otherwise the rows with this prefix, in the order of the names, so that the first ones come
+    first if time is short. All if no name is given.
 
     Raises:
         InvalidInput: a name is neither a row's nor a prefix of one.
@@ -28,7 +28,7 @@ def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
     known = {row.name for row in rows}
     for name in names:
         if not any(one.startswith(name) for one in known):
-            raise InvalidInput("row", f"no row's name begins with {name}", f"a row is called like {rows[0].name}")
+            raise InvalidInput("row", f"no row's name begins with {name}", f"rows have names like {rows[0].name}")
     by_name = {row.name: row for name in names for row in rows if _is_called(row.name, name, known)}
     return list(by_name.values()) if names else list(rows)
 

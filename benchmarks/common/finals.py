@@ -34,7 +34,7 @@ def figures_of(ended: Ended) -> dict[str, Any]:
     kind_us = {str(kind): best[kind].time_us or 0.0 for kind in PlanKind if kind in best}
     reasons = [one.reason for one in ended.best.finals if one.reason]
     if PlanKind.LIBRARY not in best or not any(kind.is_fused for kind in best):
-        raise TunerError(f"no library or no fused launch came through: {reasons}")
+        raise TunerError(f"neither the library nor a fused launch was measured: {reasons}")
     ours = min((kind for kind in best if kind.is_fused), key=lambda kind: kind_us[str(kind)])
     winner = best[ended.best.winner]
     finals, library = list(best.values()), str(PlanKind.LIBRARY)
@@ -74,7 +74,7 @@ def figures_of(ended: Ended) -> dict[str, Any]:
 
 def torch_figures(torch: TorchTime) -> dict[str, Any]:
     """torch.compile's time, its ratio to the vendor library's, and which of both is the library of the finals; null
-    with the reason if there is no time."""
+    with a reason if there is no time."""
     if torch.time_us is None or torch.library_speedup is None:
         return {"torch_compile_us": None, "torch_reason": torch.reason}
     return {

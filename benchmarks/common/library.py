@@ -1,4 +1,4 @@
-"""The library baseline compared with PyTorch's own calls, and its best algorithms with its heuristic's first.
+"""Compares the library baseline with PyTorch's own calls, and its best algorithms with its heuristic's first ones.
 
 All are timed in the same rounds on the same rotating buffers, in a process that ends afterwards: PyTorch keeps memory
 pools.
@@ -50,7 +50,7 @@ class Contest:
 
     @property
     def makes_the_same_calls(self) -> bool:
-        """Whether PyTorch makes the library's calls: for an activation it launches one more kernel."""
+        """Whether PyTorch makes the library's calls; for an activation it launches one more kernel."""
         return all(op.activation is Activation.IDENTITY for op in self.workload.tile_ops)
 
     @property
@@ -97,7 +97,7 @@ def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contes
     from tuner.workers.gpu.measuring.problem import ProblemOnCard
 
     vendor, view = open_vendor(), CardView(uuid)
-    # PyTorch by itself uses as much for products without a bias; KiB, read at the first use.
+    # Workspace that PyTorch uses by default for products without a bias, KiB; read at the first use.
     os.environ["CUBLASLT_WORKSPACE_SIZE"] = str(vendor.workspace_bytes // 1024)
     tools = cupy.cuda.function.Module()
     tools.load(tools_cubin)
@@ -122,7 +122,7 @@ def _contest(prepared: Any) -> Contest:
     reason = ""
     try:
         graphs.append(torch_runner(prepared.data))
-    except Exception as error:  # whatever the error is, the library does not need PyTorch
+    except Exception as error:  # the library does not need PyTorch, whatever the error
         reason = f"{type(error).__name__}: {error}"
     regime = prepared.problem.objective.regime
     (first_us, best_us, *others_us), num_dropped = time_together(prepared, graphs, NUM_ROUNDS[regime])

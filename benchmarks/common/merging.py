@@ -1,4 +1,4 @@
-"""Rows of several runs in one file: each was measured with its own library, and says when and where."""
+"""Merges rows of several runs into one file; each was measured with its own library, and has its date and place."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Json = dict[str, Any]
 
 #: Fields of a row that describe its run.
 _OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit", "command")
-_REMARK = "rows of several runs: each says when and at which commit it was measured"
+_REMARK = "rows of several runs: each has its date and commit"
 
 
 def parser_of_files(description: str | None) -> argparse.ArgumentParser:
-    """A parser of the files to be read and the one to be written."""
+    """Reads all files given on the command line, then writes one."""
     parser = parser_of(description)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)

@@ -88,7 +88,7 @@ def main() -> None:
     arguments = parser_of(__doc__, "out").parse_args()
     with open_workbench("auto", BUILD_CACHE) as bench:
         if not isinstance(bench.evaluator, GpuSupervisor):
-            raise InvalidInput("gpu", "there is no card here", "run this where there is one")
+            raise InvalidInput("gpu", "there is no card here", "run this on a machine with a GPU")
         path, machine = (
             arguments.out or rates_file(bench.evaluator.target.id),
             machine_of(bench.evaluator.environment()),

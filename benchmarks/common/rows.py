@@ -1,4 +1,4 @@
-"""The pairs by which the engines are judged, as data: pairs, numbers of rows, and targets."""
+"""The pairs for evaluating the engines, as data: pairs, numbers of rows, and targets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Mnk = tuple[int, int, int]
 #: Model -> (width, hidden width). A gated one has a gate and an up projection of the hidden width each.
 PLAIN = {"llama3-8b": (4096, 14336), "llama3-70b": (8192, 28672), "gpt3-tp8": (12288, 6144)}
 GATED = {"llama3-8b": (4096, 14336), "llama3-70b-tp8": (8192, 3584), "llama65b-tp8": (8192, 2816)}
-#: Two GEMMs that share nothing, each (m, n, k).
+#: Two independent GEMMs, each (m, n, k).
 INDEPENDENT = (
     ((1024, 1024, 4096), (1024, 1152, 4096)),
     ((512, 2048, 4096), (512, 2048, 8192)),
     ((64, 512, 512), (64, 128, 512)),
 )
-#: Gated pairs of chunked prefill and of large batches, and pairs that no winner ships for.
+#: Gated pairs of chunked prefill and of large batches, and pairs without built-in winners.
 WIDE = {
     f"{width}-{hidden}": (width, hidden) for width, hidden in ((4096, 14336), (8192, 3584), (5120, 6400), (7168, 5120))
 }
@@ -33,7 +33,7 @@ HELD_OUT = {
 DECODE_MS = (1, 16, 32, 64)
 MIDDLE_MS = (96, 128, 192, 256)
 WIDE_MS = (320, 384, 512, 768, 1024)
-#: No multiples of a tile's height.
+#: Numbers of rows that are not multiples of a tile's height.
 HELD_OUT_MS = (150, 200, 300, 333)
 PREFILL_MS = (512, 1024, 1536, 2048, 4096)
 
@@ -50,11 +50,11 @@ class Bars:
     ours: float | None = None
     #: The best fused launch of each row.
     each_fused: float | None = None
-    #: Of each row: what the verdict names.
+    #: For each row: the verdict's kind.
     each_verdict: float | None = None
-    #: Of each row: the fastest of all our kinds, also where the verdict names the library.
+    #: For each row: the fastest of all our kinds, even if the verdict is the library.
     each_ours: float | None = None
-    #: The most that the best launch of ours may take over the reference at m <= 16, for these pairs.
+    #: Maximum ratio of our best launch to the reference at m <= 16, for these pairs.
     over_reference: float | None = None
     reference_pairs: tuple[str, ...] = ()
 
@@ -121,7 +121,7 @@ def _rows() -> Iterator[Row]:
     yield from (_independent(first, second) for first, second in INDEPENDENT)
 
 
-#: Suite by suite; inside one the pairs take turns, so that a row's neighbours were searched before it.
+#: Suite by suite; within a suite the pairs alternate, so that a row's neighbours are searched before it.
 ROWS = tuple(_rows())
 
 SUITES: dict[str, Bars] = {
@@ -144,10 +144,10 @@ SUITES: dict[str, Bars] = {
 
 
 def choose_rows(suites: Sequence[str] = (), names: Sequence[str] = ()) -> tuple[Row, ...]:
-    """The rows of these suites, and of these names, pairs or ``m16``; all where nothing is named.
+    """The rows of these suites, and with these names, of these pairs or ``m16``; by default all.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such row.
     """
 
     def is_named(row: Row) -> bool:
@@ -156,6 +156,6 @@ def choose_rows(suites: Sequence[str] = (), names: Sequence[str] = ()) -> tuple[
     chosen = tuple(row for row in ROWS if (not suites or row.suite in suites) and is_named(row))
     if not chosen:
         asked = " ".join((*suites, *names))
-        remedy = f"suites are {', '.join(SUITES)}; a row is called like {ROWS[0].name}, {ROWS[0].pair} or m{ROWS[0].m}"
+        remedy = f"suites are {', '.join(SUITES)}; rows have names like {ROWS[0].name}, {ROWS[0].pair} or m{ROWS[0].m}"
         raise InvalidInput("row", f"no row is called {asked}", remedy)
     return chosen

@@ -1,4 +1,5 @@
-"""The rows of several runs in one file, of jobs or of sweeps: of a row that was measured twice, the last file's.
+"""Merges the rows of several runs, of jobs or of sweeps, into one file; of a row that was measured twice, the last
+file's is kept.
 
 python -m benchmarks.conv.merge FILE [FILE ...] --out benchmarks/results/h200/conv.json
 """

@@ -3,9 +3,9 @@
 python -m benchmarks.conv.network [--images 1] [--trials 60] [--seconds 280] [--no-compile] [--out FILE]
 
 A separate service tunes the eight kinds of blocks, a pack is made of them, and examples/resnet.py runs it in a CUDA
-graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is not made again, and finished jobs
-of an interrupted run, whose data lie beside the packs, are not repeated. The searches get what the example, which takes
-a minute, and the finals leave of `--seconds`.
+graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is reused, and so are finished jobs
+of an interrupted run, whose data are next to the packs. The searches get the part of `--seconds` that the finals and
+the example, which takes a minute, leave.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def tune(steps: Steps, url: str, pack: Path, images: int, trials: int) -> None:
-    """The pack of all blocks; the seconds of each search are what the other steps leave."""
+    """The pack of all blocks; each search gets an equal share of the time that the other steps leave."""
     search_s = max(LEAST_S, (steps.left_s - START_S - EXAMPLE_S) / NUM_BLOCKS - FINALS_S)
     budget = ("--trials", str(trials), "--seconds", f"{search_s:.1f}")
     network, asked = ROOT / "examples" / f"{NETWORK}.json", ("--m", str(images), *budget)

@@ -17,7 +17,7 @@ class Layer:
 
     #: Rows and columns of its window.
     kernel: int
-    #: Channels that it reads and makes.
+    #: Input and output channels.
     channels: int
     filters: int
 
@@ -29,7 +29,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two convolutions, the second of the first's output."""
+    """Two convolutions, the second of which reads the first one's output."""
 
     #: Name of the network and its stage, as in results.
     name: str
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def num_weights(self) -> int:
-        """Of both, elements."""
+        """Weights of both layers, elements."""
         return sum(layer.num_weights for layer in self.layers)
 
 
@@ -74,19 +74,19 @@ PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is measured together."""
+    """A pair at a batch size."""
 
     pair: Pair
     batch: int
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
+        """The name on the command line."""
         return f"{self.pair.name}/b{self.batch}"
 
     @property
     def pixels(self) -> int:
-        """Pixels of all images, which every layer keeps."""
+        """Pixels of all images, which no layer changes."""
         return self.batch * self.pair.size**2
 
     @property

@@ -125,7 +125,7 @@ def _cudnn(image: torch.Tensor, filters: torch.Tensor, bias: torch.Tensor, added
 
 def _compiled() -> Side:
     """`torch.compile`, one function per layer."""
-    torch._dynamo.reset()  # of other shapes, which it would make dynamic
+    torch._dynamo.reset()  # for other shapes, which it would make dynamic
     eager = torch.compile(_eager, mode="max-autotune-no-cudagraphs")
     return Side(name="torch.compile", convolve=(eager, eager), chosen="max-autotune")
 

@@ -2,9 +2,9 @@
 
 python -m benchmarks.cpu.compile_space --gpu h200 [--chains] [--processes 2] [--every 1] [--each FILE] [--out FILE]
 
-A plain pair and one with every option, for few rows, for which every engine is offered, and for many; with `--chains`
-the four ops of a decoder block. All tilings take hours on two cores; `--every 20` takes each 20th. Seconds are those of
-one core (processor time), whatever else runs.
+A plain pair and one with every option, for few rows, where every engine is available, and for many; with `--chains`,
+the four ops of a decoder block. All tilings take hours on two cores; `--every 20` takes each 20th. Seconds are CPU time
+of one core.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import compile_source, nvrtc_version, parse_log
 from tuner.workers.source.render import kernel_version, render
 
-#: With few rows every engine is offered, with many every tile height.
+#: With few rows every engine is available, with many every tile height.
 FEW_ROWS, NUM_ROWS = 1, 512
 #: Maximum seconds of a compile, on one core.
 MEDIAN_LIMIT_S, LIMIT_S = 2.0, 4.0
-#: The same for four ops.
+#: Maximum seconds for a chain of four ops.
 CHAIN_LIMIT_S = 6.0
 
 
@@ -53,7 +53,7 @@ def full_pair(m: int = NUM_ROWS) -> Workload:
 
 
 def chains() -> list[Workload]:
-    """The blocks whose spaces are compiled: one with large ops and one of a rank, with small ones."""
+    """The blocks whose spaces are compiled: one with large ops, and one rank's with small ones."""
     large = [decoder_block("llama3-8b", m=m) for m in (FEW_ROWS, 16, 64, NUM_ROWS)]
     return [*large, *(decoder_block("llama3-70b", m=m, tp=8, has_reduce=False) for m in (FEW_ROWS, 16, 64))]
 

@@ -2,7 +2,7 @@
 
 python -m benchmarks.cpu.core [--chains] [--out FILE]
 
-With `--chains` only plans of four ops are proven, by processor time, so the machine need not be idle.
+With `--chains`, only plans of four ops are proven, measured in CPU time, so the machine need not be idle.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _verify(words: Words, graph: TileGraph, resources: Resources) -> None:
 
 
 def graph_of(m: int, tile_m: int, tile_n: int) -> TileGraph:
-    """The FFN pair 4096 -> 14336 -> 4096 cut into tiles."""
+    """The FFN pair 4096 -> 14336 -> 4096 divided into tiles."""
     workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)
     tile = Tile(m=tile_m, n=tile_n, k=64)
     return tile_graph(workload, Tiling(tiles=(tile, tile), num_stages=3, num_warps=4))
@@ -77,7 +77,7 @@ def verify_rows() -> list[dict[str, Any]]:
     for (granularity, sync_width), position, assignment in product(SYNCS, WaitPosition, ASSIGNMENTS):
         if position_problem(graph, granularity, sync_width, position) is not None:
             continue
-        # These need the producer's rows to be complete.
+        # These granularities need the producer's rows to be complete.
         whole = granularity in (Granularity.BATCH, Granularity.BARRIER)
         ordering = Ordering(
             rasters=(Raster(kind=RasterKind.GROUPED, width=4), Raster(kind=RasterKind.PANEL, width=4)),
@@ -100,8 +100,8 @@ def verify_rows() -> list[dict[str, Any]]:
     return rows
 
 
-#: Blocks of four ops that are cut into over 20,000 tasks, with their tiles and the parts of each: wide ones at few rows
-#: with whole tiles and with parts, and one of many rows.
+#: Blocks of four ops that are divided into over 20,000 tasks, with their tiles and the parts of each: wide ones at few
+#: rows with whole tiles and with parts, and one of many rows.
 CHAINS = {
     "wide": (block(Layer(heads=16384, width=16384, hidden=57344, qkv=73728, k=0), 8), [(16, 8, 64)] * 4, ()),
     "parts": (block(Layer(heads=16384, width=16384, hidden=32768, qkv=16384, k=0), 8), [(16, 8, 64)] * 4, (2, 2, 2, 2)),
@@ -116,8 +116,8 @@ CHAIN_LIMIT_MS = 120.0
 
 
 def verify_chain_rows() -> list[dict[str, Any]]:
-    """Proving a plan of four ops, with residuals and norms between them, by granularity and assignment, in band or
-    not: in processor time, so that waiting does not count."""
+    """Proving a plan of four ops, with residuals and norms between them, by granularity and assignment, in band or not;
+    in CPU time, so that waiting does not count."""
     rows = []
     for (name, (workload, tiles, parts)), granularity, assignment, in_band in product(
         CHAINS.items(), (Granularity.ROW, Granularity.TILE), ASSIGNMENTS, (False, True)
@@ -178,7 +178,7 @@ def report_rows() -> list[dict[str, Any]]:
 
 
 def chain_rows() -> list[dict[str, Any]]:
-    """The same for chains' proofs."""
+    """Rows for proofs of chains."""
     rows = verify_chain_rows()
     return [*rows, check_row("verify_chain_20k_ms", max(row["value"] for row in rows), CHAIN_LIMIT_MS)]
 

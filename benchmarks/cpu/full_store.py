@@ -3,8 +3,8 @@
 python -m benchmarks.cpu.full_store [--data FOLDER] [--asks 200] [--out benchmarks/results/cpu/service.json]
 
 All requests go to a real server over HTTP, first without a running job, then with one. The store is filled through
-`tuner.store` with one job's trials, which the database then copies for the others. That takes minutes, so the store is
-kept and used again: 5 GB.
+`tuner.store` with one job's trials, which the database then copies for the others. That takes minutes, so the store of
+5 GB is kept and reused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fill(data: Path) -> dict[str, Any]:
     shapes = best.fill(data, NUM_JOBS)
     large = large_job.fill(data, RECORDED)
     with closing(sqlite3.connect(data / "tuner.db", isolation_level=None)) as database:
-        # It need not survive a crash, and a log of all pages would be as large as the file.
+        # The copy need not survive a crash, and a log would be as large as the file.
         for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive", "cache_size = -1000000"):
             database.execute(f"pragma {pragma}")
         (ordinary,) = database.execute("select id from jobs order by seq desc limit 1 offset 1").fetchone()

@@ -61,7 +61,7 @@ _CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) =>
 
 
 def _first_paint_s(page: Page) -> float:
-    """Seconds from the navigation; a busy machine notes it a moment after the page's load."""
+    """Seconds from the navigation; on a busy machine they are available only a moment after the page's load."""
     page.wait_for_function(_HAS_PAINTED)
     return float(page.evaluate(_PAINTED))
 

@@ -2,8 +2,8 @@
 
 python -m benchmarks.cpu.service [--trials 1000] [--out benchmarks/results/cpu/service.json]
 
-Without candidates ahead each trial waits for its choice, so these rows have no bar. It needs an otherwise idle machine.
-Rows of other programs in the file stay.
+Without candidates ahead, each trial waits for its choice, so these rows have no target. It needs an otherwise idle
+machine. Rows of other programs in the file are kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WINDOW = 20
 
 
 class TimedEvaluator(SimulatedEvaluator):
-    """The simulated GPU, with the time of each trial, if one follows the other."""
+    """The simulated GPU, with the time of each trial, for sequential trials."""
 
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
@@ -58,7 +58,7 @@ class TimedEvaluator(SimulatedEvaluator):
 
 
 def overheads_s(m: int, num_trials: int) -> list[float]:
-    """Overhead of the trials 1, 2, ... of one simulated job, seconds; the first trial has none before it."""
+    """Overhead of the trials 1, 2, ... of one simulated job, seconds; the first trial has no predecessor."""
     workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)
     budget = Budget(trials=num_trials, seconds=3600)
     spec = JobSpec(workload=workload, target_id=TARGET, objective=Objective(), budget=budget)

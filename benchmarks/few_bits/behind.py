@@ -1,6 +1,6 @@
-"""The time that a pair adds to a stream in which a foreign kernel writes its input.
+"""The time that a pair adds to a stream in which another program's kernel writes its input.
 
-A gain that needs one of our launches before it is no gain in a model.
+A gain that requires one of our launches before the pair is of no use in a model.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tuner.core.problem.dtype import ELEMENTS
 from tuner.runtime.programs.artifact import Artifact
 from tuner.runtime.programs.program import Program
 
-#: Bytes of weights that launches alternate among, more than an L2 holds; minimum launches of a graph, and rounds.
+#: Bytes of weights that launches cycle through, more than an L2 holds; minimum launches of a graph, and rounds.
 _COLD_BYTES, _LEAST_LAUNCHES, _ROUNDS = 260e6, 8, 15
-#: Random bytes of codes and factors are smaller: read as factors they are small, finite and above 0.
+#: Random bytes of codes and factors are below this, so that as factors they are small, finite and above 0.
 _LARGEST_BYTE = 0x3B
 
 
 def behind_foreign_us(content: bytes) -> float:
-    """For the zip of a job's artifact: microseconds of a graph of alternating foreign kernels and pairs, minus that of
-    only the foreign kernels, per pair. Weights are cold.
+    """For the zip of a job's artifact: microseconds per pair of a graph that alternates foreign kernels and pairs,
+    minus those of a graph with only the foreign kernels. Weights are cold.
 
     Raises:
         RuntimeFailure: the artifact does not run alone here.
@@ -53,7 +53,7 @@ def behind_foreign_us(content: bytes) -> float:
 
 
 def _made(tensor: dict[str, Any]) -> torch.Tensor:
-    """Of its shape and element type, on the card."""
+    """A random array of this shape and element type, on the card."""
     shape, row = tensor["shape"], ELEMENTS[tensor["dtype"]]
     if tensor["dtype"] == "fp32":
         return torch.rand(shape, device="cuda") + 0.5

@@ -1,8 +1,8 @@
 """Humming's products with weights of few bits, if it is installed: with its heuristic, launched programmatically, and
 tuned. Written for humming-kernels 0.1.20.
 
-Tuned: for each product the fastest of the schedules near the heuristic's, one field changed at a time, and of the
-heuristic's for more rows.
+Tuned: for each product, the fastest among schedules near the heuristic's, with one field changed at a time, and the
+heuristic's schedules for more rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .peer import Inputs, Makers, Peer
 
 Config = dict[str, Any]
 
-#: Its names of each scheme's weights.
+#: Its names for each scheme's weights.
 _WEIGHTS: dict[str, Config] = {
     "w8a16": {"dtype": "float8e4m3"},
     "int4": {"dtype": "int4", "group_size": 128},
@@ -39,7 +39,7 @@ _CHANGES: list[Config] = [
     {"use_warp_spec": False, "use_tma": False},
     {"evict_weights_first": True},
 ]
-#: Numbers of rows whose heuristic is tried too.
+#: Numbers of rows whose heuristic schedules are tried, too.
 _OTHER_ROWS = (8, 32, 128)
 #: Rounds that time schedules, and the maximum schedules per product; TUNER_PEERS_TRIED overrides it.
 _ROUNDS = 5
@@ -47,7 +47,7 @@ _TRIED = int(os.environ.get("TUNER_PEERS_TRIED", "16"))
 
 
 def humming_peers(inputs: Inputs) -> Makers:
-    """With our kernel between, which does not support programmatic launches; with its own, which does; tuned."""
+    """With our kernel between, which does not support programmatic launches; with its own, which does; and tuned."""
     pair = _Layers(inputs)
     found: Makers = {"humming": pair.peer, "humming pdl": partial(pair.peer, own_activation=True)}
     return found | {"humming tuned": pair.tuned} if _TRIED else found
@@ -111,7 +111,7 @@ class _Layers:
         return self.peer(own_activation=True, chosen=(up, down))
 
     def _fastest(self, layers: list[Any], x: torch.Tensor, y: torch.Tensor) -> Config:
-        """The fastest schedule near the heuristic's that it can build and that computes the same numbers."""
+        """The fastest schedule near the heuristic's that it can build and that computes the same results."""
         base = self._heuristic(layers[0], self._inputs.m)
         tried = [base, *(base | change for change in _CHANGES)]
         tried += [self._heuristic(layers[0], rows) for rows in _OTHER_ROWS if rows >= self._inputs.m]

@@ -14,7 +14,7 @@ from . import quantised
 from .quantised import FP8, Weights
 from .rows import Row
 
-#: Minimum rows of scales of groups, and their multiple: the requirement of the tensor copy engine.
+#: Minimum rows of group scales, and their multiple, as TMA requires.
 _ROOM = 4
 
 

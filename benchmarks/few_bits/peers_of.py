@@ -84,7 +84,7 @@ def _pair_by_cublaslt(inputs: Inputs, mode: Mode) -> Peer:
 
 
 def _deferred(inputs: Inputs) -> Peer:
-    """Products without factors; the kernel between applies the first one's factors. The second one's belong to the
+    """Products without factors; the kernel in between applies the first one's factors. The second one's belong to the
     next op of a model, and are not timed."""
     one = torch.ones(1, device="cuda")
     x, scales = quantised.by_row(inputs.x), torch.ones(inputs.m, device="cuda")

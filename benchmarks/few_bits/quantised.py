@@ -53,7 +53,7 @@ def by_group(x: torch.Tensor, room: int) -> Scaled:
 
 
 def by_int4(w: torch.Tensor, group: int) -> Scaled:
-    """Codes q of 4 bits [n, k], and a factor in w's type for this many of a row, [n, k / group]: w is about (q - 8)
+    """Codes q of 4 bits [n, k], and a factor in w's type for each group of a row, [n, k / group]: w is about (q - 8)
     s."""
     n, k = w.shape
     groups = w.view(n, k // group, group).float()
@@ -62,7 +62,7 @@ def by_int4(w: torch.Tensor, group: int) -> Scaled:
     return Scaled(values=codes.to(torch.uint8).view(n, k), scales=factors)
 
 
-#: What e2m1's codes 0 to 7 stand for; bit 3 is the sign.
+#: The values of e2m1's codes 0 to 7; bit 3 is the sign.
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
@@ -97,7 +97,7 @@ class Weights:
 
 
 def random_weights(pair: Pair, sets: int) -> list[Weights]:
-    """This many sets of different values; a layer's rows stay about as large."""
+    """This many sets of different values, with rows of about the same size."""
 
     def drawn(rows: int, columns: int) -> torch.Tensor:
         return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16) / columns**0.5

@@ -16,7 +16,7 @@ from tuner.core.trial.stats import median
 from . import activations, quantised
 from .peer import Inputs, Makers, Peer
 
-#: Of x [m, k], and its options: y [m, n].
+#: Takes x [m, k] and its options; returns y [m, n].
 Multiply = Callable[[torch.Tensor, Any], torch.Tensor]
 
 _ROUNDS = 5
@@ -56,7 +56,7 @@ def _pair(inputs: Inputs, product_of: Callable[[Inputs, Sequence[torch.Tensor]],
 
 
 def _fastest(product: _Product, x: torch.Tensor) -> Any:
-    """The fastest of its options whose numbers are those of the first."""
+    """The fastest of its options whose results equal those of the first."""
     graphs = dict[str, torch.cuda.CUDAGraph]()
     expected: torch.Tensor | None = None
     for number, option in enumerate(product.options):
@@ -74,7 +74,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
 
 
 def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
-    """Its options: how parts are added up, in fp32 or not, with atomic additions or not."""
+    """Its options: how parts are added, in fp32 or not, with atomic additions or not."""
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils import marlin_utils as tools
 

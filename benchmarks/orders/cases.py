@@ -63,7 +63,7 @@ ASSIGNMENTS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKE
 #: Percent of the ring that is filled ahead of a wait, in addition to all of it.
 RUN_AHEADS = (0, 50)
 
-#: Rows -> tilings of the engine `mma`, which offers none by arithmetic: (m, n, k) per op, stages, warps.
+#: Rows -> tilings of the engine `mma`, for which there are none by calculation: (m, n, k) per op, stages, warps.
 _MMA = {
     64: ((((64, 112, 64), (64, 32, 64)), 6, 4), (((64, 64, 128), (64, 32, 128)), 5, 4)),
     512: ((((128, 128, 64), (128, 128, 64)), 4, 8), (((128, 128, 32), (128, 64, 32)), 5, 8)),
@@ -72,9 +72,9 @@ _MMA = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Some work at some number of rows, on one engine."""
+    """A workload at some number of rows, on one engine."""
 
-    #: What is computed, e.g. ``llama3-8b``.
+    #: Name of the workload, e.g. ``llama3-8b``.
     pair: str
     engine: Engine
     workload: Workload
@@ -110,7 +110,7 @@ def _alone(m: int) -> Case:
     return Case(pair="llama3-8b-up-alone", engine=Engine.WGMMA, workload=Workload(kind=WorkloadKind.CHAIN, ops=(up,)))
 
 
-#: In the order in which they are measured, so that a short run has the plain pair.
+#: In the order of measurement, so that a short run includes the plain pair.
 CASES = (
     *(_plain(m) for m in (64, 128, 256, 512, 1024, 2048, 4096)),
     _alone(2048),
@@ -120,8 +120,8 @@ CASES = (
 
 
 def tilings_of(case: Case, space: Space) -> list[Tiling]:
-    """Good tilings of the case: the space's first ones, without split tails, or for `mma` named ones. The fastest in
-    row-major order is the one whose orderings are compared."""
+    """Good tilings of the case: the space's first ones, without split tails; for `mma` given ones. The orderings of the
+    fastest in row-major order are compared."""
     if case.engine is Engine.WGMMA:
         return [tiling for tiling in space.guesses if space.split_tiles(tiling)[0] is SplitTiles.ALL]
     return [
@@ -131,7 +131,7 @@ def tilings_of(case: Case, space: Space) -> list[Tiling]:
 
 
 def row_major(tiling: Tiling) -> Schedule:
-    """Op after op, row by row, dealt in turn, with a signal per row: the simplest order."""
+    """Op after op, row by row, assigned round-robin, with a signal per row: the simplest order."""
     return Schedule.of(
         tiling=tiling, ordering=Ordering(rasters=(Raster(),) * len(tiling.tiles), assignment=Assignment.STATIC)
     )

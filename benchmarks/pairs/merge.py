@@ -1,6 +1,6 @@
-"""Rows of several runs in one file: each was measured with its own library, and says when and where.
+"""Merges rows of several runs into one file; each was measured with its own library, and has its date and place.
 
-Of duplicates, the one of the last file is kept.
+Of duplicates, the one in the last file is kept.
 
 python -m benchmarks.pairs.merge --out benchmarks/results/h100/pairs.json FILE [FILE ...]
 """

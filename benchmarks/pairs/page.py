@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
-Only the text between the page's two marks is replaced. Other cards' results, in the neighbouring folders, give a column
-each: the verdict's gain there.
+Only the text between the page's two marks is replaced. Other cards' results, in sibling folders, give a column each:
+the verdict's gain there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tuner.api.pictures.plot import nice_ticks
 from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"
-#: What is drawn for a row: its figure, colour, and text in the legend.
+#: Points of a row: figure, colour, text in the legend.
 SERIES = (
     ("fused_speedup", "#1f6feb", "fused"),
     ("fused_speedup_pdl", "#d9822b", "fused pdl"),
@@ -178,13 +178,13 @@ def _gains(rows: Sequence[Json]) -> Gains:
 
 
 def others_beside(path: Path) -> list[Json]:
-    """The results of the same name of other cards, in the neighbouring folders."""
+    """The results with the same name of other cards, in sibling folders."""
     paths = sorted(path.parent.parent.glob(f"*/{path.name}"))
     return [json.loads(one.read_text()) for one in paths if one != path and "simulated" not in one.parent.name]
 
 
 def main() -> None:
-    """Redraws the page where there are results."""
+    """Redraws the page if there are results."""
     arguments = parser_of(__doc__, "docs", results=Path("benchmarks/results/h200/pairs.json")).parse_args()
     text, images = drawn(results_of(arguments.results, "bench-gpu"), others_beside(arguments.results))
     redraw(arguments.docs / "results.md", text, BEGIN, END)

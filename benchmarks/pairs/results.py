@@ -1,5 +1,5 @@
 """The results file of the pairs: one row per pair and m, from a job's finals; existing rows of this commit and kernel
-stay.
+are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tuner.core.trial.outcome import Measured
 
 
 def row_of(row: Row, ended: Ended) -> dict[str, Any]:
-    """The row's figures, all of them of the job's finals.
+    """The row's figures, all from the job's finals.
 
     Raises:
         TunerError: there are no times of the library, or none of a fused launch.
@@ -36,7 +36,7 @@ def row_of(row: Row, ended: Ended) -> dict[str, Any]:
 
 
 def _library_figures(library: Trial) -> dict[str, float]:
-    """The library's times on one stream and on two; its row has the better of both."""
+    """The library's times on one stream and on two; the row has the better of both."""
     metrics = library.outcome.metrics if isinstance(library.outcome, Measured) else ()
     return {m.tag: round(m.value, 3) for m in metrics if m.tag.startswith("library_") and m.tag.endswith("_us")}
 
@@ -84,5 +84,5 @@ class Results:
 
 
 def name_of(row: dict[str, Any]) -> str:
-    """As `Row.name`."""
+    """The `Row.name` of a row."""
     return f"{row['suite']}/{row['pair']}/m{row['m']}"

@@ -18,7 +18,9 @@ _SOURCE = ("gpu", "kernel_version", "commit", "date")
 
 
 def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each row, by its name: PyTorch, the library, the winner or else our fastest, the verdict, and the origin."""
+    """For each row, by its name: PyTorch, the library, the winner or otherwise our fastest, the verdict, and the
+    origin.
+    """
     found = {}
     for row in results["rows"]:
         ours = {kind: us for kind, us in row["kind_us"].items() if us is not None and PlanKind(kind).is_ours}

@@ -11,8 +11,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 
 
 def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Geometric means of the suite's rows, its weakest row, and the bars that it misses; `holds` is None as long as
-    rows are missing and none of the existing ones is below a bar."""
+    """Geometric means of the suite's rows, its weakest row, and the missed targets; `holds` is None while rows are
+    missing and none of the existing ones misses its target."""
     bars, own = SUITES[suite], [_with_ours(row) for row in rows if row["suite"] == suite]
     figures: dict[str, Any] = {
         "num_rows": len(own),
@@ -36,7 +36,7 @@ def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             missed += [f"{_name(row)} {key} {row.get(key)} of {bar}" for row in own if row.get(key, 0.0) < bar]
     if bars.over_reference is not None:
         missed += [
-            f"{_name(row)} takes {row['over_reference']} x the reference of {bars.over_reference}"
+            f"{_name(row)} takes {row['over_reference']} times the reference; the target is {bars.over_reference}"
             for row in own
             if row["pair"] in bars.reference_pairs
             and row["m"] <= 16
@@ -47,7 +47,7 @@ def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _with_ours(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, and what the library takes over the fastest of our kinds."""
+    """The row, and the library's time divided by that of our fastest kind."""
     times = {PlanKind(kind): time_us for kind, time_us in row.get("kind_us", {}).items()}
     library_us = times.pop(PlanKind.LIBRARY, None)
     return {**row, "ours_speedup": round(library_us / min(times.values()), 4)} if library_us and times else row

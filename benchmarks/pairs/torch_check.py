@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.torch_check [--suite decode-plain] [--row m16] [--rounds 10]
 
-Takes the rows that this commit and kernel have measured. PyTorch and the library are timed in the same rounds. If
-PyTorch is not available, `torch_us` is null and `torch_reason` says why.
+Uses the rows that this commit and kernel have measured. PyTorch and the library are timed in the same rounds. If
+PyTorch is not available, `torch_us` is null and `torch_reason` has the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.core.trial.stats import median
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 
-#: In the one process that is there.
+#: In the only process.
 NUM_ROUNDS = 10
 
 
@@ -48,7 +48,7 @@ def torch_figures(bench: Workbench, row: Row, num_rounds: int) -> dict[str, Any]
 
 
 def main() -> None:
-    """Checks what the command line names."""
+    """Checks the rows that the command line selects."""
     parser = parser_of(__doc__, "row", "gpu", "out", rounds=NUM_ROUNDS)
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
     arguments = parser.parse_args()

@@ -20,7 +20,7 @@ from tuner.packs.contents import Kernel
 from tuner.runtime import Pack
 from tuner.runtime.binding import native
 
-#: Bars: of the guard's cost, of microseconds a call above the driver's own, of seconds to load 35 kernels.
+#: Targets: of the guard's cost, of microseconds per call above the driver's own, of seconds to load 35 kernels.
 GUARD_BAR, C_BAR_US, PYTHON_BAR_US, TORCH_BAR_US, LOAD_BAR_S = 1.005, 1.0, 6.0, 5.0, 0.5
 NUM_KERNELS = 35
 NUM_ROUNDS, NUM_GUARD_ROUNDS, NUM_CALLS = 30, 120, 400
@@ -112,7 +112,7 @@ def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
 
 
 def operators(folder: Path) -> Any:
-    """Builds our operator in C++ if it is missing, and an empty one with the same schema, which is returned."""
+    """Builds our operator in C++ if it is missing, and returns an empty one with the same schema."""
     import torch
     from torch.utils import cpp_extension
 
@@ -170,7 +170,7 @@ def torch_numbers(call: Callable[[], Any], given: tuple[Any, ...], dtype: Dtype)
     torch.cuda.synchronize()
     return [
         check_row("torch.ops.tuner.ffn: error over the tolerance", error, 1.0),
-        check_row("torch.ops.tuner.ffn in a graph: elements of other bits", int((replayed != found).sum()), 0),
+        check_row("torch.ops.tuner.ffn in a graph: elements with other bits", int((replayed != found).sum()), 0),
     ]
 
 

@@ -1,4 +1,4 @@
-// An operator that does nothing but make its output: what any operator of this schema costs the host.
+// An operator that only allocates its output: the minimum host time of any operator with this schema.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/string_view.h>

@@ -1,4 +1,4 @@
-"""The artifacts of winners, all of which are being built from the start."""
+"""The artifacts of winners, whose builds all start immediately."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Kernels:
         self._begun: dict[Chosen, Future[Kernel]] = {}
 
     def begin(self, chosen: Sequence[Chosen]) -> None:
-        """Builds what is not under way yet."""
+        """Starts the builds that have not been started yet."""
         for one in chosen:
             if one not in self._begun:
                 made = self._pool.submit(kernel_on_card, self.builder, self.gpu, one.workload, one.candidate)
@@ -33,7 +33,7 @@ class Kernels:
         return self._begun[one].result()
 
     def wait(self) -> None:
-        """Until no build is under way."""
+        """Waits until all builds have ended."""
         for made in self._begun.values():
             made.exception()
 

@@ -24,7 +24,7 @@ from tuner.packs.write import write_pack
 from tuner.runtime import Pack
 from tuner.workers.host.try_kernels import work_of
 
-#: Bars for an op's time over its kernel's in the finals, and for the library's time over the op's at any m.
+#: Targets for an op's time over its kernel's in the finals, and for the library's time over the op's at any m.
 FINALS_BAR, LIBRARY_BAR = 1.02, 0.99
 NUM_ROUNDS = 30
 

@@ -1,7 +1,7 @@
 """A pack's launches in the rounds of the finals: the same operands, graphs of the same length, the same clocks.
 
-The comparison uses the product's own timer over one problem. Each round has a sample of the library, one of the kernel
-as the worker launches it, and one of the same kernel as the C runtime launches it out of a pack.
+The comparison uses the worker's own timer over one problem. Each round has a sample of the library, one of the kernel
+as the worker launches it, and one of the same kernel as the C runtime launches it from a pack.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PackRunner:
         self._prepared = Prepared(pack.c, pack.handle, answer.choice, memory, stream=0, flags=flags)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """One launch of the runtime."""
+        """Enqueues a launch by the runtime."""
         up, down = ops
         tensors = Tensors(
             x=up.a, w1=up.w, w2=down.w, b1=up.bias, b2=down.bias, residual=down.residual, row_scale=up.row_scale,

@@ -14,7 +14,7 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 Json = dict[str, Any]
 
 
-#: By tokens, their logits: the sequences of a smaller batch are the first ones of a larger.
+#: Logits by tokens: the sequences of a smaller batch are the first ones of a larger batch.
 _known: dict[tuple[int, ...], torch.Tensor] = {}
 
 
@@ -68,11 +68,11 @@ def compared(config: Mapping[str, Any], weights: Mapping[str, Any], files: Mappi
     """For each arm, the distance of its logits from fp32; and how often its top token differs from that of `stock`
     although the margin there exceeds twice the maximum distance of `stock` from fp32 in this row.
 
-    `files` by arm, of `vllm_arm.py`, `stock` among them, whose tokens are the same."""
+    `files` by arm, from `vllm_arm.py`, including `stock`, with equal tokens."""
     saved = {arm: torch.load(file) for arm, file in files.items()}
     stock = saved["stock"]
     tokens = torch.cat([stock["prompts"], stock["forced"]], dim=1)
-    # Of sequences one after the other: all logits in fp32 are large.
+    # Sequences one at a time, since all logits in fp32 are large.
     first = stock["prompts"].shape[1]
     of_each = []
     for one in tokens:

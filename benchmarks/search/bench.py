@@ -38,14 +38,14 @@ BUILDS = "builds"
 
 
 class HeldOutWinners(ShippedWinners):
-    """The shipped winners, without those of one row."""
+    """The built-in winners, without those of one row."""
 
     def __init__(self) -> None:
         super().__init__()
         self.without = ""
 
     def of(self, target_id: str) -> Sequence[Found]:
-        """Those of a target."""
+        """Winners of a target."""
         return [one for one in super().of(target_id) if one.source != f"shipped {self.without}"]
 
 
@@ -197,7 +197,7 @@ class Bench:
         return batch, time.monotonic() - begin_s, steps, {what: round(spent, 2) for what, spent in spent_s.items()}
 
     def forget_builds(self) -> None:
-        """Empties the cache of cubins: later builds are as on a new machine."""
+        """Empties the cache of cubins, so that later builds take as long as on a new machine."""
         for file in self._builds.glob("*"):
             file.unlink(missing_ok=True)
 
@@ -222,7 +222,7 @@ class Bench:
         return {one: us for one, us in zip(ready, times.times_us, strict=True) if us}, reasons
 
     def kept_winners(self, row: Row, count: int) -> list[Candidate]:
-        """The fastest shipped winners for a row."""
+        """The fastest built-in winners for a row."""
         return [one.candidate for one in kept_for(row.name, self._evaluator.target.gpu.id)[:count]]
 
 
@@ -241,7 +241,7 @@ class Card:
     """One card of this machine, or a simulated one, for several services in sequence."""
 
     def __init__(self, evaluator: Evaluator, scratch: Path) -> None:
-        """Takes over `evaluator`; its builds are in the folder `scratch`, like the services' data."""
+        """Uses `evaluator`; its builds are in the folder `scratch`, like the services' data."""
         self._evaluator = evaluator
         self._scratch = scratch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")

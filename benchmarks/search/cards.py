@@ -37,7 +37,7 @@ class Done:
 
     name: str
     wall_s: float
-    #: None where it failed.
+    #: None if it failed.
     entry: Entry | None
     failure: str = ""
 
@@ -124,7 +124,7 @@ def run_on_cards(
     opened: Callable[[Opened], None],
     done: Callable[[Done], None],
 ) -> None:
-    """Works the line off. `opened` is called for each card before its first task, and `done` for each task."""
+    """Runs all tasks. `opened` is called for each card before its first task, and `done` for each task."""
     cores = sorted(os.sched_getaffinity(0))
     shares = [cores[i :: len(uuids)] if len(cores) >= 2 * len(uuids) else cores for i in range(len(uuids))]
     with ExitStack() as stack:
@@ -148,7 +148,7 @@ def run_on_cards(
 
 
 def _heard(process: CardProcess, opened: Callable[[Opened], None], done: Callable[[Done], None]) -> bool:
-    """Passes on a process's message; returns whether it lives."""
+    """Forwards a message of the process; returns whether the process is alive."""
     try:
         word = process.pipe.recv()
     except EOFError:
@@ -193,6 +193,6 @@ def _run(task: Task, bench: Bench, table: Table) -> Done:
     begin_s = time.monotonic()
     try:
         entry, failure = task.run(bench, table), ""
-    except Exception as error:  # whatever the error is, the other tasks may succeed
+    except Exception as error:  # the other tasks may succeed, whatever the error
         entry, failure = None, message_of(error)
     return Done(name=task.name, wall_s=round(time.monotonic() - begin_s, 1), entry=entry, failure=failure)

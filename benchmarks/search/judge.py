@@ -1,4 +1,4 @@
-"""The table of jobs evaluated: a row for each target of a search."""
+"""Evaluates the table of jobs: a row for each target of a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEDIAN_BAR, WORST_BAR, SEEDS_BAR, LADDER_BAR = 0.010, 0.030, 0.015, 0.015
 
 
 def judge(table: Table) -> list[dict[str, Any]]:
-    """All checks; one with missing entries fails, and names them."""
+    """All checks; one with missing entries fails, and lists them."""
     burst = [f"burst/{name}" for name in BURST]
     quality = [*burst, *(f"sustained/{name}" for name in SUSTAINED), *(f"more/{name}" for name in MORE)]
     priors = [f"priors/{name}" for name in (*BURST, *SUSTAINED, *MORE)]
@@ -37,7 +37,7 @@ def judge(table: Table) -> list[dict[str, Any]]:
 
 
 def _values(names: Sequence[str], table: Table, figure: str) -> dict[str, float]:
-    """By entry. A loss that was not compared with a known result is left out."""
+    """By entry. Losses without a known result to compare with are left out."""
     found = {name: table[name].get(figure) for name in names if name in table}
     if figure == "loss":
         found = {name: loss for name, loss in found.items() if table[name].get("num_kept") != 0}

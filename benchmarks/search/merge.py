@@ -1,10 +1,11 @@
-"""The jobs of several runs in one file, judged together: each job says when, by which program and where it ran.
+"""Merges the jobs of several runs into one file and evaluates them together; each job has its date, program and
+machine.
 
 python -m benchmarks.search.merge FILE [FILE ...] --out benchmarks/results/h200/search.json
 
-Of a job that several files have, that of the last file is kept. A contest still compares times of one card and one run:
-they belong to one job. So an entry that compares another entry's result is dropped if a later file has the latter again
-without it. A run that continues from another's file has the same entry.
+Of a job in several files, that of the last file is kept. A contest must still compare times of one card and one run, so
+an entry that compares another entry's result is dropped if a later file has the latter without it. A run that continues
+from another's file has the same entry.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from benchmarks.search.tasks import all_tasks
 
 #: Fields of a job that describe its run.
 _OF_RUN = ("gpu", "driver", "cuda", "kernel_version")
-#: What the file tells of each run.
+#: The facts of each run in the file.
 _RUN = ("commit", "date", "command")
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The steps of a batch's jobs, a line at each change: they show where an interrupted run was."""
+"""The steps of a batch's jobs, a line for each change, which shows where an interrupted run was."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 Entry = dict[str, Any]
 Table = Mapping[str, Entry]
 
-#: The eight shapes in burst whose jobs of 60 trials have their seconds judged.
+#: The eight shapes in burst whose jobs of 60 trials are evaluated by their seconds.
 BURST = (
     "decode-plain/llama3-8b/m16",
     "decode-swiglu/llama3-8b/m32",
@@ -34,7 +34,7 @@ BURST = (
 SUSTAINED = ("prefill-swiglu/llama3-70b-tp8/m512", "prefill-plain/llama3-8b/m2048")
 #: Judged only by their results.
 MORE = ("decode-plain/llama3-8b/m64", "middle/llama3-70b-tp8-swiglu/m96")
-#: The rows whose quality is judged.
+#: The rows whose quality is evaluated.
 QUALITY = (*BURST, *SUSTAINED, *MORE)
 #: The job of 300 trials, and the one of ten seeds; seed 0 of it is the entry of `BURST`.
 LONG, SEEDS = "decode-swiglu/llama3-8b/m16", BURST[0]
@@ -52,7 +52,7 @@ OWN_MS = (1, 512, 64, 16, 192, 4, 32, 256, 128, 8, 384, 48, 2, 96, 320, 24)
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What one entry takes."""
+    """The measurement of one entry."""
 
     #: The entry's name.
     name: str
@@ -166,7 +166,7 @@ def run_own(m: int, bench: Bench, table: Table) -> Entry:
 
 
 def all_tasks() -> tuple[Task, ...]:
-    """In order of importance."""
+    """All tasks in order of importance."""
     seeds = [f"seed/{seed}" for seed in range(1, NUM_SEEDS)]
     return (
         *(_job("burst", name, 20.0) for name in BURST),

@@ -1,4 +1,4 @@
-"""How well the simulator ranks the schedules of decode attentions that were measured on a card.
+"""How well the simulator ranks measured schedules of decode attentions.
 
 python -m benchmarks.simulator.attentions [--gpu h200]    needs no GPU
 
@@ -43,7 +43,7 @@ class Ranked:
     """The schedules of one row."""
 
     row: str
-    #: Microseconds of each, as the simulator forecasts and as the card took.
+    #: Microseconds of each: the simulator's forecast, and the card's time.
     forecast_us: tuple[float, ...]
     measured_us: tuple[float, ...]
 
@@ -61,7 +61,7 @@ class Ranked:
 
 
 def schedule_of(name: str) -> AttentionSchedule | None:
-    """What a row calls a schedule; None of a plain launch, and of the library."""
+    """The schedule's text in a row; None for a plain launch, and for the library."""
     if (found := _NAME.fullmatch(name)) is None or "plain" in (flags := found["flags"]):
         return None
     words: dict[str, Any] = {field: int(value) for field, value in found.groupdict().items() if field != "flags"}
@@ -94,7 +94,7 @@ def ranked(gpu: Gpu, rows: list[dict[str, Any]]) -> Iterator[Ranked]:
 
 
 def measured(gpu: str) -> tuple[Gpu, list[dict[str, Any]]]:
-    """A GPU as the card was, and what was measured on it."""
+    """A GPU in the state of the card, and the measurements on it."""
     rows = json.loads(results_file(gpu, "attention").read_text())["rows"]
     return replace(CATALOGUE[gpu], live_clusters=_LIVE[gpu]), rows
 

@@ -3,9 +3,9 @@
 python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit] [--trials 40] [--out <results file>]
 
 Needs no GPU. `--data` packs the lines of `benchmarks.simulator.data` into benchmarks/results/<gpu>/; `--fit` fits to
-all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, pair by pair: minutes on all cores,
-most of the time. Without it the fits in the results are evaluated again. Each fit uses this many schedules of each
-pair, drawn by a seed.
+all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, for each pair, which takes minutes on
+all cores. Without it, the fits in the results are evaluated again. Each fit uses this many schedules of each pair,
+drawn by a seed.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def summary(rows: Sequence[Row]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows of the pairs in the form of docs/simulator.md."""
+    """The rows of the pairs as in docs/simulator.md."""
     head = "| pair | schedules | Spearman | within a tiling | regret | DRAM bytes | forecast over measured |"
     lines = [head, "| " + " | ".join(["---"] * 7) + " |"]
     for row in rows:
@@ -143,10 +143,10 @@ def earlier_fits(results: Path) -> tuple[dict[str, Rates], int]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Packs, fits, judges."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpu", default="h200", help="catalogue id of the GPU that was measured")
+    parser.add_argument("--gpu", default="h200", help="catalogue id of the measured GPU")
     parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator.data, to be packed first")
     parser.add_argument("--fit", action="store_true", help="fit again; else only judge")
-    parser.add_argument("--trials", type=int, default=40, help="schedules of each pair that a new fit is shown")
+    parser.add_argument("--trials", type=int, default=40, help="schedules of each pair for a new fit")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     gpu, out = CATALOGUE[options.gpu], options.out or results_file(options.gpu, "simulator")

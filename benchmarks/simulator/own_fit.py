@@ -56,7 +56,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 
-#: Trials of a workload: with five of them, a few more than `tuner fit` asks for.
+#: Trials of a workload: with five of them, a few more than `tuner fit` needs.
 NUM_OF_WORKLOAD = 45
 #: Standard deviations of the twin's true rates, as logarithms: of shares, and of times; and of a measurement.
 SHARES, TIMES, NOISE = 0.15, 0.5, 0.015
@@ -70,7 +70,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What a row is about."""
+    """The case of a row."""
 
     kind: str
     gpu: str
@@ -133,7 +133,7 @@ def start_of(gpu_id: str, start: str) -> Rates:
 
 
 def true_rates(seed: str) -> Rates:
-    """A card that is not as its data sheet says."""
+    """Rates of a card that differs from its data sheet."""
     rng, start = random.Random(seed), to_vector(CATALOGUE_RATES)
     widths = [SHARES if name.endswith("_share") else TIMES for name in names()]
     return from_vector(start + np.array([rng.gauss(0.0, width) for width in widths]))

@@ -1,7 +1,7 @@
 """The measured schedules for fitting and evaluating the simulator: the file, and its trials.
 
 `benchmarks.simulator.data` writes lines; here they become one row per schedule. Every time is the median ratio to the
-library in the same rounds, times the library's median over all rounds of the pair: so drifts of the clock cancel.
+library in the same rounds, times the library's median over all rounds of the pair: so clock drift cancels out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DataSet:
     rows: list[Row]
 
     def of(self, pair: str) -> list[Row]:
-        """One pair's."""
+        """The trials of a pair."""
         return [row for row in self.rows if row["pair"] == pair]
 
     @property
@@ -104,8 +104,8 @@ def counted_bytes(row: Row) -> float | None:
 
 
 def trial_of(row: Row, gpu: Gpu) -> Trial:
-    """A row with its plan, proven; for the kernel that was measured, whose CTAs fitted the card, even if those of a
-    later one need more registers."""
+    """A row with its proven plan, for the kernel that was measured, whose CTAs fitted the card even if those of a later
+    version need more registers."""
     (pair,) = choose_rows((), (row["pair"],))
     return trial_of_workload(row, pair.workload, gpu)
 

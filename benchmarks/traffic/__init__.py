@@ -1,1 +1,1 @@
-"""What published analytical models say of a pair's traffic, beside the simulator and the counters."""
+"""What published analytical models predict for a pair's traffic, compared with the simulator and with counters."""

@@ -1,9 +1,9 @@
-"""What six models and the simulator say of traffic, beside the counters: benchmarks/results/<gpu>/traffic.json.
+"""Traffic according to six models and the simulator, compared with counters: benchmarks/results/<gpu>/traffic.json.
 
 python -m benchmarks.traffic.measure [--gpu auto] [--out benchmarks/results/<gpu>/traffic.json]
 
-Six pairs, each in row-major order and in the best one that `benchmarks.orders` found for its tiling, whose schedules
-are read from its results. Each is counted in one cold run. About half a minute on an H200.
+Six pairs, each in row-major order and in the best order that `benchmarks.orders` found for its tiling (the schedules
+are read from its results). Each is counted in one cold run. About half a minute on an H200.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ PAIRS = (
 ORDERS = ("row_major", "best")
 ORDERINGS = Path("benchmarks/results/h200/orders.json")
 #: Bytes that came to the SMs by TMA, as all operands of `wgmma` do; and sectors that the L2 read for them, which are
-#: fewer where it answers several SMs at once.
+#: fewer if it answers several SMs at once.
 SM_BYTES, L2_SECTORS = "l1tex__m_xbar2l1tex_read_bytes_pipe_tma.sum", "lts__t_sectors_op_read.sum"
 SECTOR_BYTES = 32
-#: What a simulated card counts, and a real one.
+#: The counters of a simulated card, and of a real one.
 SIMULATED_METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES)
 METRICS = (*SIMULATED_METRICS, SM_BYTES, L2_SECTORS)
 

@@ -1,9 +1,9 @@
-"""What six published analytical models say of the traffic of a pair of products, in bytes.
+"""What six published analytical models predict for the traffic of a pair of products, in bytes.
 
 The pair is H = act(X W1^T), Y = H W2^T with X of [m, k], H of [m, h] and Y of [m, o]; a gated first product has twice
-the weights. Two boundaries are asked about: between the DRAM and the chip, and between the L2 and the SMs. A model that
-knows one boundary of one cache is asked at either with the capacity that the GPU has there. Four of them choose the
-best tiles that they can think of; `tileflow` and `maestro` count those of a plan, in its order.
+the weights. There are two boundaries: between DRAM and the chip, and between L2 and the SMs. A model with only one
+cache is evaluated at each boundary, with the GPU's capacity there. Four of them choose the best tiles they know;
+`tileflow` and `maestro` count those of a plan, in its order.
 
 Sources, by function:
 
@@ -33,7 +33,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
 
-#: The least tile of a search for tiles: what a tensor core multiplies.
+#: The smallest tile of a search for tiles: what a tensor core multiplies.
 LEAST_TILE = 16
 #: Tile sizes by loop.
 Sizes = dict[str, int]
@@ -47,7 +47,7 @@ class Pair:
     k: int
     h: int
     o: int
-    #: Weight rows of the first product for a column of H: 2 where it is gated, else 1.
+    #: Weight rows of the first product for a column of H: 2 if it is gated, else 1.
     num_weights: int
     #: Size of an element.
     size_bytes: int
@@ -73,32 +73,32 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Bytes that pass the two boundaries, read and written; None where the model knows none."""
+    """Bytes that pass the two boundaries, read and written; None if the model does not define them."""
 
     dram_bytes: float | None
     l2_bytes: float | None
 
 
 def sm_bytes(gpu: Gpu) -> int:
-    """What an SM holds: shared memory and registers."""
+    """The capacity of an SM: shared memory and registers."""
     return gpu.smem_per_sm_bytes + 4 * gpu.registers_per_sm
 
 
 def pebbles(workload: Workload, gpu: Gpu) -> Traffic:
-    """No order moves less, whatever its tiles."""
+    """No order moves fewer bytes, whatever its tiles."""
     chip_bytes = gpu.l2_bytes + gpu.num_sms * sm_bytes(gpu)
     return Traffic(dram_bytes=io_bytes(workload, chip_bytes), l2_bytes=io_bytes(workload, sm_bytes(gpu)))
 
 
 # -- Models that choose tiles ------------------------------------------------------------------------------------------
 
-#: By op of the pair: its loops, and its tensors with the loops that index each. H is not among them where it stays.
+#: By op of the pair: its loops, and its tensors with the loops that index each. H is left out if it stays on the chip.
 LOOPS = ("mhk", "mho")
 TENSORS: tuple[dict[str, str], ...] = ({"X": "mk", "W1": "hk", "H": "mh"}, {"H": "mh", "W2": "ho", "Y": "mo"})
 
 
 def chimera(workload: Workload, gpu: Gpu) -> Traffic:
-    """The least data movement over block orders and tiles, of one fused nest or of two."""
+    """The minimum data movement over block orders and tiles, for one fused nest or for two."""
     pair = Pair.of(workload)
     return Traffic(dram_bytes=_least_movement(pair, gpu.l2_bytes), l2_bytes=_least_movement(pair, sm_bytes(gpu)))
 
@@ -114,7 +114,7 @@ def _least_movement(pair: Pair, capacity_bytes: int) -> float:
         )
         for op in (0, 1)
     )
-    # In one nest the loops of H are outside, so that a block of it is whole before it is read.
+    # In one nest, the loops of H are outside, so that a block of it is complete before it is read.
     together = min(
         (
             sum(
@@ -133,8 +133,8 @@ def _least_movement(pair: Pair, capacity_bytes: int) -> float:
 
 
 def movement(pair: Pair, sizes: Sizes, order: str, tensor: str, loops: str) -> float:
-    """Elements of a tensor that a nest of block loops moves, the last loop of `order` inside: its footprint in a block,
-    times the trips of every loop outside of the innermost one that indexes it, and of that one."""
+    """Elements of a tensor that a nest of block loops moves, with the last loop of `order` innermost: its footprint in
+    a block, times the trips of the innermost loop that indexes it and of all loops outside of that."""
     indices = next(of[tensor] for of in TENSORS if tensor in of)
     moved, is_reused = math.prod(sizes[loop] for loop in indices) * (pair.num_weights if tensor == "W1" else 1), True
     for loop in reversed(order):
@@ -147,8 +147,8 @@ def movement(pair: Pair, sizes: Sizes, order: str, tensor: str, loops: str) -> f
 
 
 def welder(workload: Workload, gpu: Gpu) -> Traffic:
-    """The least traffic of tiles, of two ops by themselves or of one tile that passes its rows of H on. Welder knows no
-    L2: its memory is what the SMs ask of; with the L2's capacity the same is said of the DRAM."""
+    """The minimum traffic of tiles, for two separate ops or for one tile that passes its rows of H on. Welder has no
+    L2: its memory is what the SMs read from; with the L2's capacity, the same is computed for DRAM."""
     pair = Pair.of(workload)
     return Traffic(dram_bytes=_tile_traffic(pair, gpu.l2_bytes), l2_bytes=_tile_traffic(pair, sm_bytes(gpu)))
 
@@ -185,8 +185,8 @@ def _of_tile(pair: Pair, *, m: int, n: int, depth: int, columns: int, num_weight
 
 
 def optimus(workload: Workload, gpu: Gpu) -> Traffic:
-    """Off-chip accesses: features once, and H only where its rows do not stay; weights once for each band of rows that
-    the buffer has room for, or once where the buffer has all of them."""
+    """Off-chip accesses: features once, and H only if its rows do not stay on the chip; weights once for each band of
+    rows that fits in the buffer, or once if the buffer holds all of them."""
     pair = Pair.of(workload)
     capacity = gpu.l2_bytes // pair.size_bytes
     together = pair.m * (pair.k + pair.o) + _weights_again(pair, pair.k + pair.h + pair.o, pair.weights, capacity)
@@ -199,7 +199,7 @@ def optimus(workload: Workload, gpu: Gpu) -> Traffic:
 
 
 def _weights_again(pair: Pair, row_elements: int, weights: int, capacity: int) -> float:
-    """Weights that are read, with bands of rows of this many elements each beside a slice of the weights."""
+    """Weights that are read, with bands of this many elements per row next to a slice of the weights."""
     if weights + LEAST_TILE * row_elements <= capacity:
         return weights
     rows = max(1, capacity // row_elements - LEAST_TILE)
@@ -213,8 +213,8 @@ Slice = tuple[str, tuple[tuple[int, int], ...]]
 
 
 def tileflow(plan: VerifiedPlan, gpu: Gpu) -> Traffic:
-    """By slices: a wave of tasks loads from the DRAM what the wave before it had not, or all where the L2 has no room
-    for the slices of a wave; H stays on the chip where it fits. An SM loads all slices of its tasks: a stage of its
+    """By slices: a wave of tasks loads from DRAM what the previous wave did not have, or everything if the L2 cannot
+    hold the slices of a wave; H stays on the chip if it fits. An SM loads all slices of its tasks, since a stage of its
     ring holds one step."""
     size_bytes, of_ops, inner = plan.graph.workload.dtype.size_bytes, _outputs(plan), _inner(plan)
     stays = sum(of_ops[tensor] for tensor in inner) * size_bytes <= gpu.l2_bytes
@@ -229,8 +229,8 @@ def tileflow(plan: VerifiedPlan, gpu: Gpu) -> Traffic:
 
 
 def maestro(plan: VerifiedPlan) -> Traffic:
-    """Layer by layer, out of a shared buffer with multicast: a slice that several tasks of a wave read leaves it once.
-    Off the chip each tensor of a layer goes once, H both ways."""
+    """Layer by layer, from a shared buffer with multicast: a slice that several tasks of a wave read leaves it once.
+    Each tensor of a layer passes the chip's boundary once, H in both directions."""
     size_bytes, of_ops, inner = plan.graph.workload.dtype.size_bytes, _outputs(plan), _inner(plan)
     sent = sum(
         _area(each) for wave in waves_of(plan) for each in {one for task in wave for one in slices_of(plan, task)}
@@ -240,14 +240,14 @@ def maestro(plan: VerifiedPlan) -> Traffic:
 
 
 def waves_of(plan: VerifiedPlan) -> Iterator[list[int]]:
-    """Tasks that CTAs compute side by side, if all take the same time: the first of each, then the second, ..."""
+    """Tasks that CTAs compute concurrently, if all take the same time: the first of each, then the second, ..."""
     source = TaskSource(plan.plan)
     while wave := [task for task in map(source.take, range(plan.plan.num_ctas)) if task >= 0]:
         yield wave
 
 
 def slices_of(plan: VerifiedPlan, task: int) -> Sequence[Slice]:
-    """What a task reads in its steps, a slice a tensor."""
+    """What a task reads in its steps, as a slice per tensor."""
     words = plan.plan.tasks[task : task + 1]
     space = plan.graph.spaces[int(words[0, 0])]
     first, stride, count = map(int, plan.graph.steps_of(words)[0])
@@ -270,7 +270,7 @@ def _outputs(plan: VerifiedPlan) -> Mapping[str, int]:
 
 
 def _inner(plan: VerifiedPlan) -> frozenset[str]:
-    """Outputs that another op of the launch reads, and nobody else."""
+    """Outputs that only other ops of the launch read."""
     return frozenset(op.name for op in plan.graph.workload.tile_ops if not plan.graph.workload.leaves(op))
 
 
@@ -278,7 +278,7 @@ def _inner(plan: VerifiedPlan) -> frozenset[str]:
 
 
 def _sizes(extent: int) -> list[int]:
-    """Tiles of one loop: powers of two, and all of it."""
+    """Tile sizes of one loop: powers of two, and the whole loop."""
     powers = [LEAST_TILE << power for power in range(12) if LEAST_TILE << power < extent]
     return [*powers, extent]
 

@@ -1,4 +1,4 @@
-"""Whether measurements can be trusted: the checks that docs/measuring.md lists, each with its bar.
+"""Whether measurements can be trusted: the checks that docs/measuring.md lists, each with its target.
 
 python -m benchmarks.trust.measuring [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/measuring.json]
 
@@ -41,7 +41,7 @@ from tuner.workers.protocol.messages import CountAnswer
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 from tuner.workers.source.tools import tools_source
 
-#: Seconds after which no check begins: all must end within six minutes.
+#: Seconds after which no check begins, since all must end within six minutes.
 LIMIT_S = 330.0
 #: Reads are counted on a copy larger than any L2; writes on one of which less than 1 % stays in the L2.
 READ_COPY_BYTES, WRITE_COPY_BYTES = 2**28, 2**33
@@ -73,7 +73,7 @@ class Checks:
         found: list[Row] = []
         reason = "no figure came"
         if elapsed_s > LIMIT_S:
-            reason = f"it was not begun, since {elapsed_s:.0f} s were over"
+            reason = f"it was not started, since {elapsed_s:.0f} s were over"
         else:
             try:
                 found = measure()
@@ -110,7 +110,7 @@ class Repeats:
             ValueError: there was no first one.
         """
         if not self._first:
-            raise ValueError("the first pass did not come to its end")
+            raise ValueError("the first pass did not finish")
         wait_s = self._min_gap_s - (time.monotonic() - max(run.began_s for run in self._first))
         time.sleep(max(0.0, wait_s))
         self._again = measure_all(self._evaluator, draw_order(SHAPES[::-1], 1, self._count))
@@ -121,7 +121,7 @@ def counted(report: CounterReport, metric: str) -> float:
     """One counter.
 
     Raises:
-        ValueError: it was not counted; the message says why.
+        ValueError: it was not counted, with the reason.
     """
     found = {counter.name: counter.value for counter in report.counters}
     if metric not in found:
@@ -130,7 +130,7 @@ def counted(report: CounterReport, metric: str) -> float:
 
 
 def exactness_row(check: str, metric: str, value: float, expected: float, bar: float) -> Row:
-    """The relative distance of a counter from its right value."""
+    """The relative distance of a counter from its correct value."""
     return check_row(check, abs(value / expected - 1), bar, metric=metric, counted=value, expected=expected)
 
 

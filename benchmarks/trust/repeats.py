@@ -1,7 +1,7 @@
 """The same candidates measured twice, minutes apart and in another order: how well a trial repeats, and its cost.
 
-The speed-up over the library in the same rounds must repeat, since a search compares it; times are only reported. A
-library's own trial has no speed-up, so its times are reported and not judged.
+The speed-up over the library in the same rounds must repeat, since a search compares it. Times are only reported, as is
+the library's own trial, which has no speed-up.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def problem(self) -> Problem:
-        """By the regime that its rows call for."""
+        """In the regime for its number of rows."""
         workload = ffn_pair(
             m=self.m, d_in=self.d_in, d_hidden=self.d_hidden, d_out=self.d_out, activation=Activation.RELU
         )
@@ -129,7 +129,7 @@ def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tu
 
 
 def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]) -> list[Run]:
-    """Each once, as a job would."""
+    """Each once, as in a job."""
     runs = []
     for problem, candidate in order:
         began_s = time.monotonic()

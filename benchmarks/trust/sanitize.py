@@ -2,7 +2,7 @@
 
 python -m benchmarks.trust.sanitize [--tools memcheck racecheck synccheck] [--each 3]
 
-A first run without a tool builds the kernels and checks their numbers; then the same launches run under each tool. The
+A first run without a tool builds the kernels and checks their results; then the same launches run under each tool. The
 tools slow a kernel down a hundredfold and more, so the bounded waits have a limit that no slow launch reaches.
 """
 
@@ -43,11 +43,11 @@ USUAL_PLACE = Path("/usr/local/cuda/bin/compute-sanitizer")
 SPIN_LIMIT_CYCLES = 8_000_000_000_000
 #: Seconds for all launches under one tool.
 LIMIT_S = 500.0
-#: Ragged in every extent, so that edges are copied and stored partly; rows are 16-byte aligned for the copy engine.
+#: Ragged in every extent, so that edges are copied and stored partially; rows are 16-byte aligned for TMA.
 WORKLOAD = ffn_pair(m=72, d_in=136, d_hidden=200, d_out=152, activation=Activation.RELU, bias=True)
 #: Six CTAs of an H100 or H200, so that each has several tasks.
 SIX_CTAS = {"reserved_sms": 126}
-#: Values of the wgmma engine that a few draws from its space omit, each alone: fields of a tiling, and of an ordering.
+#: Values of the wgmma engine that a few random draws would miss, each alone: fields of a tiling, and of an ordering.
 RARE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"swap_ab": True}, {}),
     ({"cluster_k": 2}, {}),
@@ -152,7 +152,7 @@ def made_ready(gpu: Gpu, candidate: Candidate, builder: Builder) -> PreparedKern
 
 
 class Problem:
-    """The workload on the card, made only with copies: a tool should see our kernels and few others."""
+    """The workload on the card, created only with copies, so that a tool sees few kernels besides ours."""
 
     def __init__(self, workload: Workload) -> None:
         import cupy
@@ -236,7 +236,7 @@ def run_under(tool: str | None, cache: Path, each: int) -> str:
     try:
         done = subprocess.run([*prefix, *launches], capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired as error:
-        raise SystemExit(f"under {name}: no end within {LIMIT_S:g} s; ask for fewer tilings with --each") from error
+        raise SystemExit(f"under {name}: not finished after {LIMIT_S:g} s; use fewer tilings with --each") from error
     output = done.stdout + done.stderr
     if done.returncode != 0 or (tool is not None and num_reports(output) != 0):
         raise SystemExit(f"{output[-6000:]}\nunder {name}: exit code {done.returncode}")
@@ -245,7 +245,7 @@ def run_under(tool: str | None, cache: Path, each: int) -> str:
 
 
 def main() -> None:
-    """Runs everything; the exit code tells."""
+    """Runs everything; the exit code is the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
     parser.add_argument("--each", type=int, default=3, help="tilings of each engine")

@@ -1,6 +1,6 @@
-"""Kernels that are not the product's: its rendered source with changed lines, built and launched like the product's.
+"""Modified kernels: the rendered source of a kernel with changed lines, built and launched in the same way.
 
-Kernels that omit work compute wrong numbers, and are only timed.
+Kernels that omit work compute wrong results, and are only timed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PatchError(TunerError):
 class Patch:
     """A text of a source, and its replacement."""
 
-    #: As the renderer writes it; at least once in each source.
+    #: As written by the renderer; must occur in each source.
     before: str
     after: str
 
@@ -28,10 +28,10 @@ class Patch:
         """`source` with every place changed.
 
         Raises:
-            PatchError: there is none.
+            PatchError: it does not occur.
         """
         if self.before not in source:
-            raise PatchError(f"the source has no {self.before!r}: the kernel was changed, and the patch was not")
+            raise PatchError(f"the source has no {self.before!r}: update the patch for the changed kernel")
         return source.replace(self.before, self.after)
 
 

@@ -1,4 +1,4 @@
-"""Six middle pairs, and our schedule of each: the fastest shipped one for an H200, or the one given here."""
+"""Six middle pairs, and our schedule for each: the fastest built-in one for an H200, or the one given here."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class WaterfallRow:
     name: str
     workload: Workload
     schedule: Schedule
-    #: How it is launched.
+    #: The plan kind.
     plan_kind: PlanKind = PlanKind.FUSED
 
     @property
     def problem(self) -> Problem:
-        """Cold, in burst, at any number of rows: the card's clock is the same for all."""
+        """Cold, in burst, at any number of rows, so that the card's clock is the same for all."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST))
 
     @property
@@ -75,7 +75,7 @@ def _schedule(
     return Schedule.of(tiling=tiling, ordering=ordering)
 
 
-#: Row by row; ours of the first, second, third and fifth have CTAs side by side that read the same weights.
+#: Row by row; our schedules of the first, second, third and fifth have neighbouring CTAs that read the same weights.
 ROWS = (
     WaterfallRow(
         name="8192-3584-swiglu/m192",

@@ -33,7 +33,7 @@ int main(int argc, char** argv) try {
   for (int i = 0; i < 3; ++i) ffn.launch(m, tensors, stream);
   device.wait();
   if (const auto record = ffn.aborted()) {
-    std::fprintf(stderr, "a launch gave up at task %d\n", record->task);
+    std::fprintf(stderr, "a launch was aborted at task %d\n", record->task);
     return 1;
   }
   std::printf("%d rows: %s\n", m, choice.text);

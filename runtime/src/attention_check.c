@@ -9,10 +9,10 @@
 /* Of a kernel, as in pack_check.c. */
 enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
 enum { ENCODED_MAP_BYTES = 128, ALIGNMENT = 256, RECORD_BYTES = 16 };
-/* Of a product's parameter and workspace, as launch_args.cuh lays them out. */
+/* Of a product's parameter and workspace, as in launch_args.cuh. */
 enum { ARGS_WORDS = 0, ARGS_WORKSPACE = 8, ARGS_SPIN_LIMIT = 16, ARGS_IS_DEPENDENT = 24, ARGS_PLAN_HEADER = 40 };
 enum { ARGS_HEAD_BYTES = 104, PLAN_HEADER_BYTES = 64, ABORT_OFFSET = 128, PLAN_MAGIC = 0x524E5554 };
-/* A device's memory is smaller. */
+/* Larger than the memory of any device. */
 static const uint64_t kMaxBytes = 1ull << 40;
 
 static tuner_status bad(const char *table, uint32_t index, const char *what) {
@@ -23,7 +23,8 @@ static int is_within(uint64_t offset, uint64_t num_bytes, uint64_t total) {
   return offset <= total && num_bytes <= total - offset;
 }
 
-/* Of an attention's program one of seven, of a layer's one of its operands; the memory and the number of pages of both. */
+/* For an attention's program one of its seven tensors, for a layer's one of its operands; for both also the memory and
+ * the number of pages. */
 static int is_tensor(uint32_t tensor, const pack_program *program) {
   if (tensor == PACK_TENSOR_MEMORY || tensor == PACK_TENSOR_NUM_PAGES) return 1;
   if (tensor == PACK_TENSOR_ROWS) return program->most_rows > 0;
@@ -31,7 +32,7 @@ static int is_tensor(uint32_t tensor, const pack_program *program) {
   return tensor >= PACK_FIRST_OPERAND && tensor - PACK_FIRST_OPERAND < program->num_operands;
 }
 
-/* Whether the dimension of a map that is given at the launch may be: rows of pages, or rows. */
+/* Whether a dimension of a map that depends on the launch is valid: rows of pages, or rows. */
 static int has_rows_of(const tuner_pack *pack, const pack_map *map, const pack_program *program) {
   const int is_paged = map->rows_per_page > 0;
   if (!is_paged && (program->most_rows == 0 || map->rows_dim == 0 || map->dims[map->rows_dim] != program->most_rows)) return 0;
@@ -62,7 +63,7 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
   return TUNER_OK;
 }
 
-/* Of the memory, and of a layer's operands: of the seven tensors of an attention no one says here how large they are. */
+/* Of the memory, and of a layer's operands. The sizes of an attention's seven tensors are not known here. */
 static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, const pack_map *map, const pack_program *program) {
   uint64_t num_bytes = rows_map_bytes(map->data_type);
   if (num_bytes == 0)
@@ -74,7 +75,7 @@ static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, cons
   } else {
     const uint32_t number = program->first_operand + map->op - PACK_FIRST_OPERAND;
     const pack_operand of = pack_get_operand(pack, number);
-    /* Codes are bytes; to a map they are elements that hold several. */
+    /* Codes are stored as bytes; a map treats them as elements of several codes. */
     num_bytes = rows_element_bytes(of.dtype);
     if (of.dtype != TUNER_UINT8 && !rows_is_mapped(of.dtype, map->data_type)) return bad("tensor map", index, "its operand has another element type");
     for (uint32_t i = 0; i < of.rank; ++i) {
@@ -115,7 +116,7 @@ static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pa
   return TUNER_OK;
 }
 
-/* The content of the memory that a patch of the parameter points to; nothing where there is no such patch or fill. */
+/* The content of the memory that a patch of the parameter points to; nothing if there is no such patch or fill. */
 static pack_fill pointed_to(const tuner_pack *pack, uint32_t offset, const pack_part *part, const pack_program *program) {
   const pack_fill none = {PACK_NOWHERE, 0, {NULL, 0}};
   for (uint32_t p = 0; p < part->num_patches; ++p) {
@@ -129,7 +130,7 @@ static pack_fill pointed_to(const tuner_pack *pack, uint32_t offset, const pack_
   return none;
 }
 
-/* A launch of products: what its parameter has by value of its plan is what lies in the memory, and what its recipe is by. */
+/* For a launch of products: the plan header in the parameter must match the plan in the memory and in the recipe. */
 static tuner_status check_product(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
   const pack_fill words = pointed_to(pack, ARGS_WORDS, part, program);
   const pack_fill workspace = pointed_to(pack, ARGS_WORKSPACE, part, program);
@@ -152,7 +153,8 @@ static tuner_status check_product(const tuner_pack *pack, uint32_t index, const 
   return wrong == NULL ? TUNER_OK : bad("part", index, wrong);
 }
 
-/* Products have plans and attentions have none; a word of the parameter is where the magic of a plan's header would be. */
+/* Products have plans, attentions do not; in an attention's parameter, a word is in the place of the magic number of a
+ * plan's header. */
 static int is_product(const pack_part *part) {
   if (part->parameter_bytes < ARGS_HEAD_BYTES) return 0;
   return part->dependent_offset != PACK_NONE || (part->flags & PACK_TELLS_REFUSED) != 0 ||

@@ -14,7 +14,7 @@ tuner_status cache_make(cache *made, size_t key_bytes, size_t parameter_bytes, u
   made->key_bytes = key_bytes;
   made->head_bytes = rounded(key_bytes);
   made->entry_bytes = made->head_bytes + rounded(parameter_bytes);
-  made->entries = aligned_alloc(64, made->entry_bytes * made->num_entries); /* tensor maps are at multiples of 64 */
+  made->entries = aligned_alloc(64, made->entry_bytes * made->num_entries); /* tensor maps must be at multiples of 64 */
   if (made->entries == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for %u sets of parameters", made->num_entries);
   memset(made->entries, 0, made->entry_bytes * made->num_entries);
   return TUNER_OK;
@@ -51,7 +51,7 @@ uint8_t *cache_find(cache *in, const void *key, int *is_new) {
     }
     if (chosen == NULL && is_empty(entry, in->key_bytes)) chosen = entry;
   }
-  if (chosen == NULL) /* all of its places are taken: one after the other gives way */
+  if (chosen == NULL) /* all places are taken: entries are replaced in turn */
     chosen = in->entries + (size_t)((start + in->next_victim++ % probes) % in->num_entries) * in->entry_bytes;
   memset(chosen, 0, in->key_bytes);
   *is_new = 1;

@@ -1,4 +1,4 @@
-/* Parameters of launches, packed once for each key and kept: nothing is allocated once it is made. */
+/* Parameters of launches, packed once per key and cached. Nothing is allocated after its creation. */
 #ifndef TUNER_CACHE_H
 #define TUNER_CACHE_H
 
@@ -15,8 +15,8 @@ typedef struct cache {
 /* `num_entries`: 0 for 64. `key_bytes` is a multiple of 8. */
 tuner_status cache_make(cache *made, size_t key_bytes, size_t parameter_bytes, uint32_t num_entries);
 void cache_free(cache *made);
-/* The parameters of a key, at a multiple of 64 bytes; where `is_new` they are to be packed, and then kept. No key is all
- * zeros. */
+/* The parameters for a key, at a multiple of 64 bytes; if `is_new`, the caller must pack them. No key may consist only
+ * of zeros. */
 uint8_t *cache_find(cache *in, const void *key, int *is_new);
 void cache_keep(const cache *in, uint8_t *parameters, const void *key);
 

@@ -1,5 +1,5 @@
-/* Prepared attentions, and layers and chains: programs, whose tensors are the seven of an attention's call, or have the names
- * of the manifest. */
+/* Prepared attentions, layers and chains. All are programs; their tensors are the seven of an attention's call, or have
+ * the names in the manifest. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "operands.h"
 #include "program.h"
 
-/* Both are programs, made as such. */
+/* Both types are programs, and are created as such. */
 static program *of_attention(const tuner_attention *attention) { return (program *)(uintptr_t)attention; }
 static program *of_layer(const tuner_layer *layer) { return (program *)(uintptr_t)layer; }
 
@@ -16,8 +16,8 @@ static void release(program *made) {
   free(made);
 }
 
-/* Prepares the program of a choice. `has_operands` is 1 for a layer's functions and 0 for an attention's. A caller whose own
- * output is null gives no pack. */
+/* Prepares the program of a choice. `has_operands` is 1 for the functions of layers and 0 for those of attentions. If
+ * the caller's own output is null, the pack is null. */
 static tuner_status make(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,
                          uint32_t num_cached, int has_operands, program **made) {
   if (pack == NULL || choice == NULL || choice->program >= pack->num_programs)

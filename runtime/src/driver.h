@@ -1,5 +1,5 @@
-/* The part of CUDA's driver API that is called, by dlopen: a program that holds a pack needs no CUDA to build.
- * Source: cuda.h of CUDA 12 and 13, whose ABI is the same for all that is here. */
+/* The used part of CUDA's driver API, loaded by dlopen: a program that uses packs needs no CUDA toolkit to build.
+ * Source: cuda.h of CUDA 12 and 13, whose ABI is the same for all of these declarations. */
 #ifndef TUNER_DRIVER_H
 #define TUNER_DRIVER_H
 
@@ -28,7 +28,7 @@ typedef struct CUlaunchConfig {
   uint32_t num_attributes;
 } CUlaunchConfig;
 
-/* CUdevResource, of which the count of SMs is read; newer drivers may write more of it. */
+/* CUdevResource, of which only the number of SMs is read; newer drivers may write more. */
 typedef struct CUdevResource {
   int type;
   char pad[92];
@@ -94,7 +94,7 @@ enum {
   CALL(cuEventDestroy_v2, event_destroy, (CUevent))                                                                \
   CALL(cuEventRecord, event_record, (CUevent, CUstream))
 
-/* Functions of newer drivers: null elsewhere. The first one came with CUDA 12.4, as green contexts did. */
+/* Functions of newer drivers: null if missing. The first one was added with green contexts in CUDA 12.4. */
 #define TUNER_NEWER_CALLS(CALL) CALL(cuCtxGetDevResource, context_resource, (CUcontext, CUdevResource *, int))
 
 typedef struct tuner_driver {
@@ -104,12 +104,12 @@ typedef struct tuner_driver {
 #undef CALL
 } tuner_driver;
 
-/* The loaded driver, or null and a sentence. */
+/* The loaded driver, or null and an error message. */
 const tuner_driver *tuner_driver_get(void);
-/* Whether what the launch's stream runs on holds all of its CTAs at once where it needs that, else one of its clusters. */
+/* Whether the SMs of the stream hold all CTAs of the launch at once if it needs that, otherwise one of its clusters. */
 tuner_status tuner_check_residency(const tuner_driver *driver, CUfunction function, const CUlaunchConfig *config,
                                    uint32_t cluster_size, int needs_all_ctas);
-/* TUNER_OK, or the sentence that `what` failed. */
+/* TUNER_OK, or the error message that `what` failed. */
 tuner_status tuner_check(const tuner_driver *driver, CUresult result, const char *what);
 
 #define TUNER_TRY(call)                                      \

@@ -1,4 +1,4 @@
-/* A failed call's sentence, of the thread. */
+/* Error messages of failed calls, per thread. */
 #ifndef TUNER_FAIL_H
 #define TUNER_FAIL_H
 
@@ -8,7 +8,7 @@
 __attribute__((format(printf, 2, 3)))
 #endif
 tuner_status tuner_fail(tuner_status status, const char *format, ...);
-/* The same status; what the format says comes after the sentence that is there. */
+/* The same status; the formatted text is appended to the existing message. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif

@@ -1,5 +1,5 @@
-/* Rows for cards that hold fewer clusters than the one that the kernels were measured on: each follows its first, and is of
- * the same artifact. */
+/* Fallback rows for cards that hold fewer clusters than the card on which the kernels were measured: each follows the
+ * row of its kernel, and belongs to the same artifact. */
 #include <string.h>
 
 #include "fail.h"
@@ -32,7 +32,7 @@ static int is_same_operand(const tuner_pack *pack, uint32_t one, uint32_t other)
          memcmp(a.dims, b.dims, sizeof a.dims) == 0;
 }
 
-/* What a program has in its parts' templates. */
+/* The parts' templates of a program. */
 static int is_same_kernel(const tuner_pack *pack, uint32_t row) {
   const pack_kernel a = pack_get_kernel(pack, row), b = pack_get_kernel(pack, row + 1);
   if (a.spin_limit_cycles != b.spin_limit_cycles || a.first_tasks_offset != b.first_tasks_offset ||
@@ -48,7 +48,7 @@ static int is_same_kernel(const tuner_pack *pack, uint32_t row) {
   return 1;
 }
 
-/* Checks that the row after a row is its fallback. */
+/* Checks that the next row is this row's fallback. */
 static tuner_status check_row(const tuner_pack *pack, uint32_t row) {
   const int is_ffn = row < pack->num_kernels;
   const char *table = is_ffn ? "kernel" : "program";
@@ -69,7 +69,7 @@ static tuner_status check_row(const tuner_pack *pack, uint32_t row) {
   return TUNER_OK;
 }
 
-/* Sizes are answered by first rows. */
+/* Queries for sizes use the first rows. */
 static tuner_status check_ladder(const tuner_pack *pack, const pack_ladder *ladder) {
   for (uint32_t i = 0; i < ladder->count; ++i) {
     const pack_rung rung = pack_get_rung(pack, ladder, i);

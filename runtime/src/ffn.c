@@ -1,4 +1,4 @@
-/* FFNs: which build of a kernel is prepared, the record of aborts, and launches by tuner_tensors. */
+/* FFNs: which build of a kernel is prepared, the record of aborts, and launches with tuner_tensors. */
 #include "ffn.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static tuner_status make_record(tuner_ffn *ffn) {
   return tuner_check(driver, driver->host_address(&ffn->record_address, record, 0), "cuMemHostGetDevicePointer");
 }
 
-/* Says in the workspaces, which are as new, where an abort's record goes. */
+/* Stores the address of the abort record in the workspaces, which have just been reset. */
 static tuner_status note_record(const tuner_ffn *ffn, CUstream stream) {
   const program *on = &ffn->on;
   const tuner_driver *driver = on->driver;
@@ -42,7 +42,7 @@ static tuner_status note_record(const tuner_ffn *ffn, CUstream stream) {
   return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
-/* Bytes of an element of a kernel: by the first shape that it serves. */
+/* Bytes of an element of a kernel, from the first shape that uses it. */
 static uint32_t element_bytes_of(const tuner_pack *pack, uint32_t kernel) {
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_shape shape = pack_get_shape(pack, i);

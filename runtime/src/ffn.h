@@ -1,4 +1,4 @@
-/* A prepared FFN: a program, whose operands are those of tuner_tensors, with a record of aborts in the host's memory. */
+/* A prepared FFN: a program whose operands are those of tuner_tensors, with a record of aborts in host memory. */
 #ifndef TUNER_FFN_H
 #define TUNER_FFN_H
 
@@ -7,7 +7,7 @@
 
 #include "program.h"
 
-/* As launch_args.cuh and host_record.cuh lay them out. */
+/* As in launch_args.cuh and host_record.cuh. */
 enum {
   ARGS_WORDS = 0,
   ARGS_WORKSPACE = 8,
@@ -22,7 +22,7 @@ enum {
   HOST_RECORD_OFFSET = 192,
 };
 
-/* The record as a guarded build writes it, in memory that the device maps. */
+/* The record as written by a guarded build, in host memory that is mapped on the device. */
 typedef struct host_record {
   _Atomic uint32_t raised;
   int32_t task, signal;
@@ -35,14 +35,14 @@ struct tuner_ffn {
   int32_t m_min, m_max;
   uint32_t element_bytes; /* of its operands */
   pack_op ops[PACK_MAX_OPS];
-  host_record *record; /* null where the build is not guarded */
+  host_record *record; /* null if the build is not guarded */
   CUdeviceptr record_address;
 };
 
-/* Rows and addresses, before any of them is used. */
+/* Checks rows and addresses before any of them is used. */
 tuner_status ffn_check_operands(const tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors);
 
-/* What is prepared of a kernel's row, whose program and launches are there. */
+/* The prepared form of a kernel's row, with its program and launches. */
 tuner_status lower_kernel(const tuner_pack *pack, uint32_t row, program_rows *into);
 
 #endif

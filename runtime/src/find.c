@@ -1,18 +1,18 @@
-/* A pack's choice for a shape and its sizes: one table, whose shapes have ladders. */
+/* A pack's choice for a shape and its sizes, from one table of shapes with ladders. */
 #include <string.h>
 
 #include "fail.h"
 #include "pack.h"
 #include "rows_of.h"
 
-/* The first rung for this many rows and contexts up to `length`, else NONE. `next` is the fewest rows, more than these, that
- * have another answer. */
+/* The first rung for this many rows and contexts up to `length`, or NONE. `next` is the smallest larger number of rows
+ * with a different result. */
 static tuner_status find(const tuner_pack *pack, const pack_ladder *ladder, int32_t rows, int32_t length, pack_rung *found,
                          int32_t *next) {
   *next = INT32_MAX;
   for (uint32_t r = 0; r < ladder->count; ++r) {
     *found = pack_get_rung(pack, ladder, r);
-    if (rows < found->m_lo) { /* rungs go from the fewest rows on */
+    if (rows < found->m_lo) { /* rungs are in ascending order of rows */
       *next = found->m_lo;
       return TUNER_NONE;
     }
@@ -78,7 +78,7 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
   return tuner_fail(TUNER_NONE, "the pack has no such shape: tune it, or use the library");
 }
 
-/* But for a rounding: a scale is often computed again. */
+/* Up to rounding, since scales are often recomputed. */
 static int is_near(float a, float b) {
   const float difference = a < b ? b - a : a - b, size = a < 0 ? -a : a;
   return difference <= 1e-6f * size;
@@ -129,7 +129,7 @@ static void begin(tuner_attention_choice *choice, int32_t sequences) {
   choice->program = PACK_NONE, choice->sequences = sequences, choice->text = "";
 }
 
-/* Of a ladder whose kernels are programs; `text` is its shape's. */
+/* From a ladder whose kernels are programs; `text` describes its shape. */
 static tuner_status find_program(const tuner_pack *pack, const pack_ladder *ladder, int32_t rows, int32_t length,
                                  const char *text, tuner_attention_choice *choice) {
   pack_rung rung;

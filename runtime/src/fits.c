@@ -1,5 +1,5 @@
-/* Whether a device holds at once what the launches of a pack need: the driver is asked, kernel by kernel. Cards of one name
- * and one number of SMs differ in how many clusters they hold. */
+/* Whether a device can hold at once the CTAs of a pack's launches: the driver is asked for each kernel. Cards of the
+ * same name and number of SMs can differ in how many clusters they hold. */
 #include <stddef.h>
 
 #include "fail.h"
@@ -18,7 +18,7 @@ static tuner_status check_part(const tuner_driver *driver, const pack_part *part
   return status;
 }
 
-/* Of an FFN's kernel the build that is prepared unless another one is asked for. */
+/* For an FFN's kernel, the build that is prepared by default. */
 static tuner_status check_row(const tuner_pack *pack, const tuner_driver *driver, uint32_t row) {
   const pack_program of = pack_get_row(pack, row);
   for (uint32_t i = 0; i < of.num_parts; ++i) {
@@ -30,7 +30,7 @@ static tuner_status check_row(const tuner_pack *pack, const tuner_driver *driver
   return TUNER_OK;
 }
 
-/* Or its fallback. */
+/* Or for its fallback. */
 static tuner_status check_rows(const tuner_pack *pack, const tuner_driver *driver, uint32_t row, int has_fallback) {
   const tuner_status status = check_row(pack, driver, row);
   return status == TUNER_MISMATCH && has_fallback ? check_row(pack, driver, row + 1) : status;

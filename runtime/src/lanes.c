@@ -1,4 +1,4 @@
-/* Lays a checkpoint's codes, factors and zero points out as kernels read them. */
+/* Converts codes, factors and zero points of a checkpoint to the kernels' layout. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,23 +8,24 @@
 /* A format. */
 typedef struct lanes {
   const char *name, *layout;
-  uint32_t bits, chunk, group; /* of a code; columns of 16 bytes; weights of a row that share a factor, 0 for none */
-  uint32_t bundle;             /* columns whose factors of a row are adjacent */
+  uint32_t bits, chunk, group; /* bits of a code; columns in 16 bytes; weights of a row that share a factor, 0 for none
+                                  */
+  uint32_t bundle;             /* number of columns whose factors of a row are adjacent */
   uint32_t has_zeros;
-  uint32_t factor_bytes;       /* of a group: 2, an element, or 1, a power of two (e8m0) */
-  uint16_t raised[2];          /* by element type, fp16 and bf16: what a zero point of 0 is stored as */
-  const uint32_t *base;        /* the four words of a chunk whose codes are 0 */
-  const uint8_t *word;         /* [column of a chunk] the word of its code */
-  const uint8_t *table;        /* [column of a chunk] which table says what its code changes there */
+  uint32_t factor_bytes;       /* bytes of a group's factor: 2 for an element, 1 for a power of two (e8m0) */
+  uint16_t raised[2];          /* the stored value for a zero point of 0, for fp16 and bf16 */
+  const uint32_t *base;        /* the four words of a chunk of zero codes */
+  const uint8_t *word;         /* [column of a chunk] the word that contains its code */
+  const uint8_t *table;        /* [column of a chunk] the table of the bits that its code changes in that word */
   const uint32_t *change;      /* [table][code] */
 } lanes;
 #include "lanes.h"
 
 enum { CODES_A_WORD = 8, HALF_ZERO = 8, MOST_ZERO = 15, MOST_POWER = 128 };
-/* AWQ's order of eight rows in a word, the lowest bits first. */
+/* AWQ's order of eight rows in a word, lowest bits first. */
 static const uint32_t kAwqOrder[CODES_A_WORD] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-/* What is laid out: a product's tensors, and where it begins. */
+/* The input of a conversion: a product's tensors, and its first row. */
 typedef struct product {
   const tuner_weights *is;
   const lanes *form;
@@ -38,7 +39,7 @@ static uint32_t nibble(const void *words, uint64_t word, uint32_t place) {
   return found >> (4 * place) & 15;
 }
 
-/* AWQ's place of a row: its word's column, and the position in it. */
+/* The place of a row in AWQ's layout: the column of its word, and the position in the word. */
 static uint32_t awq_place(uint32_t row) {
   for (uint32_t i = 0; i < CODES_A_WORD; ++i)
     if (kAwqOrder[i] == row % CODES_A_WORD) return i;
@@ -64,7 +65,7 @@ static uint16_t scale_at(const product *of, uint32_t row, uint32_t group) {
   return found;
 }
 
-/* Above 15 where four bits do not hold it. */
+/* Above 15 if it does not fit in four bits. */
 static uint32_t zero_at(const product *of, uint32_t row, uint32_t group) {
   const uint64_t rows = (uint32_t)of->from->rows, groups = (uint32_t)(of->is->k / of->is->group);
   const void *zeros = of->from->zeros;
@@ -75,7 +76,7 @@ static uint32_t zero_at(const product *of, uint32_t row, uint32_t group) {
   return nibble(zeros, word, row % CODES_A_WORD) + (of->source == TUNER_FROM_GPTQ ? 1 : 0);
 }
 
-/* Whether 16 bits are a finite number above 0. */
+/* Whether 16 bits are a finite positive number. */
 static int is_factor(uint16_t bits, int is_bf16) {
   const uint16_t infinite = is_bf16 ? 0x7F80 : 0x7C00;
   return bits > 0 && bits < infinite;

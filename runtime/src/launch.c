@@ -1,4 +1,4 @@
-/* A launch by the driver, programmatic or cooperative or neither. */
+/* A launch through the driver: programmatic, cooperative or plain. */
 #include <string.h>
 
 #include "pack.h"

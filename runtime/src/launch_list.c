@@ -12,13 +12,13 @@ tuner_status launch_list_add(launch_list *list, const tuner_driver *driver, CUfu
                              uint32_t cluster_size, uint32_t facts, CUstream stream) {
   const launch_needs needs = {function, config, cluster_size, (facts & PACK_NEEDS_ALL_CTAS) != 0};
   if (cluster_size == 1 && !needs.needs_all_ctas) return TUNER_OK;
-  list->stream_id = UINT64_MAX; /* no stream's: the first call asks for its own */
+  list->stream_id = UINT64_MAX; /* not the number of any stream: the first call queries its own */
   list->needs[list->num_needs++] = needs;
   return check(driver, &needs, stream);
 }
 
-/* Whether a stream is another one than the last, and not captured: what a graph will run on is not known, and a question for the
- * stream's number would end the capture. */
+/* Whether a stream differs from the last one and is not being captured. During capture, it is unknown where the graph
+ * will run, and a query for the stream's number would end the capture. */
 static int is_new_stream(const launch_list *list, const tuner_driver *driver, CUstream stream, uint64_t *id) {
   unsigned long long found = 0;
   int is_capturing = 0;

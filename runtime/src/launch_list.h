@@ -1,4 +1,4 @@
-/* The launches of one call: whether what they run on holds them, and whether all of them were enqueued. */
+/* The launches of one call: whether the stream's SMs hold them, and whether all of them were enqueued. */
 #ifndef TUNER_LAUNCH_LIST_H
 #define TUNER_LAUNCH_LIST_H
 
@@ -18,18 +18,19 @@ typedef struct launch_needs {
 typedef struct launch_list {
   launch_needs needs[PACK_MAX_PARTS];
   uint32_t num_needs;
-  uint64_t stream_id;                  /* of the last stream that holds them */
-  uint32_t num_launches, num_enqueued; /* of the call under way */
-  int needs_reset;                     /* some launches of a call were enqueued, and others were not */
+  uint64_t stream_id;                  /* number of the last stream that holds them */
+  uint32_t num_launches, num_enqueued; /* of the current call */
+  int needs_reset;                     /* only some launches of a call were enqueued */
 } launch_list;
 
-/* One launch of all calls, by its part's or launch's flags. TUNER_MISMATCH where what runs the stream does not hold it. */
+/* Adds one launch of every call, with the flags of its part or launch. TUNER_MISMATCH if the stream's SMs do not hold
+ * it. */
 tuner_status launch_list_add(launch_list *list, const tuner_driver *driver, CUfunction function, CUlaunchConfig config,
                              uint32_t cluster_size, uint32_t facts, CUstream stream);
-/* In front of a call's launches: TUNER_NEEDS_RESET where an earlier one was enqueued in part, TUNER_MISMATCH where another
- * stream than the last one does not hold them. */
+/* Before the launches of a call: TUNER_NEEDS_RESET if an earlier call was enqueued in part, TUNER_MISMATCH if the
+ * stream is not the last one and does not hold them. */
 tuner_status launch_list_begin(launch_list *list, const tuner_driver *driver, CUstream stream, uint32_t num_launches);
-/* After them: the status, whose sentence then says what was enqueued if that is not all. */
+/* After them: the status; if only some were enqueued, the message says how many. */
 tuner_status launch_list_end(launch_list *list, tuner_status status);
 
 #endif

@@ -1,4 +1,4 @@
-/* Modules: one for each context and cubin, shared by all that is prepared of it; and tensor maps. */
+/* Modules, one per context and cubin, shared by all users; and tensor maps. */
 #include <stdlib.h>
 
 #include "fail.h"

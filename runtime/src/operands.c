@@ -1,4 +1,4 @@
-/* Checks of addresses before a launch: requirements on a caller in C. */
+/* Checks of addresses before a launch. */
 #include "fail.h"
 #include "ffn.h"
 #include "operands.h"
@@ -12,7 +12,7 @@ tuner_status operand_check_address(const char *name, uint64_t address, int is_ne
 
 tuner_status operand_check_apart(const operand_span *written, const operand_span *other) {
   if (written == other || written->num_bytes == 0 || other->num_bytes == 0) return TUNER_OK;
-  /* By their distance: an end may be after the last address. */
+  /* Computed from their distance, since an end may exceed the largest address. */
   const int is_behind = written->address >= other->address;
   const uint64_t distance = is_behind ? written->address - other->address : other->address - written->address;
   if (distance >= (is_behind ? other->num_bytes : written->num_bytes)) return TUNER_OK;

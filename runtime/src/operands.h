@@ -8,12 +8,12 @@
 
 enum { OPERAND_ALIGNMENT = 16 };
 
-/* The place of an operand; a missing one has no bytes. */
+/* The place of an operand; a missing one has 0 bytes. */
 typedef struct operand_span {
   const char *name;
   uint64_t address, num_bytes;
-  int may_be_shared; /* of what is written: whether it may be an operand that may be it */
-  int may_be_output; /* from the same address on */
+  int may_be_shared; /* for written operands: whether it may be the same memory as an operand with this flag */
+  int may_be_output; /* with the same address */
 } operand_span;
 
 tuner_status operand_check_address(const char *name, uint64_t address, int is_needed);

@@ -9,11 +9,11 @@
 #include "fail.h"
 #include "sha256.h"
 
-/* As tuner/packs/index.py packs them. */
+/* As packed by tuner/packs/index.py. */
 enum { HEADER_BYTES = 128, SHAPE_BYTES = 40, RUNG_BYTES = 40, KERNEL_BYTES = 280, LAUNCH_BYTES = 128 };
 enum { ATTENTION_BYTES = 56, ATTENTION_RUNG_BYTES = 32, PROGRAM_BYTES = 96, FILL_BYTES = 64, PART_BYTES = 152, PATCH_BYTES = 16 };
 enum { LAYER_BYTES = 72, OPERAND_BYTES = 40, WEIGHTS_BYTES = 32 };
-/* From version 6 on a header has the number of weights, too. */
+/* From version 6 on, a header also has the number of weights. */
 enum { VERSION = 6, WEIGHTS_VERSION = 6, MORE_BYTES = 8 };
 enum { OP_BYTES = 32, MAP_BYTES = 120, BLOB_BYTES = 48, INDEX_OFFSET = 64, DIGEST_OFFSET = 64, MAX_RECORDS = 1 << 20 };
 
@@ -157,7 +157,7 @@ pack_weights pack_get_weights(const tuner_pack *pack, uint32_t index) {
   return found;
 }
 
-/* The first operand of that program, or of one after it; they are in the order of programs. */
+/* The first operand of that program or of a later one; operands are in the order of programs. */
 static uint32_t operands_before(const tuner_pack *pack, uint32_t program) {
   uint32_t first = 0, end = pack->num_operands;
   while (first < end) {
@@ -239,7 +239,7 @@ pack_layout pack_get_layout(const tuner_pack *pack, const pack_kernel *kernel) {
 static int has_digest(const uint8_t *index, uint64_t num_bytes) {
 #ifdef TUNER_FUZZING
   (void)index, (void)num_bytes;
-  return 1; /* so that the fuzzer reaches the data after it */
+  return 1; /* skipped when fuzzing, so that the fuzzer reaches the data after it */
 #else
   static const uint8_t kZeros[32] = {0};
   uint8_t found[32];
@@ -253,7 +253,7 @@ static int has_digest(const uint8_t *index, uint64_t num_bytes) {
 #endif
 }
 
-/* A blob's place and its sha256, as its record says them. */
+/* A blob's place and sha256 in its record. */
 static tuner_status check_blob(const tuner_pack *pack, const uint8_t *p, const char *what, uint32_t index) {
   const uint64_t offset = pack_u64(p), num_bytes = pack_u64(p + 8);
   if (num_bytes == 0) return TUNER_OK;
@@ -362,7 +362,7 @@ static tuner_status read_file(const char *path, void **bytes, size_t *num_bytes)
   FILE *file = fopen(path, "rb");
   if (file == NULL) return tuner_fail(TUNER_BAD_PACK, "%s cannot be opened: %s", path, strerror(errno));
   long end = -1;
-  const int is_folder = fgetc(file) == EOF && ferror(file); /* which is opened, and has an end somewhere */
+  const int is_folder = fgetc(file) == EOF && ferror(file); /* a folder can be opened, too, and has some end */
   if (!is_folder && fseek(file, 0, SEEK_END) == 0) end = ftell(file);
   *bytes = NULL;
   tuner_status status = TUNER_OK;

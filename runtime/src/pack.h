@@ -1,5 +1,5 @@
-/* A pack in memory: what tuner/packs/index.py wrote, read where it is. Whatever an accessor returns has been checked
- * when the pack was opened, so no one checks it again. */
+/* A pack in memory, as written by tuner/packs/index.py, read in place. Everything is checked when the pack is opened,
+ * so users of the accessors need no further checks. */
 #ifndef TUNER_PACK_H
 #define TUNER_PACK_H
 
@@ -13,14 +13,14 @@
 #define PACK_NONE 0xFFFFFFFFu
 /* Every flag that a shape may have. */
 enum { PACK_ALL_SHAPE_FLAGS = TUNER_GATED | TUNER_BIAS | TUNER_RESIDUAL | TUNER_ROW_SCALE };
-/* Most launches, ops and tensor maps of one kernel. */
+/* Maximum launches, ops and tensor maps of one kernel. */
 enum { PACK_MAX_LAUNCHES = 2, PACK_MAX_OPS = 2, PACK_MAX_MAPS = 6, PACK_MAX_WORKSPACES = 2 };
-/* Most launches of a program, tensor maps of each, fills of its memory, and operands of a layer. */
+/* Maximum launches of a program, tensor maps of each, fills of its memory, and operands of a layer. */
 enum { PACK_MAX_PARTS = 10, PACK_MAX_PART_MAPS = 24, PACK_MAX_FILLS = 32, PACK_MAX_OPERANDS = 64 };
 enum { PACK_MEASURED, PACK_GUARDED, PACK_SAFE, PACK_NUM_VARIANTS };
 enum { PACK_CHOICE_KERNEL = 1, PACK_CHOICE_LIBRARY = 2 };
-/* Of a kernel; of a program the first, and that it has a fallback: the row after it is the same with the launches for cards
- * that do not hold its own. */
+/* Flags of a kernel. Programs have only the first one, and a flag for a fallback: the next row is then the same program
+ * with launches for cards that cannot hold its own. */
 enum { PACK_SIMULATED = 1, PACK_PROGRAMMATIC = 2, PACK_PAIRED = 4, PACK_KERNEL_HAS_FALLBACK = 8, PACK_PROGRAM_HAS_FALLBACK = 2 };
 enum {
   PACK_NEEDS_ALL_CTAS = 1,
@@ -31,17 +31,18 @@ enum {
   PACK_IS_PROGRAMMATIC = 32,
   PACK_COOPERATIVE_WHEN_PLAIN = 64,
 };
-/* Of a part beside those that launches have: the second, that words of what it refused lie after its abort's. */
+/* Flags of a part, besides those of launches; the second one: the words of the invalid input follow those of the abort.
+ * */
 enum { PACK_NON_PORTABLE_CLUSTER = 2, PACK_TELLS_REFUSED = 128, PACK_REFUSED_BEHIND_ABORT = 32 };
-/* What a part's patches and maps name: an attention's seven tensors, the memory, the number of pages, a program's operands;
- * patches alone the number of rows. */
+/* What the patches and maps of a part refer to: an attention's seven tensors, the memory, the number of pages, a
+ * program's operands; for patches also the number of rows. */
 enum { PACK_TENSOR_KEYS = 1, PACK_TENSOR_VALUES = 2, PACK_TENSOR_MEMORY = 7, PACK_TENSOR_NUM_PAGES = 8 };
 enum { PACK_FIRST_OPERAND = 9, PACK_TENSOR_ROWS = PACK_FIRST_OPERAND + PACK_MAX_OPERANDS, PACK_NUM_TENSORS };
-/* Of an operand. */
+/* Flags of an operand. */
 enum { PACK_IS_PAGED = 1, PACK_HAS_ROWS = 2 };
 #define PACK_NOWHERE UINT64_MAX
 
-/* A part of the file; null if there is none. */
+/* A section of the file; null if missing. */
 typedef struct pack_blob {
   const uint8_t *data;
   size_t num_bytes;
@@ -50,11 +51,13 @@ typedef struct pack_blob {
 /* A shape's rungs: only by rows, or by sequences and the longest context. */
 typedef struct pack_ladder {
   uint32_t first, count;
-  int is_ffn, by_rows; /* whether they are in the table of FFNs' rungs, and name kernels; else they name programs */
+  int is_ffn, by_rows; /* whether they are in the table of FFNs' rungs and refer to kernels; otherwise they refer to
+                          programs */
 } pack_ladder;
 
 typedef struct pack_rung {
-  int32_t m_lo, m_hi, max_length; /* sequences are rows, and the last is 0 where a ladder is only by rows */
+  int32_t m_lo, m_hi, max_length; /* rows are sequences for an attention; the last field is 0 if a ladder has only rows
+                                     */
   uint32_t choice, number, speedup_ppm;
   const char *library;
 } pack_rung;
@@ -94,11 +97,13 @@ typedef struct pack_op {
 
 #define PACK_IM2COL 256u /* added to the rank of a map in im2col mode */
 typedef struct pack_map {
-  uint32_t op, operand, rank, data_type, rows_dim; /* of a part: the tensor, where in the parameter, and rows (of pages) */
+  uint32_t op, operand, rank, data_type, rows_dim; /* for a part: the tensor, its offset in the parameter, and rows (of
+                                                      pages) */
   uint64_t dims[5], strides[4];
-  uint32_t box[5]; /* in im2col mode channels, pixels, both corners as int32, and the stride, of rows and columns alike */
+  uint32_t box[5]; /* in im2col mode: channels, pixels, both corners as int32, and the stride, the same for rows and
+                      columns */
   uint32_t is_im2col;
-  uint32_t rows_per_page, memory_place; /* of a part alone; the latter in units of 256 bytes */
+  uint32_t rows_per_page, memory_place; /* only for a part; the latter in units of 256 bytes */
 } pack_map;
 
 typedef struct pack_attention {
@@ -114,14 +119,15 @@ typedef struct pack_layer {
   const char *text;
 } pack_layer;
 
-/* The launches of one artifact of an attention or of ops by their names, and their memory. */
+/* The launches of one artifact of an attention or of named ops, and their memory. */
 typedef struct pack_program {
   const uint8_t *digest;
   const char *text;
   pack_target target;
   uint32_t first_fill, num_fills, first_part, num_parts;
-  uint32_t first_operand, num_operands; /* of ops by their names; an attention's has none */
-  uint32_t most_rows;                   /* of products alone, which serve fewer, too; 0 where the rows are fixed */
+  uint32_t first_operand, num_operands; /* only for named ops, not for an attention */
+  uint32_t most_rows;                   /* only for chains of products that support fewer rows; 0 if the number of rows
+                                           is fixed */
   uint32_t has_fallback;
   uint64_t memory_bytes, refused_offset;
 } pack_program;
@@ -131,7 +137,7 @@ typedef struct pack_operand {
   const char *name, *role;
 } pack_operand;
 
-/* Of an operand whose bytes are weights in fewer bits. */
+/* For an operand of quantised weights. */
 typedef struct pack_weights {
   uint32_t operand;
   tuner_weights is;
@@ -148,7 +154,7 @@ typedef struct pack_part {
   uint32_t first_patch, num_patches, first_map, num_maps;
   uint64_t abort_offset;
   pack_blob cubin, parameter;
-  uint32_t gate_ctas; /* of an FFN's alone: the start gate before it waits for this many; 0 if there is none */
+  uint32_t gate_ctas; /* only for an FFN: the number for which the start gate before it waits; 0 if there is no gate */
   const char *gate_symbol;
 } pack_part;
 
@@ -169,7 +175,7 @@ typedef struct pack_module {
 struct tuner_pack {
   const uint8_t *bytes;
   size_t num_bytes;
-  void *owned; /* freed when it is closed, or null */
+  void *owned; /* freed when the pack is closed, or null */
   uint32_t version;
   uint32_t num_shapes, num_rungs, num_kernels, num_launches, num_ops, num_maps, num_strings;
   const uint8_t *shapes, *rungs, *kernels, *launches, *ops, *maps, *strings;
@@ -177,8 +183,8 @@ struct tuner_pack {
   const uint8_t *attentions, *attention_rungs, *programs, *fills, *parts, *patches;
   uint32_t num_layers, num_operands, num_weights;
   const uint8_t *layers, *operands, *weights;
-  pthread_mutex_t lock; /* of what follows */
-  uint32_t num_holders; /* its owner, until it is closed, and all that is prepared of it */
+  pthread_mutex_t lock; /* number of following items */
+  uint32_t num_holders; /* its owner until it is closed, and everything that was prepared from it */
   pack_module *modules;
 };
 
@@ -197,11 +203,11 @@ pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index);
 pack_operand pack_get_operand(const tuner_pack *pack, uint32_t index);
 pack_weights pack_get_weights(const tuner_pack *pack, uint32_t index);
 
-/* Kernels of FFNs and programs are rows: first the kernels, then the programs. A row of an FFN's kernel is read as a program's,
- * whose launches are of one of its builds and have no parameter yet: lower.c. */
+/* Kernels of FFNs and programs are numbered together: first the kernels, then the programs. A row of an FFN's kernel is
+ * treated as a program's, with the launches of one of its builds and without parameters; lower.c adds these. */
 pack_program pack_get_row(const tuner_pack *pack, uint32_t row);
 pack_part pack_get_row_part(const tuner_pack *pack, uint32_t row, uint32_t index, uint32_t variant);
-/* Bytes of memory that a row or its fallback needs: which of both runs is not known before it is prepared. */
+/* Bytes of memory for a row or its fallback, since it is not known before preparation which of them runs. */
 size_t pack_get_memory(const tuner_pack *pack, uint32_t row);
 
 /* Device memory of a kernel: workspaces first, then the words of its launches' plans, each a multiple of 256 bytes. */
@@ -219,7 +225,8 @@ uint32_t pack_u32(const uint8_t *at);
 uint64_t pack_u64(const uint8_t *at);
 pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
 
-/* A launch by its part's or launch's flags and the caller's; where the parameter says whether it is programmatic, if it does. */
+/* The launch flags from its part or launch and from the caller, and the place in the parameter that says whether it is
+ * programmatic, if there is one. */
 tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
                            uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);
 
@@ -230,7 +237,7 @@ void pack_let_go(tuner_pack *pack);
 tuner_status module_get(tuner_pack *pack, const tuner_driver *driver, const pack_blob *cubin, pack_module **module);
 void module_release(tuner_pack *pack, const tuner_driver *driver, pack_module *module);
 
-/* Every record, before any is used: pack_check.c and attention_check.c. */
+/* Checks every record before any is used: pack_check.c and attention_check.c. */
 tuner_status pack_check_records(const tuner_pack *pack);
 tuner_status pack_check_attentions(const tuner_pack *pack);
 tuner_status pack_check_weights(const tuner_pack *pack); /* weights.c */
@@ -240,10 +247,10 @@ tuner_status pack_check_fallbacks(const tuner_pack *pack); /* fallback.c */
 /* Checks that a ladder is in its table, and has one entry for each size. */
 tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder);
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);
-/* Whether all that a map of right dimensions covers is within the first bytes of its tensor; whether it is of a type. */
+/* Whether everything that a valid map covers is within the first bytes of its tensor; whether it has a type. */
 int pack_map_is_within(const pack_map *map, uint64_t num_bytes);
 tuner_status pack_check_blobs(const tuner_pack *pack);
-/* Whether a device holds at once what the launches need: fits.c. */
+/* Whether a device can hold the launches at once: fits.c. */
 tuner_status pack_check_fits(const tuner_pack *pack, const tuner_driver *driver, CUdevice device);
 /* Whether a kernel runs on a device of that driver: find.c. */
 tuner_status pack_check_target(const pack_target *target, int version, int major, int minor, int num_sms);

@@ -9,7 +9,7 @@
 enum { HEAD_BYTES = 104, OP_ARGS_BYTES = 64, ENCODED_MAP_BYTES = 128, GUARD_END = 256 };
 /* Of a kernel. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". */
 enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
-/* A device's memory is smaller. */
+/* Larger than the memory of any device. */
 static const uint64_t kMaxBytes = 1ull << 40;
 
 static tuner_status bad(const char *table, uint32_t index, const char *what) {
@@ -18,7 +18,7 @@ static tuner_status bad(const char *table, uint32_t index, const char *what) {
 
 int pack_is_range(uint32_t first, uint32_t count, uint32_t total) { return first <= total && count <= total - first; }
 
-/* Texts that a record names are in the strings, whose last byte is 0. */
+/* Texts of a record must be in the strings, whose last byte is 0. */
 int pack_is_text(const tuner_pack *pack, const char *text) {
   return (size_t)(text - (const char *)pack->strings) < pack->num_strings;
 }
@@ -32,7 +32,7 @@ static tuner_status check_op(const tuner_pack *pack, uint32_t index, uint32_t nu
   return TUNER_OK;
 }
 
-/* Of images [images, height, width, channels]; what the driver takes beside is given by itself. */
+/* For images [images, height, width, channels], with the additional arguments of the driver's function. */
 static tuner_status check_im2col(const pack_map *map, uint32_t index) {
   const int32_t lower = (int32_t)map->box[2], upper = (int32_t)map->box[3];
   int is_right = map->rank == 4 && map->rows_dim == PACK_NONE && map->box[4] >= 1 && map->box[4] <= 8;
@@ -82,7 +82,7 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
   return TUNER_OK;
 }
 
-/* Where what an op reads is passed in band: two halves for the first product, of two bytes an element. */
+/* For an op's input that is passed in band: two halves for the first product, two bytes per element. */
 static uint64_t mailbox_bytes(const tuner_pack *pack, const pack_kernel *kernel) {
   const uint64_t num_bytes = 2 * (uint64_t)kernel->m_max * pack_get_op(pack, kernel->first_op).n;
   return 2 * ((num_bytes + 255) / 256 * 256);
@@ -112,8 +112,8 @@ static tuner_status check_launch(const tuner_pack *pack, uint32_t index, const p
   return wrong == NULL ? TUNER_OK : bad("launch", index, wrong);
 }
 
-/* A pair runs side by side: the first launch waits for nothing, and the second one shares its workspace after a gate. Other
- * launches follow each other in one stream, with a workspace each. */
+/* The launches of a pair run at the same time: the first waits for nothing, and the second has the same workspace and a
+ * start gate. Other launches follow each other in one stream, each with its own workspace. */
 static tuner_status check_streams(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel,
                                   const plan_header *plans) {
   const int is_paired = (kernel->flags & PACK_PAIRED) != 0;

@@ -1,5 +1,5 @@
-/* Whether a launch of the index is that of its plan: grid, safety and workspace are held against the header of the words that
- * the kernel will read. tuner/packs/recipes/launches.py does the same of a manifest. */
+/* Whether a launch in the index matches its plan: grid, safety and workspace are compared with the header of the words
+ * that the kernel will read. tuner/packs/recipes/launches.py checks a manifest in the same way. */
 #include <string.h>
 
 #include "fail.h"
@@ -8,7 +8,7 @@
 enum { HEADER_WORDS = 16, TASK_WORDS = 8, WAIT_WORDS = 8, STATIC = 0, TICKET = 1, FIRST_WAVE = 3, FIRST_TASK_BYTES = 16 };
 enum { SIGNALS_OFFSET = 256, ALIGNMENT = 256, LEAST_SLOT_BYTES = 64, MAX_COUNT = 1 << 24, MAX_STEPS = 1 << 26, MAX_OPS = 8 };
 static const uint32_t kMagic = 0x524E5554, kVersion = 5; /* of tuner/core/plan/table/header.py */
-static const int64_t kMostSpinCycles = 1000000000000;    /* some ten minutes */
+static const int64_t kMostSpinCycles = 1000000000000;    /* about ten minutes */
 
 static uint64_t aligned(uint64_t num_bytes) { return (num_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 

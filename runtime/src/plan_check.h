@@ -1,4 +1,4 @@
-/* A plan's header, and what a launch must be by it. Sentences are null where all is right. */
+/* A plan's header, and requirements on a launch of the plan. Error messages are null if everything is valid. */
 #ifndef TUNER_PLAN_CHECK_H
 #define TUNER_PLAN_CHECK_H
 
@@ -8,13 +8,13 @@ typedef struct plan_header {
   uint32_t num_tasks, num_signals, num_ctas, assignment, num_waits, num_first_tasks, num_split_tiles, in_band_ops;
 } plan_header;
 
-/* What the index says of a launch. */
+/* The index's values for a launch. */
 typedef struct plan_launch {
   uint32_t grid, cluster_size, flags;
   uint64_t workspace_bytes, zero_bytes;
-  uint64_t mailbox_bytes;    /* of what is handed over in band, where anything is; 0 where that is not known */
-  uint64_t first_task_bytes; /* 0 where the parameter has none */
-  int is_paired;             /* one of two that run side by side, of which the second begins after a gate */
+  uint64_t mailbox_bytes;    /* bytes passed in band, if any; 0 if unknown */
+  uint64_t first_task_bytes; /* 0 if the parameter has none */
+  int is_paired;             /* the second of two launches that run at the same time, with a start gate */
 } plan_launch;
 
 /* The header of a plan's words, of which there are this many bytes. */

@@ -45,7 +45,7 @@ static void note_needed(program *made) {
   }
 }
 
-/* The memory as new. */
+/* Resets the memory. */
 static tuner_status fill_memory(const program *on, CUstream stream) {
   const tuner_driver *driver = on->driver;
   for (uint32_t i = 0; i < on->rows.is.num_fills; ++i) {
@@ -91,7 +91,7 @@ static void forget_rows(program *made) {
   made->rows = (program_rows){0};
 }
 
-/* All parts of a row, and the bytes of their parameters; TUNER_MISMATCH where what runs the stream does not hold them. */
+/* Adds all parts of a row, and the bytes of their parameters; TUNER_MISMATCH if the stream's SMs do not hold them. */
 static tuner_status load_row(program *made, uint32_t row, uint32_t variant, CUstream stream, size_t *num_bytes) {
   program_rows *rows = &made->rows;
   rows->is = pack_get_row(made->pack, row), made->list = (launch_list){0}, *num_bytes = 0;
@@ -105,7 +105,7 @@ static tuner_status load_row(program *made, uint32_t row, uint32_t variant, CUst
   return TUNER_OK;
 }
 
-/* Or of its fallback, where it has one. */
+/* Or those of its fallback, if it has one. */
 static tuner_status load_rows(program *made, uint32_t row, uint32_t variant, CUstream stream, size_t *num_bytes) {
   const tuner_status status = load_row(made, row, variant, stream, num_bytes);
   if (status != TUNER_MISMATCH || !made->rows.is.has_fallback) return status;
@@ -117,7 +117,7 @@ tuner_status program_make(program *made, tuner_pack *pack, uint32_t row, uint32_
                           uint32_t num_cached) {
   if (memory == NULL || (uintptr_t)memory % ALIGNMENT != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "memory must be device memory at a multiple of %d bytes", ALIGNMENT);
-  if (pack_get_row(pack, row).target.is_simulated) /* whether there is a driver or not */
+  if (pack_get_row(pack, row).target.is_simulated) /* with or without a driver */
     return tuner_fail(TUNER_NO_VARIANT, "this kernel was simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
@@ -213,7 +213,7 @@ static tuner_status read_memory(const program *on, CUstream stream, uint64_t off
   return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
-/* Of the launches of products: what one refused, or that one gave up. */
+/* For launches of products: whether one has reported an invalid input or was aborted. */
 static tuner_status products_refused(const program *on, CUstream stream, tuner_attention_refusal *found) {
   for (uint32_t i = 0; found->kind == 0 && i < on->rows.is.num_parts; ++i) {
     const pack_part *part = &on->rows.parts[i];
@@ -241,7 +241,7 @@ tuner_status program_refused(const program *on, CUstream stream, tuner_attention
 
 tuner_status program_reset(program *on, CUstream stream) {
   const tuner_driver *driver = on->driver;
-  if (on->side.stream != NULL) /* a call that failed may have left a launch there that nothing waits for */
+  if (on->side.stream != NULL) /* a failed call may have left a launch in the stream that nothing else waits for */
     TUNER_TRY(tuner_check(driver, driver->stream_synchronize(on->side.stream), "cuStreamSynchronize"));
   TUNER_TRY(fill_memory(on, stream));
   on->list.needs_reset = 0;

@@ -1,4 +1,4 @@
-/* Whether the CTAs of a launch fit what its stream runs on: a device, or the SMs of a green context. */
+/* Whether the CTAs of a launch fit on the SMs of its stream: a device, or a green context. */
 #include <string.h>
 
 #include "driver.h"
@@ -6,7 +6,8 @@
 
 _Static_assert(sizeof(CUdevResource) == 256, "larger than any driver's");
 
-/* Of the stream's context; and of the whole device. A stream of a green context has fewer, whatever context is current. */
+/* For the stream's context, and for the whole device. A stream of a green context has fewer SMs, whatever context is
+ * current. */
 static tuner_status count_sms(const tuner_driver *driver, CUstream stream, int *num_sms, int *of_device) {
   CUdevice device;
   CUcontext context;
@@ -29,7 +30,8 @@ tuner_status tuner_check_residency(const tuner_driver *driver, CUfunction functi
   TUNER_TRY(tuner_check(driver, driver->ctas_per_sm(&held, function, (int)config->block[0], config->shared_bytes),
                         "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
   held *= num_sms;
-  if (cluster_size > 1) { /* CTAs of a cluster share a GPC, so fewer may fit; of a device it is the driver who knows */
+  if (cluster_size > 1) { /* CTAs of a cluster share a GPC, so fewer may fit; for a whole device the driver knows the
+                             number */
     int clusters = 0;
     TUNER_TRY(tuner_check(driver, driver->max_clusters(&clusters, function, config), "cuOccupancyMaxActiveClusters"));
     const int fitting = held / (int)cluster_size;

@@ -1,7 +1,7 @@
-/* What the rows of element types and activations say. */
+/* Properties from the rows of element types and activations. */
 #include "rows_of.h"
 
-#ifdef TUNER_ROWS_FILE /* of a build that knows rows of packages */
+#ifdef TUNER_ROWS_FILE /* of a build with the rows of packages */
 #include TUNER_ROWS_FILE
 #else
 #include "rows.h"

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CUtensorMapDataType of what no tensor map has. */
+/* CUtensorMapDataType for types without tensor maps. */
 #define ROWS_NO_MAP 0xFFFFFFFFu
 
 /* Words for an error message about another value. */
@@ -14,10 +14,10 @@ extern const char *const rows_operand_names, *const rows_activation_names;
 /* Whether kernels multiply elements of that type. */
 int rows_is_operand(int32_t dtype);
 int rows_is_activation(int32_t activation);
-/* Bytes of an element of a type, or of a CUtensorMapDataType; 0 for none that is known. */
+/* Bytes of an element of a type, or of a CUtensorMapDataType; 0 if it is unknown. */
 uint32_t rows_element_bytes(uint32_t dtype);
 uint32_t rows_map_bytes(uint32_t map_type);
-/* Whether tensor maps of that CUtensorMapDataType are of that type. */
+/* Whether tensor maps of that CUtensorMapDataType have that type. */
 int rows_is_mapped(uint32_t dtype, uint32_t map_type);
 
 #endif

@@ -1,4 +1,5 @@
-/* Two launches side by side: the second one on a stream of its own, after a gate that waits until the first has started. */
+/* Two launches that run at the same time: the second one on its own stream, after a gate that waits until the first has
+ * started. */
 #include "fail.h"
 #include "ffn.h"
 
@@ -34,7 +35,7 @@ tuner_status side_fork(const program *on, CUstream stream) {
   return tuner_check(driver, driver->stream_wait(on->side.stream, on->side.fork, 0), "cuStreamWaitEvent");
 }
 
-/* Also after a launch that failed: in a capture the side stream would stay open. */
+/* Also after a launch that failed: otherwise the side stream would stay open in a capture. */
 tuner_status side_join(const program *on, CUstream stream, tuner_status status) {
   const tuner_driver *driver = on->driver;
   if (on->side.stream == NULL) return status;
@@ -43,7 +44,7 @@ tuner_status side_join(const program *on, CUstream stream, tuner_status status) 
   return status != TUNER_OK ? status : tuner_check(driver, result, "joining the side stream");
 }
 
-/* One thread before the second of two launches: until all CTAs of the first have started. */
+/* One thread before the second of two launches, which waits until all CTAs of the first have started. */
 tuner_status side_gate(const program *on, uint32_t index, const uint8_t *parameter) {
   CUlaunchConfig config = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .stream = on->side.stream};
   CUdeviceptr workspace;

@@ -19,7 +19,7 @@ tuner_status pack_check_target(const pack_target *target, int version, int major
 
 tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
-  for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) /* whether there is a driver or not */
+  for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) /* with or without a driver */
     if (pack_get_row(pack, i).target.is_simulated)
       return tuner_fail(TUNER_MISMATCH, "the pack is simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
@@ -42,5 +42,5 @@ tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   TUNER_TRY(pack_check_fits(pack, driver, device));
   if (worst == TUNER_OK) return TUNER_OK;
   const pack_target target = pack_get_row(pack, other).target;
-  return pack_check_target(&target, version, facts[0], facts[1], facts[2]); /* again, for its sentence */
+  return pack_check_target(&target, version, facts[0], facts[1], facts[2]); /* again, for its error message */
 }

@@ -1,12 +1,10 @@
-// torch.ops.tuner.ffn on a card, in C++: what tuner/runtime/torch_op.py does there, without the time that Python takes.
-//
-// It is optional. `python -m tuner.runtime.torch_compiled` has PyTorch's own builder compile it, and keeps it; torch_op.py uses
-// it where it is there. It needs PyTorch's headers and no CUDA toolkit. The schema, the fake kernel, PyTorch's own
-// products and every refusal of an operand stay in Python: what is not exactly what was prepared goes there.
-//
-// Facts about a prepared FFN come from Python once, by tuner_torch_register: addresses of functions of the C
-// runtime among them, so that there is one runtime in a process. A call then looks into a table, requests memory for Y and
-// launches. It may be captured in a graph. The runtime keeps the parameters of each set of addresses packed.
+// torch.ops.tuner.ffn on a card, in C++: the same as in tuner/runtime/torch_op.py, without Python's overhead.  It is
+// optional. `python -m tuner.runtime.torch_compiled` compiles it with PyTorch's own builder and stores the library;
+// torch_op.py uses it if it exists. It needs PyTorch's headers, but no CUDA toolkit. The schema, the fake kernel,
+// PyTorch's own products and all error messages stay in Python: a call that does not match a prepared FFN exactly is
+// passed on to Python.  Python registers the properties of a prepared FFN once, by tuner_torch_register. They include
+// addresses of functions of the C runtime, so that a process has only one runtime. A call then looks into a table,
+// allocates Y and launches. It may be captured in a graph. The runtime caches the parameters for each set of addresses.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -26,15 +24,15 @@
 #include <vector>
 
 extern "C" {
-// A prepared FFN as Python describes it; `_Known` in torch_compiled.py has the same fields.
+// A prepared FFN as registered from Python; `_Known` in torch_compiled.py has the same fields.
 struct tuner_torch_ffn {
-  tuner_ffn* const* by_rows;  // what computes each number of rows; null where PyTorch's own products do
+  tuner_ffn* const* by_rows;  // the kernel for each number of rows; null if PyTorch's own products compute it
   int64_t num_rows;
   tuner_shape shape;
-  tuner_tensors tensors;  // weights, biases and room for the intermediate
+  tuner_tensors tensors;  // weights, biases and memory for the intermediate
   tuner_status (*launch)(const tuner_launch*);
   const char* (*error)(void);
-  int32_t (*current_stream)(int32_t device, void** stream);  // 0 where it has found it
+  int32_t (*current_stream)(int32_t device, void** stream);  // 0 if it has been found
   const char* const* activations;  // all names of the shape's activation
   int64_t num_activations;
 };
@@ -56,26 +54,27 @@ struct Known {
 };
 
 std::shared_mutex lock;
-// By where their first weights lie; of one address in the order of their numbers.
+// By the addresses of their first weights; FFNs with the same address are in the order of their numbers.
 std::unordered_map<const void*, std::vector<std::shared_ptr<const Known>>> known_ffns;
 
 const void* address_of(const OptionalTensor& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
 
 bool asks_gradient(const OptionalTensor& tensor) { return tensor && tensor->requires_grad(); }
 
-// Whether the kernel can read a tensor in place; strides matter if it cannot be copied.
+// Whether the kernel can read a tensor in place; strides matter only if it cannot be copied.
 bool is(const OptionalTensor& tensor, at::IntArrayRef shape, at::ScalarType dtype, c10::Device device) {
   return tensor->sizes() == shape && tensor->scalar_type() == dtype && tensor->device() == device;
 }
 
-// Whether it is the weight or bias that was prepared, by more than its address, which others may have had since.
+// Whether it is the prepared weight or bias. The address alone is not enough, since another tensor may have it by now.
 bool is_same(const OptionalTensor& tensor, const void* address, at::IntArrayRef shape, at::ScalarType dtype,
              c10::Device device) {
   if (!tensor) return address == nullptr;
   return tensor->const_data_ptr() == address && is(tensor, shape, dtype, device) && tensor->is_contiguous();
 }
 
-// PyTorch's of an element type; of another one than these no tensor is, so that PyTorch's own products compute it.
+// PyTorch's type for an element type; a value that no tensor has for others, so that PyTorch's own products compute
+// these.
 at::ScalarType scalar_type(int32_t dtype) {
   switch (dtype) {
     case TUNER_FP16: return at::kHalf;
@@ -85,8 +84,7 @@ at::ScalarType scalar_type(int32_t dtype) {
   }
 }
 
-// The kernel of one for these operands and options, where they are those that were prepared and nothing about them is wrong;
-// else null.
+// The kernel for these operands and options, if they are the prepared ones and valid; otherwise null.
 tuner_ffn* kernel_for(const Known& known, const Tensor& x, const Tensor& w1, const Tensor& w2, const OptionalTensor& b1,
                       const OptionalTensor& b2, const OptionalTensor& residual, const OptionalTensor& row_scale,
                       c10::string_view activation, bool gated) {
@@ -132,7 +130,7 @@ Tensor launch(const Known& known, tuner_ffn* kernel, const Tensor& given, const 
 Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& w2, const OptionalTensor& b1, const OptionalTensor& b2,
            const OptionalTensor& residual, const OptionalTensor& row_scale, c10::string_view activation, bool gated,
            int64_t number) {
-  std::shared_ptr<const Known> chosen;  // that of the number where it computes this, else the last one that does
+  std::shared_ptr<const Known> chosen;  // the one with this number if it matches, otherwise the last match
   tuner_ffn* kernel = nullptr;
   {
     std::shared_lock guard(lock);
@@ -151,8 +149,8 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& w2, const OptionalTe
 
 }  // namespace
 
-// From now on the operator knows an FFN by its weights, and tells it from others of these by the number; null: it knows it no
-// more. All of `ffn` is copied.
+// Registers an FFN by its weights, with a number that distinguishes it from others with the same weights; null
+// unregisters it. Everything in `ffn` is copied.
 void tuner_torch_register(int64_t number, const tuner_torch_ffn* ffn) {
   std::shared_ptr<Known> known;
   if (ffn != nullptr) {
@@ -160,7 +158,7 @@ void tuner_torch_register(int64_t number, const tuner_torch_ffn* ffn) {
                                           *ffn,
                                           {ffn->by_rows, ffn->by_rows + ffn->num_rows},
                                           {ffn->activations, ffn->activations + ffn->num_activations}});
-    known->given.by_rows = nullptr;  // Python's, which it frees; the names likewise
+    known->given.by_rows = nullptr;  // owned by Python, which frees it; the same for the names
     known->given.activations = nullptr;
   }
   const std::unique_lock guard(lock);

@@ -124,7 +124,7 @@ def check_artifact(
     example = ATTENTION_EXAMPLE if asked.workload.launch_ops else EXAMPLE
     ran = subprocess.run([sys.executable, str(example), str(archive_path)], capture_output=True, text=True)
     if changed:
-        assert f"{changed} is not the file that the manifest names" in ran.stderr, ran.stdout + ran.stderr
+        assert f"{changed} is not the file in the manifest" in ran.stderr, ran.stdout + ran.stderr
     assert (ran.returncode != 0) == bool(changed), ran.stdout + ran.stderr
     return made.manifest
 

@@ -153,17 +153,18 @@ class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, mlp: Any, laid: Laid) -> None:
         super().__init__()
         self.mlp = mlp
-        self.number = len(_bound)
-        _bound.append((mlp, laid))
+        # The operator finds the MLP by the address of this tensor, so that equal layers are compiled once.
+        self.register_buffer("laid", next(iter(laid.tensors.values())), persistent=False)
+        _bound[self.laid.data_ptr()] = mlp, laid
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., hidden] to the same shape."""
-        y: torch.Tensor = torch.ops.tuner_vllm.quantised_mlp(x.reshape(-1, x.shape[-1]), self.number)
+        y: torch.Tensor = torch.ops.tuner_vllm.quantised_mlp(x.reshape(-1, x.shape[-1]), self.laid)
         return y.view(x.shape)
 
 
-#: The operator's kernels, by number; kept until the process ends.
-_bound: list[tuple[Any, Laid]] = []
+#: MLPs with their kernels, by the address of their first tensor; kept until the process ends.
+_bound: dict[int, tuple[Any, Laid]] = {}
 
 
 def install(model: Any, found: list[Laid]) -> None:
@@ -177,8 +178,8 @@ def install(model: Any, found: list[Laid]) -> None:
         log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's for other rows", len(found))
 
 
-def _run(x: torch.Tensor, number: int) -> torch.Tensor:
-    mlp, laid = _bound[number]
+def _run(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    mlp, laid = _bound[weights.data_ptr()]
     program = next((one for rows, one in laid.kernels.items() if x.shape[0] in rows), None)
     if program is None or not x.is_contiguous():
         calls["library"] += 1
@@ -188,8 +189,8 @@ def _run(x: torch.Tensor, number: int) -> torch.Tensor:
     return program({INPUT: x, **laid.tensors})
 
 
-def _fake(x: torch.Tensor, number: int) -> torch.Tensor:
+def _fake(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-define("quantised_mlp(Tensor x, int number) -> Tensor", _run, _fake)
+define("quantised_mlp(Tensor x, Tensor weights) -> Tensor", _run, _fake)

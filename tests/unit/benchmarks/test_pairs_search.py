@@ -202,7 +202,7 @@ def test_a_rows_figures_are_those_of_the_finals() -> None:
     assert figures["reasons"] == ["it hung"]
     assert (figures["wall_s"], figures["search_s"], figures["rel_error"]) == (2.5, 2.0, 1e-4)
     assert "fused_speedup_pdl" not in figures
-    with pytest.raises(TunerError, match="no library or no fused"):
+    with pytest.raises(TunerError, match="neither the library nor a fused launch was measured"):
         row_of(SMALL, ended(PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, library=100.0))
 
 

@@ -67,5 +67,5 @@ def test_each_schedule_is_legal_and_every_patch_fits_its_source(row: WaterfallRo
 
 
 def test_a_patch_that_does_not_fit_says_so() -> None:
-    with pytest.raises(PatchError, match="the kernel was changed"):
+    with pytest.raises(PatchError, match="update the patch for the changed kernel"):
         Patch(before="no such line", after="").applied("source")

@@ -333,7 +333,7 @@ def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path)
     for files, says in (
         ({}, "has no manifest.json"),
         (changed(made, format=7), "is of format 7, but this version reads formats up to 6"),
-        ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
+        ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file in the manifest"),
         (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
     ):
         with pytest.raises(RuntimeFailure, match=says):

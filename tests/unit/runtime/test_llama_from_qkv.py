@@ -60,7 +60,7 @@ def test_a_layer_of_another_cache_is_refused_by_its_length(example: Any) -> None
     pack = SimpleNamespace(layer=ask)
     assert example.layer_of(pack, 1, 2048) is layer
     assert asked == [(("qkv", "attention", "o_proj", "gate_up", "down"), {"sequences": 1, "length": 2048})]
-    with pytest.raises(SystemExit, match="caches of 2048 tokens: give --length 2048"):
+    with pytest.raises(SystemExit, match="caches of 2048 tokens: use --length 2048"):
         example.layer_of(pack, 1, 1024)
 
 

@@ -30,7 +30,7 @@ def example() -> ModuleType:
 def test_blocks_by_programs_leave_the_same_scores(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     example.main(["--formula", "--images", "2", "--size", "64"])
     assert "16 of 16 blocks are launches" in (said := capsys.readouterr().out)
-    assert "the first class is the same in 2 of 2" in said
+    assert "the top class is the same in 2 of 2" in said
 
 
 BLOCKS = [(1, "first", 0), (1, "block", 2), (2, "first", 3), (4, "block", 15)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("vllm.ir")
 WIDE, EPS = 48, 1e-5
 
 

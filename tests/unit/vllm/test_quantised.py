@@ -181,3 +181,22 @@ def test_a_damaged_pack_leaves_quantised_mlps_to_vllm(
     about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
     assert quantised.read(torch.nn.ModuleList([mlp]), about, tmp_path / "cut.tunerpack") == []
     assert "quantised MLPs stay vLLM's own: " in caplog.text
+
+
+def test_layers_of_equal_shape_have_one_graph(quantised: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM compiles each graph that differs, so a graph names no layer."""
+    program = SimpleNamespace(artifact=SimpleNamespace(tensors=kernel(Scheme.INT4, Dtype.FP16)))
+    monkeypatch.setattr(quantised, "_kernels", lambda path, dtype: {range(1, 5): program})
+    model = torch.nn.ModuleDict({"first": of_gptq()[0], "second": of_gptq()[0]})
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=of_gptq()[2]), dtype=torch.float16)
+    quantised.install(model, quantised.read(model, about, None))
+    graphs: list[str] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph.code.replace("first", "layer").replace("second", "layer"))
+        return graph.forward
+
+    for name in ("first", "second"):
+        torch._dynamo.reset()
+        torch.compile(model[name], backend=backend, fullgraph=True)(torch.ones(9, K, dtype=torch.float16))
+    assert graphs[0] == graphs[1]

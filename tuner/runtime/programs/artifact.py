@@ -219,7 +219,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
         raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, but no launch of it: fetch it again")
     for file, facts in manifest["files"].items():
         if hashlib.sha256(files.get(file, b"")).hexdigest() != facts["sha256"]:
-            raise RuntimeFailure(-1, f"{file} of {name} is not the file that the manifest names: fetch it again")
+            raise RuntimeFailure(-1, f"{file} of {name} is not the file in the manifest: fetch it again")
     kernels = [manifest["kernel"], *(one["kernel"] for section in OWN_SECTIONS for one in manifest.get(section, ()))]
     if any(kernel and kernel["cubin"] is None for kernel in kernels):
         raise RuntimeFailure(-1, f"{name} has no cubin (it was simulated): there is nothing to run")

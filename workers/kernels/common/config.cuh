@@ -1,10 +1,10 @@
-// What one generated kernel is: every constant that its tiling and workload fix. A generated source puts its own
-// values in front (and defines TUNER_CONFIG); this default lets each file compile alone.
+// The configuration of a generated kernel: every constant that its tiling and workload determine. A generated source
+// puts its own values first (and defines TUNER_CONFIG); this default lets each file compile alone.
 #pragma once
 
 #ifndef TUNER_ACTIVATIONS
 #define TUNER_ACTIVATIONS
-enum Activation : int { kIdentity = 0 };  // and those that the kernel has: rows of the host
+enum Activation : int { kIdentity = 0 };  // rows of the launch and of the kernel
 #endif
 
 // How soon the L2 may evict a line that is read or written.
@@ -18,7 +18,7 @@ struct OpConfig {
   int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2 where rows of k elements are only that aligned
   Activation activation;
   bool bias, gated, residual, row_scale;
-  int num_parts;  // into which the k-steps of a tile are split, at most; 1 for none
+  int num_parts;  // maximum number of parts into which the k-steps of a tile are split; 1 for none
   CacheHint input_hint, output_hint;  // of its reads of A and its stores of C
 
   // Rows of W that a tile multiplies.
@@ -29,8 +29,8 @@ struct OpConfig {
 struct ChainOp {
   bool norm;     // its rows are scaled by a factor from sums of squares
   bool squares;  // it writes sums of squares of its rows
-  bool waits;    // its epilogue reads what an earlier op may have written in the same launch: it may have to wait for that
-  bool early_residual;  // its residual is there when its first inputs are: of another launch, or what these are made of
+  bool waits;    // its epilogue reads a tensor that an earlier op of the same launch may write, so it may have to wait
+  bool early_residual;  // its residual is ready when its first inputs are
 
   __device__ constexpr bool is_any() const { return norm || squares || waits; }
 };
@@ -41,7 +41,7 @@ struct ChainOp {
 constexpr int kNumStages = 3;
 constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;
-// CTAs that are to fit an SM: their registers are capped for it.
+// CTAs that should fit on an SM; registers are capped accordingly.
 [[maybe_unused]] constexpr int kResidentCtas = 1;
 [[maybe_unused]] constexpr CacheHint kWeightHint = kEvictFirst;
 // CTAs of a cluster along m, n and k: together they compute one task's tile.
@@ -54,14 +54,14 @@ constexpr OpConfig kOps[kNumOps] = {
 };
 #endif
 
-// Bit i: the kind of op i has what a task does (own_task.cuh). Such an op has nothing to multiply.
+// Bit i: the kind of op i defines its tasks (own_task.cuh). Such an op has no products.
 #ifndef TUNER_OWN_TASKS
 #define TUNER_OWN_TASKS 0
 #endif
 __device__ constexpr bool is_own_task(int op) { return (TUNER_OWN_TASKS >> op & 1) != 0; }
 
-// Bit i: op i gathers its rows of A, as its kind says (gather.cuh, gathered_wgmma.cuh). It is a macro, so that kernels without
-// such an op stay the same to the byte.
+// Bit i: op i gathers its rows of A as its kind defines (gather.cuh, gathered_wgmma.cuh). It is a macro, so that the
+// machine code of kernels without such an op does not change.
 #ifndef TUNER_GATHERS
 #define TUNER_GATHERS 0
 #endif
@@ -78,7 +78,7 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 #endif
 
 #ifndef TUNER_PARTS
-// Of an op the number of its list of parts that packages bring, 0 for none: finish.cuh.
+// For an op: the number of its list of parts from packages, 0 for none: finish.cuh.
 __device__ constexpr int parts_of(int) { return 0; }
 #endif
 
@@ -87,8 +87,8 @@ __device__ constexpr int parts_of(int) { return 0; }
 __device__ constexpr bool scatters_sums() { return false; }
 #endif
 
-// Where parts store shares of their tiles, a tile counts as this many posts on the device, whatever its parts: each part makes
-// as many of them as the others.
+// If parts store shares of their tiles, a tile counts as this many posts on the device, independent of the number of
+// its parts. Each part makes an equal number of them.
 __device__ constexpr int posts_of_tile() {
   int posts = 1;
   if (scatters_sums()) {
@@ -121,14 +121,14 @@ __device__ constexpr bool any_chain_op(bool (*has)(const ChainOp&)) {
 }
 __device__ constexpr bool is_normed(const ChainOp& op) { return op.norm; }
 __device__ constexpr bool leaves_squares(const ChainOp& op) { return op.squares; }
-// What an op reads in band it waits for before its epilogue.
+// An op waits for its in-band inputs before its epilogue.
 __device__ constexpr bool waits_for_epilogue(const ChainOp& op) {
   return op.norm || op.waits || (kReaderWarps > 0 && kInputOf[&op - kChainOps] >= 0);
 }
 constexpr bool kHasSquares = any_chain_op(is_normed) || any_chain_op(leaves_squares);
 constexpr bool kHasLateWaits = any_chain_op(waits_for_epilogue);
 
-// The most that an op of the kernel needs of something.
+// The maximum over the kernel's ops.
 __device__ constexpr int most_of_ops(int (*need)(const OpConfig&)) {
   int most = 0;
   for (const OpConfig& op : kOps) most = need(op) > most ? need(op) : most;

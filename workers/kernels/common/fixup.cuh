@@ -1,25 +1,28 @@
-// Split-K: the parts of a tile meet in the workspace, and the last one to arrive adds them up.
+// Split-K: the parts of a tile store their sums in the workspace, and the last one to arrive adds them up.
 //
-// Layout. A plan numbers the tiles that it splits; that number is the tile's slot. Behind the signals, on cache lines
-// of their own, there is a counter of arrivals for every slot, and after these the sums, slot by slot and part by part
-// within one. All slots are as large as the largest op needs for the most parts of a tile. So a slot's place follows
-// from its number alone. Tiles with fewer parts leave the rest of their slot unused. In a cluster a tile has one slot
-// for each CTA. A part's fp32 sums are those of the threads that computed it, in vectors of four: vector v of thread t
-// is at v * kThreads + t. The threads that add a tile up read what the same threads of other CTAs wrote. So only the
-// engine knows which element of the tile a sum belongs to, and loads and stores are coalesced.
+// Layout. A plan numbers the tiles that it splits; that number is the tile's slot. After the signals, on separate cache
+// lines, there is a counter of arrivals for every slot, followed by the sums, slot by slot and part by part within a
+// slot. All slots have the size that the largest op needs for the maximum number of parts. So a slot's place depends
+// only on its number. Tiles with fewer parts leave the rest of their slot unused. In a cluster, a tile has one slot for
+// each CTA. A part's fp32 sums are stored in vectors of four: vector v of thread t is at v * kThreads + t. The threads
+// that add up a tile read the sums of the same threads of other CTAs. So only the engine needs to know which element of
+// the tile a sum belongs to, and loads and stores are coalesced.
 //
-// Waits: none. A part stores its sums and counts itself in. One that is not the last has done its task;
-// the last continues to the epilogue and to the post of the tile. So no ticket and no queue depends on another part, and
-// once all parts have run the post is sure to come.
+// Waits: none. A part stores its sums and counts itself in. If it is not the last, its task is done; the last one
+// continues with the epilogue and the post of the tile. So no ticket and no queue depends on another part, and the post
+// follows once all parts have run.
 //
-// Order of the sum: part 0, 1, 2, ... read from the slot, the last your own too: the same bits whoever is last.
+// Order of the sum: part 0, 1, 2, ..., all read from the slot, including the last part's own: the same bits whichever
+// part is last.
 //
 // Memory order. Every thread stores its sums (generic proxy); a barrier orders them before thread 0's atom.acq_rel.gpu,
 // whose release is cumulative over the barrier. The last arrival reads from the chain of all the others (a chain of
 // atomic updates is a release sequence), and a second barrier orders the other threads' loads after it. Slots are read
-// past L1, where an earlier tile's line could linger. A slot is written once in a launch, and read before it ends.
+// with L1 bypassed, since it could still contain a line of an earlier tile. A slot is written once per launch, and read
+// before the launch ends.
 //
-// Epochs. A slot is the same tile's in every launch; its counter grows by the tile's parts in each and is never reset.
+// Epochs. A slot belongs to the same tile in every launch; each launch increments its counter by the number of parts,
+// and it is never reset.
 #pragma once
 #include "launch_args.cuh"
 
@@ -48,8 +51,8 @@ __device__ __forceinline__ u32* arrivals_of(const LaunchArgs& args, const Task& 
   return reinterpret_cast<u32*>(first) + task.slot;
 }
 
-// What lies between the arrivals and the slots, where a launch hands over in band: mailboxes (mailbox.cuh), of each op that
-// has readers two halves. Bytes of those of the ops below `end`.
+// Between the arrivals and the slots, if a launch passes intermediates in band: mailboxes (mailbox.cuh), two halves for
+// each op with readers. Bytes of the mailboxes of the ops below `end`.
 __device__ __forceinline__ long long half_bytes(const OpArgs& op) { return fixup_aligned(2LL * kMailboxRows * op.n); }
 __device__ __forceinline__ long long mailbox_bytes(const LaunchArgs& args, int end) {
   long long bytes = 0;
@@ -77,7 +80,7 @@ __device__ __forceinline__ float4* sums_of(const LaunchArgs& args, const Task& t
   return reinterpret_cast<float4*>(slots_of(args)) + slot_size() / 4 * static_cast<long long>(task.slot);
 }
 
-// Vectors of a thread that are under way at a time where the sums leave no registers for more: the compiler would spill.
+// Vectors of a thread in flight at a time if the sums leave no registers for more; otherwise the compiler would spill.
 constexpr int kFewLoads = 8;
 
 // sums[] = the thread's share of the parts, `stored` its first vector of part 0, added in the order of the parts: a part is
@@ -99,7 +102,7 @@ __device__ __forceinline__ void add_in_passes(const float4* stored, int num_part
   }
 }
 
-// The same of a known number of parts: some vectors of all of them come at once, in fewer round trips.
+// The same for a known number of parts: some vectors of all parts are loaded together, in fewer round trips.
 template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
 __device__ __forceinline__ void add_together(const float4* stored, float* sums) {
   constexpr int kVectors = kCount / 4;
@@ -128,8 +131,9 @@ __device__ __forceinline__ void add_together(const float4* stored, float* sums) 
   }
 }
 
-// The same of two parts at least and kParts at most. Where the sums leave registers for many loads, tiles of the most parts
-// have them all come together. So have those of two: most tiles that are cut where a CTA's share of k ends have two.
+// The same for 2 to kParts parts. If the sums leave registers for many loads, tiles with the maximum number of parts
+// load all parts together. So do tiles with two parts, since most tiles that are cut where a CTA's share of k ends have
+// two.
 template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
 __device__ __forceinline__ void add_stored(const float4* stored, int num_parts, float* sums) {
   if constexpr (kLoadsInFlight <= kFewLoads) {
@@ -143,11 +147,11 @@ __device__ __forceinline__ void add_stored(const float4* stored, int num_parts, 
   }
 }
 
-// Leaves the sums of a part, and adds the tile's parts up if it is the last to arrive. Then, and for a tile that is
-// whole, it returns true to all threads alike, with the tile in `sums`. Threads 0 .. kThreads - 1 of those that
-// computed it, which meet at that barrier, call it with their kCount sums each; where that is more than the tile has,
-// the first ones hold it. kLoadsInFlight vectors of a thread are under way at a time: the more, the fewer round trips,
-// as long as the compiler has registers.
+// Stores the sums of a part; if it is the last to arrive, adds up the tile's parts. In that case, and for a tile
+// without parts, it returns true to all threads, with the tile in `sums`. It is called by threads 0 .. kThreads - 1 of
+// those that computed the tile, which synchronise at that barrier, with kCount sums each; if the tile has fewer, the
+// first threads hold them. kLoadsInFlight vectors of a thread are in flight at a time: more need fewer round trips, but
+// more registers.
 template <int kOp, int kThreads, int kCount, int kLoadsInFlight = kFewLoads>
 __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums,
                                           int barrier = 0) {

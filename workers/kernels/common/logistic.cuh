@@ -2,9 +2,9 @@
 #pragma once
 #include "ptx.cuh"
 
-// x times the logistic function of y, to an ulp or two of it, in five instructions. A quotient that rounds as IEEE says is
-// a call for the rare operands, and the compiler moves no other element's work across a call. What these two flush to zero is
-// below 2^-126: beside 1, and of 1.
+// x times the logistic function of y, to an ulp or two of it, in five instructions. An IEEE-rounded quotient contains a
+// call for rare operands, and the compiler moves no other element's work across a call. The two approximate
+// instructions flush only values below 2^-126 to zero, which is negligible relative to 1.
 __device__ __forceinline__ float times_logistic(float x, float y) {
   return x * reciprocal_approx(1.0f + exp2_approx(-1.4426950408889634f * y));  // 2^(y log2 e) is e^y
 }

@@ -1,19 +1,20 @@
-// RMSNorm between ops without a kernel of its own. It commutes with the next product but for one factor a row, and a row's
-// factor needs the sum only of its squares. The store of a tile writes these sums; readers of the rows add them up.
+// RMSNorm between ops without a separate kernel. It commutes with the next product except for one factor per row, which
+// depends only on the sum of the row's squares. The store of a tile writes these sums; readers of the rows add them up.
 //
-// Layout. An op whose output is normed has a table [slots, stride] of fp32, stride being m rounded up to a multiple of 4. A
-// slot is what one CTA stores of a row: of each column tile one, or where CTAs split a tile's K one of each share of its
-// columns. With swapped operands such a share is of rows, so a column tile has one slot. The host counts the slots.
+// Layout. An op whose output is normed has a table [slots, stride] of fp32, stride being m rounded up to a multiple of
+// 4. A slot holds the sum of the part of a row that one CTA stores: one per column tile, or one per share of its
+// columns if CTAs split a tile's K. With swapped operands, such a share consists of rows, so a column tile has one
+// slot. The host computes the number of slots.
 //
-// What is summed are the values as they are stored, rounded. Rows outside of the matrix write nothing, columns outside are
-// zeros. A tile beyond the last column, as the last cluster may have some, has a slot of zeros.
+// The rounded values, as stored, are summed. Rows outside the matrix write nothing; columns outside are zeros. A tile
+// beyond the last column, which may occur in the last cluster, has a slot of zeros.
 //
 // Order of the sums. A thread adds in the order of its columns, lanes by a butterfly, warps by their number; the reader
-// adds slots at a fixed distance, then lanes by a butterfly. Nothing depends on who was first: the same bits in every
-// launch.
+// adds slots at a fixed distance, then lanes by a butterfly. Nothing depends on the order of arrival, so every launch
+// gives the same bits.
 //
 // Memory order. Slots are stored like the tile and before its post, by threads that pass the same barrier. They are
-// read past L1, after waits for all that stored them.
+// read with L1 bypassed, after waits for all tasks that stored them.
 #pragma once
 #include "launch_args.cuh"
 
@@ -36,8 +37,8 @@ __device__ __forceinline__ int squares_stride(const OpArgs& op) {
   return (op.m + kRowsOfLoad - 1) / kRowsOfLoad * kRowsOfLoad;
 }
 
-// Where a CTA writes the squares of the tile's rows, row 0 of the matrix. A column tile has kShares slots, and the CTA the
-// one of that number.
+// Where a CTA writes the sums of squares of the tile's rows; the address of row 0 of the matrix. A column tile has
+// kShares slots, of which the CTA uses the one with that number.
 template <int kOp, int kShares = 1>
 __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& task, int share = 0) {
   if constexpr (!kChainOps[kOp].squares) return nullptr;
@@ -45,7 +46,7 @@ __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& t
   return args.chain_of(task.op).squares + slot * squares_stride(args.ops[task.op]);
 }
 
-// Of the elements of a word as they are stored: two neighbours, or of another size than 16 bits the first one alone.
+// For the elements of a word as stored: two neighbours, or only the first one if elements do not have 16 bits.
 template <class Type>
 __device__ __forceinline__ float squares_of(u32 word) {
   const float low = Type::widen(static_cast<typename Type::Bits>(word));
@@ -67,7 +68,7 @@ __device__ __forceinline__ float add_lanes(float sum) {
   return sum;
 }
 
-// A row's sum, of four lanes that share it, to its slot; all lanes of a warp.
+// Stores a row's sum, from the four lanes that share it, to its slot; for all lanes of a warp.
 __device__ __forceinline__ void leave_squares(const RowNorm& norm, int row, bool is_inside, float sum) {
   sum = add_four_lanes(sum);
   if (is_inside && threadIdx.x % 4 == 0) norm.squares[row] = sum;

@@ -1,10 +1,10 @@
-// Which task comes next: the CTA's own queue, or what it draws from a list (draws.cuh). Also computes the launch's epoch.
+// The next task: from the CTA's own queue, or drawn from a list (draws.cuh). Also computes the launch's epoch.
 //
-// Tasks are drawn one ahead, under the last steps of the present tile. (If they were drawn earlier, a CTA of these
-// engines would hoard: at the start it would hold two tickets before its neighbour has one.) mma draws when all waits of
-// its task before k-steps are over; simt may draw before the last of them is. Liveness needs neither. A CTA works its tickets off in
-// the order drawn, and every wait of a ticket is posted by lower tickets. So the lowest unfinished ticket is held by a
-// CTA that has nothing lower left to do and waits for nothing unfinished.
+// Tasks are drawn one ahead, during the last steps of the current tile. (If they were drawn earlier, a CTA would hold
+// two tickets at the start before its neighbour has one.) mma draws when all waits before k-steps of its task are over;
+// simt may draw before the last of them. Liveness requires neither. A CTA processes its tickets in the order drawn, and
+// every wait of a ticket is for posts of lower tickets. So the CTA that holds the lowest unfinished ticket has no lower
+// one left, and waits for nothing unfinished.
 //
 // Static queues add exactly num_ctas to the first counter of draws in each launch. So do plans with a first wave: a CTA
 // begins with the task of its own number, and draws the others from the second counter.
@@ -21,7 +21,7 @@ struct Scheduler {
 
   const LaunchArgs& args;
   Shared& shared;
-  int next, end;  // static: what is left of the queue; else: the task held, and the number of tasks
+  int next, end;  // static: the rest of the queue; otherwise: the current task, and the number of tasks
   u32 epoch;
   u64 drawn_ahead = 0;  // thread 0 of plans that draw
 
@@ -52,7 +52,7 @@ struct Scheduler {
 
   __device__ Task task() const {
     Task task = load_task(args.words + args.plan.task_offset + kTaskWords * next);
-    task.op &= 0x7FFF;  // it is never below 0: a sign would take a register
+    task.op &= 0x7FFF;  // never negative: a sign would take a register
     return task;
   }
 
@@ -61,7 +61,7 @@ struct Scheduler {
     if (threadIdx.x == 0 && args.plan.assignment != kStaticQueues) drawn_ahead = shared.draws.draw(args);
   }
 
-  // Ends the round for the whole CTA: a barrier, after which shared memory may be reused. The tile is posted.
+  // Ends the round for the whole CTA with a barrier, after which shared memory may be reused. The tile has been posted.
   __device__ void advance() {
     if (args.plan.assignment == kStaticQueues) {
       ++next;

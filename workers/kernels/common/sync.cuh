@@ -1,38 +1,39 @@
 // Signals between CTAs: post, bounded wait, abort.
 //
-// Memory order. A producer task stores its tile (generic proxy), a barrier orders these stores before the one thread that
-// posts, whose red.release.gpu publishes them (release is cumulative over the barrier). It is the CTA's barrier, and thread
-// 0; in the warp-specialised engine a warp of its own posts (post_wgmma.cuh). A consumer's warp polls with relaxed
-// loads; a lane that sees what it waits for loads it once more, ld.acquire.gpu, and the barrier after the waits orders the
-// other threads' reads after it. A fence in its place would wait for everything that the CTA has requested: microseconds
-// while weights are on their way. A consumer that reads by cp.async, which belongs to the generic proxy, needs no proxy
-// fence; one that reads by TMA fences after the acquire (mainloop_wgmma.cuh).
+// Memory order. A producer task stores its tile (generic proxy), a barrier orders these stores before the one thread
+// that posts, whose red.release.gpu publishes them (release is cumulative over the barrier). It is the CTA's barrier,
+// and thread 0; in the warp-specialised engine a warp of its own posts (post_wgmma.cuh). A consumer's warp polls with
+// relaxed loads; a lane whose wait is over loads the signal once more with ld.acquire.gpu, and the barrier after the
+// waits orders the other threads' reads after it. A fence instead would wait for everything that the CTA has requested,
+// which takes microseconds while weights are in flight. A consumer that reads by cp.async, which belongs to the generic
+// proxy, needs no proxy fence; one that reads by TMA fences after the acquire (mainloop_wgmma.cuh).
 //
 // Steps. A wait comes before a k-step of its task, mostly the first. It is over before that step's inputs are
-// requested; waits are in the order of their steps, so a walk over both only needs the next one. A task has its
-// CTA from its first wait to its last and posts after all of them, so for liveness they count as if all stood before
-// it. Where CTAs of a cluster split a tile's K, each walks its own steps. A wait comes before the first of them that
-// may read what it is for. So it comes in time for what this CTA reads, and no later than the end of its steps. The
-// tile is posted once the sums of all of them have met, hence after all of the task's waits.
+// requested. Waits are sorted by step, so a loop over the steps needs only the next wait. A task occupies its CTA from
+// its first wait to its last and posts after all of them, so for liveness they count as if all came before the task. If
+// CTAs of a cluster split a tile's K, each processes its own steps. A wait comes before the first step that may read
+// the awaited data, and no later than the end of the CTA's steps. The tile is posted after the sums of all CTAs have
+// been combined, and therefore after all of the task's waits.
 //
-// Waits of kEpilogueStep come after all of these. In mma and simt they are waited for after the main loop, before the
-// barrier before the epilogue; in wgmma by a warp of its own (beside_wgmma.cuh).
+// Waits of kEpilogueStep come after all of these. mma and simt perform these waits after the main loop, before the
+// barrier that precedes the epilogue; in wgmma, a separate warp does (beside_wgmma.cuh).
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
-// over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic. A plan counts no more than 2^24
-// of anything. So neither a threshold nor the posts of a launch reach 2^31, the CTAs of a cluster counted, or parts that
-// post for shares: twelve of them at most.
+// over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic. A plan has at most 2^24 of
+// anything. So neither a threshold nor the posts of a launch reach 2^31, even if multiplied by the CTAs of a cluster,
+// or by the posts of parts that store shares: at most twelve.
 //
-// Abort. A wait that outlasts the limit raises the flag (the first one leaves a record) and returns false; so does a
+// Abort. A wait that exceeds the limit sets the flag (the first one also writes a record) and returns false; so does a
 // wait that sees the flag. Its CTA leaves the task loop. On the way out every CTA executes fence.sc and reads the flag;
-// one that sees it fills all outputs with NaN. A CTA that did not see it has its stores ordered before the raiser's own
-// fence.sc, hence before the raiser's NaNs: after an abort the whole output is NaN, never partly right.
+// one that sees it fills all outputs with NaN. The stores of a CTA that did not see it are ordered before the fence.sc
+// of the CTA that set it, and therefore before that CTA's NaNs: after an abort the whole output is NaN, never partly
+// valid.
 //
-// Limits. A wait for a signal has the limit, and the start gate has. No other wait has one: barriers of the CTA and of
-// the cluster, mbarriers, groups of copies, the wait for the launch before. They are for what other roles of the CTA or
-// of its cluster do, and these continue when a wait has expired. In mma and simt all threads leave the task loop together.
-// In wgmma every role continues to the end of its tasks, with NaN for what it lacks. So these waits end, unless a copy never
-// arrives or the kernel is wrong. Then the host ends the process at its deadline.
+// Limits. Only waits for signals and the start gate have this limit. All other waits have none: barriers of the CTA and
+// of the cluster, mbarriers, groups of copies, the wait for the launch before. They wait for other roles of the CTA or
+// of its cluster, which continue after a wait has expired. In mma and simt all threads leave the task loop together. In
+// wgmma every role continues to the end of its tasks, with NaN in place of missing data. So these waits end, unless a
+// copy never arrives or the kernel is faulty. Then the host kills the process at its deadline.
 #pragma once
 #include "launch_args.cuh"
 #ifdef TUNER_GUARDED
@@ -78,18 +79,18 @@ __device__ inline bool spin_until(Workspace* workspace, int signal, u32 target, 
 
 constexpr int kNoStep = 1 << 29;  // later than any k-step
 
-// How far a task is with its waits: the first record that is not known to be over, and the k-step before which it comes.
+// A task's progress in its waits: the first record that is not known to be over, and the k-step before which it comes.
 struct PendingWaits {
   int next, step;
 };
 
-// Of a task that has just been taken.
+// For a task that has just been taken.
 __device__ __forceinline__ PendingWaits all_waits(const Task& task) {
   return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : 0};
 }
 
-// The value of a signal when a launch begins, and when the wait is over: each CTA of a cluster makes a post of the plan's, and
-// where parts store shares of a tile several stand for one.
+// The value of a signal when a launch begins, and when the wait is over. Each CTA of a cluster posts once for a post of
+// the plan; if parts store shares of a tile, several posts count as one.
 __device__ constexpr int posts_of_one() { return kClusterSize * posts_of_tile(); }
 __device__ __forceinline__ u32 posts_before(const Wait& wait, u32 epoch) {
   return epoch * static_cast<u32>(wait.posts_per_launch * posts_of_one());
@@ -98,7 +99,7 @@ __device__ __forceinline__ u32 posts_wanted(const Wait& wait, u32 epoch) {
   return posts_before(wait, epoch) + wait.threshold * posts_of_one();
 }
 
-// All lanes of one warp, which share the signals of one wait; false, for all alike, if the launch is aborted.
+// For all lanes of one warp, which share the signals of one wait; false for all lanes if the launch is aborted.
 __device__ inline bool spin_on(const LaunchArgs& args, const Wait& wait, int task_index, u32 epoch) {
   const u32 base = posts_before(wait, epoch), target = posts_wanted(wait, epoch);
   bool ok = true;
@@ -107,8 +108,8 @@ __device__ inline bool spin_on(const LaunchArgs& args, const Wait& wait, int tas
   return __all_sync(0xFFFFFFFFu, ok);
 }
 
-// All lanes of one warp: a look at the next 32 waits, one a lane, and past all that are over by now. One of more signals
-// than this counts as not over: a lane would look at them one after the other.
+// For all lanes of one warp: checks the next 32 waits, one per lane, and skips those that are already over. A wait for
+// more than one signal counts as not over, since a lane would have to check its signals one after the other.
 constexpr int kFewSignals = 8;
 
 __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int wait_end, u32 epoch,
@@ -135,8 +136,8 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   }
 }
 
-// All lanes of one warp: until the waits that come before k-step `step` or an earlier one are over. It also passes
-// those of later steps that are over by then. False, for all alike, if the launch is aborted.
+// For all lanes of one warp: waits until the waits before k-step `step` and earlier ones are over. Later waits that are
+// already over are skipped, too. False for all lanes if the launch is aborted.
 __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step,
                                    PendingWaits& pending) {
   const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
@@ -155,8 +156,9 @@ __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int
   return ok;
 }
 
-// All threads of the CTA, before they request the inputs of k-step `step`, as `wait_before`. `pending`, in shared memory,
-// tells before which step to call this next; it is written before the barrier at the end. `is_first`: of a task just taken.
+// All threads of the CTA, before they request the inputs of k-step `step`, as `wait_before`. `pending`, in shared
+// memory, says before which step to call this next; it is written before the barrier at the end. `is_first`: of a task
+// just taken.
 __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step, bool is_first,
                                 PendingWaits& pending) {
   if (is_first && task.wait_begin == task.wait_end) {
@@ -172,14 +174,15 @@ __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int ta
   return __syncthreads_and(ok);
 }
 
-// One thread, which all of the tile's stores are ordered before.
+// For one thread; all of the tile's stores must be ordered before its call.
 __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
   u32 count = posts_of_tile();
   if constexpr (posts_of_tile() > 1) count = task.num_parts > 1 ? posts_of_tile() / task.num_parts : posts_of_tile();
   if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, count);
 }
 
-// Of an op's output. Where queries, keys and values are made it has only the queries: caches are left unchanged.
+// For an op's output. The output of a product that computes queries, keys and values has only the queries; caches are
+// left unchanged.
 __device__ __forceinline__ int num_columns(const LaunchArgs& args, int op) {
   if constexpr (kRotaryOp >= 0) {
     if (op == kRotaryOp) return args.rotary_args()->heads * kRotaryHeadDim;

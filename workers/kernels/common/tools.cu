@@ -1,7 +1,8 @@
 // Helpers of the measuring protocol; never part of a candidate. source/tools.py puts ptx.cuh and `activate`, by an
 // activation's number, before them, and after them tools_of_elements.cu for each element type.
 
-// Keeps the stream busy for `cycles` of the SM clock, so that the host's launch latency stays out of what follows.
+// Keeps the stream busy for `cycles` of the SM clock, so that the host's launch latency does not affect the following
+// launches.
 extern "C" __global__ void tuner_delay(long long cycles) {
   const long long start = clock64();
   while (clock64() - start < cycles) {
@@ -9,8 +10,8 @@ extern "C" __global__ void tuner_delay(long long cycles) {
 }
 
 // Each SM's cycle counter with the global timer: out[smid] = {sample, cycles, ns}. One CTA per SM on an idle card;
-// an SM that got none keeps an older sample's number, by which the host leaves it out. Two readings of one SM give its
-// mean clock between them: the counter runs on from kernel to kernel.
+// an SM without a CTA keeps an older sample's number, so that the host ignores it. Two readings of one SM give its mean
+// clock between them: the counter runs on from kernel to kernel.
 extern "C" __global__ void tuner_read_clocks(u64* out, u32 num_slots, u64 sample) {
   u32 sm;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
@@ -23,7 +24,8 @@ extern "C" __global__ void tuner_read_clocks(u64* out, u32 num_slots, u64 sample
   out[3 * sm + 2] = ns;
 }
 
-// Reads `count` 16-byte vectors, so that what lay in the L2 before is gone; the sum keeps the loads alive.
+// Reads `count` 16-byte vectors, to evict the previous content of the L2; the sum prevents the compiler from removing
+// the loads.
 extern "C" __global__ void tuner_flush(const uint4* buffer, long long count, u32* sink) {
   u32 sum = 0;
   const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;

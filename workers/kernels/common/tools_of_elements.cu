@@ -66,7 +66,7 @@ extern "C" __global__ void TUNER_KERNEL(tuner_epilogue)(const Bits* sums, Bits* 
   }
 }
 
-// Elements as the library multiplies them where it does not know their type, and back.
+// Converts elements to a type that the library supports, and back.
 extern "C" __global__ void TUNER_KERNEL(tuner_widen)(const Bits* from, float* to, u64 count) {
   const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;
   for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) to[i] = Element::widen(from[i]);
@@ -77,8 +77,9 @@ extern "C" __global__ void TUNER_KERNEL(tuner_narrow)(const float* from, Bits* t
   for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) to[i] = narrow(from[i]);
 }
 
-// A library user's kernel after the product that makes queries, keys and values: sums [m, 2n], the first halves of all heads
-// and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to the cache or its pages.
+// A library user's kernel after the product that makes queries, keys and values: sums [m, 2n], the first halves of all
+// heads and then the second ones. Rotates queries and keys by position * frequency, and writes keys and values to the
+// cache or its pages.
 struct Rotary {
   const Bits* sums;
   Bits *q, *keys, *values;
@@ -193,8 +194,8 @@ extern "C" __global__ void __launch_bounds__(1024)
   }
 }
 
-// Sums of the squares of the rows of x [m, k], a CTA for each row: what comes with an input that is normed. In a programmatic
-// launch the next one may begin at once.
+// Sums of the squares of the rows of x [m, k], a CTA for each row: the additional input of a normed op. In a
+// programmatic launch the next one may begin at once.
 extern "C" __global__ void __launch_bounds__(1024) TUNER_KERNEL(tuner_squares)(const Bits* x, float* squares, u32 k) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -238,9 +239,9 @@ __device__ __forceinline__ float over_cta(float value, bool is_sum, float* of_wa
   return value;
 }
 
-// weights = softmax(scale * scores) over the tokens that a query sees, zeros around them; a CTA for each query. Both are
-// [sequences, KV heads, new tokens, query heads that share one, max_length]. A window of 0 hides nothing. A cap above 0 makes
-// cap * tanh(score / cap) of each scaled score.
+// weights = softmax(scale * scores) over the tokens that a query sees, zeros around them; a CTA for each query. Both
+// are [sequences, KV heads, new tokens, query heads that share one, max_length]. A window of 0 means no window. A cap
+// above 0 replaces each scaled score by cap * tanh(score / cap).
 extern "C" __global__ void __launch_bounds__(1024)
     TUNER_KERNEL(tuner_softmax)(const float* scores, Bits* weights, const int* lengths, int max_length, int new_tokens,
                                 int query_heads, int num_kv_heads, float scale, int window, float cap) {
@@ -275,7 +276,7 @@ __device__ void compare(const Bits* got, const double* want, const float* tolera
   double difference = 0.0, wanted = 0.0;
   for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
     const double off = fabs(static_cast<double>(Element::widen(got[i])) - want[i]);
-    if (!(off <= static_cast<double>(tolerance[i]))) {  // a NaN is bad
+    if (!(off <= static_cast<double>(tolerance[i]))) {  // a NaN counts as wrong
       ++num_bad;
       if (i < first_bad) first_bad = i;
     }
@@ -304,7 +305,7 @@ extern "C" __global__ void TUNER_KERNEL(tuner_compare)(const Bits* got, const do
   compare(got, want, tolerance, count, out);
 }
 
-// How many of `count` elements differ in a bit; `num_different` begins as 0.
+// The number of `count` elements that differ in any bit; `num_different` begins as 0.
 extern "C" __global__ void TUNER_KERNEL(tuner_count_different)(const Bits* one, const Bits* other, u64 count,
                                                                u64* num_different) {
   const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;

@@ -1,4 +1,4 @@
-// A bias [n] that is added to each scaled sum; [2n] where two rows of W are after a column, the first half's first.
+// A bias [n] that is added to each scaled sum; [2n] if a column has two rows of W, the first half's first.
 #pragma once
 #include "activation.cuh"
 
@@ -20,7 +20,8 @@ struct Bias {
     load_two(values, op.bias + half * op.n, column, op.n);
   }
 
-  // Into the L2: columns from `column` on, `count` at most. A tile that requests them at its end waits for the memory.
+  // Prefetches columns from `column` on into the L2, at most `count`. Without it, a tile would wait for memory at its
+  // end.
   static __device__ __forceinline__ void prefetch(const OpArgs& op, int column, int count) {
     if constexpr (is_there()) {
       constexpr int kPerLine = 128 / sizeof(*op.bias), kHalves = kOps[kOp].gated ? 2 : 1;

@@ -8,11 +8,11 @@
 #include "norm.cuh"
 #include "rotary_pairs.cuh"
 
-// Columns come in pairs of neighbours, of which one may be outside. A residual is read by the thread that writes the same element. Plain
-// loads: residual and row scale may be what the launch before has just written.
+// Columns are processed in pairs of neighbours, one of which may be outside. A residual is read by the thread that
+// writes the same element. Plain loads are used, since the launch before may have just written residual and row scale.
 //
-// The ring is free by now, since all warps have passed the main loop's last barrier. Factors of a norm are at its start, and
-// after them the sums of squares [warps_n][tile_m] of warps that share rows.
+// The ring is free by now, since all warps have passed the main loop's last barrier. It now holds the factors of a
+// norm, followed by the sums of squares [warps_n][tile_m] of warps that share rows.
 template <int kOp>
 __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
   using Tile = MmaTile<kOp>;

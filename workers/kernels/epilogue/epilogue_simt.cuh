@@ -1,6 +1,6 @@
-// Row scale, bias, activation, gate, residual, rounding and the store of a tile whose sums are in shared memory: at most
-// an element a thread, along the columns, so that a warp writes whole sectors. A residual is read by the thread that writes the same
-// element.
+// Row scale, bias, activation, gate, residual, rounding and the store of a tile whose sums are in shared memory: at
+// most one element per thread, along the columns, so that a warp writes whole sectors. A residual is read by the thread
+// that writes the same element.
 #pragma once
 #include "finish.cuh"
 #include "launch_args.cuh"
@@ -8,7 +8,7 @@
 #include "norm.cuh"
 #include "rotary.cuh"
 
-// Each warp a row of the tile: its factor, from its sums of squares. The ring is free by now.
+// Each warp computes the factor of one row of the tile, from its sums of squares. The ring is free by now.
 template <int kOp>
 __device__ __forceinline__ void load_factors_of_rows(const LaunchArgs& args, const Task& task, u32 factors) {
   using Tile = SimtTile<kOp>;
@@ -34,7 +34,8 @@ __device__ __forceinline__ void load_factors_of_rows(const LaunchArgs& args, con
   __syncthreads();
 }
 
-// Adds up the squares of what each row's threads have stored; a thread's own is where its sum was.
+// Adds up the squares of the values that each row's threads have stored; each thread's square replaces its sum in
+// memory.
 template <int kOp>
 __device__ __forceinline__ void leave_squares_of_rows(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
   using Tile = SimtTile<kOp>;
@@ -50,8 +51,8 @@ __device__ __forceinline__ void leave_squares_of_rows(const SimtTile<kOp>& tile,
   }
 }
 
-// An element of the tile, finished and stored. Of an op that writes sums of squares, its square takes the place of its sum;
-// outside of the matrix a zero does.
+// Finishes and stores an element of the tile. If the op writes sums of squares, its square replaces its sum; outside
+// the matrix a zero does.
 template <int kOp>
 __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task,
                                               u32 factors) {

@@ -177,7 +177,7 @@ class WeightRow:
         rows, k = codes.shape
         # A pair's codes together are a number, which has its bits in a word: half as many look-ups.
         wide = xp.uint8 if 2 * self.bits <= 8 else xp.uint16
-        pairs = codes[:, 0::2].astype(wide) | codes[:, 1::2].astype(wide) << wide(self.bits)
+        pairs = codes[:, 0::2].astype(wide, copy=False) | codes[:, 1::2].astype(wide, copy=False) << wide(self.bits)
         pairs = pairs.reshape(rows, k // self.chunk, len(self._pair_places), -1)
         words = xp.zeros((rows, k // self.chunk, pairs.shape[-1]), dtype=xp.uint32)
         for number, places in enumerate(self._pair_places):
