@@ -35,7 +35,7 @@ class LayerRow:
 
     model: str
     tp: int
-    #: Searched one by one; each is a job.
+    #: Runs that are searched separately, each as a job.
     runs: tuple[LayerRun, ...]
     batch: int
     #: Tokens; 0 if there is no attention.
@@ -47,7 +47,7 @@ class LayerRow:
 
     @property
     def name(self) -> str:
-        """As ``--row`` says it."""
+        """The name for ``--row``."""
         what = "-".join(str(run) for run in self.runs)
         return self._named(what) + (self._of_cache if self.context else "")
 
@@ -83,11 +83,11 @@ class LayerRow:
 
     @property
     def parts(self) -> tuple[Workload, ...]:
-        """In the order of a step."""
+        """Parts in the order of a step."""
         return tuple(self.named_parts.values())
 
     def floor_us(self, bandwidth: float = BANDWIDTH) -> float:
-        """Weights and caches, read once."""
+        """The time to read weights and caches once."""
         return sum(part.rotated_bytes for part in self.parts) / bandwidth * 1e6
 
 

@@ -55,7 +55,7 @@ from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, STORED_ROWS, LayerRow, cho
 
 Row = dict[str, Any]
 
-#: For rows of several parts.
+#: Rounds for rows of several parts.
 NUM_ROUNDS = 60
 #: Seconds that such a row takes on a card after its jobs, with its builds.
 ROW_S = 12.0
@@ -64,7 +64,7 @@ _READABLE = 4.4 / 4.8
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Measures the rows named on the command line."""
     parser = parser_of(__doc__, "row", "gpu", "trials", "rounds", "data", "out")
     parser.add_argument(
         "--seconds",
@@ -176,7 +176,7 @@ def search(
     watch: Watch,
     put: Callable[[Workload, Ended], None],
 ) -> tuple[dict[str, Ended], list[str]]:
-    """Searches each part once, and passes it to `put`; by the digest of its workload. What failed is told."""
+    """Searches each part once, and passes it to `put`; by the digest of its workload. Also returns the failures."""
     parts = list({part.digest: part for row in rows for part in row.parts}.values())
     turns = InTurn(jobs, [spec_of(part, jobs.target_id, trials) for part in parts])
     ended, failures = dict[str, Ended](), list[str]()
@@ -236,14 +236,14 @@ def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder 
 
 
 def of_job(one: Ended) -> dict[str, Any]:
-    """Verdict, winner, its speed-up and its interval, from the job."""
+    """Verdict and winner of the job, with speed-up and interval."""
     winner = best_of_kinds(one)[one.best.winner]
     ci95 = winner.speedup_ci95 or (1.0, 1.0)
     return judgement(one.best.verdict, one.best.winner, winner.speedup or 1.0, ci95)
 
 
 def of_rounds(rounds: Rounds) -> dict[str, Any]:
-    """The same for rounds."""
+    """The same from rounds."""
     times, processes = rounds.times_us, rounds.process_of_round
     decision = decide(times, processes)
     against = compare(times[decision.winner], times[PlanKind.LIBRARY], processes)
@@ -251,7 +251,7 @@ def of_rounds(rounds: Rounds) -> dict[str, Any]:
 
 
 def judgement(verdict: Verdict, winner: PlanKind, speedup: float, ci95: tuple[float, float]) -> dict[str, Any]:
-    """These in the form of a row."""
+    """These as columns of a row."""
     return {
         "verdict": verdict,
         "winner": winner,
@@ -294,7 +294,7 @@ def ways_of(parts: Sequence[Ended]) -> list[tuple[Candidate, ...]]:
 
 
 def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -> Rounds:
-    """Checked, and timed in turn, on this process's card.
+    """Checks all ways, and times them in turn, on this process's card.
 
     Raises:
         WrongNumbers: the library's layer is wrong.
@@ -370,7 +370,7 @@ def prepared_of(
 
 
 def name_of(way: Sequence[Candidate]) -> str:
-    """Kind and schedule of each part."""
+    """The plan kind and the schedule of each part."""
     return " | ".join(f"{one.plan_kind} {one.schedule}" for one in way)
 
 

@@ -124,13 +124,13 @@ class InTurn:
         jobs.drop_others(specs)
 
     def end(self, i: int) -> Ended:
-        """Waits for the i-th job.
+        """Waits until the i-th job ends.
 
         Raises:
             TunerError: it cannot be started, or has not succeeded.
         """
         self._begin(i)
-        with suppress(TunerError):  # it is submitted again in its turn
+        with suppress(TunerError):  # it is submitted again later
             self._begin(i + 1)
         return self._jobs.end(self._begun[i])
 

@@ -8,7 +8,7 @@ from tuner.winners.shipped import FOLDER
 
 
 def kept_for(row_name: str, gpu_id: str) -> list[Found]:
-    """The fastest first; times of another model do not apply to this one."""
+    """Shipped winners of a row, the fastest first; times are of the model on which they were measured."""
     winners = ShippedWinners()
     others = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != gpu_id)
     for model in (gpu_id, *others):

@@ -16,11 +16,11 @@ class Rates:
     """The maximum rates of a card."""
 
     read_bytes_per_s: float
-    #: In one large product.
+    #: For a large product.
     flops_per_s: float
 
 
-#: One or two per cent more have been measured.
+#: Measurements up to 2 % above this exist.
 H200 = Rates(read_bytes_per_s=4.4e12, flops_per_s=790e12)
 
 

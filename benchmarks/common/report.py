@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner.core.trial.evaluator import Environment
 
-#: For a benchmark without a card.
+#: The machine of a benchmark without a card.
 NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
 #: Maximum length of a line with a whole row, in characters.
 LINE = 120

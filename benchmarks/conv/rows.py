@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def num_weights(self) -> int:
-        """Of both, elements."""
+        """Weights of both layers, elements."""
         return sum(layer.num_weights for layer in self.layers)
 
 
@@ -74,14 +74,14 @@ PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is measured together."""
+    """A pair at a batch size."""
 
     pair: Pair
     batch: int
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
+        """The name on the command line."""
         return f"{self.pair.name}/b{self.batch}"
 
     @property

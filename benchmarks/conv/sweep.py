@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def tilings_of(space: Space, num_shapes: int) -> Iterator[Tiling]:
-    """What is tried, none twice."""
+    """Tilings to try, each once."""
     tilings, by_height = WgmmaTilings(space.workload, space.gpu), dict[tuple[Any, ...], dict[Any, Tiling]]()
     for tiling in tilings.tilings():
         height = (tiling.tiles[0].m, tiling.num_warps, tiling.cluster, tiling.swap_ab, tiling.warpgroups)

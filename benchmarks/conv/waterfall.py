@@ -29,7 +29,7 @@ from tuner.core.trial.reports.inspection import TaskSpan
 
 Json = dict[str, Any]
 
-#: Launched early, a launch's start lies behind the end of the one before.
+#: Programmatic launches (*early*) overlap with the previous launch.
 EARLY, NOTHING = "early", "nothing"
 PHASES = ("taken", "ready", "loaded", "computed", "stored")
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def asked_of(jobs: Path, names: Sequence[str]) -> list[WaterfallRow]:
-    """Of each row that a job was run for, its best schedule in one launch."""
+    """The best fused schedule of each row that has a job."""
     by_name: dict[str, Row] = {row.name: row for row in rows()}
     lines = {one["row"]: one["schedules"] for one in json.loads(jobs.read_text())["rows"]}
     return [
@@ -82,7 +82,7 @@ def measured(row: WaterfallRow, builds: Builds) -> Json:
 
 
 def stamps_of(spans: Sequence[TaskSpan]) -> dict[str, list[list[float]]]:
-    """By phase, for each op the least, the median and the largest."""
+    """For each phase and op: minimum, median and maximum."""
     ops = sorted({span.op for span in spans})
     return {
         phase: [_three([getattr(one, f"{phase}_ns") for one in spans if one.op == op]) for op in ops]

@@ -35,7 +35,7 @@ from tuner.workers.source.render import kernel_version, render
 FEW_ROWS, NUM_ROWS = 1, 512
 #: Maximum seconds of a compile, on one core.
 MEDIAN_LIMIT_S, LIMIT_S = 2.0, 4.0
-#: The same for four ops.
+#: Maximum seconds for a chain of four ops.
 CHAIN_LIMIT_S = 6.0
 
 

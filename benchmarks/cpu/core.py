@@ -178,7 +178,7 @@ def report_rows() -> list[dict[str, Any]]:
 
 
 def chain_rows() -> list[dict[str, Any]]:
-    """The same for chains' proofs."""
+    """Rows for proofs of chains."""
     rows = verify_chain_rows()
     return [*rows, check_row("verify_chain_20k_ms", max(row["value"] for row in rows), CHAIN_LIMIT_MS)]
 

@@ -43,7 +43,7 @@ def fill(data: Path) -> dict[str, Any]:
     shapes = best.fill(data, NUM_JOBS)
     large = large_job.fill(data, RECORDED)
     with closing(sqlite3.connect(data / "tuner.db", isolation_level=None)) as database:
-        # It need not survive a crash, and a log of all pages would be as large as the file.
+        # The copy need not survive a crash, and a log would be as large as the file.
         for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive", "cache_size = -1000000"):
             database.execute(f"pragma {pragma}")
         (ordinary,) = database.execute("select id from jobs order by seq desc limit 1 offset 1").fetchone()

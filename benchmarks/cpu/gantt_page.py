@@ -43,7 +43,7 @@ _ZOOMS = """async (keys) => {
   }
   return took;
 }"""
-#: In to a hundredth of the run, along, and out again.
+#: Zoom in to a hundredth of the run, move, and zoom out.
 _KEYS = [*"wwwwwwwwwwwwd", *"daadda", *"ssssssssssss"] * 3
 
 

@@ -64,7 +64,7 @@ def submit_all(url: str, token: str, seconds: float) -> tuple[list[tuple[float, 
 
 
 async def _submit(url: str, token: str, client: int, begin_s: float, seconds: float) -> list[tuple[float, str]]:
-    """One client. It speaks HTTP itself over one connection: a library would take processor time from the server."""
+    """One client with one connection. It implements HTTP itself, since a library would use more CPU time."""
     address = urlsplit(url)
     head = f"POST /jobs HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n"
     reader, writer = await asyncio.open_connection(address.hostname, address.port)

@@ -56,11 +56,11 @@ LEFT_OUT = {
     "barriers alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_PRODUCTS, *NO_EPILOGUE),
 }
 _BY_WGMMA = (Patch(before="kMostSync = 16;", after="kMostSync = 0;"),)
-#: What leaves the numbers right.
+#: Changes that do not affect results.
 CHANGED = {OURS: (), "by wgmma": _BY_WGMMA}
 _MOST_SYNC = 16
 _WIDE, _NARROW = PAIRS[:2]
-#: By row the winner of a job, then others.
+#: For each row the winner of a job, then other schedules.
 SCHEDULES = {
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=1): (
         "wgmma 8x56x512+8x64x512 s6 i6 w4 swap-ab split1+2 "

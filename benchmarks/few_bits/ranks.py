@@ -47,12 +47,12 @@ class RankedPair:
 
     @property
     def name(self) -> str:
-        """Its name on the command line of the other programs."""
+        """The name on the command line of other programs."""
         return self.row.name
 
     @property
     def workload(self) -> Workload:
-        """Its ops."""
+        """The workload of the pair."""
         return workload_of(self.row)
 
 

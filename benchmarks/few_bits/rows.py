@@ -21,7 +21,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """As results have it."""
+        """The name in results."""
         return f"{self.d}-{self.hidden}"
 
     @property
@@ -42,7 +42,7 @@ class Scheme:
     scale_bits: float = 0.0
 
     def num_bytes(self, pair: Pair) -> float:
-        """Of weights and their scales."""
+        """Bytes of the weights and their scales."""
         return pair.num_weights * (self.weight_bits + self.scale_bits) / 8
 
     def floor_us(self, pair: Pair, m: int) -> float:
@@ -75,12 +75,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
+        """The name on the command line."""
         return f"{self.scheme.name}/{self.pair.name}/m{self.m}"
 
     @property
     def floor_us(self) -> float:
-        """Of its scheme."""
+        """The floor of its scheme."""
         return self.scheme.floor_us(self.pair, self.m)
 
 

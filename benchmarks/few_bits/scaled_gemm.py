@@ -45,7 +45,7 @@ class Operands:
 
 
 class ScaledGemm:
-    """One product of each set of weights."""
+    """One product, for each set of weights."""
 
     def __init__(self, lt: cublaslt.CublasLt, mode: Mode, sets: Sequence[Operands]) -> None:
         """Times all algorithms of the heuristic, and keeps the best.

@@ -74,7 +74,7 @@ _MMA = {
 class Case:
     """A workload at some number of rows, on one engine."""
 
-    #: What is computed, e.g. ``llama3-8b``.
+    #: Name of the workload, e.g. ``llama3-8b``.
     pair: str
     engine: Engine
     workload: Workload

@@ -63,7 +63,7 @@ class Rounds:
 
     tilings: int
     orderings: int
-    #: For the three that are compared.
+    #: Rounds for the three orderings that are compared.
     named: int
 
 
@@ -105,12 +105,12 @@ def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], nu
 
 
 def fused(schedule: Schedule) -> Candidate:
-    """One launch of it."""
+    """The candidate of a fused launch."""
     return Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)
 
 
 def measure_case(bench: Workbench, case: Case, rounds: Rounds | None = None) -> Row:
-    """One row, without counters.
+    """Measures a row, without counters.
 
     Raises:
         TunerError: nothing could be compared.
@@ -161,7 +161,7 @@ def measure_case(bench: Workbench, case: Case, rounds: Rounds | None = None) -> 
 
 
 def _timed(schedules: Sequence[Schedule], contest: Contest) -> dict[Schedule, tuple[float, ...]]:
-    """Those that have times.
+    """The times of the schedules that have some.
 
     Raises:
         TunerError: none has.
@@ -197,7 +197,7 @@ class Results:
 
 
 def name_of(row: Row) -> str:
-    """As `Case.name`."""
+    """The `Case.name` of a row."""
     return f"{row['pair']}/{row['engine']}/m{row['m']}"
 
 

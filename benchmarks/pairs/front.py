@@ -45,7 +45,7 @@ PICTURED = (
     "decode-swiglu/llama65b-tp8/m64",
     "middle/gpt3-tp8/m192",
 )
-#: What is drawn for a row: name, colour, heading.
+#: Bars of a row: name, colour, heading.
 SERIES = (
     ("torch_us", "#8b949e", "PyTorch"),
     ("library_us", "#57606a", "cuBLASLt at its best"),
@@ -118,7 +118,7 @@ def lines_of(names: Sequence[str], pairs: dict[str, Any], jobs: dict[str, Any]) 
 
 
 def name_of(row: dict[str, Any]) -> str:
-    """As `Row.name`."""
+    """The `Row.name` of a row."""
     return f"{row['suite']}/{row['pair']}/m{row['m']}"
 
 

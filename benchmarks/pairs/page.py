@@ -23,7 +23,7 @@ from tuner.api.pictures.plot import nice_ticks
 from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/page.py -->", "<!-- end of what is drawn -->"
-#: What is drawn for a row: its figure, colour, and text in the legend.
+#: Points of a row: figure, colour, text in the legend.
 SERIES = (
     ("fused_speedup", "#1f6feb", "fused"),
     ("fused_speedup_pdl", "#d9822b", "fused pdl"),

@@ -84,5 +84,5 @@ class Results:
 
 
 def name_of(row: dict[str, Any]) -> str:
-    """As `Row.name`."""
+    """The `Row.name` of a row."""
     return f"{row['suite']}/{row['pair']}/m{row['m']}"

@@ -52,7 +52,7 @@ class Model:
     options: tuple[str, ...]
 
     def pack(self, packs: Path) -> Path:
-        """Where its pack lies."""
+        """The path of its pack."""
         return packs / f"{self.name}.tunerpack"
 
 
@@ -134,7 +134,7 @@ def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list
 
 
 def verify(steps: Steps, model: Model, packs: Path) -> list[Row]:
-    """The kernels of a pack run here, and gain what the pack says."""
+    """Checks that the kernels of a pack run here, with the gains that the pack states."""
     name = f"verify, {model.name}: gain here over the gain in the pack"
     found = steps.run("-m", "tuner.client.cli", "verify", str(model.pack(packs)), "--json")
     gains = {one["kernel"]: one["speedup"] for one in map(json.loads, found.splitlines())}

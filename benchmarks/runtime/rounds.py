@@ -47,7 +47,7 @@ class PackRunner:
         self._prepared = Prepared(pack.c, pack.handle, answer.choice, memory, stream=0, flags=flags)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """One launch of the runtime."""
+        """Enqueues a launch by the runtime."""
         up, down = ops
         tensors = Tensors(
             x=up.a, w1=up.w, w2=down.w, b1=up.bias, b2=down.bias, residual=down.residual, row_scale=up.row_scale,

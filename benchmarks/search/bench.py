@@ -45,7 +45,7 @@ class HeldOutWinners(ShippedWinners):
         self.without = ""
 
     def of(self, target_id: str) -> Sequence[Found]:
-        """Those of a target."""
+        """Winners of a target."""
         return [one for one in super().of(target_id) if one.source != f"shipped {self.without}"]
 
 

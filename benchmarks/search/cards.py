@@ -37,7 +37,7 @@ class Done:
 
     name: str
     wall_s: float
-    #: None where it failed.
+    #: None if it failed.
     entry: Entry | None
     failure: str = ""
 

@@ -52,7 +52,7 @@ OWN_MS = (1, 512, 64, 16, 192, 4, 32, 256, 128, 8, 384, 48, 2, 96, 320, 24)
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What one entry takes."""
+    """The measurement of one entry."""
 
     #: The entry's name.
     name: str
@@ -166,7 +166,7 @@ def run_own(m: int, bench: Bench, table: Table) -> Entry:
 
 
 def all_tasks() -> tuple[Task, ...]:
-    """In order of importance."""
+    """All tasks in order of importance."""
     seeds = [f"seed/{seed}" for seed in range(1, NUM_SEEDS)]
     return (
         *(_job("burst", name, 20.0) for name in BURST),

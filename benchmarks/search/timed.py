@@ -33,11 +33,11 @@ _NO_INSPECTIONS = "this benchmark takes no inspections"
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """One call."""
+    """A call of the evaluator."""
 
     #: ``prepare``, ``measure``, ``finals`` or ``artifact``.
     what: str
-    #: By the monotonic clock, seconds.
+    #: Times of the monotonic clock, seconds.
     begin_s: float
     end_s: float
     #: Whether it was of our candidate.
@@ -48,7 +48,7 @@ class Span:
     process_of_round: tuple[int, ...] = ()
 
     def since(self, zero_s: float) -> Span:
-        """The same, by a clock that starts then."""
+        """The same span, with times relative to this time."""
         return replace(self, begin_s=self.begin_s - zero_s, end_s=self.end_s - zero_s)
 
 
@@ -74,16 +74,16 @@ class TimedEvaluator:
 
     @property
     def target(self) -> Target:
-        """What it measures on."""
+        """The target of the evaluator."""
         return self._evaluator.target
 
     @property
     def uuid(self) -> str:
-        """Of its card."""
+        """The UUID of its card."""
         return self._evaluator.uuid
 
     def environment(self) -> Environment:
-        """Where its figures come from."""
+        """The environment of its figures."""
         return self._evaluator.environment()
 
     def probe(self) -> None:
@@ -156,7 +156,7 @@ class LentEvaluator(TimedEvaluator):
         return self._thread.submit(partial(super().finals, **options), problem, candidates).result()
 
     def close(self) -> None:
-        """Its owner does."""
+        """Does nothing; the owner closes the evaluator."""
 
 
 def card_figures(spans: Sequence[Span]) -> dict[str, Any]:

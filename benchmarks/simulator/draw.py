@@ -48,7 +48,7 @@ MAX_TASKS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """One schedule of a pair's draw."""
+    """A schedule from the sample of a pair."""
 
     #: ``orders``, ``tilings`` or ``guesses``.
     stratum: str
@@ -65,11 +65,11 @@ class Pair(Protocol):
 
     @property
     def name(self) -> str:
-        """As files have it."""
+        """The name in files."""
 
     @property
     def workload(self) -> Workload:
-        """Its ops."""
+        """The workload of the pair."""
 
 
 def problem_of_row(row: Pair) -> Problem:

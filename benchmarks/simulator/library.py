@@ -89,7 +89,7 @@ def _compared(card: str, group: str, row: str, measured_us: float, parts: Sequen
 
 
 def groups(found: Sequence[Compared]) -> dict[tuple[str, str], list[Compared]]:
-    """By card and group."""
+    """Rows by card and group."""
     by = dict[tuple[str, str], list[Compared]]()
     for one in found:
         by.setdefault((one.card, one.group), []).append(one)

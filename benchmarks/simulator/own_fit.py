@@ -56,7 +56,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 
-#: Trials of a workload: with five of them, a few more than `tuner fit` asks for.
+#: Trials of a workload: with five of them, a few more than `tuner fit` needs.
 NUM_OF_WORKLOAD = 45
 #: Standard deviations of the twin's true rates, as logarithms: of shares, and of times; and of a measurement.
 SHARES, TIMES, NOISE = 0.15, 0.5, 0.015
@@ -70,7 +70,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What a row is about."""
+    """The case of a row."""
 
     kind: str
     gpu: str
@@ -133,7 +133,7 @@ def start_of(gpu_id: str, start: str) -> Rates:
 
 
 def true_rates(seed: str) -> Rates:
-    """A card that is not as its data sheet says."""
+    """Rates of a card that differs from its data sheet."""
     rng, start = random.Random(seed), to_vector(CATALOGUE_RATES)
     widths = [SHARES if name.endswith("_share") else TIMES for name in names()]
     return from_vector(start + np.array([rng.gauss(0.0, width) for width in widths]))
@@ -215,18 +215,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=600.0, help="after these, no row begins")
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="after these, from the derivatives on, no row begins"
+    )
     parser.add_argument("--out", type=Path, default=results_file("h200", "own_fit"))
     options = parser.parse_args()
     begin_s, rows, wanted = time.monotonic(), list[Row](), cases(options.draws)
     differentiate(wanted, options.processes)
     print(f"{time.monotonic() - begin_s:.0f} s: derivatives of all trials", flush=True)
+    until_s = time.monotonic() + options.seconds
     with ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as pool:
-        for row in pool.map(_timed, wanted, [begin_s + options.seconds] * len(wanted)):
+        for row in pool.map(_timed, wanted, [until_s] * len(wanted)):
             if row:
                 rows.append(row)
                 print({key: value for key, value in row.items() if key != "rates"}, flush=True)
                 write_report(options.out, rows, {**NO_GPU, "complete": len(rows) == len(wanted)})
+    print(f"{len(rows)} of {len(wanted)} rows", flush=True)
 
 
 def _timed(case: Case, until_s: float) -> Row | None:

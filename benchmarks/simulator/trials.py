@@ -38,7 +38,7 @@ class DataSet:
     rows: list[Row]
 
     def of(self, pair: str) -> list[Row]:
-        """One pair's."""
+        """The trials of a pair."""
         return [row for row in self.rows if row["pair"] == pair]
 
     @property

@@ -20,7 +20,7 @@ from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTE
 Row = dict[str, Any]
 
 BEGIN, END = "<!-- drawn by benchmarks/traffic/page.py -->", "<!-- end of what is drawn -->"
-#: As the page calls them.
+#: Names on the page.
 NAMES = {
     "pebbles": "pebbles",
     "chimera": "Chimera",
@@ -34,19 +34,19 @@ WORDS = {"row_major": "row-major", "best": "best"}
 
 
 def dram_bytes(row: Row) -> float | None:
-    """Counted: read and written; None where it was not."""
+    """Counted bytes read and written; None if they were not counted."""
     read, written = (row["counters"].get(name) for name in (DRAM_READ_BYTES, DRAM_WRITE_BYTES))
     return None if read is None or written is None else float(read + written)
 
 
 def sm_bytes(row: Row) -> float | None:
-    """Counted: what the SMs asked for by TMA."""
+    """Counted bytes that the SMs requested by TMA."""
     asked = row["counters"].get(SM_BYTES)
     return None if asked is None else float(asked)
 
 
 def l2_bytes(row: Row) -> float | None:
-    """Counted: what the L2 read for them."""
+    """Counted bytes that the L2 read for these requests."""
     sectors = row["counters"].get(L2_SECTORS)
     return None if sectors is None else float(sectors) * SECTOR_BYTES
 
@@ -67,7 +67,7 @@ def table(rows: Sequence[Row], boundary: str, measured: dict[str, Any]) -> list[
 
 
 def _off(pairs: Sequence[tuple[float | None, float | None]]) -> str:
-    """The geometric mean of the factors by which they are off, on either side."""
+    """The geometric mean of the error factors, too high or too low."""
     ratios = [said / counted for said, counted in pairs if said and counted]
     return f"{geometric_mean([max(ratio, 1 / ratio) for ratio in ratios]):.2f}x" if ratios else "–"
 

@@ -76,7 +76,7 @@ class Planted:
 
 @dataclass(kw_only=True)
 class Tally:
-    """What was seen."""
+    """Observations of a run."""
 
     #: Fault -> how often its trial ended as required, and how often in another way.
     accounted: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class Tally:
 
 
 def planted_faults(good: PreparedKernel, builder: Builder, arch: str) -> tuple[Planted, list[Planted]]:
-    """The hang that its deadline ends, and all others."""
+    """The hang that ends at its deadline, and all other faults."""
 
     def of_kernel(fault: KernelFault) -> Planted:
         prepared = with_fault(fault, good, builder, arch)
@@ -128,7 +128,7 @@ def draw_trials(num_trials: int, num_good: int, others: list[Planted], hang: Pla
 def run_trials(
     trials: list[Any], goods: list[PreparedKernel], usual: list[Measured], measure: Callable[[PreparedKernel], Outcome]
 ) -> Tally:
-    """Measures one after the other."""
+    """Measures the trials in sequence."""
     tally = Tally()
     beyond_deadline_s: float | None = None
     for trial in trials:
@@ -151,7 +151,7 @@ def run_trials(
 
 
 def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
-    """Whether the fault is the trial's reason."""
+    """Whether the trial's reason names the fault."""
     if isinstance(outcome, Failed) and outcome.kind is fault.kind and re.search(fault.reason, outcome.reason):
         tally.accounted[fault.name] += 1
     else:
@@ -213,7 +213,7 @@ def supervised(card: Card, cache: Path) -> Iterator[tuple[GpuSupervisor, Builder
 
 
 def measure_faults(num_trials: int = 200, seed: int = 0) -> tuple[list[dict[str, Any]], Environment]:
-    """All rows, and where they come from.
+    """All rows, and the origin of the figures.
 
     Raises:
         WorkerError: no card is usable.
@@ -234,7 +234,7 @@ def measure_faults(num_trials: int = 200, seed: int = 0) -> tuple[list[dict[str,
 
 
 def undisturbed(measure: Callable[[PreparedKernel], Outcome], good: PreparedKernel) -> Measured:
-    """The one with the median speed-up of three."""
+    """The trial with the median speed-up of three."""
     outcomes = [measure(good) for _ in range(3)]
     measured = [outcome for outcome in outcomes if isinstance(outcome, Measured)]
     assert len(measured) == len(outcomes), outcomes

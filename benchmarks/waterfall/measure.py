@@ -32,7 +32,7 @@ _WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches wit
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """The results of one row's first pass that its counters need."""
+    """Results of a row that are needed when its counters are read."""
 
     row: WaterfallRow
     picked: Any
@@ -81,7 +81,7 @@ def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
 
     class Nothing:
         def enqueue(self, *_: Any) -> None:
-            """No kernel after a product."""
+            """Enqueues no kernel after a product."""
 
     parts = {_EMPTY: pair.captured(Empty())}
     if num_launches > len(row.workload.tile_ops):

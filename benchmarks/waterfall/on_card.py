@@ -26,10 +26,10 @@ from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 
-#: Of a set of graphs.
+#: Rounds of a set of graphs.
 NUM_ROUNDS = 15
 
-#: The counters of a graph: its time, who multiplied, and the sources of bytes.
+#: The counters of a graph: its time, tensor-core work, and the sources of bytes.
 METRICS = (
     "gpu__time_duration.sum",
     "sm__cycles_elapsed.max",
@@ -57,7 +57,7 @@ class Build:
 
     row: WaterfallRow
     patches: tuple[Patch, ...] = ()
-    #: Whether it stamps its tasks.
+    #: Whether the kernel is traced.
     traced: bool = False
 
 
@@ -71,7 +71,7 @@ class Builds:
         self._threads = ThreadPoolExecutor(places_here())  # compilers end with the thread that started them
 
     def make(self, asked: Build) -> PreparedKernel:
-        """One kernel.
+        """Builds one kernel.
 
         Raises:
             IllegalSchedule, PlanError, BuildError: it cannot be made.
@@ -79,7 +79,7 @@ class Builds:
         return self.make_all({"": asked})[""]
 
     def make_all(self, asked: Mapping[str, Build]) -> dict[str, PreparedKernel]:
-        """All of them, by name.
+        """Builds all kernels, by name.
 
         Raises:
             IllegalSchedule, PlanError, BuildError: one cannot be made.
@@ -133,7 +133,7 @@ class Timed:
 
     @property
     def us(self) -> float:
-        """Microseconds of a run, the median."""
+        """The median time of a run, microseconds."""
         return median(self.times_us)
 
     @property
@@ -149,7 +149,7 @@ class PairOnCard:
         self.on_card = on_card
         self._kernels = kernels
         self.chain_length: int = on_card.data.chain_length
-        #: Runner of each graph of ours.
+        #: The runner of each of our graphs.
         self._runners: dict[int, Any] = {}
 
     def graph(self, prepared: PreparedKernel, *, checked: bool = True) -> Any:
@@ -170,7 +170,7 @@ class PairOnCard:
         return graph
 
     def captured(self, runner: Any) -> Any:
-        """The graph of any other runner."""
+        """The graph of another runner."""
         return self.on_card.timer.capture(runner)
 
     def times(self, graphs: Mapping[str, Any], num_rounds: int = NUM_ROUNDS) -> dict[str, Timed]:

@@ -23,7 +23,7 @@ class WaterfallRow:
     name: str
     workload: Workload
     schedule: Schedule
-    #: How it is launched.
+    #: The plan kind.
     plan_kind: PlanKind = PlanKind.FUSED
 
     @property

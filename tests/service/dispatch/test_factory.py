@@ -90,6 +90,7 @@ def put_in(monkeypatch: pytest.MonkeyPatch, *uuids: str, refused: tuple[str, ...
     """Has this machine have these cards."""
     cards = [Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580") for uuid in uuids]
     monkeypatch.setattr("tuner.workers.host.cards.choice_of_gpus", lambda: Choice(usable=tuple(cards), refused=refused))
+    monkeypatch.setattr("tuner.workers.host.cards.missing_packages", lambda: ())
     monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
 
 

@@ -57,7 +57,7 @@ def test_the_summary_is_that_of_the_rows() -> None:
 def test_what_is_judged_again_is_what_was_fitted_to_the_schedules_that_it_says(data: DataSet, tmp_path: Path) -> None:
     rates, per_pair = earlier_fits(RESULTS)
     assert list(rates) == data.pairs
-    assert f"of {per_pair} schedules a pair" in (ROOT / "docs" / "simulator.md").read_text()
+    assert f"of {per_pair} schedules per pair" in (ROOT / "docs" / "simulator.md").read_text()
     other = {"rows": [ROWS["all"], ROWS[PAIRS[0]]], "meta": {"fitted_per_pair": 7}}
     (tmp_path / "simulator.json").write_text(json.dumps(other))
     assert earlier_fits(tmp_path / "simulator.json") == ({PAIRS[0]: rates[PAIRS[0]]}, 7)

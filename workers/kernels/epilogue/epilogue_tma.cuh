@@ -1,32 +1,33 @@
 // Tiles that the copy engine stores: from a warpgroup's accumulators through shared memory.
 //
-// A warp brings its 16 rows of a block to C in chunks of 64 columns, one line of the copy engine each. It finishes and
-// rounds a chunk's sums (epilogue_wgmma.cuh). It lays them down by stmatrix as the 128-byte swizzle has them: rows of
-// 128 bytes whose eight 16-byte pieces are permuted by the row's number modulo 8. Then lane 0 requests the store. Two
-// buffers of its own alternate: one is filled while the other is read. The copy engine leaves out rows and columns
-// outside of the matrix. A warp whose rows belong to another tile stores nothing, as 16 rows are all inside a tile or
-// all outside. Columns after the last whole chunk are stored by the threads: a box is 64 columns wide, and would reach
-// into the tile beside.
+// A warp stores its 16 rows of a block to C in chunks of 64 columns, each one line of the copy engine. It finishes and
+// rounds a chunk's sums (epilogue_wgmma.cuh). It writes them to shared memory by stmatrix in the layout of the 128-byte
+// swizzle: rows of 128 bytes whose eight 16-byte pieces are permuted by the row's number modulo 8. Then lane 0 requests
+// the store. Each warp alternates between two buffers: one is filled while the other is read. The copy engine leaves
+// out rows and columns outside of the matrix. A warp whose rows belong to another tile stores nothing, since 16 rows
+// are either all inside a tile or all outside. Columns after the last whole chunk are stored by the threads: a box is
+// 64 columns wide, and would overlap the adjacent tile.
 //
-// Waits: a warp waits for no one but the copy engine, which waits for no one. Each chunk is a group of
-// lane 0's bulk stores; a chunk that is left out is an empty group. So all but the last group are through with the
-// buffer of the chunk before the last. Chunks are left out at the end of a row of tiles or at its bottom only, in all
-// later blocks too.
+// Waits: a warp waits only for the copy engine, which waits for nothing. Each chunk is a group of
+// lane 0's bulk stores; a chunk that is left out is an empty group. So when all but the last group are done, the buffer
+// of the chunk before the last is free. Chunks are left out only at the end of a row of tiles or at its bottom, and
+// then in all later blocks, too.
 //
 // Memory order, of the buffers. stmatrix belongs to the generic proxy, the copy engine to the async proxy: every lane's
-// fence.proxy.async after its stmatrix, then __syncwarp, orders what all have written before the read that lane 0 requests.
-// A buffer is written again when its group has been read, which lane 0 sees by wait_group.read and passes to the others by
-// __syncwarp. The last groups are read before the warp ends the task, hence before the CTA ends and its memory is given away.
+// fence.proxy.async after its stmatrix, followed by __syncwarp, orders all lanes' writes before the read that lane 0
+// requests. A buffer is written again when its group has been read, which lane 0 sees by wait_group.read and passes to
+// the others by __syncwarp. The last groups are read before the warp ends the task, hence before the CTA ends and its
+// memory is given away.
 //
 // Memory order, of the tile. The release of a post covers what is visible to the threads that passed their warpgroup's
-// barrier before it (post_wgmma.cuh). A bulk store is visible to the thread that requested it when it is complete and
-// not only read: wait_group without .read. At the end of that the PTX ISA (asynchronous operations, async proxy) places
-// a fence between the two proxies. So lane 0 of each warp waits so before that barrier. From there on the store is
-// as good as a plain one: barrier, arrival, red.release by the posting thread, acquire by the reader, whatever it reads
-// with. A reader that copies by TMA fences its proxy after the acquire, as it must for plain stores; the writer needs
-// no fence beyond the implicit one. A tile that no one in the launch waits for need only be read: launches that come
-// later wait for the end of this one, and with it for all its stores, or for a post. Parts of a split tile meet by
-// plain stores; only the last one comes here.
+// barrier before it (post_wgmma.cuh). A bulk store is visible to the thread that requested it once it is complete, not
+// just read: wait_group without .read. According to the PTX ISA (asynchronous operations, async proxy), this includes a
+// fence between the two proxies. So lane 0 of each warp performs this wait before that barrier. From then on, the store
+// is ordered like a plain one: barrier, arrival, red.release by the posting thread, acquire by the reader, whatever
+// instructions it reads with. A reader that copies by TMA fences its proxy after the acquire, as it must for plain
+// stores; the writer needs no fence beyond the implicit one. For a tile that no task of the launch waits for, it is
+// enough that the buffers have been read: later launches wait for the end of this one, which includes all its stores,
+// or for a post. Parts of a split tile use plain stores for their sums; only the last part gets here.
 #pragma once
 #include "epilogue_wgmma.cuh"
 

@@ -1,4 +1,5 @@
-// The epilogue of swapped operands: accumulators hold the tile transposed, C^T, and are transposed when they are stored.
+// The epilogue of swapped operands: accumulators hold the transposed tile, C^T, and are transposed when they are
+// stored.
 //
 // Layout of a block, 64 rows of W by all rows of the tile: warp w of the warpgroup holds rows 16 w to 16 w + 15 of W,
 // each a column of the tile. Of each group of 8 tile rows, lane l holds rows 2 (l % 4) and the next of columns l / 4
@@ -16,7 +17,7 @@ __device__ __forceinline__ u32 transpose_fragment(u32 two) {
   return turned;
 }
 
-// A column of the tile as one thread sees it: its bias, of a gate and of an up projection.
+// A thread's data of a column of the tile: its bias, of a gate and of an up projection.
 struct TileColumn {
   float bias[2];
 };
@@ -53,7 +54,7 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, 
   return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
-// The tile's columns that a warp holds, as one of its threads sees them.
+// One thread's data of the tile's columns that its warp holds.
 template <int kOp>
 struct WarpColumns {
   static constexpr OpConfig kConfig = kOps[kOp];
@@ -115,9 +116,9 @@ struct WarpColumns {
 // Barriers of the teams at which warps leave their sums of squares, after all others: chain_wgmma.cuh.
 __device__ __forceinline__ int squares_barrier() { return 12 + team_number(); }
 
-// Sums of squares of a tile's rows. A warp holds some columns of all rows, so warps meet in shared memory, each at a row of
-// its own: [warps][tile_m]. A lane adds to one row of each group of 8, and the next block comes after the one before, so
-// no one else touches what a lane adds to.
+// Sums of squares of a tile's rows. A warp holds some columns of all rows, so warps combine their sums in shared
+// memory, where each has its own row: [warps][tile_m]. A lane adds to one row of each group of 8, and blocks are
+// processed one after the other, so no other lane accesses the same element.
 template <int kOp>
 struct TransposedSquares {
   static constexpr OpConfig kConfig = kOps[kOp];
@@ -139,7 +140,8 @@ struct TransposedSquares {
     }
   }
 
-  // Those of the groups of rows from kFirst up to kEnd, to the tile's slot. All threads that hold some of the tile.
+  // Adds up those of the groups of rows from kFirst up to kEnd, and stores them to the tile's slot. For all threads
+  // that hold some of the tile.
   template <int kFirst, int kEnd>
   __device__ __forceinline__ void leave(const OpArgs& op, int tile_row0, int barrier) const {
     if constexpr (kChainOps[kOp].squares) {
@@ -153,7 +155,7 @@ struct TransposedSquares {
         }
         if (tile_row0 + row < op.m) norm.squares[tile_row0 + row] = sum;
       }
-      barrier_sync<kHolders>(barrier);  // before the next task's are laid down
+      barrier_sync<kHolders>(barrier);  // before the next task's sums are written
     }
   }
 };

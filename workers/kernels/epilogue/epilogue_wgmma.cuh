@@ -23,7 +23,7 @@ __device__ __forceinline__ void transpose_four(u32 (&words)[4], int q) {
   }
 }
 
-// A row of the tile as one thread sees it.
+// A thread's data of a row of the tile.
 struct TileRow {
   long long first;  // element of C
   int number;
@@ -42,8 +42,8 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
   return {static_cast<long long>(row) * op.n, row, scale, is_inside};
 }
 
-// Words of the residual that a thread has under way at a time, as far as its sums leave registers for them: with three math
-// warpgroups they leave none. A load after the store of the one before would be a round trip of its own.
+// Words of the residual that a thread has in flight at a time, as far as its sums leave registers for them: with three
+// math warpgroups they leave none. A load after the previous store would be a separate round trip.
 template <int kOp>
 constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
                                    : WgmmaTile<kOp>::kNumSums <= 64 ? 16
@@ -54,12 +54,12 @@ constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
 template <int kOp>
 constexpr int kMostGroups = ((kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8 + kClusterK - 1) / kClusterK + (kClusterK > 1);
 
-// A thread's words of the residual of a tile. Where it is there early and they are few, they are loaded before the
-// products. Else each load is a round trip after these, before anything can be stored.
+// A thread's words of a tile's residual. If it is ready early and there are few words, they are loaded before the
+// products. Otherwise each load is a round trip after the products, before anything can be stored.
 //
 // Memory order. The inputs' warp has acquired a post of what the task reads as A, or waited for the launches before. It
-// arrives at the stage's barrier after that, and the math warps wait for that barrier before they load. What A was made of
-// was acquired before that post was released, and release and acquire are cumulative.
+// then arrives at the stage's barrier, and the math warps wait for that barrier before they load. The inputs of A's
+// producer were acquired before that post was released, and release and acquire are cumulative.
 template <int kOp>
 struct EarlyResidual {
   static constexpr int kPerGroup = WgmmaTile<kOp>::kBlocks * (kSwapAb && kOps[kOp].gated ? 1 : 2);

@@ -1,9 +1,9 @@
-// The operations of an epilogue on an element, part by part; each part of the program has a file. Engines differ in where sums and
-// factors come from, and when loads begin. Queries, keys and values come in pairs (rotary.cuh).
+// The operations of an epilogue on an element, part by part; each built-in part has its own file. Engines differ in
+// where sums and factors are stored, and in when loads begin. Queries, keys and values come in pairs (rotary.cuh).
 //
-// Parts that packages bring have structs here, and have their turn in one of three stages: of each sum, of the output in front
-// of its residual, and of the result. They are called inside of the matrix: a sum outside of it takes what the last row or
-// column has, and is not stored.
+// Parts from packages have structs here, and are applied in one of three stages: to each sum, to the output before its
+// residual, or to the result. They are called with positions inside the matrix: a sum outside uses the values of the
+// last row or column, and is not stored.
 #pragma once
 #include "bias.cuh"
 #include "gate.cuh"
@@ -38,7 +38,8 @@ __device__ __forceinline__ float finish_sum(float sum, float scale, float bias, 
   return apply_parts<kOp, kOfSums>(affine<kOp>(sum, scale, bias), op, row, column, half);
 }
 
-// An element of C before its residual, of its sum and bias and those of an up projection; `up` gives its sum.
+// An element of C before its residual, from its sum and bias and those of an up projection; `up` returns the latter's
+// sum.
 template <int kOp, class Up>
 __device__ __forceinline__ float finish_output(float sum, const Up& up, float scale, float bias, float up_bias, const OpArgs& op,
                                                int row, int column) {
@@ -53,7 +54,8 @@ __device__ __forceinline__ float finish_result(float out, const OpArgs& op, int 
   return apply_parts<kOp, kOfResult>(out, op, row, column);
 }
 
-// A part's numbers of these columns into the L2, and of the second rows of W behind them; whole lines.
+// Prefetches a part's numbers of these columns into the L2, and those of the second rows of W after them; in whole
+// lines.
 template <int kHalves, class Number>
 __device__ __forceinline__ void prefetch_numbers(const Number* numbers, int n, int column, int count) {
   constexpr int kPerLine = 128 / sizeof(Number);
@@ -65,8 +67,8 @@ __device__ __forceinline__ void prefetch_numbers(const Number* numbers, int n, i
   }
 }
 
-// What the columns of a tile add, and are multiplied by, into the L2: `count` from `column` on. A tile that requests them at its
-// end waits for the memory.
+// Prefetches the per-column operands of a tile into the L2: `count` columns from `column` on. Without it, a tile would
+// wait for memory at its end.
 template <int kOp>
 __device__ __forceinline__ void prefetch_of_columns(const OpArgs& op, int column, int count) {
   Bias<kOp>::prefetch(op, column, count);

@@ -1,10 +1,10 @@
 // The pages of a cache that an epilogue writes to (rotary.cuh): a launch's arguments for them, and the place of a token.
 //
-// Lines. A line is the elements of a head and a token. From one line to the next are `line` elements: the head's own, or more
-// where lines have gaps, as in a cache that packs keys and values of a token side by side. A page has lines of all its heads and
-// tokens, and there may be more from one page to the next.
+// Lines. A line is the elements of a head and a token. Consecutive lines are `line` elements apart: as many as a head
+// has, or more if there are gaps, as in a cache that stores keys and values of a token next to each other. A page has
+// lines of all its heads and tokens; there may be gaps between pages, too.
 //
-// This text is in the version of kernels with pages only: render.py.
+// This file is part of the version only of kernels with pages: render.py.
 #pragma once
 #include "config.cuh"
 
@@ -14,9 +14,9 @@ constexpr int kPageTokens = kHasPages ? kRotaryPageTokens : 1;
 struct PageArgs {
   const int* pages;          // of each sequence max_pages page numbers
   int max_pages, num_pages;  // of a row of the table; of the cache
-  int line, page_lines;      // elements of a line, lines of a page: from one to the next
+  int line, page_lines;      // strides: elements per line, lines per page
 
-  // Where the line of a KV head begins, of a token that is in a page.
+  // Where the line of a KV head begins, for a token in a page.
   __device__ __forceinline__ long long element_of(long long page, int in_page, int kv_head, int kv_heads) const {
     const int inside = kRotaryHeadsFirst ? kv_head * kPageTokens + in_page : in_page * kv_heads + kv_head;
     return (page * page_lines + inside) * line;

@@ -29,7 +29,7 @@ struct Residual {
     load_two<Type>(values, begin(op) + row, column, op.n);
   }
 
-  // Where it begins, for loads of two neighbours as a word.
+  // Its start, for loads of two neighbours as a word.
   static __device__ __forceinline__ const Bits* begin(const OpArgs& op) { return reinterpret_cast<const Bits*>(op.residual); }
   static __device__ __forceinline__ u32 word(const Bits* two) { return *reinterpret_cast<const u32*>(two); }
   // The lower element of a word.

@@ -1,25 +1,26 @@
-// Rotary embedding, and the write of new keys and values to the cache: the epilogue of the product that makes queries, keys and
-// values.
+// Rotary embedding, and the write of new keys and values to the cache: the epilogue of the product that computes
+// queries, keys and values.
 //
-// Layout. W has the first halves of all heads, then the second halves: heads of queries, of keys, of values. So it is laid
-// out as a gated op's W: a column of the tile is a pair, and its two sums are elements i and i + kHalfHead of a head. 8
-// neighbours are pairs of one head. Queries go to C [m, heads, kRotaryHeadDim], keys and values to the caches.
+// Layout. W has the first halves of all heads, then the second halves: heads of queries, of keys, of values. So its
+// layout is that of a gated op's W: a column of the tile is a pair, and its two sums are elements i and i + kHalfHead
+// of a head. 8 neighbours are pairs of one head. Queries go to C [m, heads, kRotaryHeadDim], keys and values to the
+// caches.
 //
-// Pages. A cache with kRotaryPageTokens has pages, [KV heads, tokens, elements] or [tokens, KV heads, elements], and a table
-// of each sequence's. A token goes to the page that the table gives to its position. So no one writes to the page of another
-// sequence, unless the table says so.
+// Pages. A cache with kRotaryPageTokens has pages, [KV heads, tokens, elements] or [tokens, KV heads, elements], and a
+// page table per sequence. A token is written to the page of its position in the table. So nothing is written to the
+// page of another sequence, unless the table contains it.
 //
-// What cannot be used. A slot without a sequence has the length 0, and writes to no cache. A token after max_length has no
-// place, and none has one whose page is not in the cache: it is not written. Such a length and such a page are given in the
-// workspace. Nothing waits for what is missing, so the launch continues.
+// Invalid input. A slot without a sequence has the length 0, and writes to no cache. A token after max_length, or whose
+// page is not in the cache, has no place and is not written. Such a length or page is reported in the workspace.
+// Nothing waits for the missing token, so the launch continues.
 //
-// Rotation. A pair is rotated by the angle position * frequencies[i], computed in fp32; position is the token's place in its
-// sequence. Values are not rotated. All is rounded once.
+// Rotation. A pair is rotated by the angle position * frequencies[i], computed in fp32; position is the token's place
+// in its sequence. Values are not rotated. Each result is rounded once.
 //
-// Launches. Lengths may be what the launch before has just written, as a residual may: an epilogue has inputs that were
-// requested after the wait for it. Launches before may read the caches to their end: each launch waits for that of the one
-// before it, and this is after the wait. Page numbers are read there too. Nobody else in this launch reads what is written
-// here.
+// Launches. The launch before may have just written the lengths, as it may a residual: an epilogue runs after inputs
+// that were requested after the wait for that launch. Earlier launches may read the caches until their end: each launch
+// waits for the end of the one before it, and these writes come after that wait. Page numbers are read after it, too.
+// No other task of this launch reads what is written here.
 #pragma once
 #include "activation.cuh"
 #include "launch_args.cuh"
@@ -75,7 +76,7 @@ __device__ __forceinline__ bool is_kept(const LaunchArgs& launch, const NewToken
   return true;
 }
 
-// Where the line of a KV head begins in both caches, of a token that is stored.
+// Where the line of a KV head begins in both caches, for a token that is stored.
 __device__ __forceinline__ long long element_of(const LaunchArgs& launch, const NewToken& token, int kv_head) {
   const RotaryArgs& args = *launch.rotary_args();
   const long long page = token.page;
@@ -83,7 +84,7 @@ __device__ __forceinline__ long long element_of(const LaunchArgs& launch, const 
   return ((page * args.kv_heads + kv_head) * args.max_length + token.position) * kRotaryHeadDim;
 }
 
-// Where the first element of a pair goes; null where it has no place. The second one is kHalfHead later.
+// The destination of the first element of a pair; null if there is none. The second element is kHalfHead later.
 __device__ __forceinline__ Element::Bits* place_of(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column) {
   const RotaryArgs& args = *launch.rotary_args();
   const int head = column / kHalfHead, pair = column % kHalfHead, kept = head - args.heads;
@@ -94,7 +95,7 @@ __device__ __forceinline__ Element::Bits* place_of(const LaunchArgs& launch, con
   return (is_value ? args.values : args.keys) + element_of(launch, token, kv_head) + pair;
 }
 
-// Of both halves the same elements: one, a pair of neighbours' or eight's.
+// The same elements of both halves: one, two or eight neighbours.
 template <class Elements>
 __device__ __forceinline__ void store_pairs(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column,
                                             const Elements& first, const Elements& second) {
@@ -108,8 +109,8 @@ struct Turn {
   float sine, cosine;
 };
 
-// 2 pi is 6.2831855 as fp32 has it, less 1.7484555e-7: a whole number of turns is taken off in two steps, of which the
-// first is exact.
+// In fp32, 2 pi is 6.2831855 minus 1.7484555e-7: a whole number of turns is taken off in two steps, of which the first
+// is exact.
 __device__ __forceinline__ Turn turn_by(float angle) {
   const float turns = rintf(angle * 0.15915494f);
   const float rest = fmaf(turns, 1.7484555e-7f, fmaf(turns, -6.2831855f, angle));

@@ -59,7 +59,8 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
   }
 }
 
-// Of the tile's groups of rows those from kFirst up to kEnd. A lane has two rows of a column, so both of its words turn.
+// Of the tile's groups of rows those from kFirst up to kEnd. A lane has two rows of a column, so both of its words are
+// rotated.
 template <int kOp, int kFirst, int kEnd>
 __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                         const Task& task, const RowNorm& norm) {
@@ -92,7 +93,7 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
 #pragma unroll
     for (int j = kFirst; j < kInFours; j += 4) {
       const int row = tile_row0 + (j + q) * 8 + lane / 4;
-      const NewToken stored = new_token(launch, op, row);  // before the sums are finished: its page is on its way meanwhile
+      const NewToken stored = new_token(launch, op, row);  // early: its page is loaded meanwhile
       u32 first[4], second[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// A factor of each row of the sums, fp32 [m]; 1 where the op has none. The factor of a normed row is norm.cuh's.
+// A factor of each row of the sums, fp32 [m]; 1 if the op has none. The factor of a normed row is norm.cuh's.
 #pragma once
 #include "norm.cuh"
 

@@ -1,11 +1,12 @@
-// Inputs of a product that gathers its rows, by the copy engine in im2col mode: it walks the pixels that a tile is made of.
+// Inputs of a product that gathers its rows, loaded by the copy engine in im2col mode, which walks over the pixels of a
+// tile.
 //
-// A kind gives Gather<kOp>, from which this engine uses `start_of(row)`: where the first place of a filter is in the images, and
-// `column_of(column)`: the place of a filter and the channel. A line of a stage is 64 channels at one place of a filter, of as
-// many pixels as the tile has rows. The map knows the stride and at which pixel of a row, or of an image, the walk continues in
-// the next one. The border of an image arrives as zero, and so do images after the last one. The host asks for channels
-// in whole lines, so no line is of two places. A line of a last
-// stage that is after all places has no channels, hence zero.
+// A kind gives Gather<kOp>, from which this engine uses `start_of(row)`: the position in the images of a filter's first
+// element, and `column_of(column)`: the element of the filter and the channel. A line of a stage is 64 channels at one
+// place of a filter, of as many pixels as the tile has rows. The map contains the stride, and the pixel of a row or an
+// image after which the walk continues in the next one. Borders of an image arrive as zeros, and so do images after the
+// last one. The host requires channels in whole lines, so a line never covers two elements of a filter. A line of the
+// last stage after all elements has no channels and is zero.
 #pragma once
 #include "mainloop_wgmma.cuh"
 

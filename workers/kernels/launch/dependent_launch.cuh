@@ -1,36 +1,37 @@
 // Programmatic dependent launch: a launch begins while the one before it in the stream ends. Every kernel calls
-// `begin_launch` before all else, but the warp-specialised ones, whose roles wait each for itself (producers_wgmma.cuh); in
+// `begin_launch` first, except the warp-specialised ones, in which each role waits separately (producers_wgmma.cuh); in
 // a plain launch it does nothing.
 //
-// Waits. Each thread executes griddepcontrol.wait, or waits for one that has, before it touches anything
-// that an earlier launch writes or still reads. That is: draw counter and signals, inputs and intermediates, its own
-// outputs. (A draw among the draws of the launch before would give a wrong epoch.) The wait ends when the launch before
-// has ended. That launch ended after its own wait. So by induction all earlier launches of the stream have ended. No
-// launch overwrites an intermediate that an earlier one reads, and all of their stores are visible, however many
-// launches the hardware has let in.
+// Waits. Each thread executes griddepcontrol.wait, or waits for a thread that has, before it accesses anything that an
+// earlier launch writes or still reads: draw counter and signals, inputs and intermediates, its own outputs. (A draw
+// among the draws of the launch before would give a wrong epoch.) The wait ends when the launch before has ended, which
+// was after that launch's own wait. So by induction all earlier launches of the stream have ended. No launch overwrites
+// an intermediate that an earlier one reads, and all stores of earlier launches are visible, however many launches
+// overlap.
 //
 // Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch
-// brings nothing into registers or shared memory, and the L2 is where writes become visible, so even weights that the
-// launch before writes are read right afterwards. The first task of a static queue or of a dealt wave is known. The
-// ticket that a CTA will draw is not known. So the CTA prefetches for the ticket of its own number. Draws go to CTAs in
-// about that order, and a wrong guess only brings another CTA's weights.
+// loads nothing into registers or shared memory, and writes become visible in the L2, so even weights that the launch
+// before writes are read correctly afterwards. The first task of a static queue or of a dealt wave is known, but the
+// ticket that a CTA will draw is not. So the CTA prefetches for the ticket with its own number. CTAs draw in about that
+// order, and a wrong guess only prefetches another CTA's weights.
 //
-// Liveness. The measured build lets its successor in once all of its CTAs have started or ended, a guarded build once all
-// of them have passed their wait or ended. So no CTA of the successor takes an SM from one that has still to start. The
-// launches before wait for no later one. As soon as they have left, a grid that fits the GPU is as co-resident as in a
-// cooperative launch. A successor's CTA that is resident meanwhile sleeps in griddepcontrol.wait, holds no ticket and no
-// lock, and is waited for by no one.
+// Liveness. The measured build lets its successor start once all of its CTAs have started or ended, a guarded build
+// once all of them have passed their wait or ended. So no CTA of the successor takes an SM from a CTA that has not
+// started yet. Earlier launches do not wait for later ones. As soon as they have ended, a grid that fits the GPU is
+// co-resident, as in a cooperative launch. A successor's CTA that is already resident sleeps in griddepcontrol.wait and
+// holds no ticket and no lock, and nothing waits for it.
 //
-// Kernels of others. One after ours may read, before its own wait, what the launch before ours wrote: PyTorch's compiler
-// makes such kernels. Once a guarded build lets it in, that launch has ended, and its stores are visible. The measured
-// build is only for our launches, which read nothing before their wait but the plan and weights.
+// Other programs' kernels. A kernel after ours may read, before its own wait, the output of the launch before ours:
+// PyTorch's compiler generates such kernels. When a guarded build lets it start, that launch has ended, and its stores
+// are visible. The measured build is only for sequences of our launches, which read only the plan and weights before
+// their wait.
 #pragma once
 #include "launch_args.cuh"
 
 constexpr int kLineElements = 64;  // of an L2 line of 128 bytes
 
-// The columns of the ring's first filling, of all rows that the task reads: of a gate and an up projection, both. Steps in
-// a row are one run of columns; of others each is a run of its own.
+// The columns of the ring's first filling, of all rows that the task reads, including both those of a gate and of an up
+// projection. Consecutive steps are one run of columns; otherwise each step is a separate run.
 template <int kOp>
 __device__ void prefetch_weights(const LaunchArgs& args, const Task& task) {
   constexpr OpConfig kConfig = kOps[kOp];
@@ -62,7 +63,7 @@ __device__ void prefetch_weights_of(const LaunchArgs& args, const Task& task) {
   }
 }
 
-// The kernel's first act.
+// Called first in the kernel.
 __device__ inline void begin_launch(const LaunchArgs& args) {
 #ifndef TUNER_GUARDED
   launch_dependents();

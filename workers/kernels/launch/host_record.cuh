@@ -1,15 +1,15 @@
-// Where a guarded build writes the record of an abort besides the workspace: in memory of the host that the device writes.
+// The second place, besides the workspace, to which a guarded build writes the record of an abort: mapped host memory.
 //
-// Layout. The data of only a guarded build is in the workspace after the abort record, on a sector of its own, and
-// is zeroed with it. The host puts the record's address there, or null.
-// Memory order. The record's fields are written before `raised`, with a fence of the system's scope between, so that a
-// host that sees `raised` sees them.
+// Layout. The data of guarded builds is in the workspace after the abort record, in a separate sector, and is zeroed
+// with it. The host stores the record's address there, or null.
+// Memory order. The record's fields are written before `raised`, with a system-scope fence between, so that a host that
+// sees `raised` also sees the fields.
 #pragma once
 #include "launch_args.cuh"
 
 struct Guard {
   AbortRecord* host_record;  // in mapped memory of the host; null if it was not requested
-  u64 ctas[2];               // counts of launch_guard.cuh; of the second of two launches that share the workspace: its own
+  u64 ctas[2];               // counts of launch_guard.cuh; separate for the second launch on a workspace
 };
 constexpr int kGuardOffset = 192;
 static_assert(kGuardOffset >= kRefusedOffset + sizeof(RefusedRecord) && kGuardOffset + sizeof(Guard) <= kSignalsOffset,
@@ -19,7 +19,7 @@ __device__ __forceinline__ Guard* guard_of(Workspace* workspace) {
   return reinterpret_cast<Guard*>(reinterpret_cast<char*>(workspace) + kGuardOffset);
 }
 
-// The thread that raised the flag, once it has written its record.
+// For the thread that set the flag, after it has written its record.
 __device__ inline void tell_host(Workspace* workspace) {
   volatile AbortRecord* record = guard_of(workspace)->host_record;
   if (record == nullptr) return;

@@ -1,4 +1,4 @@
-// The kernel's one parameter, and the tables that it points to. The host lays the same structs out (the manifest of an
+// The kernel's single parameter, and the tables that it points to. The host writes the same structs (the manifest of an
 // artifact lists the offsets), so every field has a fixed size and natural alignment.
 #pragma once
 #include "config.cuh"
@@ -10,11 +10,11 @@ constexpr int kStaticQueues = 0, kFirstWave = 3;
 // The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
 struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
-  int num_first_tasks;  // of a first wave that is dealt; else 0
+  int num_first_tasks;  // of a dealt first wave; otherwise 0
   int zero;
-  int held_stages;      // of weights: not requested before a task's first waits are over
-  int strided_parts;    // 1: a part of P takes every P-th k-step from its first one on; 0: in a row
-  int num_split_tiles;  // slots in which the parts of a tile meet
+  int held_stages;      // stages of weights that are not requested before a task's first waits are over
+  int strided_parts;    // 1: a part of P takes every P-th k-step from its first one on; 0: consecutive steps
+  int num_split_tiles;  // slots for the sums of split tiles
   int in_band_ops;      // bit i: op i reads in band what another op of the launch writes (mailbox.cuh)
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
@@ -23,8 +23,8 @@ struct Task {
   short op;
   unsigned char part, num_parts;  // both 0 for a whole tile
   int tile_m, tile_n, wait_begin, wait_end, post;
-  unsigned short first_step, num_steps;  // of a part, of all k-steps that its tile has; mean nothing for a whole tile
-  int slot;                              // where the parts of its tile meet; likewise
+  unsigned short first_step, num_steps;  // of a part, among all k-steps of its tile; unused for a whole tile
+  int slot;                              // slot for the sums of its tile's parts; unused for a whole tile
 };
 constexpr int kTaskWords = 8;
 static_assert(sizeof(Task) == 4 * kTaskWords, "a task is 8 words");
@@ -45,15 +45,15 @@ __device__ __forceinline__ Task load_task(const int* words) {
   return task;
 }
 
-// Clusters. What a plan calls a CTA is a cluster: all of its CTAs walk the same tasks, each computes its own tile of a
-// task's, and each posts for it. So the device counts kClusterSize posts where a plan counts one. Ranks run along n, then
-// along m, then along k: CTAs that differ in their rank only along k have the same tile, of which each takes every
+// Clusters. A CTA of a plan is then a cluster: all of its CTAs process the same tasks, each computes its own tile of a
+// task, and each posts for it. So the device counts kClusterSize posts for each post of the plan. Ranks run along n,
+// then along m, then along k: CTAs that differ in their rank only along k have the same tile, of which each takes every
 // kClusterK-th k-step; cluster_sum.cuh adds their sums up.
 __device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }
 __device__ __forceinline__ int rank_in_cluster() { return static_cast<int>(blockIdx.x) % kClusterSize; }
 __device__ __forceinline__ int rank_along_k() { return rank_in_cluster() / (kClusterM * kClusterN); }
 
-// A plan's task as the CTA of that rank sees it: tile row, tile column and slot count the CTAs' tiles.
+// A plan's task for the CTA of that rank: tile row, tile column and slot are in units of CTAs' tiles.
 __device__ __forceinline__ Task task_of_rank(Task task, int rank) {
   task.tile_m = task.tile_m * kClusterM + rank / kClusterN % kClusterM;
   task.tile_n = task.tile_n * kClusterN + rank % kClusterN;
@@ -69,11 +69,12 @@ struct alignas(16) Wait {
 };
 static_assert(sizeof(Wait) == 32, "a wait is 8 words");
 
-// Of waits that are over before the epilogue reads: after all others of the task, and beyond every k-step.
+// The step of waits that must be over before the epilogue reads: after all other waits of the task, and larger than
+// every k-step.
 constexpr int kEpilogueStep = 1 << 26;
 
-// Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. Where
-// the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null where the op has none. Where its rows are normed,
+// Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. If
+// the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null if the op has none. If its rows are normed,
 // row_scale is a table of sums of squares [num_slots, stride] (norm.cuh).
 struct OpArgs {
   const Element::Bits* a;
@@ -84,14 +85,14 @@ struct OpArgs {
   const float* row_scale;
   int m, n, k, num_slots;
 #ifdef TUNER_PART_POINTERS
-  const void* parts[TUNER_PART_POINTERS];  // of what parts of packages read, part by part
+  const void* parts[TUNER_PART_POINTERS];  // operands of parts from packages, part by part
 #endif
 };
 #ifndef TUNER_PART_POINTERS
 static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
 #endif
 
-// Whose wait expired, and what it was for: written once per abort, by the first.
+// Which wait expired, and for what: written once per abort, by the first thread whose wait expires.
 struct AbortRecord {
   u32 raised;
   int task, signal;
@@ -108,12 +109,12 @@ struct RefusedRecord {
 };
 
 // The workspace of one stream and one plan: zeroed once when it is allocated and again after an abort, never between
-// launches. Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals
-// are in cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so
-// do all CTAs after a dealt first wave.
+// launches. Counters only grow; a launch knows its epoch from `drawn`. The abort flag, the draw counters and the
+// signals are in separate cache lines. Two launches on two streams share a workspace: the second draws from
+// `drawn_second`; so do all CTAs after a dealt first wave.
 constexpr int kAbortOffset = 128, kRefusedOffset = 160, kSignalsOffset = 256;
 struct Workspace {
-  u64 drawn;  // tickets drawn, or, where the plan says what a CTA begins with, CTAs started, over all launches
+  u64 drawn;  // over all launches: tickets drawn, or CTAs started if the plan determines their first tasks
   char pad0[56];
   u64 drawn_second;
   u64 start_gates;  // those opened, over all launches
@@ -122,12 +123,12 @@ struct Workspace {
   char pad1[kRefusedOffset - kAbortOffset - sizeof(AbortRecord)];
   RefusedRecord refused;
   char pad3[kSignalsOffset - kRefusedOffset - sizeof(RefusedRecord)];
-  u32 signals[1];  // num_signals of them; what split tiles need follows, see fixup.cuh
+  u32 signals[1];  // num_signals of them; followed by the data of split tiles, see fixup.cuh
 };
 static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");
 
-// An op's additional arguments in a kernel with norms: where it writes sums of squares, null if it writes none; and what its
-// norm adds to a mean of squares.
+// An op's additional arguments in a kernel with norms: where it writes sums of squares, null if it writes none; and the
+// number that its norm adds to a mean of squares.
 struct ChainArgs {
   float* squares;
   float eps;
@@ -147,7 +148,7 @@ struct AllChainArgs<false> {
 
 // The additional arguments of the epilogue of queries, keys and values: rotary.cuh.
 struct RotaryArgs {
-  Element::Bits* keys;       // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as rotary.cuh has them
+  Element::Bits* keys;       // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as in rotary.cuh
   Element::Bits* values;     // the same
   const int* lengths;        // of each sequence, its new tokens included
   const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
@@ -176,7 +177,7 @@ struct PlainArgs {
   OpArgs ops[kNumOps];
 };
 
-// The arguments of every engine; those of only chains take no space elsewhere.
+// The arguments of every engine; those of chains take no space in other kernels.
 struct LaunchArgs : PlainArgs,
                     AllChainArgs<kHasSquares>,
                     AllRotaryArgs<(kRotaryOp >= 0)>,
@@ -186,13 +187,13 @@ static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps :
                                         (kHasPages ? sizeof(PageArgs) : 0),
               "as the host lays it out");
 
-// Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its
-// own number. Each CTA then counts itself in at the first counter, which tells the number of the launch.
+// Whether a CTA's first task is determined by the plan and not drawn: the first one of its queue, or with a dealt first
+// wave the one with its own number. Each CTA then adds one to the first counter, which gives the number of the launch.
 __device__ __forceinline__ bool knows_first_task(const LaunchArgs& args) {
   return args.plan.assignment == kStaticQueues || args.plan.assignment == kFirstWave;
 }
 
-// The k-steps of a task, of all that its tile has: `count` of them from `first` on, each `stride` after the one before.
+// The k-steps of a task, among all those of its tile: `count` steps from `first` on, `stride` apart.
 struct Steps {
   int first, stride, count;
 

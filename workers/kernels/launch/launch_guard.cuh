@@ -1,25 +1,25 @@
-// Two launches at once on one workspace, found by counting CTAs: only in guarded builds.
+// Detects two simultaneous launches on one workspace by counting CTAs; only in guarded builds.
 //
-// One word counts the CTAs that have started, over all launches, and those that are at work. A CTA that starts adds to
-// both and sees what was there before. Launches that follow each other start gridDim.x CTAs each, so the count says the
-// CTA's place in its launch. Only the CTAs before it there may be at work. If more are, an earlier launch has not
-// ended. A programmatic launch counts its CTAs after griddepcontrol.wait.
+// One word counts the CTAs that have started, over all launches, and those that are active. A CTA that starts
+// increments both and gets the previous values. Each launch starts gridDim.x CTAs, so the count gives the CTA's
+// position in its launch. Only CTAs with earlier positions may be active. If more are, an earlier launch has not ended.
+// A programmatic launch counts its CTAs after griddepcontrol.wait.
 //
-// What is reported. Such a CTA raises the abort flag as a wait does that has expired, and the record's task is kNotAlone.
-// The results of both launches are then not to be trusted, though they need not be NaN. The first CTA of a launch finds
-// every CTA that is still at work; so a CTA of a later place need not.
+// What is reported. Such a CTA sets the abort flag like an expired wait, and the record's task is kNotAlone. The
+// results of both launches are then unreliable, but not necessarily NaN. The first CTA of a launch detects every CTA
+// that is still active, so it does not matter if later ones miss one.
 //
-// Cost. One atomic add, whose result the posting thread knows before its first tile. One add at the end, which no one
-// waits for. A load there would be in the way of every launch after.
+// Cost. One atomic add, whose result the posting thread has before its first tile. One add at the end, whose result is
+// not used. A load there would delay every later launch.
 #pragma once
 #include "host_record.cuh"
 #include "sync.cuh"
 
 constexpr int kNotAlone = -2;
-constexpr int kStartedShift = 16;  // below: CTAs at work, of which no card holds this many
+constexpr int kStartedShift = 16;  // below: active CTAs, of which no card holds this many
 constexpr u64 kOneStarted = u64{1} << kStartedShift, kOneAtWork = 1;
 
-// Nobody waits for it: an atomic whose result is dropped still comes back.
+// Without a result, since an atomic whose result is dropped would still return it.
 __device__ __forceinline__ void add_relaxed_gpu(u64* address, u64 value) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
@@ -38,5 +38,5 @@ __device__ inline void count_start(const LaunchArgs& args) {
 
 // The same thread, when the CTA has posted its last tile.
 __device__ __forceinline__ void count_end(const LaunchArgs& args) {
-  add_relaxed_gpu(counted_ctas(args), ~u64{0});  // one at work less; somebody is, so it borrows nothing
+  add_relaxed_gpu(counted_ctas(args), ~u64{0});  // one active CTA less; the count is above 0, so nothing is borrowed
 }

@@ -1,22 +1,22 @@
 // Two launches side by side on two streams: the start gate before the second.
 //
-// The second launch waits for posts of the first, tile by tile. Nothing promises that the first launch's CTAs are placed
-// before the second's, and a GPU full of waiting CTAs would leave no room for those that they wait for. So one thread
-// runs before the second launch until a counter shows that every CTA of the first has started: with static
+// The second launch waits for posts of the first, tile by tile. Nothing guarantees that the first launch's CTAs are
+// placed before the second's, and if waiting CTAs filled the GPU, the CTAs that they wait for could not start. So one
+// thread runs before the second launch until a counter shows that every CTA of the first has started: with static
 // queues a CTA draws once, when it starts. From there on:
 //
-// Liveness. The CTAs of the first launch wait for no one (proven of its plan), so each of them, once started, runs to
-// its end and makes all of its posts. The second launch's CTAs wait only for these posts, so whichever of them are
-// resident end too, and make room for the others. Neither launch needs its CTAs resident at once. While the start gate
+// Liveness. The CTAs of the first launch do not wait (this is proven of its plan), so each of them, once started, runs
+// to its end and makes all of its posts. The second launch's CTAs wait only for these posts, so those that are resident
+// end, too, and make room for the others. Neither launch needs all of its CTAs resident at once. While the start gate
 // itself waits it takes one warp of one SM; if that leaves no room for a CTA of the first launch there, that CTA starts
 // when another one ends.
 //
 // It is not guaranteed that two streams, or two branches of a graph, make progress at once. The first
-// launch is enqueued before the start gate, and the gate's wait is bounded like that for a signal. It raises the abort
-// flag; the second launch sees that and fills all outputs with NaN. sync.cuh argues why no store of the first launch
-// comes later.
+// launch is enqueued before the start gate, and the gate's wait is bounded like that for a signal. If the wait expires,
+// it sets the abort flag; the second launch sees that and fills all outputs with NaN. sync.cuh explains why no store of
+// the first launch comes later.
 //
-// Memory order. None: the start gate only counts. What the second launch reads it reads after waits of its own.
+// Memory order. None: the start gate only counts. The second launch reads data of the first only after its own waits.
 #pragma once
 #include "launch_args.cuh"
 #include "sync.cuh"

@@ -1,7 +1,7 @@
-// The persistent kernel: runs any verified plan of a chain of ops. One op's plan alone makes the unfused launch.
+// The persistent kernel: runs any verified plan of a chain of ops. A plan of a single op is the unfused launch.
 //
-// A main loop before it gives EngineTile<kOp>: `compute` makes the sums of a task's tile, `add_up` adds the parts of a
-// tile, and `store_tile` finishes and stores it. All threads of the CTA do all of it together.
+// A main loop before it gives EngineTile<kOp>: `compute` computes the sums of a task's tile, `add_up` adds the parts of
+// a tile, and `store_tile` finishes and stores it. All threads of the CTA take part in each.
 #pragma once
 #include "dependent_launch.cuh"
 #include "epilogue.cuh"

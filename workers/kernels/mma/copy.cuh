@@ -4,8 +4,8 @@
 // which one ldmatrix reads fall into eight different bank groups.
 //
 // Ragged edges. Rows beyond the matrix and columns beyond k are copied with zero valid bytes, i.e. they are zero in
-// shared memory. A copy is never wider than the alignment of a row, so no copy straddles the end of k. A pointer may
-// are outside the matrix where zero bytes are read through it.
+// shared memory. A copy is never wider than the alignment of a row, so no copy straddles the end of k. A pointer may be
+// outside the matrix if zero bytes are read through it.
 #pragma once
 #include "config.cuh"
 #include "element.cuh"
@@ -31,11 +31,11 @@ struct TileCopy {
   static constexpr int kRowStride = kNumThreads / kCopiesPerRow;
   static constexpr int kNumCopies = (kRows + kRowStride - 1) / kRowStride;
   static_assert(kNumThreads % kCopiesPerRow == 0, "a thread keeps its column");
-  // Where the stride is a multiple of 8 rows, the swizzle is the same in all of them and offsets are immediates.
+  // If the stride is a multiple of 8 rows, the swizzle is the same in all of them and offsets are immediates.
   static constexpr bool kSameSwizzle = kRowStride % 8 == 0;
 
   const u16* source;  // of this thread's first row, at its column of the next stage
-  u32 first;          // where that goes in the stage's tile
+  u32 first;          // its destination in the stage's tile
   int rows_left;      // rows of the matrix from this thread's first row on
 
   __device__ static int row() { return static_cast<int>(threadIdx.x) / kCopiesPerRow; }
@@ -68,7 +68,7 @@ struct TileCopy {
     if constexpr (kBytes >= 4) {
       cp_async<kBytes, kHint>(target, from, valid ? kBytes : 0);
     } else {
-      // Past L1, like cp.async.cg: an intermediate may have been written by another SM a moment ago.
+      // Bypasses L1, like cp.async.cg: another SM may have just written the intermediate.
       store_shared(target, valid ? load_past_l1<kHint>(from) : static_cast<u16>(0));
     }
   }

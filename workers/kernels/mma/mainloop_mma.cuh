@@ -3,18 +3,18 @@
 // laid out as in copy.cuh. Of a gated op a stage holds two W tiles, the gate's and the up projection's for the same
 // columns of C.
 //
-// Fragments. Where an op is gated, fragment 2 j holds the gate of a warp's columns 8 j and on, and 2 j + 1 their up
-// projection. So both end in the same accumulators' owner, and only their product leaves.
+// Fragments. If an op is gated, fragment 2 j holds the gate of a warp's columns from 8 j on, and 2 j + 1 their up
+// projection. So the same thread has both sums of an output, and stores only their product.
 //
 // Order. All threads copy, all threads compute. Step t requests stage t + kNumStages - 1 into the slot of stage t - 1,
-// which every warp has left: they all passed the barrier in step t - 1 after their last read of it. Before its last
-// slice, step t waits for stage t + 1, passes the CTA barrier, and reads that stage's first fragments, so that the
-// tensor cores are busy across the boundary. The weights of the first stages are requested before the wait for the
-// producers, but for as many stages as the plan holds back: they depend on no one.
+// which is free: all warps passed the barrier in step t - 1 after their last read of it. Before its last slice, step t
+// waits for stage t + 1, passes the CTA barrier, and reads that stage's first fragments, so that the tensor cores are
+// busy across the boundary. The weights of the first stages depend on no producer, so they are requested before the
+// wait for the producers, except for the stages that the plan holds back.
 //
 // Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that
-// step t will request are made at the end of step t - 1, after its barrier. In front of that barrier a thread reads
-// whether there are any, since thread 0 writes that word again when it has waited. So a ticket is still drawn when all
+// step t will request are made at the end of step t - 1, after its barrier. Before that barrier, each thread reads
+// whether there are any, since thread 0 overwrites that word after it has waited. So a ticket is still drawn when all
 // waits are over.
 #pragma once
 #include "gather.cuh"
@@ -71,8 +71,8 @@ struct MmaTile {
     u32 b[kFragsN][2];
   };
 
-  // Four accumulators of each of the kFragsM x kFragsN fragments; one array serves all ops, since the compiler would keep
-  // the registers of two apart.
+  // Four accumulators of each of the kFragsM x kFragsN fragments; all ops use one array, since the compiler would give
+  // two arrays separate registers.
   float* const acc;
   u32 ring = 0;  // in shared memory; free for the epilogue once `compute` has run
 

@@ -1,4 +1,4 @@
-// A task of a kind's own in the engines whose loop is the whole CTA's.
+// A task that its kind defines, in the engines in which the whole CTA runs the task loop.
 #pragma once
 #include "own_task.cuh"
 #include "scheduler.cuh"

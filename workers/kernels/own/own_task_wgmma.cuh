@@ -1,14 +1,13 @@
-// A task of a kind's own in the warp-specialised kernel.
+// A task that its kind defines, in the warp-specialised kernel.
 //
-// It takes one stage of either ring, which stays empty: so all roles walk its task as any other, and no phase is special.
-// The weights' thread arrives at its stage when it comes to it. The inputs' warp arrives at its own when the task's waits are
-// over. So when both are filled, all that the task reads is there. The math warpgroups of a team run it, in shared memory
-// of the team's own, since the rings hold stages of the tasks that follow. They release both stages before.
-// Memory order. The inputs' warp has acquired what it waited for; its arrival and the math warps' wait hand that on at CTA
-// scope. They read by plain loads, which need no proxy fence. What they store is posted as any tile is (post_wgmma.cuh).
-// Abort. Where a wait has expired, the task's inputs may not be there: the team fills all of the op's outputs with NaN, since
-// a tile's place is known only to the kind. The thread that stores there has waited for all that it reads, so that every element of an
-// aborted launch is right or NaN.
+// It takes one stage of each ring, which stays empty: so all roles process it like any other task, without special
+// phases. The weights' thread arrives at its stage in turn; the inputs' warp arrives at its own when the task's waits
+// are over. So when both are full, all inputs of the task are ready. The math warpgroups of a team run it in the team's
+// own shared memory, since the rings hold stages of the following tasks. They release both stages before.
+// Memory order. The inputs' warp has acquired what it waited for; its arrival and the math warps' wait hand that on at
+// CTA scope. They use plain loads, which need no proxy fence. Their output is posted like any tile (post_wgmma.cuh).
+// Abort. If a wait has expired, the task's inputs may be missing: the team then fills all of the op's outputs with NaN,
+// since only the kind knows a tile's place. Every element of an aborted launch is correct or NaN.
 #pragma once
 #include "own_task.cuh"
 #include "shared_wgmma.cuh"
@@ -21,7 +20,7 @@ struct MathTeam {
   __device__ static void sync() { barrier_sync<kTeamThreads>(kTeamBarriers + team_number()); }
 };
 
-// Of an op that writes more than its output: that, too.
+// For an op that writes more than its output: also that.
 template <int kOp, class Team>
 __device__ __forceinline__ auto spoil_others(const OpArgs& op, Team team, int) -> decltype(OwnTask<kOp>::spoil(op, team)) {
   OwnTask<kOp>::spoil(op, team);
@@ -38,7 +37,7 @@ __device__ __forceinline__ void run_own_tile(const LaunchArgs& args, const FeedS
   const Stages stages{shared.inputs, shared.weights};
   if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);
   stages.wait_filled(places);
-  __syncwarp();  // no lane may still wait for a phase when lane 0 lets others begin the next ones
+  __syncwarp();  // no lane may still wait for a phase when lane 0 allows the next ones to begin
   places.advance();
   stages.release_before(places, lane);
   if constexpr (kNumTeams > 1) {

@@ -1,4 +1,4 @@
-// One-instruction wrappers. Nothing here decides anything.
+// Wrappers of single instructions, without any logic.
 #pragma once
 #include "config.cuh"
 
@@ -11,7 +11,7 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
   return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
-// Tells the L2 what becomes of a line: the operand of instructions that carry a hint.
+// An L2 cache policy: the operand of instructions with a hint.
 template <CacheHint kHint>
 __device__ __forceinline__ u64 cache_policy() {
   u64 policy;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void cp_async(u32 shared, const void* global, int val
   }
 }
 
-// 16 bytes through L1, for what several warps of a CTA read.
+// 16 bytes through L1, for data that several warps of a CTA read.
 template <CacheHint kHint>
 __device__ __forceinline__ void cp_async_through_l1(u32 shared, const void* global, int valid_bytes) {
   if constexpr (kHint == kNoHint) {
@@ -56,7 +56,7 @@ __device__ __forceinline__ void cp_async_through_l1(u32 shared, const void* glob
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Until at most kPending of this thread's groups are under way.
+// Waits until at most kPending of this thread's groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -72,7 +72,7 @@ __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared));
 }
 
-// Of these two results below 2^-126 are 0.
+// These two flush results below 2^-126 to 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -84,7 +84,7 @@ __device__ __forceinline__ float reciprocal_approx(float x) {
   return y;
 }
 
-// Of an angle from -pi to pi, to 2^-21.
+// For an angle from -pi to pi, with an error of 2^-21.
 __device__ __forceinline__ float sine_approx(float x) {
   float y;
   asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -166,14 +166,14 @@ __device__ __forceinline__ u32 compare_and_swap_relaxed_gpu(u32* address, u32 ex
 
 // Programmatic dependent launch; both do nothing in a launch without that attribute, and before sm_90.
 
-// Lets the next launch of the stream start, once every CTA of this one has said so or has ended.
+// Lets the next launch of the stream start once every CTA of this one has called it or has ended.
 __device__ __forceinline__ void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Until the launches before have ended and all that they wrote is visible.
+// Waits until the earlier launches have ended and their writes are visible.
 __device__ __forceinline__ void wait_for_prerequisites() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -185,7 +185,7 @@ __device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Of kThreads threads of a CTA, a multiple of 32, at its barrier of that number.
+// For kThreads threads of a CTA, a multiple of 32, at its barrier with that number.
 template <int kThreads>
 __device__ __forceinline__ void barrier_sync(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
@@ -206,7 +206,7 @@ __device__ __forceinline__ bool barrier_or(int barrier, bool flag) {
 
 __device__ __forceinline__ void fence_sc_gpu() { asm volatile("fence.sc.gpu;" ::: "memory"); }
 
-// The SM's cycle counter; like the global timer it stays where it stands among memory accesses.
+// The SM's cycle counter; like the global timer, it is not reordered with memory accesses.
 __device__ __forceinline__ long long read_clock() {
   long long cycles;
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles)::"memory");
@@ -279,7 +279,7 @@ __device__ __forceinline__ u16 load_shared_element(u32 address) {
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
   return bits;
 }
-// Of 2, 4 or 8 bytes that follow each other, a multiple of which the address is.
+// 2, 4 or 8 contiguous bytes, at a multiple of their number.
 template <int kBytes>
 __device__ __forceinline__ u64 load_shared_bytes(u32 address) {
   if constexpr (kBytes == 2) return load_shared_element(address);

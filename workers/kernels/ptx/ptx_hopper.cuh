@@ -1,5 +1,4 @@
-// One-instruction wrappers of sm_90a: mbarriers, bulk tensor copies, wgmma, register budgets. Nothing here decides
-// anything.
+// Wrappers of single instructions of sm_90a, without any logic: mbarriers, bulk tensor copies, wgmma, register budgets.
 #pragma once
 #include "element.cuh"
 
@@ -34,7 +33,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
                : "memory");
 }
 
-// Until the phase of this parity is over. CTA scope: the cluster-scoped form would invalidate L1 at every step.
+// Waits until the phase of this parity is over. CTA scope, since the cluster-scoped form would invalidate L1 at every
+// step.
 __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -66,7 +66,7 @@ __device__ __forceinline__ void copy_lines(u32 shared, const TensorMap* map, int
       : "memory");
 }
 
-// The same of a map [k / 64, n / 8, 2, 8, 64] of a gated op's weights. Rows come in turns, from the `pair`-th 8 on: 8 rows
+// The same of a map [k / 64, n / 8, 2, 8, 64] of a gated op's weights. Rows alternate from the `pair`-th 8 on: 8 rows
 // of the gate, then the same 8 of the up projection.
 __device__ __forceinline__ void copy_pairs(u32 shared, const TensorMap* map, int pair, int line, u32 barrier, u64 policy) {
   asm volatile(
@@ -105,13 +105,13 @@ __device__ __forceinline__ void copy_pairs_to(u32 shared, const TensorMap* map, 
       : "memory");
 }
 
-// Where a walk over pixels of images begins.
+// The start of a walk over pixels of images.
 struct PixelStart {
   int x, y, image;
 };
 
-// Of a map [images, height, width, channels] in im2col mode: 64 channels from `channel` on of as many pixels as the map says,
-// each so far to the right of and below a pixel that is walked.
+// Of a map [images, height, width, channels] in im2col mode: 64 channels from `channel` on, for as many pixels as the
+// map defines, each at the given offset to the right of and below a pixel of the walk.
 __device__ __forceinline__ void copy_pixels(u32 shared, const TensorMap* map, const PixelStart& start, int channel, int right,
                                             int down, u32 barrier, u64 policy) {
   asm volatile(
@@ -132,7 +132,7 @@ __device__ __forceinline__ void copy_pixels_to(u32 shared, const TensorMap* map,
       : "memory");
 }
 
-// So many bytes that follow each other, a multiple of 16 as both addresses are.
+// A contiguous number of bytes; it and both addresses are multiples of 16.
 __device__ __forceinline__ void copy_bytes(u32 shared, const void* from, u32 count, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
@@ -168,7 +168,8 @@ __device__ __forceinline__ void stmatrix_x4(u32 shared, const u32 (&words)[4]) {
                : "memory");
 }
 
-// A box of a map [rows, columns] from shared memory; elements outside of the matrix are left out. Of the thread's open group.
+// A box of a map [rows, columns] from shared memory; elements outside the matrix are left out. It joins the thread's
+// open group.
 template <CacheHint kHint>
 __device__ __forceinline__ void store_box(const TensorMap* map, int column, int row, u32 shared) {
   if constexpr (kHint == kNoHint) {
@@ -186,13 +187,13 @@ __device__ __forceinline__ void store_box(const TensorMap* map, int column, int 
 // Closes the thread's open group of bulk stores, which may be empty.
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// Until all but kPending of the thread's groups have read shared memory.
+// Waits until all but kPending of the thread's groups have read shared memory.
 template <int kPending>
 __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Until all but kPending of the thread's groups are complete: what they have written is visible to it.
+// Waits until all but kPending of the thread's groups are complete, and their writes are visible to it.
 template <int kPending>
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
@@ -209,7 +210,8 @@ __device__ __forceinline__ void store_in_cluster(u32 address, u32 value) {
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-// 16 bytes to another CTA's shared memory, without waiting: its barrier there gets their number when they are there.
+// Stores 16 bytes to another CTA's shared memory without waiting; on arrival they count as 16 bytes at the barrier
+// there.
 __device__ __forceinline__ void store_async(u32 address, const float* four, u32 barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
                "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]), "r"(barrier)
@@ -225,7 +227,7 @@ __device__ __forceinline__ float4 load_shared_four(u32 address) {
   return four;
 }
 
-// CTA scope: orders this thread's accesses before it no further than the plain form does.
+// CTA scope: orders this thread's earlier accesses no more strongly than the plain form does.
 __device__ __forceinline__ void mbarrier_arrive_in_cluster(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -244,13 +246,13 @@ __device__ __forceinline__ void mbarrier_wait_acquire_cluster(u32 barrier, u32 p
       : "memory");
 }
 
-// Barrier of all threads of a cluster; what each did before it is visible to all after it.
+// Barrier of all threads of a cluster; each thread's earlier accesses are visible to all threads afterwards.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 __device__ __forceinline__ void fence_acq_rel_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 
-// Orders generic accesses to global memory before it and the copy engine's after it.
+// Orders earlier generic accesses to global memory before later accesses of the copy engine.
 __device__ __forceinline__ void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // The same of accesses to the CTA's own shared memory.
@@ -276,10 +278,10 @@ __device__ __forceinline__ u64 operand_descriptor(u32 units) {
   return static_cast<u64>(kHigh) << 32 | units;
 }
 
-// A number that all lanes of a warp have, marked as such for the compiler.
+// Marks a number as equal in all lanes of a warp, for the compiler.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
-// The thread's number, read again at each call: a register that would live across the main loop is one too many.
+// The thread's number, read again at each call: there is no register left to keep it across the main loop.
 __device__ __forceinline__ int thread_number() {
   int number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));

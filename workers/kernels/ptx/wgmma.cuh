@@ -1,5 +1,5 @@
-// wgmma of 64 rows by n columns, for the widths that a kernel needs: n a multiple of 8 from 8 to 256. A generated source
-// brings a specialisation per width, since the instruction names every accumulator.
+// wgmma of 64 rows by n columns, for the widths that a kernel needs: n a multiple of 8 from 8 to 256. A generated
+// source contains a specialisation per width, since the instruction names every accumulator.
 #pragma once
 #include "ptx_hopper.cuh"
 

@@ -1,26 +1,26 @@
 // The main loop of the CUDA cores, for one to four rows. C tile = A tile W tile^T over all of k, or over the k-steps of
 // one part, as dot products of rows of A and rows of W.
 //
-// Work. A warp owns tile_n / kNumWarps columns of the tile, that is as many rows of W, and where the op is
-// gated the up projection's rows of the same columns too. Its lanes alternate along k in chunks of 16 bytes, keep a sum
-// for each row of A and row of W, and add these up among themselves when k is done.
+// Work. A warp computes tile_n / kNumWarps columns of the tile, i.e. it reads as many rows of W, and if the op is gated
+// also the up projection's rows of the same columns. Its lanes alternate along k in chunks of 16 bytes, keep a sum for
+// each pair of a row of A and a row of W, and reduce these sums over the warp at the end of k.
 //
-// Layout. A stage holds a chunk of each thread, side by side, for each of its rows of W and then for each row of A.
-// Chunk c of row i of thread t is number (i * kChunks + c) * kNumThreads + t. Every thread copies what it reads itself,
-// so the ring is a queue of its own for each thread. There is no barrier between copy and product, only the wait for the
-// thread's own groups. Warps drift apart as the memory serves them. After the ring come the tile's sums [tile_m][rows
-// of W], written after the last product and read after a CTA barrier.
+// Layout. A stage holds adjacent chunks of all threads, for each of their rows of W and then for each row of A. Chunk c
+// of row i of thread t is number (i * kChunks + c) * kNumThreads + t. Every thread copies the data that it reads, so
+// each thread has its own ring. No barrier is needed between copy and product, only the wait for the thread's own
+// groups. So warps may progress at different speeds. After the ring come the tile's sums [tile_m][rows of W], written
+// after the last product and read after a CTA barrier.
 //
-// Waits. Each warp waits for the producers by itself, with all lanes, before it copies what they wrote. A
-// warp whose wait expires continues, since the others wait for it at that barrier. There the CTA leaves as a whole.
+// Waits. Each warp waits for the producers by itself, with all lanes, before it copies what they wrote. A warp whose
+// wait expires continues, since the others wait for it at that barrier. After that, the whole CTA exits.
 //
-// Order. Step t waits for stage t and requests stage t + kNumStages - 1 into the slot of stage t - 1, which this thread
-// alone has read, and whose values its products have used. The weights of the first stages are requested before the wait
-// for the producers: they depend on no one. While the last steps of a task of a static queue run, the first weights of
-// the next one are brought into the L2.
+// Order. Step t waits for stage t and requests stage t + kNumStages - 1 into the slot of stage t - 1, which only this
+// thread has read, and whose values its products have used. The weights of the first stages depend on no producer, so
+// they are requested before the wait for the producers. During the last steps of a task of a static queue, the first
+// weights of the next one are prefetched into the L2.
 //
-// Inputs. All warps read the same rows of A, so they are copied through L1. That is in order: the last load of a warp's
-// wait acquires what the producers released, and comes before the warp's copies.
+// Inputs. All warps read the same rows of A, so they are copied through L1. This is correct: the last load of a warp's
+// wait acquires the producers' release, and precedes the warp's copies.
 #pragma once
 #include "dependent_launch.cuh"
 #include "fixup.cuh"
@@ -30,7 +30,7 @@
 #include "trace.cuh"
 
 constexpr int kChunkBytes = 16, kChunkElements = kChunkBytes / sizeof(Element::Bits);
-constexpr int kWarpColumns = 32 * kChunkElements;  // of k, that the lanes of a warp take at a time
+constexpr int kWarpColumns = 32 * kChunkElements;  // elements of k that the lanes of a warp process at a time
 
 // Bytes of one stage: each thread's chunks of weights and of inputs.
 __device__ constexpr int stage_bytes(const OpConfig& op) {
@@ -81,7 +81,7 @@ struct SimtTile {
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
-  // The row of the task's slice of W that is a warp's i-th: those of its columns, then the up projection's.
+  // The i-th row of a warp in the task's slice of W: those of its columns come first, then the up projection's.
   __device__ static int weight_row(int i) {
     const int up = i / kColumns;
     return up * kTileN + warp() * kColumns + i - up * kColumns;
@@ -108,7 +108,7 @@ struct SimtTile {
     }
   }
 
-  // Chunks outside of the matrix are zero: nothing is read through their pointers.
+  // Chunks outside the matrix are zero; nothing is read through their pointers.
   template <bool kThroughL1, CacheHint kHint>
   __device__ __forceinline__ static void copy_row(u32 slot, const Element::Bits* row, bool is_inside, int k0, int k) {
 #pragma unroll
@@ -144,8 +144,8 @@ struct SimtTile {
     }
   }
 
-  // Adds the lanes' sums up, and leaves the tile's in shared memory, where every thread sees them; whether all warps are
-  // `ok`.
+  // Adds up the lanes' sums, and writes the tile's sums to shared memory, visible to every thread; returns whether all
+  // warps are `ok`.
   __device__ __forceinline__ bool gather(bool ok) {
 #pragma unroll
     for (int v = 0; v < kNumSums; ++v) {
@@ -156,7 +156,7 @@ struct SimtTile {
     return __syncthreads_and(ok);
   }
 
-  // Leaves the tile's sums in shared memory; false, for all threads alike, if the launch was aborted while it waited.
+  // Writes the tile's sums to shared memory; false for all threads if the launch was aborted while it waited.
   __device__ bool compute(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring) {
     const OpArgs& op = args.ops[task.op];
     const bool waits = task.wait_begin != task.wait_end;
@@ -213,7 +213,8 @@ struct SimtTile {
     return gather(ok);
   }
 
-  // The first weights of the queue's next task, into the L2; which ticket comes next only one thread knows.
+  // Prefetches the first weights of the queue's next task into the L2; with tickets, only one thread knows the next
+  // task.
   __device__ static void prefetch_next(const LaunchArgs& args, const Scheduler& scheduler) {
     if (args.plan.assignment != kStaticQueues || scheduler.next + 1 >= scheduler.end) return;
     prefetch_weights_of(args, load_task(args.words + args.plan.task_offset + kTaskWords * (scheduler.next + 1)));

@@ -1,15 +1,14 @@
 // Time stamps from inside the kernel: when each task was taken, ready, loaded, computed and stored, and by which CTA.
-// Only a build with kTrace does any of it: in every other one these functions are empty, and the code is the same as
+// Only builds with kTrace record them: in all others these functions are empty, and the machine code is the same as
 // without them. A traced build is never timed.
 //
 // Layout. args.trace is a table of 48-byte rows, one per task of the plan and then one per CTA: TaskStamps, CtaStamps.
-// Threads. Each function is for one thread, the one that knows the event; the caller picks it. Where warps have roles,
-// different threads may stamp the events of one task. Of a cluster the first CTA stamps. A stamp is a read of the SM's cycle
-// counter and one 8-byte store to global memory: some tens of cycles, and a release waits for the stores of its own
-// thread before it.
+// Threads. Each function is called by one thread, which the caller selects. If warps have roles, different threads may
+// stamp the events of one task. In a cluster, the first CTA stamps. A stamp is a read of the SM's cycle counter and one
+// 8-byte store to global memory: some tens of cycles; a later release of the same thread also waits for that store.
 // Clocks. Cycle counters are private to an SM; the global timer is common, but moves in ticks of up to a microsecond.
-// A CTA's begin and end therefore catch an edge of the timer and stamp both; the host draws a line through the pairs.
-// Memory order. None: the host reads the table after the launch.
+// At its begin and end, a CTA therefore waits for an edge of the timer and stamps both; the host fits a line through
+// the pairs. Memory order. None: the host reads the table after the launch.
 #pragma once
 #include "launch_args.cuh"
 
@@ -27,7 +26,7 @@ struct CtaStamps {
 
 static_assert(sizeof(TaskStamps) == 48 && sizeof(CtaStamps) == 48, "the host reads rows of six 64-bit words");
 
-// Polls of the global timer for one edge: some tens of microseconds, so that a timer that has stopped causes no hang.
+// Polls of the global timer for one edge: some tens of microseconds, so that a stopped timer causes no hang.
 constexpr int kMaxTimerPolls = 1000;
 
 __device__ __forceinline__ void trace_stamp(const LaunchArgs& args, int task_index, TraceEvent event) {
@@ -52,7 +51,7 @@ __device__ __forceinline__ CtaStamps* trace_cta_row(const LaunchArgs& args) {
   return static_cast<CtaStamps*>(args.trace) + args.plan.num_tasks + cluster_number();
 }
 
-// The CTA's first act, before it takes a task.
+// Called first by the CTA, before it takes a task.
 __device__ __forceinline__ void trace_begin(const LaunchArgs& args) {
   if constexpr (kTrace) {
     if (rank_in_cluster() != 0) return;

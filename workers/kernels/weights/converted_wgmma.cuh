@@ -1,22 +1,24 @@
-// Weights of fewer bits than the inputs, which the math warps convert in registers: operand A of swapped operands comes from
-// there. So converted weights are in no memory at all.
+// Weights with fewer bits than the inputs, which the math warps convert in registers: with swapped operands, operand A
+// can be in registers. So converted weights are never stored in memory.
 //
-// Layout. A stage holds codes as they are in global memory, in lines of 128 bytes under the swizzle, all rows of a line one
-// after the other. Codes are ordered so that ldmatrix leaves each lane the words that it converts to its fragment: four 8 x 8
-// matrices of two bytes bring a warp its 16 rows of 32 bytes, a *span*. Behind the codes are a stage's factors, group by
-// group, as many as it has rows of weights, in the order of W.
+// Layout. A stage holds codes as they are in global memory, in lines of 128 bytes under the swizzle, all rows of a line
+// one after the other. Codes are ordered so that ldmatrix gives each lane the words that it converts to its fragment:
+// four 8 x 8 matrices of two bytes load a warp's 16 rows of 32 bytes, a *span*. After the codes come the stage's
+// factors, group by group, as many as it has rows of weights, in the order of W.
 //
-// Few rows. Up to kMostSync rows of inputs each warp multiplies for itself, by mma.sync: an instruction has the tensor
-// cores for less time than the least wgmma, whose operand B is as few rows, and no warp waits for the three others. The
-// fragments of the inputs come by ldmatrix. A stage is released when its last span is in registers.
+// Few rows. For up to kMostSync rows of inputs, each warp multiplies separately, by mma.sync: an instruction occupies
+// the tensor cores for less time than the smallest wgmma with as few rows in operand B, and no warp waits for the other
+// three. The fragments of the inputs are loaded by ldmatrix. A stage is released when its last span is in registers.
 //
-// Registers. wgmma reads them until it is done, so there are two sets of fragments, and where they are few of groups' sums. A span is loaded and
-// converted while the tensor cores have the span before. Behind the issue of a span's products those of the span before are
-// done; then its stage is released where it was the last one there.
+// Registers. wgmma reads its operand registers until it is done, so there are two sets of fragments, and if they are
+// few, also two of groups' sums. A span is loaded and converted while the tensor cores process the span before. After a
+// span's products are issued, the kernel waits for those of the span before, whose stage is then released if it was the
+// stage's last span.
 //
-// Groups. A group of codes of a row shares a factor. A power of two multiplies the codes as they are converted. Else a group's products are sums of their own, which the thread multiplies
-// with the factors of its two rows and adds to its own sums in fp32: the weights themselves are exact. To wgmma no group's sums are
-// left to the next stage: the compiler would not see that they are done, and let no two products overlap.
+// Groups. A group of codes of a row shares a factor. A power of two multiplies the codes as they are converted.
+// Otherwise a group's products have separate sums, which the thread multiplies by the factors of its two rows and adds
+// to its own sums in fp32, so that the weights themselves are exact. With wgmma, no group's sums are left for the next
+// stage: the compiler would not recognise that they are complete, and would serialise the products.
 #pragma once
 #include "mainloop_wgmma.cuh"
 
@@ -34,10 +36,10 @@ struct Converted {
   // Of a group: columns, in a bundle, in a span; without groups a bundle is one.
   static constexpr int kGroup = kHasGroups ? Weights::kGroup : kBundle, kGroups = kBundle / kGroup;
   static constexpr int kSpanGroups = kScalesSums && kSpan > kGroup ? kSpan / kGroup : 1;
-  // What is issued to the tensor cores together: of a span what is of one group.
+  // The products that are issued to the tensor cores together: those of a span that belong to one group.
   static constexpr int kUnitSlices = kSlices / kSpanGroups, kUnits = kSpans * kSpanGroups;
   static constexpr int kGroupUnits = kScalesSums ? kGroup / 16 / kUnitSlices : kUnits;
-  // Sets of groups' sums: with one, the next group begins when this one is added.
+  // Number of sets of groups' sums: with one, the next group begins after the previous one was added.
   static constexpr int kSets = kNumSums <= 32 ? 2 : 1;
   // By mma.sync, sums of each that take turns with the products, so that few wait for the one before: groups' are such already.
   static constexpr int kInTurn = kScalesSums || kNumSums > 8 ? 1 : 16 / kNumSums;
@@ -47,7 +49,7 @@ struct Converted {
   using Fragments = u32[kSlices][4];  // of a span of a block
   using Inputs = u32[kSlices][kBySync ? kColumns / 8 : 1][2];
   using Sums = float[kScalesSums ? kNumSums : 1];
-  // Of the groups of a bundle what a thread's rows have.
+  // For the groups of a bundle: the data of a thread's rows.
   struct Bundle {
     float factors[kGroups][kBlocks][2];
     Weights::Beside beside[kGroups][kBlocks][2];
@@ -68,7 +70,7 @@ struct Converted {
     }
   };
 
-  // The same of the inputs' rows, of which a lane has one of eight, and 8 of 32 columns.
+  // The same for the inputs' rows, of which a lane has one of eight, and 8 of 32 columns.
   struct InputRows {
     u32 begin, place;
 
@@ -114,7 +116,7 @@ struct Converted {
     }
   }
 
-  // Where a list has the thread's rows.
+  // The position of the thread's rows in a list.
   struct ListPlaces {
     u32 of[kBlocks][2];
 
@@ -129,7 +131,7 @@ struct Converted {
     }
   };
 
-  // Of a bundle of a stage what the lists have of the thread's rows.
+  // For a bundle of a stage: the thread's rows of the lists.
   __device__ static __forceinline__ void load_bundle(Bundle& bundle, const ListPlaces& places, u32 stage, int number) {
     constexpr int kRows = Tile::kSharedRows, kLists = 1 + Weights::kHasZeros;
     const u32 lists = stage + kRows * kStoredK<kOp> * kElementBytes + number * kLists * kRows * kListBytes;

@@ -1,26 +1,26 @@
-// The warp that prepares what an epilogue reads, while the math warps multiply: waits that come before the epilogue, and
-// the row factors of a norm. Kernels of a chain have it; in others its warp only prefetches at the start.
+// The helper warp, which prepares the epilogue's inputs while the math warps multiply: it performs the waits before the
+// epilogue, and computes the row factors of a norm. Only kernels of chains have it; in others this warp only prefetches
+// at the start.
 //
-// Waits. The inputs' warp arrives at `waited` when it has no wait before a k-step left, and says which wait is
-// the next. This warp waits for
-// that, then for the task's waits that come before the epilogue. It adds up the squares of the tile's rows, which takes
-// round trips to the L2 that no one waits for, and arrives at `ready`. The math warps wait for `ready` after their last
-// product. So an epilogue's wait holds up no inputs of the tasks that follow, and no weights.
+// Waits. The inputs' warp arrives at `waited` when all waits before k-steps are over, and stores which wait is next.
+// The helper warp waits for that, and then performs the task's waits before the epilogue. It adds up the squares of the
+// tile's rows, whose round trips to the L2 are hidden, and arrives at `ready`. The math warps wait for `ready` after
+// their last product. So an epilogue's wait delays neither inputs nor weights of the following tasks.
 //
-// Phases. Both are counted by the slot: one phase for each task, whatever its op. The slot is free for another task only when
-// this warp has released it, after its arrival at `ready`. So a team that leaves a `ready` out, since its part is not the
-// last of its tile, is never two phases after; nor is this warp, which waits for each `waited`.
-// Liveness. A task's waits are waited for in its turn: first those of its k-steps, then these. This warp walks the tasks in
-// the order in which the CTA took them, and no earlier task waits for a later one. The post of a task comes after its
-// epilogue, hence after all of its waits.
-// Memory order. The inputs' warp has acquired what it waited for; its arrival and this warp's wait hand that on at CTA
+// Phases. Both are counted per slot: one phase for each task, whatever its op. The slot becomes free for another task
+// only after this warp has arrived at `ready` and released it. So a team that skips a `ready`, because its part is not
+// the last of its tile, is never two phases behind; nor is this warp, which waits for each `waited`.
+// Liveness. The waits of a task are performed in order: first those of its k-steps, then these. This warp walks the
+// tasks in the order in which the CTA took them, and no earlier task waits for a later one. The post of a task comes
+// after its epilogue, hence after all of its waits.
+// Memory order. The inputs' warp has acquired what it waited for; its arrival and this warp's wait pass that on at CTA
 // scope, and so do this warp's arrival and the math warps' wait. The factors in shared memory are written before that
 // arrival. Those of a slot's next task are written after the release of the slot by the thread that posts.
 #pragma once
 #include "norm.cuh"
 #include "shared_wgmma.cuh"
 
-// The factors of a task's rows, where its op is normed.
+// The factors of a task's rows, if its op is normed.
 template <int kOp = 0>
 __device__ __forceinline__ void load_task_factors(const LaunchArgs& args, const Task& task, u32 factors) {
   if constexpr (kOp < kNumOps) {
@@ -30,9 +30,9 @@ __device__ __forceinline__ void load_task_factors(const LaunchArgs& args, const 
   }
 }
 
-// A residual that no op of the launch writes comes from DRAM, a round trip after all weights that the SM has requested. It is
-// brought into the L2 while the tile is multiplied. The L2 is where writes become visible, so the loads that follow read what
-// is there when they come.
+// A residual that no op of the launch writes comes from DRAM, after all weights that the SM has already requested. It
+// is prefetched into the L2 while the tile is multiplied. Writes become visible in the L2, so later loads read current
+// values.
 template <int kOp = 0>
 __device__ __forceinline__ void prefetch_residual(const LaunchArgs& args, const Task& task) {
   if constexpr (kOp < kNumOps) {
@@ -52,7 +52,7 @@ __device__ __forceinline__ void prefetch_residual(const LaunchArgs& args, const 
   }
 }
 
-// One warp, all lanes.
+// For all lanes of one warp.
 __device__ inline void prepare_epilogues(const LaunchArgs& args, const Shared& shared) {
   wait_for_prerequisites();
   FeedRing::Place feed;

@@ -10,12 +10,12 @@
 #include "scattered_sum.cuh"
 #include "startup_prefetch.cuh"
 
-// Barriers of the teams' own, after those of the warpgroups: where CTAs split K one of a task's end, and one to add parts
-// up. squares_barrier() comes after these.
+// Barriers of the teams, after those of the warpgroups: if CTAs split K, one for a task's end, and one for adding up
+// parts. squares_barrier() comes after these.
 __device__ __forceinline__ int team_barrier() { return kTeamBarriers + team_number(); }
 
-// What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that split a tile's K finish
-// columns of it each, or with swapped operands rows.
+// The data for norms and in-band readers in the epilogue of the task in that feed slot. Each of the CTAs that split a
+// tile's K finishes some of its columns, or with swapped operands some of its rows.
 template <int kOp>
 __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,
                                             const Beside& beside, u32 epoch) {
@@ -27,8 +27,8 @@ __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& 
   return norm;
 }
 
-// A team's share of one task; false where another part of the tile will be the last. The task's words are read
-// from the feed where they are needed: registers are for the sums.
+// A team's share of one task; false if another part of the tile will be the last. The task's words are read from the
+// feed when they are needed, since registers are reserved for the sums.
 template <int kOp = 0>
 __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSlot& slot, FeedRing::Place feed,
                                              const Shared& shared, float (&acc)[kMaxWgmmaAccumulators],
@@ -116,12 +116,12 @@ __device__ __forceinline__ void compute(const WgmmaArgs& args, const Shared& sha
       }
     }
     const bool is_stored = compute_tile(args, slot, feed, shared, acc, places, sum);
-    if constexpr (kClusterK > 1) barrier_sync<kTeamThreads>(team_barrier());  // cluster_sum.cuh counts on it
+    if constexpr (kClusterK > 1) barrier_sync<kTeamThreads>(team_barrier());  // cluster_sum.cuh relies on it
     tell_stored(shared, feed, is_stored);
   }
 }
 
-// All threads of a cluster, or of the CTA where it is alone.
+// For all threads of a cluster, or of the CTA if there are no clusters.
 __device__ __forceinline__ void cluster_sync() {
   if constexpr (kClusterSize == 1) {
     __syncthreads();
@@ -161,7 +161,7 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
                         : map < 2 * kNumMaps ? &args.weight_maps[map - kNumMaps]
                                              : args.output_map(map - 2 * kNumMaps));
   }
-  cluster_sync();  // no CTA's copies or arrivals come before the barriers of all are there
+  cluster_sync();  // no copies or arrivals before the barriers of all CTAs are initialised
   if (warp >= kWeightWarp) {
     if constexpr (kNumMathGroups > 1) lower_registers<kProducerRegisters>();
     if (warp == kWeightWarp) {

@@ -1,13 +1,13 @@
 // Sharing in a cluster: one copy from the L2 fills the shared memory of several CTAs.
 //
 // Layout. A cluster is a grid of kClusterM x kClusterN CTAs, rank by rank along n, over the tile of one task; or
-// kClusterK such grids, one after the other, each with k-steps of its own. CTAs of the same row of a grid multiply the
+// kClusterK such grids, one after the other, each with different k-steps. CTAs of the same row of a grid multiply the
 // same rows of the inputs, CTAs of the same column the same rows of the weights: these are the sharers of a ring. Every
-// CTA holds whole stages of both operands, at the same addresses. Of a stage that c CTAs share, each requests one c-th,
-// a slice. The copy engine writes it into all c of them.
+// CTA holds whole stages of both operands, at the same addresses. If c CTAs share a stage, each requests one c-th of
+// it, a slice, which the copy engine writes to the shared memory of all c CTAs.
 //
-// A slice is this many whole lines of the stage. Where there are fewer lines than sharers, it is this many rows of one
-// line. It is always one box, with rows in groups of eight as the swizzle has them.
+// A slice is this many whole lines of the stage. If there are fewer lines than sharers, it is this many rows of one
+// line. It is always one box, with rows in groups of eight, as the swizzle requires.
 #pragma once
 #include "config_wgmma.cuh"
 #include "launch_args.cuh"
@@ -17,7 +17,7 @@ template <int kNumSharers, int kStride>
 struct Sharers {
   static constexpr int kCount = kNumSharers;
 
-  // Of the CTA among its sharers.
+  // The CTA's index among its sharers.
   __device__ static __forceinline__ int place() { return rank_in_cluster() / kStride % kCount; }
   __device__ static __forceinline__ int rank_of(int place) {
     return (rank_in_cluster() & ~((kCount - 1) * kStride)) + place * kStride;
@@ -32,7 +32,7 @@ struct Sharers {
 using InputSharers = Sharers<kClusterN, 1>;
 using WeightSharers = Sharers<kClusterM, kClusterN>;
 
-// How kSharers CTAs cut a stage of kRows rows of kTileK columns, the same way for a gate's and an up projection's.
+// How kSharers CTAs divide a stage of kRows rows of kTileK columns; the same for a gate and an up projection.
 template <int kRows, int kTileK, int kSharers>
 struct Slice {
   static constexpr int kStageLines = kTileK / kLineColumns;

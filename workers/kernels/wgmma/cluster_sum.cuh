@@ -1,50 +1,53 @@
-// The sums of CTAs that split a tile's K: each finishes a share of the tile, with what the others send it.
+// The sums of CTAs that split a tile's K: each finishes a share of the tile, with the sums that the others send to it.
 //
-// Layout. CTAs of a cluster that differ in their rank only along k have the same tile, each the sums of its own
-// k-steps, and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped
-// operands: of what is operand B) are cut into kClusterK shares, one per rank.
-// A thread sends its sums of another CTA's share to the same thread there, in vectors of four. Of what came from that
-// CTA in an exchange, vector v of thread t is at v * kHolders + t, so stores and loads of a warp are whole lines. Then
-// it adds what it has got to its own share, and the epilogue scales, rounds and stores only that share. So every CTA
-// sends and gets (kClusterK - 1) / kClusterK of a tile's sums, and nothing travels through the L2.
+// Layout. CTAs of a cluster whose ranks differ only along k have the same tile; each holds the sums of its own k-steps,
+// and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped operands: in
+// both cases of operand B) are divided into kClusterK shares, one per rank.
+// A thread sends its sums of another CTA's share to the same thread there, in vectors of four. Among the data from one
+// CTA in an exchange, vector v of thread t is at v * kHolders + t, so stores and loads of a warp are whole lines. It
+// then adds the received sums to its own share, and the epilogue scales, rounds and stores only that share. So every
+// CTA sends and receives (kClusterK - 1) / kClusterK of a tile's sums, without using the L2.
 //
-// Exchanges. Room for all of that, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings for the
-// whole launch, and used for moments. So the vectors of a share travel in exchanges, through a ring of two slots: while
-// one exchange is added, the next is on its way. An op takes the fewest exchanges, from two on, with which its slots
-// have no more than 24 KB, or as much as the tiling says. Of two, none waits until one before was read: 96 KB of sums of
-// two CTAs meet in 1.2 us on an H200 then, and in 2.2 in four exchanges. A share that has no vector for an exchange gets its next one early, and does not
-// add it: in every exchange each CTA sends to each.
+// Exchanges. Memory for all of these sums, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings
+// for the whole launch, but used only briefly. So the vectors of a share are sent in several exchanges, through a ring
+// of two slots: while one exchange is added, the next is in flight. An op takes the fewest exchanges, from two on, with
+// which its slots have no more than 24 KB, or as much as the tiling says. With two exchanges, neither waits until an
+// earlier one was read: 96 KB of sums of two CTAs then take 1.2 us on an H200, compared with 2.2 us in four exchanges.
+// A share without a vector for an exchange receives its next one early and does not add it, so that in every exchange
+// each CTA sends to each other one.
 //
-// Order of the sum: the CTA's own, then rank by rank from the next one on, round the end. A share belongs to one CTA,
-// so its sum has the same order, hence the same bits, in every launch.
+// Order of the sum: the CTA's own, then rank by rank from the next one on, cyclically. A share belongs to one CTA, so
+// its sum has the same order, hence the same bits, in every launch.
 //
 // Barriers, of each slot a phase per exchange that takes it; exchanges are counted through all tasks, by every warp,
 // whether it holds some of a task's tile or not. `full`: one arrival, with the bytes that the others send. `empty`: an
-// arrival of each warp of the others, when it has read what this CTA has sent; it signals that it may send the
-// next but one.
+// arrival of each warp of the others when it has read this CTA's data; then this CTA may send the next exchange but
+// one.
 // A CTA sends exchange 0, then sends exchange r + 1 and adds exchange r alternately.
-// Phases. Bytes of an exchange may come before the receiver has armed `full`: they are owed, as in ring.cuh. They
-// cannot come a phase too early. The sender of exchange r has seen that all warps of the receiver have read exchange r - 2,
-// hence that its `full` was over. Thread 0 has waited for that before it arms exchange r. No warp arrives at an `empty`
-// a phase too early: it does so after its own `full`, also where it holds none of the tile. This phase ended by bytes
-// that each other CTA sent, some in every exchange. Each sent them when the phase before of its own `empty` was over.
-// No waiter by parity is two phases after. Every warp waits for each `full`. Every warp that sends waits for
-// each `empty`, and those that hold nothing of a task's tile meet these at the task's end. With ping-pong the tasks of
-// the two teams overlap, and they do not meet: it is refused.
-// Liveness. All CTAs of a cluster walk the same tasks in the same order, and of a task the same exchanges. To send
-// exchange r a CTA waits for the others' reading of exchange r - 2. To add exchange r it waits for their sending of it.
-// Both come before the like of its own in that order, so of all that is not yet done what comes first never waits. The
-// first sums of a task wait for the others' products of this task. A ring is never held meanwhile, as all stages of the
-// task are released by then. The sharers of a ring have the same rank along k and are at most a ring apart. So of the
-// first task whose sums are not done in some CTA, each CTA comes to its products by the argument of the rings, and then
-// to the sums. No order among tasks is added that tickets or queues do not have. A CTA waits for a task's signals
-// itself, and one that gives up sends NaN as every role of it continues: the sum carries that into all shares.
+// Phases. Bytes of an exchange may come before the receiver has armed `full`: the pending count then covers them, as in
+// ring.cuh. They cannot come a phase too early. The sender of exchange r has seen that all warps of the receiver have
+// read exchange r - 2, hence that its `full` was over. Thread 0 has waited for that before it arms exchange r. No warp
+// arrives at an `empty` a phase too early: it does so after its own `full`, even if it holds none of the tile. That
+// phase ended with bytes from each other CTA, some in every exchange, which each sent after the previous phase of its
+// own `empty` was over. No waiter by parity is two phases behind. Every warp waits for each `full`. Every warp that
+// sends waits for
+// each `empty`, and warps that hold nothing of a task's tile synchronise with these at the task's end. With ping-pong,
+// the tasks of the two teams overlap and cannot synchronise, so that combination is illegal.
+// Liveness. All CTAs of a cluster process the same tasks in the same order, and the same exchanges of a task. To send
+// exchange r, a CTA waits until the others have read exchange r - 2. To add exchange r, it waits until they have sent
+// it. Both precede the corresponding steps of its own in that order, so the first unfinished step never waits. The
+// first sums of a task wait for the others' products of this task. No stage of a ring is held meanwhile, since all
+// stages of the task have been released by then. The sharers of a ring have the same rank along k and are at most a
+// ring apart. So for the first task whose sums are unfinished in some CTA, each CTA reaches its products by the
+// argument of the rings, and then its sums. No order among tasks is added to that of tickets or queues. A CTA waits for
+// a task's signals itself; if a wait expires, it sends NaN, since all of its roles continue, and the sum propagates the
+// NaN to all shares.
 // Memory order. st.async belongs to the generic proxy, as do the loads that read what it has stored: no proxy fence is
-// needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. What a
-// reader has loaded it has added before it arrives at `empty`, and the next bytes are sent after the wait for that: no
-// load can see them, as it has its value. So arrivals and waits at `empty` need no cluster scope, whose fence would
-// wait for everything that the CTA has requested. No CTA ends before all have arrived at their last barrier
-// (chain_wgmma.cuh): all that is sent to it has come then, as it has waited for each `full`.
+// needed. Its bytes are completed at `full` with a release at cluster scope, which the wait for `full` acquires. A
+// reader has added the loaded values before it arrives at `empty`, and the next bytes are sent after the wait for that:
+// no load can see them, since it is already complete. So arrivals and waits at `empty` need no cluster scope, whose
+// fence would wait for everything that the CTA has requested. No CTA ends before all have arrived at their last barrier
+// (chain_wgmma.cuh): by then it has received everything, since it has waited for each `full`.
 #pragma once
 #include "epilogue_transposed.cuh"
 
@@ -54,8 +57,8 @@ __device__ constexpr int sharers() {
   return scatters_sums() ? kOps[kOp].num_parts : kClusterK;
 }
 
-// Groups of 8 up to the share of that rank: in fours, which the epilogue stores together, where each rank gets some
-// and none more than one above its due.
+// Groups of 8 before the share of that rank. Shares consist of fours of groups, which the epilogue stores together, if
+// then every rank has some and none has more than one group above an equal share.
 __device__ constexpr int groups_before(int num_groups, int rank, int unit, int sharers) {
   return rank == sharers ? num_groups : (num_groups * rank / sharers + unit / 2) / unit * unit;
 }
@@ -72,8 +75,8 @@ __device__ constexpr int share_unit(int num_groups, int sharers) {
   return largest_share(num_groups, 4, sharers) <= (num_groups + sharers - 1) / sharers + 1 ? 4 : 1;
 }
 
-// Exchanges in which shares of up to this many vectors travel: the fewest that fit their slots. Bytes are those of a
-// vector from all others.
+// Number of exchanges for shares of up to this many vectors: the fewest with which they fit their slots. Bytes are
+// those of a vector from all others.
 #ifdef TUNER_SUM_BYTES
 constexpr int kMostSumBytes = TUNER_SUM_BYTES;
 #else
@@ -87,7 +90,7 @@ __device__ constexpr int num_exchanges(int most_vectors, int vector_bytes) {
   return count;
 }
 
-// What the CTA of rank kRank along k, or the part of that number, finishes of a tile.
+// The part of a tile that is finished by the CTA of rank kRank along k, or by the part with that number.
 template <int kOp, int kRank>
 struct Share {
   static constexpr int kGroups = (kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8;
@@ -97,13 +100,14 @@ struct Share {
   static_assert(kFirst < kEnd, "each finishes a share");
 };
 
-// How the sums of an op's tile travel.
+// How the sums of an op's tile are exchanged.
 template <int kOp>
 struct SumLayout {
   using Tile = WgmmaTile<kOp>;
-  // Gate and up projection of each block, where they are apart.
+  // Gate and up projection of each block, if they are separate.
   static constexpr int kHalves = kOps[kOp].gated && !kSwapAb ? 2 : 1, kPerGroup = Tile::kBlocks * kHalves;
-  // Where the last block is lower than 64 rows, the last warps hold none; of several, they send what no one stores.
+  // If the last block has fewer than 64 rows, the last warps hold none of it; with several blocks, they send sums that
+  // are not stored.
   static constexpr int kHolders = Tile::kBlocks == 1 ? 2 * Tile::kSharedRows : kTeamThreads;
   static constexpr int kVectorBytes = 16 * kHolders;
   static constexpr int kGroups = Share<kOp, 0>::kGroups, kUnit = Share<kOp, 0>::kUnit;
@@ -116,20 +120,20 @@ struct SumLayout {
   static constexpr int kExchangeVectors = (kMost + kExchanges - 1) / kExchanges;
   static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // of each other CTA, in an exchange
 
-  // Vectors of the share of that rank that are added before an exchange, and that have travelled when it is over.
+  // Vectors of the share of that rank that were added before an exchange, and that have been sent after it.
   __device__ static constexpr int before(int rank, int exchange) { return num_vectors(rank) * exchange / kExchanges; }
   __device__ static constexpr int sent_after(int rank, int exchange) {
     const int first = before(rank, exchange), end = before(rank, exchange + 1);
     return end > first ? end : first + 1;
   }
-  // Where vector v of it is summed.
+  // Where vector v of it is accumulated.
   __device__ static constexpr int index(int rank, int v) {
     const int group = first_group(rank) + v / kPerGroup, block = v % kPerGroup;
     return block / kHalves * Tile::kBlockSums + block % kHalves * (kOps[kOp].tile_n / 2) + group * 4;
   }
 };
 
-// Bytes of what the others send in an exchange, of the op that needs most.
+// Bytes that the others send in an exchange, for the op that needs most.
 template <int kOp = 0>
 __device__ constexpr int sum_slot_bytes() {
   if constexpr (kOp < kNumOps && kClusterK > 1) {
@@ -142,7 +146,7 @@ __device__ constexpr int sum_slot_bytes() {
 using SumRing = Ring<kSumSlots, sum_slot_bytes()>;
 constexpr int kSumBarrierBytes = kClusterK > 1 ? SumRing::kBarrierBytes : 0;
 
-// Of the CTA with this one's tile that has that rank along k, in the cluster.
+// The rank in the cluster of the CTA with the same tile that has that rank along k.
 __device__ __forceinline__ int rank_of_partner(int rank) {
   constexpr int kGrid = kClusterM * kClusterN;
   return rank_in_cluster() % kGrid + rank * kGrid;
@@ -170,7 +174,7 @@ __device__ __forceinline__ void send_exchange(const float (&acc)[kMaxWgmmaAccumu
 #pragma unroll
   for (int v = 0; v < Layout::kExchangeVectors; ++v) {
 #pragma unroll
-    for (int i = 0; i < kClusterK - 1; ++i) {  // to all of them in turn, so that none gets all of the others' at once
+    for (int i = 0; i < kClusterK - 1; ++i) {  // to each of them in turn, so that none receives from all others at once
       const int to = (kRank + 1 + i) % kClusterK, first = Layout::before(to, kExchange);
       if (first + v < Layout::sent_after(to, kExchange))
         store_async(there[i] + v * Layout::kVectorBytes, acc + Layout::index(to, first + v), full[i]);
@@ -178,8 +182,8 @@ __device__ __forceinline__ void send_exchange(const float (&acc)[kMaxWgmmaAccumu
   }
 }
 
-// What the others have sent in an exchange of the share of rank kRank, to this thread's own sums: that of the next rank
-// first.
+// Adds the data that the others have sent in an exchange for the share of rank kRank to this thread's own sums: that of
+// the next rank first.
 template <int kOp, int kRank, int kExchange>
 __device__ __forceinline__ void add_exchange(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                              const SumRing::Place& place) {
@@ -205,7 +209,7 @@ __device__ __forceinline__ void add_exchange(float (&acc)[kMaxWgmmaAccumulators]
     mbarrier_arrive_in_cluster(address_in_cta(ring.empty(place), rank_of_partner((kRank + 1 + lane) % kClusterK)));
 }
 
-// All exchanges of a task from kExchange on, which is sent.
+// All exchanges of a task from kExchange on, which has been sent already.
 template <int kOp, int kRank, int kExchange>
 __device__ __forceinline__ void add_exchanges(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                               SumRing::Place& place) {
@@ -231,8 +235,7 @@ __device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumul
   }
 }
 
-// A thread's words of the residual of what its CTA finishes of a tile: of the one whose rank along k is kRank, or of those
-// after it.
+// A thread's words of the residual for its CTA's share of a tile; the CTA's rank along k is kRank or higher.
 template <int kOp, int kRank = 0>
 __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, const Task& task) {
   if constexpr (kRank < kClusterK - 1) {
@@ -250,7 +253,7 @@ __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, c
   return early;
 }
 
-// Of the CTA whose rank along k is kRank, or of those after it.
+// For a CTA whose rank along k is kRank or higher.
 template <int kOp, int kRank>
 __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                                     SumRing::Place& place, const OpArgs& op, const Task& task,

@@ -5,13 +5,13 @@
 
 #ifdef TUNER_CONFIG_DEFAULT
 constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
-constexpr int kWindow = 0;          // most stages of weights under way at a time; 0: as many as the ring has
+constexpr int kWindow = 0;          // maximum stages of weights in flight; 0: as many as the ring has
 constexpr bool kPingPong = false;   // whether the math warpgroups alternate between tasks, or share each of them
-constexpr bool kSwapAb = false;     // whether an instruction takes 64 rows of the weights, or of the inputs
+constexpr bool kSwapAb = false;     // whether an instruction reads 64 rows of the weights, or of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines
 constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles, or the threads do
 constexpr int kAheadWindow = 1;      // the same while the ring fills for a task that waits; 0: no other limit
-constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are brought into the L2 at the start
+constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are prefetched into the L2 at the start
 #endif
 
 // The producers' warpgroup comes after the math warpgroups, and one that reads in band after that. A team of math
@@ -23,7 +23,7 @@ static_assert(kNumTeams <= 2, "whose turn it is has one bit");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1, kPostWarp = kInputWarp + 1;
 constexpr int kPrefetchWarp = kPostWarp + 1;
 
-// Shared memory of a team for tasks of kinds' own, bytes.
+// Bytes of shared memory of a team for tasks that kinds define.
 #if TUNER_OWN_TASKS == 0
 enum : int { kOwnTaskBytes = 0 };
 #endif
@@ -40,26 +40,26 @@ enum : int { kNumMaps = map_of(kNumOps) };
 constexpr int kWarpgroupBarriers = 1;
 enum : int { kTeamBarriers = kWarpgroupBarriers + kNumMathGroups };
 
-// Columns of one line of the copy engine, and rows of a block: of wgmma's operand A, 64 at a time. An enumerator is no symbol
-// of a kernel.
+// Columns of one line of the copy engine, and rows of a block: 64 of wgmma's operand A. Enumerators add no symbols to a
+// kernel.
 enum : int { kElementBytes = sizeof(Element::Bits) };
 constexpr int kLineBytes = 128, kLineColumns = kLineBytes / kElementBytes, kBlockRows = 64;
 constexpr int kPairRows = 16;  // 8 of a gate and 8 of an up projection, if they alternate
 
-// Rows of a tile that the warpgroups share: of the inputs, or with swapped operands of the weights.
+// Rows of a tile that are divided among the warpgroups: of the inputs, or with swapped operands of the weights.
 __device__ constexpr int shared_rows(const OpConfig& op) { return kSwapAb ? op.weight_rows() : op.tile_m; }
 
-// What a warp stores at once by the copy engine: its 16 rows of a block, as wide as a line. It fills one of two while the
-// other is on its way.
+// The piece that a warp stores at once by the copy engine: its 16 rows of a block, as wide as a line. It fills one of
+// two buffers while the other is being stored.
 constexpr int kChunkRows = 16, kChunkBytes = kChunkRows * kLineBytes, kChunkBuffers = 2;
 constexpr int kStagingBytes = kTmaEpilogue ? 4 * kNumMathGroups * kChunkBuffers * kChunkBytes : 0;
 
-// Blocks of 64 of the shared rows that one warpgroup multiplies; of the last ones some rows may be no one's.
+// Blocks of 64 of the shared rows that one warpgroup multiplies; some rows of the last blocks may be unused.
 __device__ constexpr int blocks_of(const OpConfig& op) {
   return (shared_rows(op) + kBlockRows * kTeamGroups - 1) / (kBlockRows * kTeamGroups);
 }
 
-// fp32 accumulators of a thread for a block: half a register per column of what it is multiplied with.
+// fp32 accumulators of a thread for a block: half a register per column of the other operand.
 __device__ constexpr int block_sums(const OpConfig& op) {
   return (kSwapAb ? op.tile_m : op.weight_rows()) / 2;
 }
@@ -74,8 +74,9 @@ __device__ constexpr int max_input_stage_bytes() {
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
-// Columns of a stage of weights as they are stored, in elements' sizes. After these come lists of what groups have beside, of
-// each kBundle columns: factors, then zero points; this many bytes of a row in a list, and lists in a stage. Without groups a bundle is a unit of the loop alone.
+// Columns of a stage of weights as they are stored, in elements' sizes. They are followed by lists of the groups' data,
+// for each kBundle columns: factors, then zero points; with this many bytes per row in a list, and lists per stage.
+// Without groups, a bundle is only a unit of the loop.
 template <int kOp>
 constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
 enum : int {
@@ -97,7 +98,7 @@ __device__ constexpr int max_weight_stage_bytes() {
 }
 constexpr int kWeightStageBytes = max_weight_stage_bytes();
 
-// fp32 accumulators of one thread, of the op that has most.
+// fp32 accumulators of one thread, for the op that has most.
 __device__ constexpr int max_wgmma_accumulators() {
   int widest = 0;
   for (const OpConfig& op : kOps) {

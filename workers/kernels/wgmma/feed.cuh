@@ -1,29 +1,29 @@
 // The next tasks of a warp-specialised CTA: drawn by one thread, read by all roles.
 //
-// The feeder is the thread that loads the weights. It draws a task when no more than a ring of weights is left to
-// request of the one before. (With ping-pong alone in its CTA it draws when none is left.) It hands the task on after
-// these weights. So a CTA holds at most one task beyond those that its ring reaches into. Where the first wave is
-// dealt, the first task is known as a queue's is, and the draws begin after it. What comes next in a static queue is
-// known. It is read as soon as the first weights of the present task are under way, since a read waits for everything that
-// the CTA has requested. The others get what they need of a task from a slot in shared memory. Every role works its
-// tasks off in the order in which they were taken. That keeps liveness for tickets. The lowest unfinished ticket is
-// held by a CTA that has nothing lower left to do. Its weights come before those of higher tickets in the ring. Its
-// inputs depend on lower tickets only. Nobody in the CTA waits for anything of a higher one. For static queues the
-// order is the queue's, as the proof assumes.
+// The feeder is the thread that loads the weights. It draws a task when at most a ring of weights remains to be
+// requested for the task before. (With ping-pong and no cluster, it draws when none remains.) It passes the task on
+// after these weights. So a CTA holds at most one task beyond those whose weights are in its ring. If the first wave is
+// dealt, the first task is known, like a queue's, and the draws begin after it. The next task of a static queue is
+// known. It is read as soon as the first weights of the current task have been requested, since a read waits for
+// everything that the CTA has requested before. The other roles read a task from a slot in shared memory. Every role
+// processes its tasks in the order in which they were taken. That keeps liveness for tickets. The CTA with the lowest
+// unfinished ticket has no lower one left. The ticket's weights precede those of higher tickets in the ring. Its inputs
+// depend only on lower tickets. No role of the CTA waits for a higher one. For static queues the order is the queue's,
+// as the proof assumes.
 //
-// With ping-pong two teams of the math warpgroups alternate: a slot of an even number is the first team's task, the
-// next one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass.
-// All roles but the teams walk as before. A team comes to its task when it has stored its last one, two tasks before.
-// It begins when the other team has issued the products of the task between. That team waits for nothing of what comes
-// after. Take the lowest unfinished task in the CTA. All stages before it are released, and both teams are past what
-// came before. So it ends when its waits do, which stood in the way of no lower one. A slot is free when its task is
-// posted, as all before it are, and the other team has passed it.
+// With ping-pong two teams of the math warpgroups alternate: a slot with an even number has a task of the first team,
+// the next one a task of the other. Both read every slot, since the team that skips a task must know how many stages to
+// skip. All other roles work as before. A team reaches its task after it has stored its last one, two tasks earlier. It
+// begins when the other team has issued the products of the task between. That team waits for nothing later. Consider
+// the lowest unfinished task in the CTA. All stages before it are released, and both teams have finished all earlier
+// tasks. So it ends when its waits do, which delay no lower task. A slot is free when its task and all earlier ones are
+// posted, and the other team has skipped it.
 //
-// In a cluster all CTAs process the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
-// for the cluster, by the feeder of its first CTA, the leader; this one writes the slots of all CTAs and arrives at their
-// `full`. The feeders of the others read the slot like every other role, and all roles of all CTAs release it at the
-// leader's `empty`. Slots are written and read by plain accesses, so these arrivals and waits have the cluster's scope;
-// there is one of each per task.
+// In a cluster all CTAs process the same tasks. Each reads its cluster's static queue separately. A ticket is drawn
+// once for the cluster, by the feeder of its first CTA, the leader; the leader writes the slots of all CTAs and arrives
+// at their `full`. The feeders of the others read the slot like every other role, and all roles of all CTAs release it
+// at the leader's `empty`. Slots are written and read by plain accesses, so these arrivals and waits have the cluster's
+// scope; there is one of each per task.
 #pragma once
 #include "draws.cuh"
 #include "ring.cuh"
@@ -34,7 +34,7 @@ struct FeedSlot {
   Task task;
   int index;  // in the plan; below 0: there is no more
   u32 epoch;  // of the launch; where the first task is known the inputs' warp draws it
-  int is_stored;  // the team's: its tile is there; not so of a part of which another will be the last
+  int is_stored;  // for the team: its tile is complete; false for a part of which another will be the last
   int zero[5];
 };
 static_assert(sizeof(FeedSlot) == 64, "the host sizes shared memory by this");
@@ -46,9 +46,9 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
   return reinterpret_cast<FeedSlot*>(memory) + place.slot();
 }
 
-// The threads that release a slot: in the leader's CTA the inputs' warp, the thread that posts, and the warps of a team that passes it
-// over; in the others their feeder too. Where there is a warp beside the math warps, or are warps that read in band, they do so
-// in each.
+// The threads that release a slot: in the leader's CTA the inputs' warp, the thread that posts, and the warps of a team
+// that skips it; in the other CTAs also their feeder. If there are a helper warp or warps that read in band, these also
+// release it in each CTA.
 constexpr int kReadersOfFeeder = (kHasLateWaits ? 3 : 2) + kReaderWarps + (kNumTeams - 1) * kTeamWarps;
 constexpr int kReadersOfOthers = kReadersOfFeeder + 1;
 static_assert(kFeedSlots % kNumTeams == 0, "a team's tasks have slots of their own");
@@ -62,7 +62,7 @@ __device__ __forceinline__ u32 feed_readers(const LaunchArgs& args) {
   return kReadersOfFeeder + (is_fed_by_leader(args) ? kReadersOfOthers * (kClusterSize - 1) : 0);
 }
 
-// A reader's: until the slot holds a task.
+// For a reader: waits until the slot holds a task.
 __device__ __forceinline__ void wait_fed(const FeedRing& feed, const FeedRing::Place& place) {
   if constexpr (kClusterSize == 1) {
     feed.wait_filled(place);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void release_fed(const LaunchArgs& args, const FeedRi
   }
 }
 
-// The feeder's: the slot's task, for all roles of its CTA; the leader's: for those of all CTAs.
+// For the feeder: writes the slot's task, for all roles of its CTA; the leader's for those of all CTAs.
 __device__ __forceinline__ void feed_task(const LaunchArgs& args, const FeedRing& feed, const FeedRing::Place& place,
                                           unsigned char* memory, const FeedSlot& filled) {
   if constexpr (kClusterSize == 1) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void feed_task(const LaunchArgs& args, const FeedRing
   }
 }
 
-// The feeder's: which task of the plan is the CTA's next.
+// For the feeder: the CTA's next task in the plan.
 struct TaskSource {
   static constexpr u64 kUnknown = ~0ull;
 
@@ -112,7 +112,7 @@ struct TaskSource {
   int next, end;
   Draws draws;  // the launch is not known before the first draw
 
-  // Draws the first task, where it is not known; a static plan's queue is read.
+  // Draws the first task if it is not known; a static plan's queue is read.
   __device__ explicit TaskSource(const LaunchArgs& launch_args) : args(launch_args), draws{} {
     if (is_static()) {
       const int* queue = args.words + args.plan.queue_offset + cluster_number();
@@ -137,10 +137,10 @@ struct TaskSource {
     return load_task(args.words + args.plan.task_offset + kTaskWords * next);
   }
 
-  // Asks for the next task that is drawn; no one waits for the answer before `take`.
+  // Requests the next draw; its result is not waited for before `take`.
   __device__ u64 draw() const { return draws.draw(args); }
 
-  // Takes the task that was drawn; its words are soon to be read.
+  // Takes the drawn task, whose words will be read soon.
   __device__ void take(u64 drawn) {
     if (!has_drawn()) draws.launch = draws.launch_of(args, drawn);
     next = draws.task_of(args, drawn);

@@ -1,17 +1,20 @@
-// The warps that read in band: they poll a mailbox (mailbox.cuh), and fill the stages of inputs that the copy engine would fill.
+// The warps that read in band: they poll a mailbox (mailbox.cuh), and fill stages of inputs in place of the copy
+// engine.
 //
-// Each of kReaderWarps warps fills every this many-th stage of a task: it loads the stage's elements until all of them are there,
-// then lays them down as the copy engine would, swizzled. Rows outside of the matrix are left as they are: they reach only
-// sums that no one stores. A stage is filled by one of these warps, or by the inputs' warp.
+// Each of kReaderWarps warps fills every this many-th stage of a task: it polls the stage's elements until all have
+// arrived, then writes them to shared memory in the copy engine's swizzled layout. Rows outside the matrix are left
+// unchanged: they affect only sums that are not stored. A stage is filled by one of these warps, or by the inputs'
+// warp.
 //
-// Phases. Each of these warps, and the inputs' warp, walks every slot of the ring in turn, also where another one fills it: it
-// waits until the slot is free, and arrives at `full`. A stage is not there before all of them have arrived. So a slot's
-// barriers never continue without a warp that is late, which would then take a parity for that of another phase.
+// Phases. Each of these warps, and the inputs' warp, processes every slot of the ring in turn, even if another one
+// fills it: it waits until the slot is free, and arrives at `full`. A stage is full only after all of them have
+// arrived. So a slot's barriers never advance without a late warp, which would otherwise mistake a parity for that of
+// another phase.
 //
-// Waits. A reader waits for a slot of the ring, then for elements, and walks the tasks in the order in which the CTA
-// took them. It waits for no signal: the warp next to the math warps does that, before the epilogue. A poll that outlasts
-// the limit, or sees that the launch is aborted, sets the CTA's flag before it releases the stage, as it is. So the math warps,
-// which have all stages then, see the flag.
+// Waits. A reader waits for a slot of the ring, then for elements, and processes the tasks in the order in which the
+// CTA took them. It waits for no signal: the warp next to the math warps does that, before the epilogue. A poll that
+// exceeds the limit, or sees that the launch is aborted, sets the CTA's flag before it releases the incomplete stage.
+// So the math warps, which wait for all stages, see the flag.
 //
 // Proxies. Stages are written through the generic proxy. Each lane's fence.proxy.async, the warp's barrier and the arrival at
 // `full` order that before the tensor cores' reads.
@@ -22,17 +25,17 @@
 constexpr int kFirstReaderWarp = kPrefetchWarp + 1;
 
 #ifdef TUNER_IN_BAND
-constexpr int kLoadsOfReader = 8;  // under way at a time, of a lane
-constexpr int kNoSignal = -1;      // in an abort's record: it was elements that did not come
+constexpr int kLoadsOfReader = 8;  // loads of a lane in flight at a time
+constexpr int kNoSignal = -1;      // in an abort's record: the missing data were elements
 
-// Eight elements of a stage of an op: where they are in the mailbox, and in the stage.
+// Eight elements of a stage of an op: their places in the mailbox and in the stage.
 template <int kOp>
 struct StageLoads {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kAcross = kConfig.tile_k / kElementsOfLoad;
 
   const u16* first;  // of the tile's first row and the stage's first column
-  int columns, k;    // of the stage that the matrix has, and of a row
+  int columns, k;    // chunks of the stage inside the matrix, and of a row
 
   __device__ __forceinline__ int across(int number) const { return number % kAcross; }
   __device__ __forceinline__ bool is_inside(int number) const { return across(number) * kElementsOfLoad < columns; }
@@ -45,8 +48,9 @@ struct StageLoads {
   }
 };
 
-// Polls until the lane's elements are there, those of numbers lane, lane + 32 and so on below `count`; false, for all lanes
-// alike, if the launch is aborted. Of what a lane lacks it polls one: all of it, by all SMs, would be what the L2 reads.
+// Polls until the lane's elements have arrived, those with numbers lane, lane + 32 and so on below `count`; false for
+// all lanes if the launch is aborted. A lane polls only one of its missing elements: polling all of them from all SMs
+// would occupy the L2.
 template <class Loads>
 __device__ __forceinline__ bool poll(const LaunchArgs& args, const Loads& loads, int begin, int count, int task_index,
                                      uint4 (&found)[kLoadsOfReader]) {

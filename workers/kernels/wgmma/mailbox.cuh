@@ -1,23 +1,23 @@
 // Intermediates that are passed in band: readers poll the elements themselves, without a post.
 //
-// Layout. In front of the slots of the workspace each op whose output another one reads as A has a mailbox: two halves [rows,
-// n] of 16-bit elements, each from a multiple of 256 bytes on. It has the rows that the kernel was made for, also where a
-// launch has fewer. A launch writes and reads the half of its epoch's parity. The plan says which ops read in band: those
-// whose input another launch wrote do not. Where none does, there are no mailboxes.
+// Layout. Before the slots of the workspace, each op whose output another one reads as A has a mailbox: two halves
+// [rows, n] of 16-bit elements, each at a multiple of 256 bytes. It has as many rows as the kernel was built for, even
+// if a launch has fewer. A launch writes and reads the half of its epoch's parity. The plan says which ops read in
+// band: not those whose input another launch wrote. If no op does, there are no mailboxes.
 //
-// How a reader detects an element. Elements are stored with all bits inverted, two of them at least at a time. So 32 bits
-// are zero where their two elements are not there yet, and never else: rounding makes 0x7FFF of every NaN, so no element is
-// 0xFFFF. A store of some elements also stores zeros at the same place of the other half, which the launch after writes. Of rows
-// that a launch has not it stores zeros only there, since the launch before may have had them. The workspace begins with
-// zeros, and is zeroed again after an abort.
+// How a reader detects an element. Elements are stored with all bits inverted, at least two at a time. So 32 bits are
+// zero only if their two elements have not arrived yet: rounding makes 0x7FFF of every NaN, so no element is 0xFFFF. A
+// store of elements also stores zeros at the same place of the other half, which the next launch writes. For rows that
+// a launch does not have, it stores only these zeros, since the launch before may have had them. The workspace begins
+// with zeros, and is zeroed again after an abort.
 //
 // Waits. Each element is stored once in a launch, by the task whose tile it belongs to. A task that reads in band
 // also has a wait for all these tiles, before its epilogue. So the proof of waits also covers polls. A poll ends
-// when posts have come or are about to. A waiter for a task's post has waited for all that it read in band.
+// when posts have come or are about to. A task posts only after it has received all of its in-band inputs.
 //
-// Memory order. Elements are stored and loaded relaxed at GPU scope, 32 bits at a time at least, and each says itself that it
-// is there. Nothing is read that was not looked at, so nothing else needs an order. Zeros for the next launch are
-// visible there, since each launch waits for the one before it to end.
+// Memory order. Elements are stored and loaded relaxed at GPU scope, at least 32 bits at a time, and each value shows
+// by itself whether it has arrived. Only checked elements are used, so no other ordering is needed. Zeros for the next
+// launch are visible there, since each launch waits for the one before it to end.
 #pragma once
 #include "fixup.cuh"
 #include "norm.cuh"
@@ -25,7 +25,7 @@
 constexpr bool kInBand = kReaderWarps > 0;
 [[maybe_unused]] constexpr int kElementsOfLoad = 8;
 
-// Whether an op's inputs come in band in this launch.
+// Whether an op's inputs are read in band in this launch.
 __device__ __forceinline__ bool is_in_band(const LaunchArgs& args, int op) {
   return kInBand && (args.plan.in_band_ops >> op & 1) != 0;
 }
@@ -35,7 +35,8 @@ __device__ __forceinline__ u16* mailbox_of(const LaunchArgs& args, int op, u32 p
   return reinterpret_cast<u16*>(mailboxes_of(args) + mailbox_bytes(args, op) + parity * half_bytes(args.ops[op]));
 }
 
-// Zeros for the next launch in the tile's columns of the rows that this one has not; by the threads that store the tile.
+// Zeros for the next launch in the tile's columns, for the rows that this launch does not have; by the threads that
+// store the tile.
 template <int kOp>
 __device__ __forceinline__ void clear_rows_beyond(const OpArgs& op, int tile_n, u16* next_mailbox) {
   constexpr int kAcross = kOps[kOp].tile_n / kElementsOfLoad;
@@ -48,7 +49,7 @@ __device__ __forceinline__ void clear_rows_beyond(const OpArgs& op, int tile_n, 
   }
 }
 
-// Both halves, for the store of a tile of the op; null where no op of this launch reads it in band.
+// Both halves, for the store of a tile of the op; null if no op of this launch reads it in band.
 template <int kOp>
 __device__ __forceinline__ void open_mailbox(const LaunchArgs& args, const Task& task, u32 epoch, RowNorm& norm) {
   if constexpr (readers_of(kOp) != 0) {
@@ -62,12 +63,12 @@ __device__ __forceinline__ void open_mailbox(const LaunchArgs& args, const Task&
 __device__ __forceinline__ u32 inverted(u32 two) { return ~two; }
 __device__ __forceinline__ uint4 inverted(const uint4& eight) { return make_uint4(~eight.x, ~eight.y, ~eight.z, ~eight.w); }
 
-// Whether all of the eight elements are there.
+// Whether all of the eight elements have arrived.
 __device__ __forceinline__ bool are_there(const uint4& eight) {
   return eight.x != 0 && eight.y != 0 && eight.z != 0 && eight.w != 0;
 }
 
-// Elements that travel in 16 bits each, to their 8.
+// Converts elements that are passed in 16 bits each to 8 bits.
 template <CacheHint kHint>
 __device__ __forceinline__ void store_packed(u8* place, u32 two) {
   store_global<kHint>(reinterpret_cast<u16*>(place), static_cast<u16>(low_bytes(two, two)));

@@ -1,47 +1,48 @@
 // The warp-specialised main loop of sm_90a: C tile = A tile W tile^T, fed by the tensor copy engine, computed by wgmma.
 //
-// Roles. One warp streams the weights of task after task through a ring of its own. It looks at no signal, unless the
-// plan holds stages back. So while the producers of a task are not done, its weights are already on the way. Another
-// warp waits for the task's signals and streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows
-// of the tile. A third warp posts what they have stored (post_wgmma.cuh).
+// Roles. One warp streams the weights of all tasks through a separate ring. It waits for no signal unless the plan
+// holds stages back, so a task's weights are already in flight while its producers are still running. Another warp
+// waits for the task's signals and streams its inputs. The math warpgroups multiply; each owns blocks of 64 rows of the
+// tile. A third warp posts the stored tiles (post_wgmma.cuh).
 //
 // Swapped operands (kSwapAb). An instruction multiplies 64 rows of its operand A with up to 256 of its operand B, and
-// reads both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B.
-// That is the weights, unless a tile has more rows than columns. Then the weights are A, and each warpgroup owns blocks
-// of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the gate and
-// the same 8 of the up projection alternate in a stage, so that a thread gets both sums of an output.
+// reads both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B:
+// the weights, unless a tile has more rows than columns. In that case, the weights are A, and each warpgroup owns
+// blocks of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the
+// gate and the same 8 of the up projection alternate in a stage, so that a thread gets both sums of an output.
 //
 // Operands. Both are K-major under the 128-byte swizzle, in lines of 128 bytes of k; a stage holds its lines one after
 // the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
-// projection's. A thread gets both sums of an output. They come from one wgmma where a stage is one line, so that the
-// rows of both follow each other, else from two. Rows and columns outside of a matrix arrive as zero. The last 64 rows
-// of A may be fewer: the tensor cores then read on into what lies after them, which reaches only sums that no one
-// stores. (The ring of what is A is before the other one, so the read stays inside shared memory.) So a tile
-// need be hardly higher than the matrix. (The copy engine takes longer over rows outside of it than over rows that are
-// there.)
+// projection's. A thread gets both sums of an output: from one wgmma if a stage is one line, so that the rows of both
+// are adjacent, otherwise from two. Rows and columns outside a matrix arrive as zero. The last block of A may have
+// fewer than 64 rows: the tensor cores then read beyond them, which affects only sums that are not stored. (The ring of
+// operand A precedes the other one, so these reads stay inside shared memory.) So a tile need hardly be higher than the
+// matrix. (The copy engine takes longer for rows outside the matrix than for existing rows.)
 //
-// Few instructions a step. A math warp walks one pair of barriers where both rings are as deep and no other CTA shares
-// them. Descriptors are sums of what is known before the loop and of the slot's number. The compiler learns that this
-// number is the same for all lanes. A step of 128 x 256 products comes to 60 instructions of a warp; it was 95.
+// Few instructions a step. A math warp uses one pair of barriers per slot if both rings are equally deep and no other
+// CTA shares them. Descriptors are sums of values known before the loop and of the slot's number, which is marked as
+// equal in all lanes for the compiler. A step of 128 x 256 products takes 60 instructions per warp, compared with 95
+// without these measures.
 //
-// Promoted sums. Of elements of 8 bits the tensor cores keep some 14 bits of a sum. So each line of a stage, 128 elements of
-// k, is a sum of its own, which the threads add to theirs in fp32. Where there are few, the next line is multiplied meanwhile.
+// Promoted sums. For elements of 8 bits, the tensor cores keep about 14 bits of a sum. So each line of a stage, 128
+// elements of k, has a separate sum, which the threads add to theirs in fp32. If there are few accumulators, the next
+// line is multiplied meanwhile.
 //
-// Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. It is a team's turn when all
-// products of the task before are issued: the tensor cores continue with its own, while the other team stores, or adds up
-// parts. Each warp arrives for its own products, so no warp of the team that passes on its turn may still be before its turn, and
-// a phase after.
+// Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. A team's turn begins when
+// all products of the task before are issued: the tensor cores continue with its products, while the other team stores,
+// or adds up parts. Each warp arrives for its own products, so when a team's turn ends, none of its warps can still be
+// waiting for the turn to begin, a phase behind.
 //
 // Proxies. The copy engine reads inputs that other CTAs wrote by plain stores. The reader's fence.proxy.async, after
-// its acquire and before it requests the copies, orders the two proxies. The memory model asks for one proxy fence on
-// the path from write to read, so a writer has none. It names the global memory, which contains all of them: for every kind
-// of memory the compiler also puts a fence of the whole GPU there, after all that the CTA has requested. A slot is
-// written again by the copy engine after wgmma has read it, both through the async proxy, ordered by the slot's `empty`
-// barrier.
+// its acquire and before it requests the copies, orders the two proxies. The memory model requires one proxy fence on
+// the path from write to read, so the writer needs none. The fence is limited to global memory, which contains all of
+// these tensors: for a fence without a state space, the compiler adds a GPU-scope fence, which would wait for
+// everything that the CTA has requested. A slot is written again by the copy engine after wgmma has read it, both
+// through the async proxy, ordered by the slot's `empty` barrier.
 //
-// Clusters. Each CTA waits for a task's signals by itself before it requests its slices of the inputs. So whatever
-// another CTA's copies bring was requested after that CTA's own acquire and proxy fence. A CTA reads inputs in its
-// only shared memory, and needs no order with writers that another CTA has waited for.
+// Clusters. Each CTA waits for a task's signals by itself before it requests its slices of the inputs. So data that
+// another CTA's copies bring was requested after that CTA's own acquire and proxy fence. A CTA reads inputs only from
+// its own shared memory, and needs no ordering with writers that another CTA has waited for.
 #pragma once
 #include "config_wgmma.cuh"
 #include "feed.cuh"
@@ -52,14 +53,14 @@
 using WeightRing = Ring<kNumStages, kWeightStageBytes, WeightSharers>;
 using InputRing = Ring<kNumInputStages, kInputStageBytes, InputSharers>;
 
-// Rings of as many stages that no other CTA shares are joint. A slot has one pair of barriers, for its inputs and its
-// weights together. So a math warp waits and releases once a step instead of twice. Each producer waits for the slot
-// and arms `full` by itself, so weights run ahead as before. A window waits only for weights, so with one the rings
-// stay apart.
+// Rings with equal numbers of stages that no other CTA shares are joint: a slot has one pair of barriers for its inputs
+// and its weights together. So a math warp waits and releases once per step instead of twice. Each producer waits for
+// the slot and arms `full` separately, so weights still run ahead. A window counts only weights, so with a window the
+// rings stay separate.
 constexpr bool kHasWindow = kWindow > 0 || kAheadWindow > 0;
 constexpr bool kAreJoint = kNumStages == kNumInputStages && !kHasWindow && kClusterM * kClusterN == 1;
 
-// Where a math warp is in both rings; of joint ones it walks only the weights'.
+// A math warp's position in both rings; for joint rings only that of the weights is used.
 struct StagePlaces {
   WeightRing::Place weight;
   InputRing::Place input;
@@ -75,7 +76,7 @@ struct StagePlaces {
   }
 };
 
-// Both rings as the math warps see them.
+// Both rings for the math warps.
 struct Stages {
   InputRing inputs;
   WeightRing weights;
@@ -90,10 +91,10 @@ struct Stages {
   }
 };
 
-// All threads of one warp, before it requests the inputs of k-step `step`: until the task's waits are over that stand there
-// or earlier; false, for all alike, if the launch is aborted. The caller continues in any case, since a role that left would
-// leave the others waiting; the task's tile becomes NaN, and so does all that depends on it. Every element of an aborted
-// launch is right or NaN.
+// For all threads of one warp, before it requests the inputs of k-step `step`: waits until the task's waits before that
+// step and earlier ones are over; false for all threads if the launch is aborted. The caller continues in any case,
+// since otherwise other roles would wait for it; the task's tile becomes NaN, and so does everything that depends on
+// it. Every element of an aborted launch is correct or NaN.
 __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task, int index, u32 epoch, int step,
                                        PendingWaits& pending) {
   if (pending.step > step) return true;
@@ -102,8 +103,8 @@ __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task,
   return ok;
 }
 
-// Two that boxes are requested for. Into a ring: the copy engine writes a box `offset` bytes into the stage, there and in the
-// shared memory of all sharers, and its bytes count at `full`.
+// The two possible destinations of boxes. Into a ring: the copy engine writes a box `offset` bytes into the stage, in
+// the shared memory of all sharers, and its bytes count at `full`.
 template <class StageSharers>
 struct ToRing {
   u32 stage, full;
@@ -155,10 +156,10 @@ struct ToL2 {
   }
 };
 
-// One thread: the CTA's slice, for all sharers, of step `step` of kRows rows from `row` on, which begin `offset` bytes into
-// the stage. Where rows are whole lines a map has a row's lines as its last dimension, and one request brings the slice;
-// else each line is a request. kIsPaired where 8 rows of a gate and 8 of an up projection alternate; the host requests
-// whole lines there.
+// One thread: the CTA's slice, for all sharers, of step `step` of kRows rows from `row` on, which begin `offset` bytes
+// into the stage. If rows are whole lines, a map has a row's lines as its last dimension, and one request loads the
+// slice; otherwise each line is a separate request. kIsPaired: 8 rows of a gate and 8 of an up projection alternate,
+// for which the host requires whole lines.
 template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false, class Target>
 __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const TensorMap* map, int step, int row) {
   using OwnSlice = Slice<kRows, kTileK, StageSharers::kCount>;
@@ -181,7 +182,7 @@ __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const
   }
 }
 
-// Of a product that gathers its rows: gathered_wgmma.cuh.
+// For a product that gathers its rows: gathered_wgmma.cuh.
 template <int kOp>
 struct GatheredStage;
 
@@ -215,7 +216,7 @@ __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const 
                                                      const OpArgs& op, u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr u32 kCodeBytes = kConfig.weight_rows() * kStoredK<kOp> * kElementBytes;
-  // Of groups' factors each CTA brings its own: there are few. Those of a last tile's rows that are none are left out.
+  // Each CTA loads its own groups' factors, which are few. Those of missing rows in the last tile are left out.
   constexpr int kLists = lists_of(kConfig), kHalves = kConfig.gated ? 2 : 1;
   const u32 list_bytes = kLists > 0 ? min(kConfig.tile_n, op.n - tile_n * kConfig.tile_n) * kListBytes : 0;
   mbarrier_arrive_expect(full, kCodeBytes + kLists * kHalves * list_bytes);
@@ -231,14 +232,14 @@ __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const 
   }
 }
 
-// A thread's number in its team, and the team's: of one team, or of two.
+// A thread's number in its team, and the team's number, for one or two teams.
 __device__ __forceinline__ int team_thread() { return kNumTeams == 1 ? thread_number() : thread_number() % kTeamThreads; }
 __device__ __forceinline__ int team_number() { return kNumTeams == 1 ? 0 : thread_number() / kTeamThreads; }
 
 // A warpgroup's number in its team.
 __device__ __forceinline__ int team_group() { return kTeamGroups == 1 ? 0 : uniform(team_thread() / 128); }
 
-// Of weights that are stored in fewer bits: converted_wgmma.cuh.
+// For weights that are stored in fewer bits: converted_wgmma.cuh.
 __device__ constexpr bool converts_weights() { return Weights::kBits < 8 * kElementBytes; }
 template <int kOp>
 struct Converted;
@@ -249,15 +250,16 @@ struct WgmmaTile {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kTileK = kConfig.tile_k, kStageLines = kTileK / kLineColumns;
   static constexpr int kSharedRows = shared_rows(kConfig), kBlocks = blocks_of(kConfig);
-  // As B, a gate and an up projection of several lines are apart.
+  // As operand B, a gate and an up projection of several lines are separate.
   static constexpr int kHalves = kConfig.gated && !kSwapAb && kStageLines > 1 ? 2 : 1;
   static constexpr int kBlockSums = block_sums(kConfig);
   static constexpr int kColumns = 2 * kBlockSums / kHalves;  // of one wgmma
   static constexpr int kNumSums = kBlocks * kBlockSums;
-  // Threads that hold some of the tile: where the last block is lower than 64 rows, the last warps hold none.
+  // Threads that hold some of the tile: if the last block has fewer than 64 rows, the last warps hold none.
   static constexpr int kHolders = kBlocks == 1 ? 2 * kSharedRows : kTeamThreads;
 
-  // Of a row of a stage of swapped operands its place among the tile's rows of W, where those of a gate come first.
+  // For a row of a stage with swapped operands: its place among the tile's rows of W, in which those of a gate come
+  // first.
   __device__ static __forceinline__ u32 weight_row(u32 row) {
     if constexpr (!kConfig.gated) return row;
     return row / 8 % 2 * kConfig.tile_n + row / kPairRows * 8 + row % 8;
@@ -268,7 +270,7 @@ struct WgmmaTile {
     for (int i = 0; i < kNumSums; ++i) acc[i] = value;
   }
 
-  // Where a warpgroup's operands of a stage begin, in units of 16 bytes.
+  // The start of a warpgroup's operands in a stage, in units of 16 bytes.
   struct Operands {
     u32 inputs, weights;
 
@@ -288,7 +290,7 @@ struct WgmmaTile {
     __device__ __forceinline__ u32 b() const { return kSwapAb ? inputs : weights; }
   };
 
-  // The products of a line of a stage, as sums of their own.
+  // The products of a line of a stage, with separate sums.
   __device__ static __forceinline__ void multiply_line(float (&sums)[kNumSums], const Operands& operands, int line) {
     wgmma_fence();
 #pragma unroll
@@ -307,11 +309,11 @@ struct WgmmaTile {
     wgmma_commit();
   }
 
-  // As `multiply`, of elements of 8 bits.
+  // Like `multiply`, for elements of 8 bits.
   template <class Issued>
   __device__ static void multiply_promoted(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
                                            StagePlaces& places, const Issued& issued) {
-    constexpr int kAhead = kNumSums <= 32 ? 1 : 0;  // lines that are multiplied while one is added: there are registers for both
+    constexpr int kAhead = kNumSums <= 32 ? 1 : 0;  // lines multiplied while one is added, if registers suffice
     const int lane = thread_number() % 32;
     const Operands first(stages);
     float sums[kAhead + 1][kNumSums];
@@ -340,7 +342,7 @@ struct WgmmaTile {
     issued();
   }
 
-  // `issued` is called when all products are.
+  // `issued` is called when all products are issued.
   template <class Issued>
   __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
                                   StagePlaces& places, const Issued& issued) {

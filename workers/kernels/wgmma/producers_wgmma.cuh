@@ -1,10 +1,10 @@
 // The producers: one thread feeds the CTA with tasks and streams their weights, one warp waits for signals and streams inputs.
 //
-// Programmatic dependent launch. Weights depend on no one. Where the plan says the first task, its weights are
-// requested before the launches before this one have ended. More of them are prefetched into the L2
-// (startup_prefetch.cuh). Tickets are drawn afterwards, since the launches before may still be drawing. The inputs'
-// warp waits for these launches before it draws the epoch or reads anything that they may have written, and every store
-// of the math warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
+// Programmatic dependent launch. Weights depend on no producer. If the plan determines the first task, its weights are
+// requested before the earlier launches have ended. More of them are prefetched into the L2 (startup_prefetch.cuh).
+// Tickets are drawn afterwards, since the earlier launches may still be drawing. The inputs' warp waits for these
+// launches before it gets the epoch or reads anything that they may have written, and every store of the math
+// warpgroups comes after inputs that this warp loaded. dependent_launch.cuh explains the rest.
 #pragma once
 #include "finish.cuh"
 #include "mailbox.cuh"
@@ -15,13 +15,14 @@
 constexpr bool kSparesProducers = kNumTeams == 1 || kClusterSize > 1;
 constexpr int kProducerRegisters = kSparesProducers ? 56 : 40;
 constexpr int kMathRegisters = kNumMathGroups == 3 ? 152 : kSparesProducers ? 224 : 232;
-// What a launch gives the threads, an equal share each in units of 8, is all that they can redistribute: to raise beyond
-// that waits for ever.
+// The threads can only redistribute the registers of the launch, an equal share each in units of 8: an increase beyond
+// that would wait forever.
 static_assert(kNumMathGroups == 1 || 128 * kProducerRegisters + 128 * kNumMathGroups * kMathRegisters <=
                                          65536 / kNumThreads / 8 * 8 * kNumThreads);
 
-// That a wait has expired, to all CTAs whose sums the inputs reach that this one requests from now on. The fence ends when
-// the flags are in their shared memory, before any of these inputs are requested, so the warps that multiply them see its flag.
+// Reports that a wait has expired to all CTAs that receive the inputs which this CTA requests from now on. The fence
+// ends when the flags are in their shared memory, before any of these inputs are requested, so the warps that multiply
+// them see the flag.
 __device__ __forceinline__ void set_aborted(const Shared& shared) {
   shared.flags->aborted = 1;
   if constexpr (InputSharers::kCount > 1) {
@@ -32,8 +33,8 @@ __device__ __forceinline__ void set_aborted(const Shared& shared) {
   }
 }
 
-// At most kWindow stages of weights are under way at a time, so that SMs nearer to the memory do not run away from the
-// others; 0 for no such limit.
+// At most kWindow stages of weights are in flight at a time, so that SMs closer to the memory do not get ahead of the
+// others; 0 for no limit.
 struct Window {
   WeightRing::Place oldest;
   int under_way = 0;
@@ -50,8 +51,8 @@ struct Window {
   }
 };
 
-// Of a task that waits, the stages that fill the ring come with no more than kAheadWindow of them under way. What they wait
-// after, other SMs' stores and posts, is what the task waits for.
+// For a task that waits, at most kAheadWindow of the stages that fill the ring are in flight, since these requests
+// delay other SMs' stores and posts, for which the task waits.
 __device__ __forceinline__ void wait_for_window(const Task& task, int step, const WeightRing& ring,
                                                 const WeightRing::Place& place, Window& window) {
   window.wait_for_oldest(ring);
@@ -60,7 +61,7 @@ __device__ __forceinline__ void wait_for_window(const Task& task, int step, cons
   }
 }
 
-// The stages of a task's weights from the `skip`-th on, at most `most`, as the ring has room for them.
+// Requests the stages of a task's weights from the `skip`-th on, at most `most`, as the ring has room for them.
 template <int kOp = 0>
 __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Task& task, int skip, int most,
                                                 const WeightRing& ring, WeightRing::Place& place, Window& window,
@@ -84,7 +85,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
   }
 }
 
-// The stages of a task's inputs, likewise.
+// The same for the stages of a task's inputs.
 template <int kOp = 0>
 __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task& task, int skip, int most,
                                                const InputRing& ring, InputRing::Place& place) {
@@ -98,7 +99,7 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
       if constexpr (is_own_task(kOp)) {
         mbarrier_arrive(ring.full(place));
       } else if (is_in_band(args.base, kOp)) {
-        mbarrier_arrive(ring.full(place));  // others fill it, as in_band_wgmma.cuh argues
+        mbarrier_arrive(ring.full(place));  // other warps fill it, see in_band_wgmma.cuh
       } else {
         request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[map_of(kOp)], steps[step],
                                  task.tile_m, policy);
@@ -108,7 +109,7 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
   }
 }
 
-// Of a task, in either ring.
+// For a task, in either ring.
 template <int kOp = 0>
 __device__ __forceinline__ int num_stages_of(const WgmmaArgs& args, const Task& task) {
   if constexpr (kOp < kNumOps) {
@@ -126,8 +127,8 @@ __device__ __forceinline__ int stages_before_ready(const WgmmaArgs& args, const 
   return held > 0 && task.wait_begin != task.wait_end ? kNumStages - held : kAll;
 }
 
-// A task's weights from the `requested`-th stage up to the `end`-th; of a task that waits, those that the plan holds back
-// after `wait_ready`, which returns when its first waits are over.
+// Requests a task's weights from the `requested`-th stage up to the `end`-th; for a task that waits, the stages that
+// the plan holds back follow after `wait_ready`, which returns when its first waits are over.
 template <class WaitReady>
 __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, const Task& task, int& requested, int end,
                                                      const WeightRing& ring, WeightRing::Place& place, Window& window,
@@ -141,8 +142,8 @@ __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, cons
   }
 }
 
-// Where a CTA's first task is known, the weights of it that need not wait: requested before any word of the plan is read;
-// how many stages.
+// If a CTA's first task is known: requests those of its weights that need not wait, before any word of the plan is
+// read; returns the number of stages.
 __device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const Shared& shared, WeightRing::Place& place,
                                                      Window& window, u64 policy) {
 #ifdef TUNER_WAITS_FIRST
@@ -156,8 +157,8 @@ __device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, cons
   return requested;
 }
 
-// One thread of a CTA that the cluster's leader feeds: streams the weights of its tasks. It does not feed the inputs' warp,
-// which may be tasks ahead of it, so it counts these tasks: it would miss phases of `ready`.
+// For one thread of a CTA that the cluster's leader feeds: streams the weights of its tasks. The inputs' warp may be
+// several tasks ahead of it, so this thread counts these tasks; otherwise it could miss phases of `ready`.
 __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Shared& shared) {
   const u64 policy = cache_policy<kWeightHint>();
   FeedRing::Place feed;
@@ -180,9 +181,9 @@ __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Share
   }
 }
 
-// One thread: feeds the CTA with tasks, and streams their weights: those of a task that waits as far as the plan lets
-// them run ahead of its first waits. It has passed a task on before it stops there, and all weights of earlier tasks
-// are requested. So the inputs' warp comes to these waits. It stops at each task that waits, so it cannot miss a phase
+// For one thread: feeds the CTA with tasks, and streams their weights; those of a task that waits run ahead of its
+// first waits as far as the plan allows. Before it stops there, it has passed the task on and requested all weights of
+// earlier tasks, so the inputs' warp reaches these waits. It stops at each task that waits, so it cannot miss a phase
 // of `ready`.
 __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
   if (is_fed_by_leader(args.base) && rank_in_cluster() != 0) return produce_weights_of_fed(args, shared);
@@ -215,14 +216,15 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
       if (!source.has_drawn()) wait_for_prerequisites();
       return source.draw();
     };
-    if (source.is_static()) {  // what comes next is known: the others may have it
+    if (source.is_static()) {  // the next task is known: pass it on
       request_until(min(requested + 1, stages_before_ready(args, own)));
       ++source.next;
       next = feed_next();
       request_until(kAll);
     } else {
       if constexpr (kSparesProducers) {
-        // A ring of weights is left to request, as its slots become free: so nothing waits for the answer, nor for the words.
+        // A ring of weights remains to be requested, as slots become free, which hides the latency of the draw and of
+        // the words.
         const int count = num_stages_of(args, own);
         request_until(count - kNumStages);
         const u64 drawn = draw();
@@ -245,22 +247,22 @@ __device__ __forceinline__ bool has_no_more(const PendingWaits& pending) {
   return pending.step == kNoStep;
 }
 
-// One thread, to the helper warp: of the task in that slot all waits before k-steps are over. It says so before it requests
-// the last inputs, since they come as slots of the ring become free.
+// For one thread: tells the helper warp that all waits before k-steps are over for the task in that slot. It does so
+// before it requests the last inputs, since those requests wait for free slots of the ring.
 __device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing::Place& feed, const PendingWaits& pending) {
   *shared.beside.next_wait(feed) = pending.next;
   mbarrier_arrive(shared.beside.waited(feed));
 }
 
-// One thread, once: the epoch, to the warps that read in band.
+// For one thread, once: passes the epoch to the warps that read in band.
 __device__ __forceinline__ void tell_epoch(const Shared& shared, u32 epoch) {
   shared.flags->epoch = epoch;
   mbarrier_arrive(shared_address(&shared.flags->knows_epoch));
 }
 
-// One warp: waits for each task's producers, and streams its inputs, unless they are read in band; of a task that waits
-// within, those of the k-steps up to its next wait. A wait that expires there is given before the inputs of later steps are
-// requested, hence before the math warpgroups have all of them and look.
+// For one warp: waits for each task's producers, and streams its inputs, unless they are read in band; for a task with
+// waits between its k-steps, up to the next wait. An expired wait is reported before the inputs of later steps are
+// requested, and therefore before the math warpgroups have received all of them and check.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
 #ifdef TUNER_GUARDED
@@ -275,7 +277,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
   if (knows_first) {
     const FirstTask& known = args.first_tasks[cluster_number()];
     if (known.op >= 0 && !known.waits) {
-      // The last stage's inputs are requested when all that the math warpgroups need is in place.
+      // The last stage's inputs are requested after everything else that the math warpgroups need.
       requested = min(kNumInputStages, num_stages_of(args, as_task(known)) - 1);
       if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);
     }

@@ -1,30 +1,30 @@
 // Rings of stages between the copy engine and the tensor cores.
 //
 // Each slot has two mbarriers: `full` (one arrival by each thread that requests copies into it, and their bytes) and
-// `empty` (one arrival per consumer). Producer and consumers walk the slots in the same order for the whole launch,
-// across tasks. So a producer may be stages of the next task ahead. A slot is only ever waited for by its number. With
-// ping-pong a team walks past the other team's stages without waiting for them. So when it waits for a stage of its
-// own, all stages before must be filled, as they are once it is its turn (mainloop_wgmma.cuh). Else the barrier might
-// be two phases after, where a parity means the wrong phase.
+// `empty` (one arrival per consumer). Producer and consumers process the slots in the same order for the whole launch,
+// across tasks. So a producer may already be in stages of the next task. With ping-pong, a team skips the other team's
+// stages without waiting for them. So when it waits for one of its own stages, all earlier stages must have been
+// filled, as they are when its turn comes (mainloop_wgmma.cuh). Otherwise the barrier might be two phases behind, and
+// its parity would mean the wrong phase.
 //
 // In a cluster. A stage that several CTAs share arrives in slices, one requested by each of them (cluster.cuh). Every
 // producer arms its own `full` with the bytes of the whole stage, then requests its slice for all sharers. The slice
-// will overwrite what each sharer reads. So a slot's `empty` counts the consumers of all sharers. A consumer arrives at
-// the `empty` of every sharer, one lane of its warp at each.
-// Phases. A slice may arrive before the receiving CTA has armed that `full`: bytes are then owed, but the phase cannot
-// end without the arrival that arms it. It cannot arrive a phase too early either: it was requested after the receiver's
-// consumers had released the slot, hence after they had waited for the phase before.
-// Liveness. All CTAs of a cluster walk the same stages in the same order. Take the first stage that some CTA has not
-// consumed. All stages a ring's depth before it are consumed by everyone, so every producer can request its slice of
-// it. So the CTAs of a cluster are never more than a ring apart, and wait for nothing of each other that comes later.
-// Memory order. Only the async proxy reads and writes what passes between CTAs in a slot. wgmma has read it when its
-// wait is over, in program order before the arrival. The bytes have landed when `full` says so. So arrivals and waits
-// need no cluster scope, which would cost a consumer at every stage.
+// overwrites data that each sharer has read. So a slot's `empty` counts the consumers of all sharers. A consumer
+// arrives at the `empty` of every sharer, one lane of its warp at each.
+// Phases. A slice may arrive before the receiving CTA has armed that `full`: the pending byte count is then temporarily
+// negative, but the phase cannot end without the arrival that arms it. It cannot arrive a phase too early either: it
+// was requested after the receiver's consumers had released the slot, hence after they had waited for the phase before.
+// Liveness. All CTAs of a cluster process the same stages in the same order. Consider the first stage that some CTA has
+// not consumed. All CTAs have consumed the stages that are at least a ring's depth before it, so every producer can
+// request its slice of it. So the CTAs of a cluster are never more than a ring apart, and never wait for later stages
+// of each other. Memory order. Only the async proxy reads and writes the data in a slot. wgmma has read it when its
+// wait is over, in program order before the arrival. The bytes have arrived when `full` completes. So arrivals and
+// waits need no cluster scope, which would cost a consumer at every stage.
 #pragma once
 #include "cluster.cuh"
 #include "ptx_hopper.cuh"
 
-// One walker's place in a ring of kSlots, in one register: a slot, and in the high half its present phase's parity.
+// A position in a ring of kSlots, in one register: a slot, and in the high half the parity of its current phase.
 template <int kSlots>
 struct RingPlace {
   u32 packed = 0;
@@ -37,12 +37,12 @@ struct RingPlace {
     if (slot() == kSlots) packed = (packed ^ 0x10000) & 0x10000;
   }
 
-  // So many slots before, at most a round.
+  // This many slots earlier, at most one round.
   __device__ __forceinline__ RingPlace back(int count) const {
     return {slot() >= count ? packed - count : (packed ^ 0x10000) + kSlots - count};
   }
 
-  // As often at once.
+  // This many steps at once.
   __device__ __forceinline__ void advance_by(int count) {
     const u32 next = slot() + count;
     packed = ((packed ^ next / kSlots << 16) & 0x10000) | next % kSlots;
@@ -65,7 +65,7 @@ struct Ring {
   __device__ __forceinline__ u32 full(const Place& place) const { return barriers + place.slot() * 16; }
   __device__ __forceinline__ u32 empty(const Place& place) const { return barriers + place.slot() * 16 + 8; }
 
-  // `consumers` of each sharer; `producers` that each bring a share of a stage.
+  // `consumers` of each sharer; `producers` that each load a share of a stage.
   __device__ void init(u32 consumers, u32 producers = 1) const {
     for (int slot = 0; slot < kSlots; ++slot) {
       mbarrier_init(barriers + slot * 16, producers);
@@ -73,14 +73,14 @@ struct Ring {
     }
   }
 
-  // The producer's: until the slot may be written. The first round finds every slot free.
+  // For the producer: waits until the slot may be written. In the first round, every slot is free.
   __device__ __forceinline__ void wait_free(const Place& place) const { mbarrier_wait(empty(place), place.parity() ^ 1); }
-  // A consumer's: until the slot holds its stage.
+  // For a consumer: waits until the slot holds its stage.
   __device__ __forceinline__ void wait_filled(const Place& place) const { mbarrier_wait(full(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
 
-  // A consuming warp's, of the stage in the slot before this place, which it has read: by lane 0, or by as many lanes as
-  // there are sharers one each.
+  // For a consuming warp: releases the stage in the slot before this position, which it has read; by lane 0, or by one
+  // lane for each sharer.
   __device__ __forceinline__ void release_before(const Place& place, int lane) const {
     const u32 empty = barriers + (place.slot() == 0 ? kSlots - 1 : place.slot() - 1) * 16 + 8;
     if constexpr (kNumSharers == 1) {

@@ -1,29 +1,30 @@
 // The sums of the parts of a tile, each of which adds up and stores a share of it (reduce-scatter).
 //
-// Layout. Slots are those of fixup.cuh, and so is a sum's place in its part. The tile is cut into shares as cluster_sum.cuh
-// cuts it, part p having the p-th. A part writes the sums that the others finish, counts itself in, waits until all have, and adds
-// what they left of its own share to what it has in registers. So it writes and reads (P - 1) / P of a tile's sums, where
-// the last one of fixup.cuh reads P times as many by itself, and the others have long gone.
+// Layout. Slots, and a sum's place in its part, are those of fixup.cuh. The tile is divided into shares as in
+// cluster_sum.cuh; part p has the p-th. A part writes the sums of the others' shares, increments the counter of
+// arrivals, waits until all parts have arrived, and adds the others' sums of its own share to those in its registers.
+// So it writes and reads (P - 1) / P of a tile's sums, whereas the last part in fixup.cuh reads P times as many alone.
 //
-// Order of the sum: part 0, 1, 2, ..., the own one in its place: the bits of fixup.cuh.
+// Order of the sum: part 0, 1, 2, ..., with its own in order: the same bits as fixup.cuh.
 //
-// Waits: each part for the products of all others of its tile. So parts must run at once: the host's proof says
-// that queues have the tiles in one order, and no two parts of a tile (tuner/core/proof/liveness.py). All CTAs are resident,
-// as queues need it anyway. A part counts itself in after its waits for signals, and before those of its epilogue.
+// Waits: each part waits for the products of all other parts of its tile. So parts must run at the same time: the host
+// proves that all queues have the tiles in one order, and no two parts of the same tile (tuner/core/proof/liveness.py).
+// All CTAs are resident, which queues require anyway. A part arrives after its waits for signals, and before those of
+// its epilogue.
 //
-// Posts. Each part stores a share of the tile and posts for it: of those that stand for the tile (posts_of_tile) as many as the others.
+// Posts. Each part stores a share of the tile and posts for it: an equal number of the tile's posts (posts_of_tile).
 //
-// Memory order. As in fixup.cuh: stores, a barrier, thread 0's red.release.gpu. Its ld.acquire.gpu that sees all arrivals
-// reads from the chain of all of them, and the barrier after it orders the other threads' loads. Slots are read past L1.
-// Epochs. As there: a counter grows by the tile's parts in each launch.
+// Memory order. As in fixup.cuh: stores, a barrier, thread 0's red.release.gpu. Its ld.acquire.gpu that sees all
+// arrivals reads from the chain of all of them, and the barrier after it orders the other threads' loads. Slots are
+// read with L1 bypassed. Epochs. As there: a counter grows by the tile's parts in each launch.
 //
-// Abort. The wait is bounded as those for signals are. A part whose wait expires stores NaN, and so does one whose wait for a
-// signal expired: it writes NaN for the others.
+// Abort. The wait is bounded like those for signals. A part whose wait expires stores NaN; a part whose wait for a
+// signal has expired also writes NaN for the others.
 #pragma once
 #include "cluster_sum.cuh"
 #include "fixup.cuh"
 
-// One thread: until all parts of the task's tile have left their sums; false if the launch is aborted.
+// For one thread: waits until all parts of the task's tile have stored their sums; false if the launch is aborted.
 __device__ inline bool wait_for_parts(const LaunchArgs& args, const Task& task, int index, u32 epoch) {
   const u32 base = epoch * task.num_parts, target = base + task.num_parts;
   const u32* address = arrivals_of(args, task);
@@ -40,8 +41,8 @@ __device__ inline bool wait_for_parts(const LaunchArgs& args, const Task& task, 
   }
 }
 
-// Of the part whose number is kRank: its sums of all other shares left, and its own share added up. Threads that hold some
-// of the tile; false, for all of them alike, if the launch is aborted.
+// For the part with number kRank: stores its sums of all other shares, and adds up its own share. For threads that hold
+// some of the tile; false for all of them if the launch is aborted.
 template <int kOp, int kRank>
 __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Task& task, int index, u32 epoch,
                                                 float (&acc)[kMaxWgmmaAccumulators], int barrier) {
@@ -68,7 +69,7 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
   }
   if (barrier_or<kHolders>(barrier, has_failed)) return false;
   constexpr int kVectors = Layout::num_vectors(kRank), kOthers = kParts - 1;
-  constexpr int kLoads = kNumMathGroups == 3 ? 8 : 16;  // vectors of a thread under way at a time
+  constexpr int kLoads = kNumMathGroups == 3 ? 8 : 16;  // vectors of a thread in flight at a time
   constexpr int kTogether = kLoads > kOthers ? kLoads / kOthers : 1;
 #pragma unroll
   for (int begin = 0; begin < kVectors; begin += kTogether) {
@@ -104,8 +105,8 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
   return true;
 }
 
-// A part of a task's tile, to global memory what it finishes of it. All threads of the team; kRank or a later one is the
-// part's number. `ready` is called before anything is finished.
+// Processes a part of a task's tile, and stores its share to global memory. For all threads of the team; the part's
+// number is kRank or higher. `ready` is called before anything is finished.
 template <int kOp, int kRank = 0, class Ready>
 __device__ __forceinline__ void scatter_and_store(float (&acc)[kMaxWgmmaAccumulators], const LaunchArgs& args,
                                                   const FeedSlot& slot, u32 epoch, int barrier, const Ready& ready) {

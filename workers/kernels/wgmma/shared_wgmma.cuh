@@ -1,7 +1,7 @@
 // The warp-specialised kernel's parameter, and its shared memory.
 //
-// The words of its first task that a CTA needs travels in the parameter: its words would come from DRAM, one dependent load after the
-// other, before the first byte could be requested.
+// The required words of a CTA's first task are in the parameter: otherwise they would be loaded from DRAM, one
+// dependent load after the other, before the first byte of weights could be requested.
 #pragma once
 #include "cluster_sum.cuh"
 
@@ -36,13 +36,13 @@ struct OutputMaps<false> {
   __device__ __forceinline__ const TensorMap* output_map(int) const { return nullptr; }
 };
 
-// The launch parameter; maps that are not there take no room in it.
+// The launch parameter; missing maps take no space in it.
 struct WgmmaArgs : OperandArgs, OutputMaps<kTmaEpilogue> {};
 static_assert(sizeof(WgmmaArgs) == sizeof(OperandArgs) + WgmmaArgs::kCount * sizeof(TensorMap), "as the host lays it out");
 static_assert(sizeof(FirstTask) == 16, "the host lays FirstTask out in 16 bytes");
 
 struct Flags {
-  int aborted;  // a wait of the task, or of one before it, has expired: what it multiplies is not what it should be
+  int aborted;  // a wait of the task, or of an earlier one, has expired: its operands are invalid
   u32 epoch;    // of the launch
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
@@ -53,8 +53,9 @@ struct Flags {
 };
 static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
 
-// The results of the helper warp for the math warps, of each feed slot: two mbarriers, a word, and the factors of a tile's rows
-// (beside_wgmma.cuh). Behind that what the math warps of swapped operands need to add up squares.
+// The results of the helper warp for the math warps, of each feed slot: two mbarriers, a word, and the factors of a
+// tile's rows (beside_wgmma.cuh). They are followed by the memory in which math warps with swapped operands add up
+// squares.
 __device__ constexpr int normed_rows(const OpConfig& op) { return kChainOps[&op - kOps].norm ? op.tile_m : 0; }
 __device__ constexpr int squared_rows(const OpConfig& op) { return kChainOps[&op - kOps].squares ? op.tile_m : 0; }
 struct Beside {
@@ -69,7 +70,7 @@ struct Beside {
 
   __device__ __forceinline__ u32 waited(const FeedRing::Place& place) const { return data + place.slot() * kSlotBytes; }
   __device__ __forceinline__ u32 ready(const FeedRing::Place& place) const { return waited(place) + 8; }
-  // The first wait of a task that is not known to be over, where all before k-steps are.
+  // The first wait of a task that is not known to be over, once all those before k-steps are.
   __device__ __forceinline__ volatile int* next_wait(const FeedRing::Place& place) const {
     return reinterpret_cast<int*>(memory + place.slot() * kSlotBytes + 16);
   }

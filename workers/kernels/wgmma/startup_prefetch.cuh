@@ -1,22 +1,21 @@
-// Weights beyond the ring, brought into the L2 while a launch begins.
+// Prefetches weights beyond the ring into the L2 while a launch begins.
 //
-// The ring holds what one thread has requested before it has read a word of the plan. Then that thread waits
-// until stages are consumed: a round trip for the inputs, and in a dependent launch the rest of the launch before. When
-// the ring is full meanwhile, the memory has nothing to do. So a warp of the producers' warpgroup which is idle
-// otherwise prefetches the next kStartupPrefetch k-steps of the first task's weights, as many as it has. It names the
-// same boxes as the loads will, with the same cache hint, but only for the L2. Each CTA of a cluster prefetches its own
-// slices.
+// One thread fills the ring before it has read a word of the plan. Then it waits until stages are consumed: a round
+// trip for the inputs, and in a dependent launch the rest of the launch before. The memory would be idle while the ring
+// is full. So a warp of the producers' warpgroup which is idle otherwise prefetches the next kStartupPrefetch k-steps
+// of the first task's weights, as many as it has. It requests the same boxes as the later loads, with the same cache
+// hint, but only into the L2. Each CTA of a cluster prefetches its own slices.
 //
-// Layout. None: a prefetch names no shared memory and no barrier.
-// Waits. This warp waits for `requested`. The weights' thread arrives there once in a launch, when all
-// that it knows of the first task is requested. So the boxes come after the ring's in the copy engine, and that
-// thread does no more than an arrival for them. Its one phase is over for good, so a parity cannot mean another one.
-// Nobody waits for this warp, and a CTA may end before its prefetches have.
-// Memory order. Weights depend on no one, and the L2 is where writes become visible. The loads that follow read what is
-// there when they come. A line that was evicted or not yet there only costs time.
+// Layout. None: a prefetch uses no shared memory and no barrier.
+// Waits. This warp waits for `requested`. The weights' thread arrives there once per launch, after it has requested the
+// known weights of the first task. So the boxes follow the ring's in the copy engine, and that thread's only cost is an
+// arrival. There is only one phase, so its parity is unambiguous. Nothing waits for this warp, and a CTA may end before
+// its prefetches do.
+// Memory order. Weights depend on no producer, and writes become visible in the L2, so later loads read current values.
+// A line that was evicted or has not arrived yet only costs time.
 //
 // Weights that the plan holds back until a task's first waits are over (a run-ahead below 100) are not prefetched: they
-// would take the memory from those for whom they are held back.
+// would compete for memory bandwidth with the loads for which they are held back.
 #pragma once
 #include "shared_wgmma.cuh"
 
