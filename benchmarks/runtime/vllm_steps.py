@@ -8,11 +8,11 @@ alone, `norms` the norms around them, too, `layers` layers or their runs. PYTHON
 arms of all models start at once, each with a compile cache of its own, and stay on the card side by side, so their
 memory is given by `--settings`, that of one model by `--settings-of`; one measures at a time. A turn is all arms of a
 model at a batch size, and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has
-the medians of an arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts with decode steps,
-are the host's time for the most part, which other work doubles at times: all arms are measured in short rounds, before
-anything is traced, a time is the fastest tenth, and a gain that of these. `logits_ok` says whether logits of decode
-steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever that is no matter of
-rounding."""
+the medians of an arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts
+with decode steps, are the host's time for the most part, which other work doubles at times: all arms are measured in
+short rounds, before anything is traced, a time is the fastest tenth, and a gain that of these. `logits_ok` says whether
+logits of decode steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever that
+is no matter of rounding."""
 
 from __future__ import annotations
 
