@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -110,6 +111,13 @@ def test_a_fit_that_ranks_no_better_is_not_kept_and_an_earlier_one_is_named(
     assert "not kept: the fit to 3 trials ranks no better than the shipped rates; " in result.output
     assert f"{path}, from an earlier fit, stays in use: delete it for the shipped rates" in result.output
     assert json.loads(path.read_text()) == earlier.to_json()
+
+
+def test_a_fit_that_cannot_be_stored_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fits").write_text("not a folder")
+    with pytest.raises(click.ClickException, match=r"fits/h200\.json cannot be written: File exists; put the fit"):
+        fit_cli._keep(tmp_path / "fits" / "h200.json", H200, BAD, 7)
+    assert Fit.from_json(json.loads(capsys.readouterr().out)).rates == BAD
 
 
 def test_too_few_trials_are_counted_and_what_was_timed_warm_is_none(tmp_path: Path) -> None:

@@ -177,11 +177,23 @@ def _shown(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _keep(path: Path, gpu: Gpu, rates: Rates, num_trials: int) -> None:
+    """Stores the fit.
+
+    Raises:
+        click.ClickException: the file cannot be written; the fit is printed instead.
+    """
+    from tuner.client.delivery.files import write_atomically
     from tuner.core.model.rates import Fit
     from tuner.private import make_private_folder, private_files
 
     today = datetime.now(UTC).date().isoformat()
     fitted = Fit(rates=rates, gpu=gpu.id, gpu_name=gpu.name, date=today, commit=__version__, num_trials=num_trials)
-    with private_files():
-        make_private_folder(path.parent)
-        path.write_text(json.dumps(fitted.to_json(), indent=1) + "\n")
+    text = json.dumps(fitted.to_json(), indent=1) + "\n"
+    try:
+        with private_files():
+            make_private_folder(path.parent)
+            write_atomically(path, text.encode())
+    except OSError as error:
+        click.echo(text, nl=False)
+        problem = f"{path} cannot be written: {error.strerror}; put the fit that is printed above there"
+        raise click.ClickException(problem) from error
