@@ -215,18 +215,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=600.0, help="after these, no row begins")
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="after these, from the derivatives on, no row begins"
+    )
     parser.add_argument("--out", type=Path, default=results_file("h200", "own_fit"))
     options = parser.parse_args()
     begin_s, rows, wanted = time.monotonic(), list[Row](), cases(options.draws)
     differentiate(wanted, options.processes)
     print(f"{time.monotonic() - begin_s:.0f} s: derivatives of all trials", flush=True)
+    until_s = time.monotonic() + options.seconds
     with ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as pool:
-        for row in pool.map(_timed, wanted, [begin_s + options.seconds] * len(wanted)):
+        for row in pool.map(_timed, wanted, [until_s] * len(wanted)):
             if row:
                 rows.append(row)
                 print({key: value for key, value in row.items() if key != "rates"}, flush=True)
                 write_report(options.out, rows, {**NO_GPU, "complete": len(rows) == len(wanted)})
+    print(f"{len(rows)} of {len(wanted)} rows", flush=True)
 
 
 def _timed(case: Case, until_s: float) -> Row | None:
