@@ -41,7 +41,7 @@ _BANDS = re.compile(r"bands(?P<rows>\d+)(?:-lag(?P<lag>\d+))?(?:-chunks(?P<chunk
 
 
 def is_line(text: str) -> bool:
-    """Whether it is meant as a schedule's line, and as nothing's name."""
+    """Whether a text is meant as a schedule's line rather than as a name."""
     return _BAR in " ".join(text.split())
 
 

@@ -1,14 +1,16 @@
-// Between the product that makes queries, keys and values of new tokens and the attention over them: rotates queries and keys,
-// and appends keys and values to the cache. Where that has pages, a token goes to the one that the table gives to its position.
-// What cannot be used is not written; the attention after it reports it.
+// Runs between the product that computes queries, keys and values of new tokens and their attention: rotates queries
+// and keys, and appends keys and values to the cache. In a paged cache, a token is written to the page of its position
+// in the table. Tokens with invalid positions or pages are not written; the attention after it reports them.
 //
 // Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, rotated by the angle position * frequencies[i]. The
 // position is the token's place in its sequence. It is computed in fp32 and rounded once.
 //
-// Threads. One takes 8 pairs of one head of one new token, by vectors of 16 bytes: its loads are all under way together.
+// Threads. Each processes 8 pairs of one head of one new token, in vectors of 16 bytes: all of its loads are in flight
+// together.
 //
-// Launches. Whatever a caller gives may be written by the launch before, and the launch two back may still read the cache: nothing
-// is read or written before griddepcontrol.wait. Frequencies come with the rows, so they cost no latency of their own.
+// Launches. Any operand may be written by the launch before, and the launch before that may still read the cache, so
+// nothing is read or written before griddepcontrol.wait. Frequencies are loaded together with the rows, without
+// additional latency.
 #pragma once
 #include "config_append.cuh"
 #include "element.cuh"
@@ -54,8 +56,8 @@ __device__ __forceinline__ void rotate(uint4& x, uint4& y, const float (&frequen
   y = {turned_y[0], turned_y[1], turned_y[2], turned_y[3]};
 }
 
-// The line of a KV head that a new token has in both caches. It is below 0 for none: of a slot without a sequence, of a full one,
-// and of a page that is not in the cache.
+// The line of a new token in a KV head of both caches; negative if there is none: for a slot without a sequence, a full
+// one, or a page that is not in the cache.
 __device__ __forceinline__ long long line_of(const AppendArgs& args, int sequence, int kv_head, int position) {
   if (position < 0 || position >= args.max_length) return -1;
   if constexpr (kPageTokens == 0)

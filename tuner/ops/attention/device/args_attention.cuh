@@ -1,16 +1,17 @@
 // The parameter of an attention launch, and its tasks.
 //
-// Tasks. A task is a span of one sequence's context, read for a block of columns of one KV head by the CTAs of a cluster.
-// A plan gives all that the longest context would have to the clusters' queues. What a launch has to do follows from the
-// lengths that it reads (context_attention.cuh). Or the lengths say which tasks there are, and how the clusters share
-// them: then the plan's table is not read.
+// Tasks. A task is a span of one sequence's context, read for a block of columns of one KV head by the CTAs of a
+// cluster. A plan's queues contain all tasks of the longest context; the lengths that a launch reads determine which of
+// them are not empty (context_attention.cuh). Alternatively, the lengths determine the tasks and their distribution to
+// the clusters, and the plan's table is not read.
 //
 // The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, of one head or of all;
 // then a head's lines come one after another in a row. A contiguous cache has one page a sequence.
 //
-// The launch after. A projection of the results reads weights, which depend on no one. While a launch ends, the memory has
-// nothing to do. So it may ask the L2 for the beginning of each row of them, when the last of a CTA's tiles is there: sooner,
-// they would delay its keys. Or it asks early: before the launch before it has ended, while that one's last tiles are multiplied and stored.
+// The next launch. A projection of the results reads weights, which depend on no launch. While a launch ends, the
+// memory is idle. So a CTA may prefetch the beginning of each row of these weights into the L2 after its last tile has
+// arrived: earlier requests would delay its keys. Or it prefetches them early: before the previous launch has ended,
+// while that launch multiplies and stores its last tiles.
 #pragma once
 #include "config_attention.cuh"
 #include "ptx_attention.cuh"
@@ -28,7 +29,8 @@ struct AttentionTask {
   __device__ __forceinline__ int span() const { return block_span & 0xFFFFFF; }
 };
 
-// Weights [num_rows, row_bytes] of the launch after, of which the first taken_bytes of each row are brought into the L2.
+// Weights [num_rows, row_bytes] of the next launch, of which the first taken_bytes of each row are prefetched into the
+// L2.
 struct NextWeights {
   const unsigned char* rows;
   int num_rows, row_bytes, taken_bytes;
@@ -48,16 +50,17 @@ struct CacheOf<false> {
   using Type = CacheRows;
 };
 
-// Which wait has expired: what a CTA was waiting for. The last two are not waits: arrivals that do not fit, and lengths.
+// Which wait has expired. The last two are not waits: inconsistent arrivals, and inconsistent lengths.
 enum Waited : int {
   kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals, kForLengths
 };
 
-// Whose wait expired, and what it was for: written once by the first, kept until the host clears it. Laid out as a product's record.
+// Which wait expired, and for what: written once by the first CTA, kept until the host clears it. Same layout as a
+// product's record.
 struct AttentionAbort {
   u32 raised;
   int task, waited;  // number of the CTA's task, and Waited
-  u32 warp, parity;  // where arrivals do not fit: those that were there, and those of a launch
+  u32 warp, parity;  // for inconsistent arrivals: those found, and those of a launch
   int cta;
 };
 
@@ -67,30 +70,30 @@ struct AttentionArgs {
   u16* out;                    // the same
   const int* lengths;          // of each sequence, its new tokens included
   const AttentionTask* tasks;  // queue after queue
-  const int* queues;           // where the queue of each cluster begins, and where the last one ends
-  float* partials;             // of each slot and span kPartialFloats, as merge_attention.cuh has them
+  const int* queues;           // the start of each cluster's queue, and the end of the last one
+  float* partials;             // kPartialFloats for each slot and span, as in merge_attention.cuh
   u32* arrivals;               // of each slot, and in it of each CTA of a cluster
   long long* trace;            // of each CTA (1 + kTracedTasks) rows of kTraceWords, in traced builds
   const int* pages;            // where the cache is paged: of each sequence max_pages page numbers
-  u32* refused;                // four words: what a launch found wrong first; kept until somebody clears it
+  u32* refused;                // four words: the first invalid input of a launch; kept until it is cleared
   AttentionAbort* abort;       // likewise, of a wait that has expired
   long long spin_limit_cycles;  // of the SM clock, for one wait
   NextWeights next;            // all zeros for none
   int num_kv_heads, query_heads, new_tokens, num_blocks;  // query heads that share a KV head
   int max_length, span_tokens, num_spans;
   u32 arrivals_per_launch;  // of a slot; a power of two, at least num_spans
-  float scale_log2;         // of scores, so that exp2 stands for exp
+  float scale_log2;         // of scores, for exp2 instead of exp
   int is_speculative;       // 1: the first tiles of a CTA's first task are requested before its length is known
   int rows_per_page, rows_per_head, lines_per_head;  // where a page, and in it a KV head, begins in the map
   int page_shift, max_pages, num_pages;              // log2 of a page's tokens; of a sequence; of the cache
   int window;                  // tokens that a query sees, itself included
   float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
   int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
-  int num_queues;              // clusters that have tasks; those after them ask for weights alone
+  int num_queues;              // clusters that have tasks; those after them only prefetch weights
   int sequences;
   AttentionTask first[kMostQueues];
 
-  // After the words of what was refused: the lengths that were read, summed, 0 between launches.
+  // After the words of the invalid input: the sum of the readings of lengths, 0 between launches.
   __device__ __forceinline__ u64* readings() const { return reinterpret_cast<u64*>(refused + 4); }
   __device__ __forceinline__ int num_readers() const { return num_queues * kCluster * kReaderWarps; }
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }
@@ -102,7 +105,8 @@ struct AttentionArgs {
 __device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kCluster; }
 __device__ __forceinline__ int cluster_rank() { return static_cast<int>(blockIdx.x) % kCluster; }
 
-// What a launch cannot use is not used, and reported in four words: the kind, the sequence, the value, the first one too large.
+// Invalid input is ignored, and reported in four words: the kind, the sequence, the value, and the first value that is
+// too large.
 enum Refusal : u32 { kNothingRefused, kLengthRefused, kPageRefused };
 
 __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int sequence, int value, int end) {
@@ -112,9 +116,10 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
   args.refused[3] = static_cast<u32>(end);
 }
 
-// Time stamps of a traced build: its record of each CTA, a row for itself and one for each of its first tasks. Who stamps
-// is one thread, which knows the event. Cycle counters are private to an SM. The global timer is common, but moves in ticks:
-// a CTA's begin and end catch an edge of it and stamp both (trace.cuh argues it). 0: it did not happen in the last launch.
+// Time stamps of a traced build: its record of each CTA, a row for itself and one for each of its first tasks. The
+// caller selects the one thread that stamps an event. Cycle counters are private to an SM. The global timer is common,
+// but moves in ticks: a CTA waits for an edge of it at its begin and end, and stamps both (see trace.cuh). 0: the event
+// did not happen in the last launch.
 enum AttentionEvent : int { kTaken, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTask, kTraceWords };
 enum CtaEvent : int { kBeganCycles, kBeganNs, kEndedCycles, kEndedNs, kOnSm };
 
@@ -148,7 +153,7 @@ __device__ inline void stamp_edge(const AttentionArgs& args, CtaEvent cycles, Ct
   }
 }
 
-// All threads, when no one of a launch before can stamp any more.
+// For all threads, when no CTA of an earlier launch can stamp any more.
 __device__ __forceinline__ void forget_stamps(const AttentionArgs& args) {
   if constexpr (kTracedTasks > 0) {
     for (int word = 0; threadIdx.x == 0 && word < kTracedTasks * kTraceWords; ++word) traced_row(args, 1)[word] = 0;

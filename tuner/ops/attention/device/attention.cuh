@@ -1,16 +1,17 @@
 // Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
 // A window lets a query see only the last tokens; a soft cap bends large scores.
 //
-// Roles. The last warp, or the last two, bring tasks, queries and cache (request_attention.cuh). The first warps multiply: teams of
-// them take a task's tiles in turns, each warp its own 16 tokens (products.cuh). They pass their sums to the warps between,
-// which end the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
+// Roles. The last warp, or the last two, load tasks, queries and cache (request_attention.cuh). The first warps
+// multiply: teams of them take a task's tiles in turn, and each warp its own 16 tokens (products.cuh). They pass their
+// sums to the warps between, which finish the task (merge_attention.cuh) while the next one is multiplied. Without such
+// warps, the multiplying warps finish it themselves.
 //
-// Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read before
-// griddepcontrol.wait. The plan is read before it. Weights of the launch after depend on no one. They may be asked for
-// before it, only into the L2, which is where writes become visible (dependent_launch.cuh argues it).
+// Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read
+// before griddepcontrol.wait. The plan is read before it. Weights of the next launch depend on no launch. They may be
+// prefetched into the L2 before that wait, since writes become visible in the L2 (see dependent_launch.cuh).
 //
-// Where few clusters have tasks, others may be there that do nothing but ask for weights early, so that the requests of those
-// that have keys to request are few.
+// If few clusters have tasks, there may be others that only prefetch weights early, so that clusters with keys to load
+// need few requests for weights.
 //
 // Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
 // may have any size. A length that changes while the launch runs may break this: each wait is bounded (wait_attention.cuh).
@@ -18,16 +19,17 @@
 #include "merge_attention.cuh"
 #include "request_attention.cuh"
 
-// Tiles go to the teams in turns, and so do the stages of the ring: a task begins with the team whose stage is next. So a
-// stage is always the same team's, also where tasks before had tiles left over. Of a task's tiles the team's first one, which
-// is its place in the order of the sums, too; `place`: of the task's first tile in the ring.
+// Teams take tiles and stages of the ring in turn: a task begins with the team whose stage is next. So a stage always
+// belongs to the same team, even if earlier tasks had a number of tiles that is not a multiple of the teams. Returns
+// the team's first tile of a task, which is also its place in the order of the sums; `place`: that of the task's first
+// tile in the ring.
 __device__ __forceinline__ int first_of_team(u32 place) {
   return static_cast<int>((threadIdx.x / (32 * kSliceWarps) + kTeams - place % kTeams) % kTeams);
 }
 
 __device__ __forceinline__ int slice_of_warp() { return static_cast<int>(threadIdx.x) / 32 % kSliceWarps; }
 
-// All math warps: a task's tiles, in the order of the ring, from its `place`-th tile on.
+// For all math warps: multiplies a task's tiles, in the order of the ring, from its `place`-th tile on.
 __device__ __forceinline__ void multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                               int place, const Queries& queries, Softmax& softmax) {
   clear(softmax);
@@ -39,7 +41,7 @@ __device__ __forceinline__ void multiply_task(const AttentionArgs& args, const R
   stamp(args, kLastTile, number, threadIdx.x == 0);
 }
 
-// Returns whether these threads have ended a task.
+// Returns whether these threads have finished a task.
 __device__ inline bool attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
   const int thread = static_cast<int>(threadIdx.x);
   Queries queries;
@@ -76,7 +78,7 @@ __device__ inline bool attend_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-// The warps that end tasks; returns whether they have ended one.
+// For the warps that finish tasks; returns whether they have finished one.
 __device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
 #pragma unroll 1
   for (int number = 0;; ++number) {
@@ -93,8 +95,8 @@ __device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-// All threads of the CTA, as the last that they do. `has_met`: whether a thread has waited for its cluster to begin. `raised`, of one
-// thread: whether a launch before has given up. `asked`, of those that request: for how much.
+// For all threads of the CTA, called last. `has_met`: whether a thread has waited for its cluster to begin. `raised`,
+// for one thread: whether an earlier launch was aborted. `asked`, for those that request: how much they have requested.
 __device__ inline void end_cta(const AttentionArgs& args, const Ring& ring, bool has_met, u32 raised, const Requested& asked) {
   if (raised != 0) compare_and_swap_shared(ring.stopped(), 0, kBehindAbort);
   __syncthreads();
@@ -142,7 +144,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   Requested asked{};
   if (thread >= kRequester) {
     if constexpr (kBoundsWaits) {
-      if (thread == kRequester) raised = load_relaxed_gpu(&args.abort->raised);  // looked at in the end: no one waits for it
+      if (thread == kRequester) raised = load_relaxed_gpu(&args.abort->raised);  // used only at the end
     }
     request_all(args, ring, own, asked);
   } else if (thread < kMathThreads) {

@@ -1,22 +1,22 @@
 // The constants of one attention kernel. A generated source puts its own values in front (and defines
 // TUNER_ATTENTION_CONFIG); this default lets each file compile alone.
 //
-// Words. A column is a query of a KV head: one new token of one of the query heads that share it. A tile is some tokens of
-// the cache that arrive together. A span is whole tiles, the part of a context that one task reads. The CTAs of a cluster
-// take its tiles in turns; what one of them has of the longest span is a chunk. A slice is the 16 tokens of a tile that
-// one warp multiplies.
+// Words. A column is a query of a KV head: one new token of one of the query heads that share it. A tile is some tokens
+// of the cache that arrive together. A span is whole tiles, the part of a context that one task reads. The CTAs of a
+// cluster take its tiles in turn; a chunk is one CTA's part of the longest span. A slice is the 16 tokens of a tile
+// that one warp multiplies.
 #pragma once
 #include "config.cuh"
 
 #ifndef TUNER_ATTENTION_CONFIG
 #define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = 128;
-constexpr int kColumns = 8;      // of a task: 8 or 16; those beyond the queries that there are stay zero
+constexpr int kColumns = 8;      // of a task: 8 or 16; those without queries stay zero
 constexpr int kLiveColumns = 8;  // of these, the most that have a query in any task
 constexpr int kTileTokens = 64;
 constexpr int kStages = 6;  // of the ring: each holds a tile of K and its tile of V
 constexpr int kMathWarps = 8;
-constexpr int kFinishWarps = 4;   // that end a task while the others begin the next one; 0: the others end it themselves
+constexpr int kFinishWarps = 4;   // finish a task while the others begin the next; 0: these finish it
 constexpr bool kByCopyEngine = true;  // how cache and queries are brought: copies_tma.cuh, else copies_mma.cuh
 constexpr int kCluster = 1;       // CTAs that share a task
 constexpr int kPartsAtOnce = 16;  // of a sum over spans: loads that are under way together
@@ -24,7 +24,7 @@ constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where page
 constexpr bool kIsPaged = false;
 constexpr bool kHasWindow = false;
 constexpr bool kHasSoftCap = false;
-constexpr bool kBoundsWaits = true;  // otherwise a wait may last for ever: for timing alone
+constexpr bool kBoundsWaits = true;  // otherwise a wait may last forever: only for timing
 constexpr bool kLengthsOnce = false;  // whether one warp of a CTA reads the lengths and passes them to the one that loads values
 constexpr int kTracedTasks = 0;  // of a CTA, that a traced build stamps
 constexpr int kBoundThreads = 512;  // that would have an SM's registers: the fewer the more threads
@@ -33,7 +33,7 @@ constexpr int kBoundThreads = 512;  // that would have an SM's registers: the fe
 
 constexpr int kSliceTokens = 16;
 constexpr int kSliceWarps = kTileTokens / kSliceTokens;  // a team: together they multiply a tile
-constexpr int kTeams = kMathWarps / kSliceWarps;         // they take a task's tiles in turns
+constexpr int kTeams = kMathWarps / kSliceWarps;         // they take a task's tiles in turn
 constexpr int kMathThreads = 32 * kMathWarps;
 constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
 constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first thread of those that request
@@ -54,7 +54,8 @@ static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "queries that there
 static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16, "a cluster's sizes");
 static_assert(kByCopyEngine || kCluster == 1, "clusters come with the copy engine");
 static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
-// Else teams share a stage: one may be a phase after the other, and a parity does not tell phases apart that are two apart.
+// Otherwise teams would share a stage: one might be a phase behind the other, and a parity does not distinguish phases
+// that differ by two.
 static_assert(kStages % kTeams == 0, "a stage is always the same team's");
 static_assert(kTileTokens % kBoxTokens == 0 && kBoxTokens % kSliceTokens == 0, "a slice lies in one box");
 static_assert(kIsPaged || kBoxes == 1, "a tile of a contiguous cache is one box");

@@ -1,35 +1,38 @@
 // The part of a context that a launch reads: lengths, the window, spans that are not empty, tiles of a CTA, and the way through a queue.
 //
-// Spans. A span is empty that is after the end of its sequence, or before all that its queries see. Nobody runs it, but
-// where it is the first of a queue. A sequence has one span at least that is not: of length 0 its first one, which stores
-// the zeros.
+// Spans. A span is empty if it is after the end of its sequence, or before everything that its queries see. It is
+// skipped, unless it is the first of a queue. A sequence has at least one span that counts as not empty: for length 0
+// its first one, which stores the zeros.
 //
-// By length. Where tasks are assigned by the lengths, those that are not empty have numbers. A warp knows the lengths of 32
-// sequences at a time. Of these, whole spans come first: sequence by sequence, in a sequence span by span. Then come the rests
-// after them, the longest first. In a span, blocks of each KV head follow each other, so that heads of one page are read
-// together. The C clusters take C numbers at a time, there and back: cluster c the c-th of them, next time the c-th from the
-// end. So who had the longest of one turn has the shortest of the next, and all read about as much, whatever the lengths.
+// By length. If tasks are assigned by the lengths, those that are not empty are numbered. A warp holds the lengths of
+// 32 sequences at a time. Their whole spans come first: sequence by sequence, and span by span within a sequence,
+// followed by the remainders, the longest first. In a span, blocks of each KV head follow each other, so that heads of
+// one page are read together. The C clusters take C numbers at a time, in alternating order: cluster c takes the c-th
+// of them, next time the c-th from the end. So a cluster with the longest task of one round gets the shortest of the
+// next, and all read about the same amount, whatever the lengths.
 //
 // The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
 // The CTAs of a cluster take the tiles from there on.
 //
-// Readings. Each warp that requests reads lengths by itself. If one changes meanwhile, two of them may disagree on which tasks there
-// are: rows stay unwritten, and counters of arrivals no longer fit, while no one waits for anything. So a warp adds up a number for
-// each length that it has read. Those that read the same one have weights whose sum is 0. So the sum of all warps is 0 where they
-// have read the same, and else, but for one case in some 2^32, it is not. request_attention.cuh has who looks at it.
+// Readings. Each warp that requests reads lengths by itself. If a length changes meanwhile, two warps may disagree
+// about the tasks: rows stay unwritten, and counters of arrivals become inconsistent, without any wait that could
+// expire. So each warp adds up a weighted number for each length that it has read. The weights of the readers of one
+// length add up to 0, so the sum over all warps is 0 if they have read the same values, and otherwise not 0, except for
+// about one case in 2^32. request_attention.cuh describes who checks it.
 //
-// Memory order. Lengths may be written by the launch before. They are read after griddepcontrol.wait, past L1.
+// Memory order. Lengths may be written by the launch before. They are read after griddepcontrol.wait, with L1 bypassed.
 #pragma once
 #include "args_attention.cuh"
 
-// A task and what its sequence's length makes of it.
+// A task, and its tiles for its sequence's length.
 struct TaskInHand {
   AttentionTask task;
   int length;     // of the sequence, inside of the plan's range
   int num_tiles;  // that this CTA requests; below 0: the queue is at its end
 };
 
-// A number for a length that a warp has read, which is that reader of this many. `of`: what it is the length of.
+// A number for a length that a warp has read; the warp is reader number `reader` among this many. `of`: the index of
+// the length.
 __device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_readers) {
   u32 mixed = static_cast<u32>(length + 1) * 0x9E3779B1u ^ static_cast<u32>(of) * 0x85EBCA77u;
   mixed = (mixed ^ mixed >> 15) * 0x2C1B3C6Du;
@@ -42,8 +45,8 @@ __device__ __forceinline__ bool is_first_warp() { return threadIdx.x < kRequeste
 // The number of the calling warp among those of this many CTAs that read.
 __device__ __forceinline__ u32 reader_warp(int cta) { return cta * kReaderWarps + (is_first_warp() ? 0 : 1); }
 
-// A cluster's way through its queue: each CTA walks it by itself, and all get the same tasks. The lanes of a warp know 32
-// of them at a time: while the memory is busy a read takes as long as many tiles.
+// A cluster's iteration over its queue: each CTA does it separately, and all get the same tasks. The lanes of a warp
+// hold 32 of them at a time, since a read takes as long as many tiles while the memory is busy.
 struct QueuePlace {
   int first, end;      // of the tasks that the lanes know, and of the queue
   u32 left;            // those of them that are still to come, where they are not empty
@@ -56,14 +59,14 @@ __device__ __forceinline__ int load_length(const AttentionArgs& args, int sequen
   return load_relaxed_gpu(args.lengths + sequence);
 }
 
-// A length as the launch can use it.
+// A length, clamped to the valid range.
 __device__ __forceinline__ int clamped_length(const AttentionArgs& args, int sequence, int length) {
   const int inside = min(max(length, 0), args.max_length);
   if (length != inside) refuse(args, kLengthRefused, sequence, length, args.max_length + 1);
   return inside;
 }
 
-// The first token of a context that a new one sees.
+// The first token of a context that a new token sees.
 __device__ __forceinline__ int first_seen(const AttentionArgs& args, int length) {
   return kHasWindow ? max(length - args.new_tokens + 1 - args.window, 0) : 0;
 }
@@ -85,7 +88,7 @@ __device__ __forceinline__ int tokens_of(const AttentionArgs& args, int span, in
   return min(max(length - span * args.span_tokens, 0), args.span_tokens);
 }
 
-// The tiles of a span that are before all that is seen.
+// The tiles of a span that no query sees.
 __device__ __forceinline__ int skipped_tiles(const AttentionArgs& args, int span, int length) {
   return kHasWindow ? max(first_seen(args, length) - span * args.span_tokens, 0) / kTileTokens : 0;
 }
@@ -150,7 +153,7 @@ __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskIn
   return true;
 }
 
-// A cluster's way through what is assigned. Numbers only grow, so that the warp never goes back to sequences before.
+// A cluster's iteration over the assigned tasks. Numbers only increase, so the warp never returns to earlier sequences.
 struct AssignedPlace {
   int next, step;      // the cluster's next number, and how many there are up to the one after it
   int first_sequence;  // of the 32 that the lanes know
@@ -164,7 +167,7 @@ struct AssignedPlace {
 __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& place) {
   const int lane = static_cast<int>(threadIdx.x) % 32, sequence = place.first_sequence + lane;
   const int blocks = args.num_kv_heads * args.num_blocks;
-  int rest = -1;  // tokens; of a sequence of length 0 none, which is a task too
+  int rest = -1;  // tokens; none for a sequence of length 0, which is also a task
   place.length = place.end = 0;
   if (sequence < args.num_assigned) {
     place.length = clamped_length(args, sequence, load_length(args, sequence));

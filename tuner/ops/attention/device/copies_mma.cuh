@@ -1,13 +1,13 @@
-// How queries and cache come to shared memory without a copy engine, from sm_80 on. Lanes copy 16 bytes each by cp.async. Each
-// of them arrives at a barrier when everything that it requested has arrived.
+// Loads queries and cache into shared memory without a copy engine, from sm_80 on. Lanes copy 16 bytes each by
+// cp.async. Each of them arrives at a barrier when everything that it requested has arrived.
 //
-// Roles. One warp brings tasks, queries and keys, and another one values. Both walk the queue, so that neither waits for the
-// other one: a warp copies about 49 GB/s, and an SM that reads without others has room for twice as much.
+// Roles. One warp loads tasks, queries and keys, and another one values. Both iterate over the queue, so neither waits
+// for the other: a warp copies about 49 GB/s, and a single reading SM can receive twice as much.
 //
-// Layout. As the copy engine's swizzle has it: 16-byte chunk c of a token's line is at c ^ (token % 8).
+// Layout. As in the copy engine's swizzle: 16-byte chunk c of a token's line is at c ^ (token % 8).
 //
-// Ragged edges. Tokens after a context's end, and pages that are not there, are copied with zero valid bytes: they are zero
-// in shared memory, and nothing of them is read. So no address has to be in the cache.
+// Ragged edges. Tokens after a context's end, and missing pages, are copied with zero valid bytes: they are zero in
+// shared memory, and are not read. So their addresses need not be in the cache.
 //
 // Memory order. A lane's arrival comes after its copies. A team reads them after the barrier's phase. Its arrival when
 // it returns a stage orders its reads before the lanes' next copies, which wait for all of them.
@@ -22,7 +22,7 @@ static_assert(kBoxTokens % kRowsAtOnce == 0, "whole instructions");
 // One thread.
 __device__ __forceinline__ void prepare_copies(const AttentionArgs&) {}
 
-// All lanes of the warp that brings tasks: a chunk of some columns' rows each.
+// For all lanes of the warp that loads tasks: each copies a chunk of some columns' rows.
 __device__ __forceinline__ void request_queries(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int slot) {
   if (!brings_tasks()) return;
   const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % kChunks, columns = columns_of(args, task);
@@ -33,7 +33,7 @@ __device__ __forceinline__ void request_queries(const AttentionArgs& args, const
   cp_async_arrive(ring.task_full(slot));
 }
 
-// The same: what the task is; one lane arrives, and where there are no queries whose copies do, all do.
+// For the same lanes: writes the task; one lane arrives, or all lanes if there are no copies of queries that arrive.
 __device__ __forceinline__ void announce(const AttentionArgs&, const Ring& ring, const TaskInHand& hand, int slot) {
   if (!brings_tasks()) return;
   if (hand.num_tiles < 0) mbarrier_arrive(ring.task_full(slot));
@@ -109,13 +109,13 @@ __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const R
   if (goes_on) cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));
 }
 
-// All lanes of a warp, once the CTA has aborted: until all that they have requested is there.
+// For all lanes of a warp, after the CTA has aborted: waits until all of their requests have arrived.
 __device__ inline void outlast_copies(const AttentionArgs&, const Ring&, int, int) {
   cp_async_commit();
   cp_async_wait<0>();
 }
 
-// One thread: the L2 is to have the beginning of a row of weights.
+// For one thread: prefetches the beginning of a row of weights into the L2.
 __device__ __forceinline__ void ask_for_row(const unsigned char* row, int bytes) {
   const unsigned char* line = row - reinterpret_cast<u64>(row) % 128;
 #pragma unroll 1

@@ -1,8 +1,8 @@
 // How the copy engine loads queries and cache into shared memory: one thread requests boxes of tensor maps, and a barrier expects
 // their bytes.
 //
-// Memory order. The copy engine writes what the team reads by ldmatrix after the barrier's phase. An arrival orders these
-// reads before the copy engine's next write.
+// Memory order. The copy engine writes data that the team reads by ldmatrix after the barrier's phase. An arrival
+// orders these reads before the copy engine's next write.
 #pragma once
 #include "wait_attention.cuh"
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ void request_queries(const AttentionArgs& args, const
              2 * kHeadDim, ring.task_full(slot));
 }
 
-// All lanes of the last warp: what the task is, and the bytes of its queries.
+// For all lanes of the last warp: writes the task, and expects the bytes of its queries.
 __device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int slot) {
   if (threadIdx.x % 32 != 0) return;
   store_shared_vector(ring.task(slot), hand.task.sequence_head, hand.task.block_span, hand.length, hand.num_tiles);
@@ -47,8 +47,8 @@ __device__ __forceinline__ void request_box(const AttentionArgs& args, const Rin
   copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
 }
 
-// All lanes of the last warp: a tile of a contiguous cache, from that row on. It is in the cache, or after its end, where
-// the copy engine finds zeros; so no one has to know how many of its tokens there are. False for lanes that saw the CTA abort.
+// All lanes of the last warp: a tile of a contiguous cache, from that row on. It is in the cache or after its end,
+// where the copy engine reads zeros, so the number of its tokens is not needed. False for lanes that saw the CTA abort.
 __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row, int) {
   if (threadIdx.x % 32 != 0) return true;
   if (!expect_tile(args, ring, place, number, 1)) return false;
@@ -69,7 +69,8 @@ __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const R
   }
 }
 
-// All lanes of the last warp, once the CTA has aborted: until all that was requested is there, of this many tasks and tiles.
+// For all lanes of the last warp, after the CTA has aborted: waits until all requests for this many tasks and tiles
+// have arrived.
 __device__ inline void outlast_copies(const AttentionArgs& args, const Ring& ring, int num_tasks, int num_tiles) {
   if (threadIdx.x % 32 != 0) return;
   const long long start = clock64(), limit = args.spin_limit_cycles;
@@ -81,5 +82,5 @@ __device__ inline void outlast_copies(const AttentionArgs& args, const Ring& rin
   }
 }
 
-// One thread: the L2 is to have the beginning of a row of weights.
+// For one thread: prefetches the beginning of a row of weights into the L2.
 __device__ __forceinline__ void ask_for_row(const unsigned char* row, int bytes) { prefetch_bytes(row, bytes); }

@@ -1,36 +1,36 @@
-// From the warps' sums to a row of the result. Warps of a CTA meet in shared memory. CTAs of a cluster meet in the shared
-// memory of the one that owns an item, which is four elements of a column. Spans of a context meet in the workspace.
+// Combines the warps' sums to a row of the result. Warps of a CTA exchange sums in shared memory; CTAs of a cluster in
+// the shared memory of the CTA that owns an item, i.e. four elements of a column; spans of a context in the workspace.
 //
-// Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats each; then maximum and
-// normaliser of each warp and column. Then, of clusters, two buffers for what other CTAs send: of each of them a share of
-// items, then maximum and normaliser of each column. A slot of the workspace is a block of columns of one KV head of one
-// sequence. Of each span it has kColumns * kHeadDim sums, then of each CTA of the cluster maximum and normaliser of each
-// column. It has room for all spans of the longest context.
+// Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats each; then maximum
+// and normaliser of each warp and column. For clusters, two buffers for data from other CTAs follow: from each of them
+// a share of items, then maximum and normaliser of each column. A slot of the workspace is a block of columns of one KV
+// head of one sequence. Of each span it has kColumns * kHeadDim sums, then of each CTA of the cluster maximum and
+// normaliser of each column. It has room for all spans of the longest context.
 //
-// Waits. No CTA waits for another cluster. Who ends tasks waits until the warps have left their sums, and
-// returns these. In a cluster each CTA sends each other one its share of the items, and waits for all shares of its
-// own. A buffer is written again two tasks later: the sender has by then what the receiver sent after reading it. A span
-// stores its sums and counts itself in. The last one to arrive adds up all that are not empty. A span that is alone
-// stores the result itself.
+// Waits. No CTA waits for another cluster. The warps that finish tasks wait until the others have stored their sums,
+// and release that memory. In a cluster, each CTA sends to each other CTA the latter's share of the items, and waits
+// for all sums of its own share. A buffer is written again two tasks later: by then the sender has received data that
+// the receiver sent after reading it. A span stores its sums and increments a counter. The last one to arrive adds up
+// all spans that are not empty. A single span stores the result itself.
 //
-// Order of the sum. Slices of a CTA by the teams' order in the task, CTAs of a cluster by rank, spans by their number, from the
-// slot, the last one's own too. None depends on other sequences, on the grid or on which came last: a sequence's bits follow
-// from its length.
+// Order of the sum. Slices of a CTA by the teams' order in the task, CTAs of a cluster by rank, spans by their number,
+// all from the slot, including the last one's own. The order does not depend on other sequences, on the grid or on the
+// order of arrival: a sequence's bits depend only on its length.
 //
-// Arrivals. Empty spans do not arrive. The first one that is not empty arrives for them, and for what is missing to a power
-// of two. So a slot gets the same arrivals in every launch, whatever the lengths, and its counter is never reset. The last
-// arrival of a launch is the one that makes the counter a multiple of that power, also after 2^32. Each CTA of a cluster
-// has a counter of its own: it adds up its own items of all spans.
+// Arrivals. Empty spans do not arrive. The first one that is not empty also arrives for them, and for the difference to
+// a power of two. So a slot gets the same number of arrivals in every launch, whatever the lengths, and its counter is
+// never reset. The last arrival of a launch is the one that makes the counter a multiple of that power, also after
+// 2^32. Each CTA of a cluster has a separate counter, since it adds up its own items of all spans.
 //
-// Memory order. As in fixup.cuh: a barrier orders the stores of all threads before thread 0's atom.acq_rel.gpu, a second
-// one orders their loads after it. Slots are read past L1. What is sent in a cluster is visible after the receiver's
-// barrier.
+// Memory order. As in fixup.cuh: a barrier orders the stores of all threads before thread 0's atom.acq_rel.gpu, a
+// second one orders their loads after it. Slots are read with L1 bypassed. Data sent in a cluster is visible after the
+// receiver's barrier.
 #pragma once
 #include "products.cuh"
 
 constexpr int kFinishBarrier = 1;
 
-// All threads that end tasks meet: whether it is so for any of them.
+// Synchronises all threads that finish tasks; returns whether the condition holds for any of them.
 __device__ __forceinline__ bool any_of_finishers(bool flag) {
   if constexpr (kBoundsWaits) return barrier_or<kFinishThreads>(kFinishBarrier, flag);
   barrier_sync<kFinishThreads>(kFinishBarrier);
@@ -125,7 +125,7 @@ struct Share {
   int first, end;
 
   __device__ __forceinline__ int size() const { return max(end - first, 0); }
-  // Whether the item is the share's first one of its column: with it goes what a column has once.
+  // Whether the item is the share's first one of its column: the data that a column has once is sent with it.
   __device__ __forceinline__ bool begins_column(int item) const { return item == first || item % kVectors == 0; }
   __device__ __forceinline__ int num_columns() const {
     return size() == 0 ? 0 : (end - 1) / kVectors - first / kVectors + 1;
@@ -171,7 +171,7 @@ __device__ __forceinline__ float* partial_of(const AttentionArgs& args, const At
   return args.partials + (static_cast<long long>(args.slot(task)) * args.num_spans + span) * kPartialFloats;
 }
 
-// Where a span has maximum and normaliser of a column, in the part of this CTA's rank.
+// The place of a span's maximum and normaliser of a column, in the part of this CTA's rank.
 __device__ __forceinline__ int stats_place(int column) { return kColumns * kHeadDim + 2 * (cluster_rank() * kColumns + column); }
 
 __device__ __forceinline__ Part sum_of_spans(const float* first, int num_spans, int column, int dim) {
@@ -193,7 +193,7 @@ __device__ __forceinline__ Part sum_of_spans(const float* first, int num_spans, 
   return sum;
 }
 
-// One item of a span: to the result where the span is alone, else to the slot.
+// Stores one item of a span: to the result if it is the only span, otherwise to the slot.
 __device__ __forceinline__ void leave_item(const AttentionArgs& args, const TaskInHand& hand, const Share& share, int item,
                                            bool is_alone, const Part& sum) {
   const int column = item / kVectors, dim = item % kVectors * 4;
@@ -203,7 +203,7 @@ __device__ __forceinline__ void leave_item(const AttentionArgs& args, const Task
   if (share.begins_column(item)) *reinterpret_cast<float2*>(part + stats_place(column)) = {sum.maximum, sum.normaliser};
 }
 
-// All threads that end tasks: the span counts itself in; the last one adds up this CTA's items.
+// For all threads that finish tasks: the span arrives; the last one to arrive adds up this CTA's items.
 __device__ inline void arrive(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
                               int number, int thread, const Share& share, const LiveSpans& live) {
   u32* flag = reinterpret_cast<u32*>(shared + kFlagOffset);
@@ -213,7 +213,7 @@ __device__ inline void arrive(const AttentionArgs& args, const Ring& ring, const
     u32* counter = args.arrivals + static_cast<long long>(args.slot(hand.task)) * kCluster + cluster_rank();
     const u32 now = fetch_add_acq_rel_gpu(counter, arrivals) % args.arrivals_per_launch + arrivals;
     *flag = live.count() > 1 && now == args.arrivals_per_launch;
-    if constexpr (kBoundsWaits) {  // clusters have read other lengths
+    if constexpr (kBoundsWaits) {  // clusters have read different lengths
       if (now > args.arrivals_per_launch) give_up(ring.stopped(), word_of(kForArrivals, number), now, args.arrivals_per_launch);
     }
   }
@@ -228,8 +228,8 @@ __device__ inline void arrive(const AttentionArgs& args, const Ring& ring, const
   stamp(args, kCombined, number, thread == 0);
 }
 
-// All threads that end tasks: the sums that a task's warps have left, to the slot or to the result. False, for all alike, if the
-// CTA has given up.
+// For all threads that finish tasks: combines the sums of a task's warps, and stores them to the slot or to the result.
+// False for all threads if the CTA has aborted.
 __device__ inline bool finish_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
                                    int number, int thread) {
   const int num_items = columns_of(args, hand.task) * kVectors;

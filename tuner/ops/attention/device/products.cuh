@@ -2,14 +2,14 @@
 //
 // Layout. Both products have the cache as operand A, so that the few queries fill the 8 columns of an instruction:
 // S^T[tokens, columns] = K Q^T and O^T[dims, columns] = V^T P^T. Lane l holds columns 2 (l % 4) and the next of both
-// results. So a column's factor is in the lane that needs it. Probabilities are rounded to the cache's type and turned
-// from the accumulators' layout to operand B's in registers.
+// results. So a column's factor is in the lane that needs it. Probabilities are rounded to the cache's type and
+// converted from the accumulators' layout to operand B's in registers.
 //
-// Numbers. A warp has maximum, normaliser and sums of its own slices. The maximum is in units of log2, subtracted before
-// exp2. A column that has seen no token has the maximum -inf, and normaliser and sums of 0.
+// Numbers. Each warp keeps maximum, normaliser and sums of its own slices. The maximum is in units of log2, subtracted
+// before exp2. A column that has seen no token has the maximum -inf, and normaliser and sums of 0.
 //
-// Masks. The memory after the end of a context, or before all that is seen of it, may hold anything, NaN too: scores are
-// replaced, and values are cleared.
+// Masks. The memory of tokens that no query sees, after the end of a context or before a window, may contain anything,
+// including NaN: their scores are replaced, and their values are cleared.
 #pragma once
 #include "wait_attention.cuh"
 
@@ -91,7 +91,8 @@ __device__ __forceinline__ void cap_scores(const AttentionArgs& args, float (&sc
   }
 }
 
-// -inf for what a query does not see. `first_token`: of the slice. A new token sees itself and all before it.
+// -inf for tokens that a query does not see. `first_token`: of the slice. A new token sees itself and all earlier
+// tokens.
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, const TaskInHand& hand, int first_token,
                                             float (&scores)[kColumnGroups][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -107,7 +108,7 @@ __device__ __forceinline__ void mask_scores(const AttentionArgs& args, const Tas
   }
 }
 
-// Scores become probabilities; sums and normalisers are scaled to the new maximum.
+// Converts scores to probabilities, and scales sums and normalisers to the new maximum.
 __device__ __forceinline__ void update(float scale_log2, Softmax& softmax, float (&scores)[kColumnGroups][4]) {
 #pragma unroll
   for (int group = 0; group < kColumnGroups; ++group) {

@@ -1,4 +1,4 @@
-// One-instruction wrappers that only attention uses.
+// Wrappers of single instructions that only attention uses.
 #pragma once
 #include "ptx_hopper.cuh"
 
@@ -28,7 +28,7 @@ __device__ __forceinline__ float2 load_past_l1(const float2* address) {
   return value;
 }
 
-// An arrival at a barrier when all that this thread has requested by cp.async so far is there; one of those that are expected.
+// Arrives at a barrier when all cp.async requests of this thread so far are complete; one of the expected arrivals.
 __device__ __forceinline__ void cp_async_arrive(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -52,7 +52,7 @@ __device__ __forceinline__ bool is_over(u32 barrier, u32 parity) {
   return done != 0;
 }
 
-// The same of what CTAs of the cluster have sent.
+// The same for data that CTAs of the cluster have sent.
 __device__ __forceinline__ bool is_over_in_cluster(u32 barrier, u32 parity) {
   u32 done;
   asm volatile(

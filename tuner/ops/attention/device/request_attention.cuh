@@ -13,15 +13,14 @@ __device__ __forceinline__ bool is_seen(const AttentionArgs& args, const TaskInH
   return box / kBoxes < hand.num_tiles && token < hand.length && token + kBoxTokens > first_seen(args, hand.length);
 }
 
-// The number of its page as the table has it, where it is seen. Nobody looks at it before it is needed, so that a read of it
-// may take its time.
+// The number of its page as the table has it, where it is seen. It is used late, so the latency of its read is hidden.
 __device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
   if (!is_seen(args, hand, box)) return 0;
   const long long first = static_cast<long long>(hand.task.sequence()) * args.max_pages;
   return load_relaxed_gpu(args.pages + first + (token_of(args, hand, box) >> args.page_shift));
 }
 
-// A page that is in the cache; else the one after the map's end, where the copy engine finds zeros.
+// A valid page; otherwise the one after the map's end, where the copy engine reads zeros.
 __device__ __forceinline__ int page_inside(const AttentionArgs& args, const TaskInHand& hand, int page) {
   if (page >= 0 && page < args.num_pages) return page;
   refuse(args, kPageRefused, hand.task.sequence(), page, args.num_pages);
@@ -34,9 +33,9 @@ __device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHan
   return page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
 }
 
-// All lanes of a warp that requests: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
-// first 32, then one 32 boxes on. It knows where that begins, and fetches the number of its next one's page. So what a tile
-// needs is available when its stage is free. As `request_tiles`.
+// All lanes of a warp that requests: the CTA's tiles of a task of a paged cache. Each lane handles one box, at first
+// one of the first 32, then the one 32 boxes later. It holds the start of its box, and loads the page number of its
+// next one. So a tile's addresses are available when its stage is free. Like `request_tiles`.
 __device__ inline int request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number, int place,
                                     int pages) {
   const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
@@ -81,7 +80,7 @@ __device__ __forceinline__ int request_tiles(const AttentionArgs& args, const Ri
   }
 }
 
-// All lanes of the warp that brings tasks: the rows are dealt to the CTAs in turns.
+// For all lanes of the warp that loads tasks: the CTAs take the rows in turn.
 __device__ inline void prefetch_next_weights(const NextWeights& next) {
   const int lane = static_cast<int>(threadIdx.x) % 32, num_ctas = static_cast<int>(gridDim.x);
   if (next.taken_bytes == 0) return;
@@ -90,13 +89,13 @@ __device__ inline void prefetch_next_weights(const NextWeights& next) {
     ask_for_row(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
 }
 
-// All lanes of a warp that requests: a CTA's way through its tasks. Where the plan has them, the first one is known, and is run even
-// where it turns out to be empty.
+// For all lanes of a warp that requests: a CTA's iteration over its tasks. If the plan contains them, the first one is
+// known, and is run even if it turns out to be empty.
 struct OwnTasks {
   QueuePlace queue;
   AssignedPlace assigned;
 
-  // The first task, if there is one, and how many of its tiles are requested.
+  // The first task, if there is one, and the number of its tiles that have been requested.
   __device__ __forceinline__ bool begin(const AttentionArgs& args, const Ring& ring, TaskInHand& hand, int& requested) {
     requested = 0;
     if (args.num_assigned > 0) {
@@ -131,9 +130,10 @@ struct OwnTasks {
   }
 };
 
-// All lanes of a warp after its last task: what it has read goes to the sum of all. Each warp adds 1 to the
-// sum's lower half, but the first one of the launch: it takes as many as there are others. So whoever comes last finds 0 there. Then
-// the upper half is 0, too, or they have not read the same, and the CTA aborts. `number`: of the tasks that it has had.
+// For all lanes of a warp after its last task: adds its readings to the sum of all. Each warp adds 1 to the sum's lower
+// half, except for the first one of the launch, which subtracts the number of the others. So the last warp to arrive
+// finds 0 there. The upper half is then also 0, unless warps have read different values, in which case the CTA aborts.
+// `number`: of the tasks that it has had.
 __device__ inline void compare_readings(const AttentionArgs& args, const Ring& ring, u32 read, int number) {
   const u32 of_warp = __reduce_add_sync(0xFFFFFFFFu, read);
   if (threadIdx.x % 32 != 0) return;
@@ -157,8 +157,8 @@ struct Requested {
   int tasks, tiles;
 };
 
-// The warp that brings values, where it reads no lengths: the tasks as the other warp tells them. What is requested before any length
-// is there follows from the plan.
+// For the warp that loads values, if it reads no lengths: the tasks that the other warp passes on. Requests before any
+// length is known follow from the plan.
 __device__ inline void request_values(const AttentionArgs& args, const Ring& ring, Requested& asked) {
   TaskInHand hand{};
   int requested = 0;
@@ -177,8 +177,8 @@ __device__ inline void request_values(const AttentionArgs& args, const Ring& rin
   }
 }
 
-// A warp that requests: all of the CTA's tasks, until it aborts. What the next one needs to know is read before the tiles of the one
-// before are requested, which takes as long as the ring is full.
+// For a warp that requests: processes all of the CTA's tasks, until it aborts. The data of the next task is read before
+// the tiles of the current one are requested, since requests wait while the ring is full.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own, Requested& asked) {
   if constexpr (kLengthsOnce && kRequestWarps > 1) {
     if (!brings_tasks()) return request_values(args, ring, asked);

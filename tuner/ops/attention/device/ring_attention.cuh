@@ -1,16 +1,16 @@
-// The ring of K and V, and the tasks in hand with their queries. request_attention.cuh has the warp that brings them all.
+// The ring of K and V, and the current tasks with their queries. They are loaded by the warps in request_attention.cuh.
 //
 // Layout. A stage is a tile of K and the same tokens' tile of V. A tile is a sequence of
 // boxes, one per copy; a box holds the first 128-byte line of every token, then the second, and so on, in the 128-byte
 // swizzle. After the stages come the mbarriers, then kTaskSlots current tasks,
-// then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows are in different banks. Then
-// comes what merge_attention.cuh has.
+// then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows are in different banks.
+// The memory of merge_attention.cuh follows.
 //
-// Waits. A warp walks the queue. Of a task it brings the queries, then publishes the task, then
-// requests its tiles, task after task, as far as there is room. So a task is available before the one before it ends. K and
-// V of a stage have a barrier each, so that scores begin while V is on its way. Page numbers are in the lanes' registers, a
-// batch of them ahead. The warps of the team that multiplies a
-// tile hand its stage back. All that multiply or end tasks hand a task's slot back. One arrival a warp.
+// Waits. A warp iterates over the queue. For each task, it requests the queries, publishes the task, and requests its
+// tiles, as far as there is room. So a task is available before the previous one ends. K and V of a stage have separate
+// barriers, so that scores begin while V is in flight. Page numbers are in the lanes' registers, a batch of them ahead.
+// The warps of the team that multiplies a tile release its stage. All warps that multiply or finish tasks release a
+// task's slot. Each warp arrives once.
 #pragma once
 #include "context_attention.cuh"
 

@@ -1,28 +1,29 @@
-// Waits of an attention launch, all of them bounded, and what comes of one that has expired.
+// Waits of an attention launch, all of them bounded, and the consequences of an expired wait.
 //
-// Which waits. Roles of a CTA wait for each other at mbarriers, CTAs of a cluster for each other's sums. A length that changes
-// while a launch runs may be read as two values, by two CTAs of a cluster or by two warps that request. Then one of them waits
-// for what the other one does not bring. No wait is for another cluster.
-// What all have read is compared at the end (request_attention.cuh).
+// Which waits. Roles of a CTA wait for each other at mbarriers, CTAs of a cluster for each other's sums. A length that
+// changes while a launch runs may be read as two values, by two CTAs of a cluster or by two warps that request. Then
+// one of them waits for data that the other one does not send. No wait is for another cluster. All readings are
+// compared at the end (request_attention.cuh).
 //
-// Abort. A wait that outlasts the limit leaves three words in shared memory, if it is the first one. Other waits of the CTA see
-// them once they have to wait. Warps that multiply continue with what is there: a vote after each tile would stand between it
-// and the next one. They hand back no stage whose tile they have not seen. Who ends a task looks at the words after the sums
-// that it waits for, and before it writes. Other warps leave their tasks when all of their lanes agree, warps that meet at a
-// named barrier when all of them do. Who requests stays until all that it has asked for is there. So nothing is written to
-// shared memory that belongs to another CTA by then. At its end the CTA writes the record to the workspace, if it is the
-// launch's first one: code for it at each wait would be fetched by every launch.
+// Abort. A wait that exceeds the limit writes three words to shared memory, if it is the first one. Other waits of the
+// CTA check them when they have to wait. Warps that multiply continue with incomplete data: a vote after each tile
+// would delay the next one. They do not release a stage whose tile has not arrived. Warps that finish a task check the
+// words after they have waited for its sums, and before they write. Other warps leave their tasks when all of their
+// lanes agree, and warps that synchronise at a named barrier when all of them agree. Warps that request data stay until
+// all of it has arrived, so that nothing is written to shared memory that may belong to another CTA by then. At its end
+// the CTA writes the record to the workspace, if it is the launch's first one: code for this at each wait would have to
+// be fetched by every launch.
 //
-// NaN. A CTA that has aborted ends by filling the whole result with NaN. It has not arrived for the task at which it aborted,
-// so no one adds that slot up. So a row that the launch could not finish is NaN. A row that another CTA finishes may be right.
-// Counters of arrivals no longer fit. So each later launch finds the record and writes only NaN, until the host has cleared
-// counters and record.
+// NaN. A CTA that has aborted ends by filling the whole result with NaN. It has not arrived for the task at which it
+// aborted, so that slot is not added up. So a row that the launch could not finish is NaN; a row that another CTA
+// finishes may be correct. Counters of arrivals are then inconsistent. So each later launch finds the record and writes
+// only NaN, until the host has cleared counters and record.
 //
-// Clusters. A CTA that sees another length than its neighbour sends to it what it does not wait for. So no CTA of a cluster ends
-// before all have come to their ends.
+// Clusters. A CTA that reads a different length than another one may send data that the other does not wait for. So no
+// CTA of a cluster ends before all have finished.
 //
-// Not bounded. Barriers of the CTA and of the cluster are for what the others come to in bounded time. The wait for the launches
-// before is theirs. A copy that never arrives ends the wait for it, not the copy.
+// Not bounded. Barriers of the CTA and of the cluster, since the others reach them in bounded time; and the wait for
+// earlier launches, which are bounded themselves. If a copy never arrives, only the wait for it ends.
 #pragma once
 #include "ring_attention.cuh"
 
@@ -54,11 +55,11 @@ __device__ __forceinline__ bool has_given_up(const Ring& ring) {
   return false;
 }
 
-// Looks at a barrier between two looks at the clock, which cost more.
+// Number of polls of a barrier between two reads of the clock, which cost more.
 constexpr u32 kPolls = 16;
 
-// Until the phase of this parity is over; false if the CTA has aborted. It is a call, since code in line would take registers
-// from those that multiply.
+// Until the phase of this parity is over; false if the CTA has aborted. It is not inlined, since inline code would take
+// registers from the warps that multiply.
 template <bool kInCluster>
 __device__ __noinline__ bool wait_longer(u32 stopped, u32 barrier, u32 parity, u32 word, long long spin_limit_cycles) {
   long long start = 0;
@@ -75,7 +76,7 @@ __device__ __noinline__ bool wait_longer(u32 stopped, u32 barrier, u32 parity, u
   return true;
 }
 
-// The same in line, where warps copy: a call would make those that multiply spill.
+// The same inlined, if warps copy: a call would make the multiplying warps spill.
 __device__ __forceinline__ bool wait_in_line(u32 stopped, u32 barrier, u32 parity, u32 word, long long spin_limit_cycles) {
   const long long start = clock64();
   while (!is_over(barrier, parity)) {
@@ -98,7 +99,7 @@ __device__ __forceinline__ bool wait_phase(const AttentionArgs& args, const Ring
   return wait_longer<kInCluster>(ring.stopped(), barrier, parity, word, args.spin_limit_cycles);
 }
 
-// All lanes of a warp meet: whether it is so for each of them.
+// Synchronises all lanes of a warp; returns whether the condition holds for each of them.
 __device__ __forceinline__ bool all_agree(bool flag) {
   if constexpr (kBoundsWaits) return __all_sync(0xFFFFFFFFu, flag);
   __syncwarp();
@@ -126,8 +127,8 @@ __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
 }
 
-// Of the threads that request, whether they bring tasks and queries too. Who does not, walks the same queue, and may be many
-// tasks without tiles after.
+// Of the threads that request, whether they bring tasks and queries too. A warp that does not iterates over the same
+// queue, and may be many tasks without tiles behind.
 __device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || is_first_warp(); }
 
 // For the thread that requests the ring's `place`-th tile, of the CTA's task of that number: until its stage is free; false if the CTA has aborted.

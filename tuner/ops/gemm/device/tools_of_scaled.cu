@@ -1,5 +1,5 @@
-// The kernel that a library's user has behind a product whose sums are in another type, `Sum`: once for each such type of
-// elements (source/tools.py), behind tools_of_elements.cu and in its namespace.
+// The kernel that a library's user runs after a product whose sums have another type, `Sum`: once for each such element
+// type (source/tools.py), after tools_of_elements.cu and in its namespace.
 
 using SumBits = Sum::Bits;
 
@@ -73,7 +73,7 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
   scale_all<Sum>({sums, row_scale, channels, output, m, n, activation, gated}, out);
 }
 
-// What adds to a residual stream, and what reads that next; null where it is not there.
+// The operands of the addition to a residual stream, and of its next reader; null if missing.
 struct Stream {
   const SumBits* residual;
   SumBits* to;
