@@ -11,8 +11,8 @@ model at a batch size, and is kept when it ends: the next call goes on. `--secon
 the medians of an arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts
 with decode steps, are the host's time for the most part, which other work doubles at times: all arms are measured in
 short rounds, before anything is traced, a time is the fastest tenth, and a gain that of these. `logits_ok` says whether
-logits of decode steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever that
-is no matter of rounding."""
+logits of decode steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever
+that is no matter of rounding."""
 
 from __future__ import annotations
 
