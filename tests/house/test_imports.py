@@ -40,7 +40,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/models/mlps.py": {"torch"},
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, imported only by its users
     "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
-    "tuner/vllm/norm_kernel.py": {"torch", "triton"},  # a card's vLLM has Triton
+    "tuner/vllm/norms/kernel.py": {"torch", "triton"},  # a card's vLLM has Triton
     "tuner/dispatch/cluster": {"distributed", "dask"},
     "tuner/dispatch/cluster/certificates.py": {"cryptography"},
     "tuner/dispatch/cluster/messages.py": {"pydantic"},

@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 #: fp16, since the interpreter truncates bf16 instead of rounding it.
 NUMBERS = """
 import torch
-from tuner.vllm.norm_kernel import launch
+from tuner.vllm.norms.kernel import launch
 for columns in (128, 200):
     rows, before = torch.randn(2, 3, columns).half()
     weight, after, normed = torch.rand(columns).half(), torch.empty_like(rows), torch.empty_like(rows)
@@ -26,7 +26,7 @@ CODE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from tuner.vllm.norm_kernel import add_norm_kernel
+from tuner.vllm.norms.kernel import add_norm_kernel
 fixed = {"columns": 4096, "block": 4096, "is_dependent": True}
 types = dict.fromkeys(("rows", "before", "after", "normed", "weight"), "*bf16")
 types |= {"row_step": "i32", "before_step": "i32", "eps": "fp32"} | dict.fromkeys(fixed, "constexpr")

@@ -18,7 +18,7 @@ from .decode import install
 from .layers import Programs, fold_norms, programs_of
 from .log import log
 from .mlp import Found, found_in, replace_mlps
-from .norm import replace_norms
+from .norms.replaced import replace_norms
 from .pack import digest, pack_path
 
 #: The value of `--load-format`.

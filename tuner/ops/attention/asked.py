@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from tuner.core.problem.asked import COUNT, SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
 from tuner.core.problem.decoder import MODELS, STORED_WEIGHTS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.channel_scale import stored_fields
+from tuner.core.problem.epilogue.scales.channel_scale import stored_fields
 from tuner.core.problem.ops.kv_cache import PAGE_TOKENS
 from tuner.core.problem.ops.op import Op
 from tuner.core.problem.weights import WeightFormat

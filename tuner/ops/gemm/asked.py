@@ -12,8 +12,8 @@ from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json
 from tuner.core.problem.decoder import MODELS, STORED_WEIGHTS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, asked_part, parts_from_json
-from tuner.core.problem.epilogue.channel_scale import stored_fields
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
+from tuner.core.problem.epilogue.scales.channel_scale import stored_fields
 from tuner.core.problem.ops.codec import fields_from_json, fields_to_json
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.weights import WeightFormat

@@ -11,8 +11,8 @@ from tuner.core.problem.activation import Activation
 from tuner.core.problem.asked import SIZE, AskedWorkload, Example, asked_field
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart
-from tuner.core.problem.epilogue.channel_scale import ChannelScale
-from tuner.core.problem.epilogue.output_scale import OutputScale
+from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.scales.output_scale import OutputScale
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput

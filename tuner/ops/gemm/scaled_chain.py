@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.channel_scale import ChannelScale
-from tuner.core.problem.epilogue.operand import Operand
-from tuner.core.problem.epilogue.output_scale import OutputScale
+from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.scales.operand import Operand
+from tuner.core.problem.epilogue.scales.output_scale import OutputScale
 from tuner.errors import InvalidInput
 
 Json = dict[str, Any]

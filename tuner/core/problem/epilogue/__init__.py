@@ -5,14 +5,14 @@ from __future__ import annotations
 from tuner.core.problem.epilogue.activate import Activate
 from tuner.core.problem.epilogue.added import AddedPart, keep_own
 from tuner.core.problem.epilogue.bias import Bias
-from tuner.core.problem.epilogue.channel_scale import ChannelScale
 from tuner.core.problem.epilogue.gate import Gate
 from tuner.core.problem.epilogue.norm import Norm
-from tuner.core.problem.epilogue.operand import Operand
-from tuner.core.problem.epilogue.output_scale import OutputScale
 from tuner.core.problem.epilogue.part import Argument, Part, Product, Stage
 from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.epilogue.row_scale import RowScale
+from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.scales.operand import Operand
+from tuner.core.problem.epilogue.scales.output_scale import OutputScale
 from tuner.core.problem.epilogue.turn import Turn
 
 __all__ = ["PARTS", "AddedPart", "Argument", "Part", "Product", "Stage", "parts_of"]

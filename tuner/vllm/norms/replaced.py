@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from . import operator
-from .layers import FAMILIES
+from .. import operator
+from ..layers import FAMILIES
 
 #: Layers that call these norms with rows and residual, but the first with rows alone, by module and class of vLLM 0.26.
 CALLERS = FAMILIES | {("qwen3", "Qwen3DecoderLayer")}
@@ -60,7 +60,7 @@ def _run(
     rows: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if rows.is_cuda:
-        from .norm_kernel import launch
+        from .kernel import launch
 
         normed, added = torch.empty_like(rows), torch.empty_like(residual)
         launch(rows, residual, added, normed, weight, eps)
