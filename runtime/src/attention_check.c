@@ -45,9 +45,9 @@ static int has_rows_of(const tuner_pack *pack, const pack_map *map, const pack_p
 static tuner_status check_operand(const tuner_pack *pack, uint32_t index, uint32_t before) {
   const pack_operand found = pack_get_operand(pack, index);
   if (!pack_is_text(pack, found.name) || !pack_is_text(pack, found.role))
-    return bad("operand", index, "a text lies outside of the strings");
+    return bad("operand", index, "a string lies outside the string table");
   if (found.program < before || found.program >= pack->num_programs)
-    return bad("operand", index, "its program does not follow those before it");
+    return bad("operand", index, "its program number is out of order or out of range");
   if (rows_element_bytes(found.dtype) == 0 || found.rank < 1 || found.rank > 4)
     return bad("operand", index, "its element type or rank is out of range");
   for (uint32_t i = 0; i < found.rank; ++i)
@@ -59,7 +59,7 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
   const pack_fill fill = pack_get_fill(pack, index);
   const uint64_t num_bytes = fill.blob.num_bytes > 0 ? fill.blob.num_bytes : fill.num_zeros;
   if (fill.offset % ALIGNMENT != 0 || !is_within(fill.offset, num_bytes, program->memory_bytes))
-    return bad("fill", index, "it lies outside of the memory");
+    return bad("fill", index, "it is misaligned or outside the program's memory");
   return TUNER_OK;
 }
 
@@ -67,7 +67,7 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
 static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, const pack_map *map, const pack_program *program) {
   uint64_t num_bytes = rows_map_bytes(map->data_type);
   if (num_bytes == 0)
-    return bad("tensor map", index, "it has no such element type");
+    return bad("tensor map", index, "its element type is unknown");
   if (map->op == PACK_TENSOR_MEMORY) {
     num_bytes = program->memory_bytes - (uint64_t)map->memory_place * ALIGNMENT;
   } else if (map->op < PACK_FIRST_OPERAND) {
@@ -77,16 +77,16 @@ static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, cons
     const pack_operand of = pack_get_operand(pack, number);
     /* Codes are stored as bytes; a map treats them as elements of several codes. */
     num_bytes = rows_element_bytes(of.dtype);
-    if (of.dtype != TUNER_UINT8 && !rows_is_mapped(of.dtype, map->data_type)) return bad("tensor map", index, "its operand has another element type");
+    if (of.dtype != TUNER_UINT8 && !rows_is_mapped(of.dtype, map->data_type)) return bad("tensor map", index, "its element type differs from its operand's");
     for (uint32_t i = 0; i < of.rank; ++i) {
       if (num_bytes > kMaxBytes / of.dims[i]) return bad("operand", number, "it is too large");
       num_bytes *= of.dims[i];
     }
     const uint32_t rows = map->rows_per_page > 0 ? map->rows_per_page : 1;
     if (map->rows_dim != PACK_NONE && (map->rows_dim == 0 || map->strides[map->rows_dim - 1] * rows != num_bytes / of.dims[0]))
-      return bad("tensor map", index, "its pages or rows are not those of its operand");
+      return bad("tensor map", index, "its pages or rows differ from its operand's");
   }
-  return pack_map_is_within(map, num_bytes) ? TUNER_OK : bad("tensor map", index, "it lies outside of its tensor");
+  return pack_map_is_within(map, num_bytes) ? TUNER_OK : bad("tensor map", index, "it is outside its tensor");
 }
 
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
@@ -96,11 +96,11 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
       map.rank > 5)
     return bad("tensor map", index, "its tensor or rank is out of range");
   if (offset % 64 != 0 || !is_within(offset, ENCODED_MAP_BYTES, part->parameter_bytes))
-    return bad("tensor map", index, "it lies outside of the parameter");
+    return bad("tensor map", index, "it is outside the kernel's parameter");
   if (map.rows_dim != PACK_NONE && (map.rows_dim >= map.rank || !has_rows_of(pack, &map, program)))
     return bad("tensor map", index, "its pages or rows are out of range");
   if (tensor == PACK_TENSOR_MEMORY && (uint64_t)map.memory_place * ALIGNMENT >= program->memory_bytes)
-    return bad("tensor map", index, "it lies outside of the memory");
+    return bad("tensor map", index, "it is outside the program's memory");
   TUNER_TRY(pack_check_map_dims(&map, index));
   return check_map_place(pack, index, &map, program);
 }
@@ -110,9 +110,9 @@ static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pa
   const uint32_t num_bytes = patch.tensor == PACK_TENSOR_NUM_PAGES || patch.tensor == PACK_TENSOR_ROWS ? 4 : 8;
   if (!is_tensor(patch.tensor, program) || patch.offset % 4 != 0 ||
       !is_within(patch.offset, num_bytes, part->parameter_bytes))
-    return bad("patch", index, "it lies outside of the parameter");
+    return bad("patch", index, "it is outside the kernel's parameter");
   if (patch.addend >= (patch.tensor == PACK_TENSOR_MEMORY ? program->memory_bytes : 1))
-    return bad("patch", index, "it lies outside of its tensor");
+    return bad("patch", index, "it is outside its tensor");
   return TUNER_OK;
 }
 
@@ -140,10 +140,10 @@ static tuner_status check_product(const tuner_pack *pack, uint32_t index, const 
   if (wrong == NULL) wrong = plan_read(words.blob.data, words.blob.num_bytes, &plan);
   if (wrong != NULL) return bad("part", index, wrong);
   if (memcmp(parameter + ARGS_PLAN_HEADER, words.blob.data, PLAN_HEADER_BYTES) != 0)
-    return bad("part", index, "its parameter has the header of another plan");
+    return bad("part", index, "its parameter has another plan's header");
   if (part->dependent_offset != ARGS_IS_DEPENDENT || workspace.offset == PACK_NOWHERE || workspace.blob.num_bytes > 0 ||
       part->abort_offset != workspace.offset + ABORT_OFFSET)
-    return bad("part", index, "it has no workspace with an abort's record");
+    return bad("part", index, "it has no workspace with an abort record");
   const plan_launch is = {.grid = part->grid,
                           .cluster_size = part->cluster_size,
                           .flags = part->flags,
@@ -163,25 +163,25 @@ static int is_product(const pack_part *part) {
 
 static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pack_program *program) {
   const pack_part part = pack_get_part(pack, index);
-  if (!pack_is_text(pack, part.symbol)) return bad("part", index, "a text lies outside of the strings");
+  if (!pack_is_text(pack, part.symbol)) return bad("part", index, "a string lies outside the string table");
   if (part.num_threads == 0 || part.num_threads > MAX_THREADS || part.cluster_size == 0 ||
       part.cluster_size > MAX_CLUSTER || part.shared_bytes > MAX_SHARED_BYTES || part.grid == 0 || part.grid > MAX_GRID ||
       part.grid % part.cluster_size != 0)
-    return bad("part", index, "its grid, threads, cluster or shared memory are out of range");
+    return bad("part", index, "its grid, threads, cluster size or shared memory is out of range");
   if (part.parameter_bytes == 0 || part.parameter_bytes > MAX_PARAMETER_BYTES ||
       part.parameter_bytes != part.parameter.num_bytes)
-    return bad("part", index, "its parameter's size is out of range");
+    return bad("part", index, "its parameter size is out of range");
   if (part.dependent_offset != PACK_NONE &&
       (part.dependent_offset % 4 != 0 || !is_within(part.dependent_offset, 4, part.parameter_bytes)))
-    return bad("part", index, "a word lies outside of its parameter");
+    return bad("part", index, "its dependent_offset is outside the parameter");
   const uint64_t record_bytes = RECORD_BYTES + ((part.flags & PACK_TELLS_REFUSED) != 0 ? PACK_REFUSED_BEHIND_ABORT : 0);
   if (part.abort_offset != PACK_NOWHERE && !is_within(part.abort_offset, record_bytes, program->memory_bytes))
-    return bad("part", index, "its abort's record lies outside of the memory");
+    return bad("part", index, "its abort record is outside the program's memory");
   if (!program->target.is_simulated && part.cubin.num_bytes == 0) return bad("part", index, "it has no cubin");
   if (part.num_maps > PACK_MAX_PART_MAPS || part.num_patches > part.parameter_bytes / 4 ||
       !pack_is_range(part.first_patch, part.num_patches, pack->num_patches) ||
       !pack_is_range(part.first_map, part.num_maps, pack->num_maps))
-    return bad("part", index, "its patches or tensor maps lie outside of their table");
+    return bad("part", index, "its patches or tensor maps exceed their tables");
   for (uint32_t i = 0; i < part.num_patches; ++i) TUNER_TRY(check_patch(pack, part.first_patch + i, &part, program));
   for (uint32_t i = 0; i < part.num_maps; ++i) TUNER_TRY(check_map(pack, part.first_map + i, &part, program));
   if (is_product(&part)) return check_product(pack, index, &part, program);
@@ -191,7 +191,7 @@ static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pac
 
 static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
   const pack_program program = pack_get_program(pack, index);
-  if (!pack_is_text(pack, program.text)) return bad("program", index, "a text lies outside of the strings");
+  if (!pack_is_text(pack, program.text)) return bad("program", index, "a string lies outside the string table");
   if (program.num_operands > PACK_MAX_OPERANDS) return bad("program", index, "it has too many operands");
   if (program.most_rows > INT32_MAX) return bad("program", index, "its rows are out of range");
   if (program.num_parts == 0 || program.num_parts > PACK_MAX_PARTS || program.num_fills > PACK_MAX_FILLS ||
@@ -201,7 +201,7 @@ static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
   for (uint32_t i = 0; i < program.num_operands; ++i) {
     const pack_operand of = pack_get_operand(pack, program.first_operand + i);
     if ((of.flags & PACK_HAS_ROWS) != 0 && of.dims[0] != program.most_rows)
-      return bad("operand", program.first_operand + i, "its rows are not those of its program");
+      return bad("operand", program.first_operand + i, "its rows differ from its program's");
   }
   if (program.memory_bytes > kMaxBytes || !is_within(program.refused_offset, RECORD_BYTES, program.memory_bytes))
     return bad("program", index, "its memory is out of range");
@@ -216,9 +216,9 @@ static tuner_status check_ladder(const tuner_pack *pack, const pack_ladder *ladd
     const pack_rung rung = pack_get_rung(pack, ladder, i);
     if (rung.choice == PACK_CHOICE_LIBRARY) continue;
     const pack_program of = pack_get_program(pack, rung.number);
-    if ((of.num_operands > 0) != has_operands) return bad("attention's rung", ladder->first + i, "its kernel takes other tensors");
+    if ((of.num_operands > 0) != has_operands) return bad("attention rung", ladder->first + i, "its kernel takes different tensors");
     if (ladder->by_rows ? (uint32_t)rung.m_hi > of.most_rows && (of.most_rows > 0 || rung.m_lo < rung.m_hi) : of.most_rows > 0)
-      return bad("attention's rung", ladder->first + i, "its kernel serves other rows");
+      return bad("attention rung", ladder->first + i, "its kernel does not support these rows");
   }
   return TUNER_OK;
 }
@@ -235,7 +235,7 @@ static tuner_status check_layer(const tuner_pack *pack, uint32_t index) {
   if (!pack_is_text(pack, found.text) || !pack_is_text(pack, is->ops) || is->d_in < 1 || is->num_in_front < 0 ||
       (has_attention ? !is_shape(&is->attention) || is->num_products < is->num_in_front
                      : is->attention.d_out < 1 || is->num_products != is->num_in_front))
-    return bad("layer", index, "a figure is out of range");
+    return bad("layer", index, "a number is out of range");
   return check_ladder(pack, &found.ladder, 1);
 }
 
@@ -248,7 +248,7 @@ tuner_status pack_check_attentions(const tuner_pack *pack) {
   for (uint32_t i = 0; i < pack->num_programs; ++i) TUNER_TRY(check_program(pack, i));
   for (uint32_t i = 0; i < pack->num_attentions; ++i) {
     const pack_attention found = pack_get_attention(pack, i);
-    if (!pack_is_text(pack, found.text) || !is_shape(&found.shape)) return bad("attention", i, "a figure is out of range");
+    if (!pack_is_text(pack, found.text) || !is_shape(&found.shape)) return bad("attention", i, "a number is out of range");
     TUNER_TRY(check_ladder(pack, &found.ladder, 0));
   }
   for (uint32_t i = 0; i < pack->num_layers; ++i) TUNER_TRY(check_layer(pack, i));

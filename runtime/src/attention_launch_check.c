@@ -40,20 +40,20 @@ static int is_zeroed(const tuner_pack *pack, const pack_program *program, uint64
 static const char *check_tables(const uint8_t *at, const pack_part *part, pack_blob queues, pack_blob tasks) {
   const uint32_t num_queues = pack_u32(at + NUM_QUEUES);
   if (num_queues == 0 || num_queues > MOST_QUEUES || queues.num_bytes != 4 * ((uint64_t)num_queues + 1))
-    return "it has not as many queues as its table";
+    return "its number of queues does not match its queue table";
   const uint64_t least = (uint64_t)num_queues * part->cluster_size;
   if (part->grid < least || part->grid > (uint64_t)MOST_QUEUES * part->cluster_size)
-    return "its grid is not that of its queues";
+    return "its grid does not match its queues";
   uint32_t begin = pack_u32(queues.data);
-  if (begin != 0) return "its queues do not lie one behind the other";
+  if (begin != 0) return "its queues are not consecutive";
   for (uint32_t i = 0; i < num_queues; ++i) {
     const uint32_t end = pack_u32(queues.data + 4 * (i + 1));
-    if (end <= begin || (uint64_t)end * TASK_BYTES > tasks.num_bytes) return "its queues do not lie one behind the other";
+    if (end <= begin || (uint64_t)end * TASK_BYTES > tasks.num_bytes) return "its queues are not consecutive";
     if (memcmp(at + FIRST + TASK_BYTES * i, tasks.data + (size_t)TASK_BYTES * begin, TASK_BYTES) != 0)
-      return "its first tasks are not those of its queues";
+      return "its first tasks differ from those of its queues";
     begin = end;
   }
-  return (uint64_t)begin * TASK_BYTES == tasks.num_bytes ? NULL : "its queues do not hold all tasks";
+  return (uint64_t)begin * TASK_BYTES == tasks.num_bytes ? NULL : "its queues do not contain all tasks";
 }
 
 /* Of this many sequences, KV heads, blocks and spans. */
@@ -63,24 +63,24 @@ static const char *check_tasks(const uint8_t *at, pack_blob tasks) {
   for (int i = 0; i < 4; ++i) {
     if (most[i] == 0 || most[i] >= 1u << 24) return "it has too many or too few sequences, heads, blocks or spans";
     count *= most[i];
-    if (count > tasks.num_bytes) return "it has not a task for each span";
+    if (count > tasks.num_bytes) return "it does not have one task per span";
   }
-  if (count * TASK_BYTES != tasks.num_bytes) return "it has not a task for each span";
+  if (count * TASK_BYTES != tasks.num_bytes) return "it does not have one task per span";
   for (uint64_t i = 0; i < count; ++i) {
     const uint32_t first = pack_u32(tasks.data + TASK_BYTES * i), second = pack_u32(tasks.data + TASK_BYTES * i + 4);
     if (first >> 16 >= most[0] || (first & 0xFFFF) >= most[1] || second >> 24 >= most[2] || (second & 0xFFFFFF) >= most[3])
-      return "a task is none of its sequences, heads, blocks or spans";
+      return "a task's sequence, head, block or span is out of range";
   }
   uint32_t arrivals = 1;
   while (arrivals < most[3]) arrivals *= 2;
-  return pack_u32(at + ARRIVALS_PER_LAUNCH) == arrivals ? NULL : "it has other arrivals than its spans";
+  return pack_u32(at + ARRIVALS_PER_LAUNCH) == arrivals ? NULL : "its number of arrivals does not match its spans";
 }
 
 const char *attention_check_launch(const tuner_pack *pack, const pack_part *part, const pack_program *program) {
   const uint32_t caches = part->num_maps > 0 ? MAPS_BYTES : ADDRESSES_BYTES;
   if (part->abort_offset == PACK_NOWHERE) return NULL; /* of versions without bounded waits, which have another
                                                           parameter */
-  if (part->parameter_bytes < caches + FIRST + MOST_QUEUES * TASK_BYTES) return "its parameter is no attention's";
+  if (part->parameter_bytes < caches + FIRST + MOST_QUEUES * TASK_BYTES) return "its parameter is too small for an attention";
   const uint8_t *at = part->parameter.data + caches;
   const char *wrong = plan_check_spin_limit((int64_t)pack_u64(at + SPIN_LIMIT));
   if (wrong != NULL) return wrong;
@@ -93,9 +93,9 @@ const char *attention_check_launch(const tuner_pack *pack, const pack_part *part
     return "its counters are not zeroed";
   if (pointed_to(pack, part, caches + REFUSED) != program->refused_offset ||
       !is_zeroed(pack, program, program->refused_offset, REFUSED_BYTES))
-    return "what it refuses is looked for elsewhere";
+    return "its refusal record is not where the index says, or not zeroed";
   if (pointed_to(pack, part, caches + ABORT) != part->abort_offset ||
       !is_zeroed(pack, program, part->abort_offset, ABORT_BYTES))
-    return "its abort is looked for elsewhere";
+    return "its abort record is not where the index says, or not zeroed";
   return NULL;
 }

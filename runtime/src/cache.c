@@ -15,7 +15,7 @@ tuner_status cache_make(cache *made, size_t key_bytes, size_t parameter_bytes, u
   made->head_bytes = rounded(key_bytes);
   made->entry_bytes = made->head_bytes + rounded(parameter_bytes);
   made->entries = aligned_alloc(64, made->entry_bytes * made->num_entries); /* tensor maps must be at multiples of 64 */
-  if (made->entries == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for %u sets of parameters", made->num_entries);
+  if (made->entries == NULL) return tuner_fail(TUNER_NO_MEMORY, "not enough host memory for %u sets of parameters", made->num_entries);
   memset(made->entries, 0, made->entry_bytes * made->num_entries);
   return TUNER_OK;
 }

@@ -23,10 +23,10 @@ static tuner_status make(tuner_pack *pack, const tuner_attention_choice *choice,
   if (pack == NULL || choice == NULL || choice->program >= pack->num_programs)
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, choice and prepared must not be null, and the choice must name a kernel");
   if ((pack_get_program(pack, choice->program).num_operands > 0) != has_operands)
-    return tuner_fail(TUNER_BAD_ARGUMENT, has_operands ? "the choice is an attention's: prepare it by tuner_attention_prepare"
-                                                       : "the choice is a layer's: prepare it by tuner_layer_prepare");
+    return tuner_fail(TUNER_BAD_ARGUMENT, has_operands ? "the choice is for an attention: use tuner_attention_prepare"
+                                                       : "the choice is for a layer: use tuner_layer_prepare");
   program *const room = calloc(1, sizeof *room);
-  if (room == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for a program");
+  if (room == NULL) return tuner_fail(TUNER_NO_MEMORY, "not enough host memory for a program");
   const tuner_status status = program_make(room, pack, pack->num_kernels + choice->program, 0, memory, stream, num_cached);
   if (status == TUNER_OK) {
     *made = room;
@@ -77,11 +77,11 @@ static tuner_status launch_layer(tuner_layer *layer, int64_t rows, const tuner_l
   program *on = of_layer(layer);
   const uint32_t count = on->rows.is.num_operands;
   if (tensors->num_addresses != count)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "%u addresses for the layer's %u tensors: give one to each, in their order",
+    return tuner_fail(TUNER_BAD_ARGUMENT, "%u addresses for the layer's %u tensors: give one per tensor, in order",
                       tensors->num_addresses, count);
   program_call call = {.num_pages = tensors->num_pages, .rows = rows < 0 ? on->rows.is.most_rows : rows};
   if (call.rows > on->rows.is.most_rows || (on->rows.is.most_rows > 0 && call.rows < 1))
-    return tuner_fail(TUNER_BAD_ARGUMENT, "rows are %lld: give 1 to %u, or of a kernel with an attention none", (long long)rows,
+    return tuner_fail(TUNER_BAD_ARGUMENT, "rows are %lld: give 1 to %u, or 0 for a kernel with an attention", (long long)rows,
                       on->rows.is.most_rows);
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t address = (uint64_t)(uintptr_t)tensors->addresses[i];
@@ -102,11 +102,11 @@ tuner_status tuner_layer_launch_rows(tuner_layer *layer, int32_t m, const tuner_
 }
 
 static tuner_status refused(const program *on, void *stream, tuner_attention_refusal *refusal) {
-  return on == NULL ? tuner_fail(TUNER_BAD_ARGUMENT, "what was prepared must not be null") : program_refused(on, stream, refusal);
+  return on == NULL ? tuner_fail(TUNER_BAD_ARGUMENT, "the prepared attention or layer must not be null") : program_refused(on, stream, refusal);
 }
 
 static tuner_status reset(program *on, void *stream) {
-  return on == NULL ? tuner_fail(TUNER_BAD_ARGUMENT, "what was prepared must not be null") : program_reset(on, stream);
+  return on == NULL ? tuner_fail(TUNER_BAD_ARGUMENT, "the prepared attention or layer must not be null") : program_reset(on, stream);
 }
 
 tuner_status tuner_attention_refused(const tuner_attention *attention, void *stream, tuner_attention_refusal *refusal) {

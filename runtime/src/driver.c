@@ -43,7 +43,7 @@ tuner_status tuner_load_driver(const char *path) {
   if (atomic_load_explicit(&driver, memory_order_relaxed) == NULL) {
     status = load(path == NULL ? "libcuda.so.1" : path);
   } else if (path != NULL) {
-    status = tuner_fail(TUNER_BAD_ARGUMENT, "the driver is loaded already: name its library before the first call");
+    status = tuner_fail(TUNER_BAD_ARGUMENT, "the driver is already loaded: set its library before the first call");
   }
   pthread_mutex_unlock(&lock);
   return status;

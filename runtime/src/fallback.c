@@ -59,11 +59,11 @@ static tuner_status check_row(const tuner_pack *pack, uint32_t row) {
     return bad(table, index + 1, "it is the fallback of another kernel");
   for (uint32_t i = 0; !is_ffn && i < first.num_operands; ++i)
     if (!is_same_operand(pack, first.first_operand + i, other.first_operand + i))
-      return bad("operand", other.first_operand + i, "it differs from the operand of the program that this is the fallback of");
+      return bad("operand", other.first_operand + i, "it differs from the operand of the program that its program is a fallback for");
   for (uint32_t i = 0; i < first.num_parts; ++i) {
     for (uint32_t variant = 0; variant < PACK_NUM_VARIANTS; ++variant) {
       const pack_part a = pack_get_row_part(pack, row, i, variant), b = pack_get_row_part(pack, row + 1, i, variant);
-      if (!is_same_part(&a, &b)) return bad(table, index + 1, "it has a launch that is larger than, or of another kind than, the kernel's");
+      if (!is_same_part(&a, &b)) return bad(table, index + 1, "one of its launches is larger or of another kind than the kernel's");
     }
   }
   return TUNER_OK;
@@ -75,7 +75,7 @@ static tuner_status check_ladder(const tuner_pack *pack, const pack_ladder *ladd
     const pack_rung rung = pack_get_rung(pack, ladder, i);
     if (rung.choice != PACK_CHOICE_KERNEL || rung.number == 0) continue;
     if (pack_get_row(pack, (ladder->is_ffn ? 0 : pack->num_kernels) + rung.number - 1).has_fallback)
-      return bad(ladder->is_ffn ? "rung" : "attention's rung", ladder->first + i, "it names another kernel's fallback");
+      return bad(ladder->is_ffn ? "rung" : "attention rung", ladder->first + i, "its kernel is the fallback of another kernel");
   }
   return TUNER_OK;
 }
@@ -89,7 +89,7 @@ tuner_status pack_check_fallbacks(const tuner_pack *pack) {
   }
   if (!has_any) return TUNER_OK;
   if (pack->version < FALLBACK_VERSION)
-    return tuner_fail(TUNER_BAD_PACK, "the pack has fallbacks, and packs of version %u have none", pack->version);
+    return tuner_fail(TUNER_BAD_PACK, "the pack has fallbacks, which version %u does not support", pack->version);
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_ladder ladder = pack_get_shape(pack, i).ladder;
     TUNER_TRY(check_ladder(pack, &ladder));

@@ -60,7 +60,7 @@ static tuner_status make(tuner_ffn *ffn, tuner_pack *pack, uint32_t index, void 
   const uint32_t variant = variant_of(pack, &kernel, flags);
   if ((kernel.flags & PACK_SIMULATED) == 0 && kernel.variants[variant].num_bytes == 0)
     return tuner_fail(TUNER_NO_VARIANT,
-                      "the pack has no such build of this kernel: see its manifest, or give TUNER_AS_MEASURED");
+                      "the pack does not have this build of the kernel: see its manifest, or use TUNER_AS_MEASURED");
   ffn->m_min = kernel.m_min, ffn->m_max = kernel.m_max, ffn->element_bytes = element_bytes_of(pack, index);
   for (uint32_t i = 0; i < kernel.num_ops; ++i) ffn->ops[i] = pack_get_op(pack, kernel.first_op + i);
   TUNER_TRY(program_make(&ffn->on, pack, index, variant, memory, stream, num_cached));
@@ -76,7 +76,7 @@ tuner_status tuner_ffn_prepare(tuner_pack *pack, const tuner_choice *choice, voi
       flags == (TUNER_AS_MEASURED | TUNER_SAFE_WEIGHTS))
     return tuner_fail(TUNER_BAD_ARGUMENT, "flags must be 0, TUNER_AS_MEASURED or TUNER_SAFE_WEIGHTS");
   tuner_ffn *ffn = calloc(1, sizeof *ffn);
-  if (ffn == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for an FFN");
+  if (ffn == NULL) return tuner_fail(TUNER_NO_MEMORY, "not enough host memory for an FFN");
   const tuner_status status = make(ffn, pack, choice->kernel, memory, stream, flags, num_cached);
   if (status != TUNER_OK) {
     tuner_ffn_release(ffn);
@@ -118,7 +118,7 @@ tuner_status tuner_reset(tuner_ffn *ffn, void *stream) {
 tuner_status tuner_abort_poll(const tuner_ffn *ffn, tuner_abort_record *record) {
   if (ffn == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "ffn must not be null");
   if (ffn->record == NULL)
-    return tuner_fail(TUNER_NO_VARIANT, "a build as measured tells the host of no abort: prepare it without TUNER_AS_MEASURED");
+    return tuner_fail(TUNER_NO_VARIANT, "the build as measured does not report aborts to the host: prepare without TUNER_AS_MEASURED");
   if (atomic_load_explicit(&ffn->record->raised, memory_order_acquire) == 0) return TUNER_OK;
   const host_record *seen = ffn->record;
   if (record != NULL) *record = (tuner_abort_record){seen->task, seen->signal, seen->seen, seen->expected, seen->cta};

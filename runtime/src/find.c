@@ -35,10 +35,10 @@ static tuner_status check_ffn(const tuner_shape *shape) {
     return tuner_fail(TUNER_BAD_ARGUMENT, "activation is %d: give %s", (int)shape->activation, rows_activation_names);
   if ((shape->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT,
-                      "flags are 0x%x: give those of TUNER_GATED, TUNER_BIAS, TUNER_RESIDUAL and TUNER_ROW_SCALE",
+                      "flags are 0x%x: use only TUNER_GATED, TUNER_BIAS, TUNER_RESIDUAL and TUNER_ROW_SCALE",
                       (unsigned)shape->flags);
   if (shape->d_in < 1 || shape->d_hidden < 1 || shape->d_out < 1)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "d_in, d_hidden and d_out are %d, %d and %d: give columns, at least 1 of each",
+    return tuner_fail(TUNER_BAD_ARGUMENT, "d_in, d_hidden and d_out are %d, %d and %d: each must be at least 1",
                       (int)shape->d_in, (int)shape->d_hidden, (int)shape->d_out);
   return TUNER_OK;
 }
@@ -65,7 +65,7 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
     const tuner_status status = find(pack, &of.ladder, m, 0, &rung, &next);
     if (status == TUNER_NONE) {
       choice->m_hi = next == INT32_MAX ? next : next - 1;
-      return tuner_fail(status, "the pack has no answer for %d rows of %s", (int)m, of.text);
+      return tuner_fail(status, "the pack has no entry for %d rows of %s", (int)m, of.text);
     }
     choice->m_lo = rung.m_lo, choice->m_hi = rung.m_hi, choice->speedup = rung.speedup_ppm / 1e6, choice->text = rung.library;
     if (status == TUNER_LIBRARY) return status;
@@ -75,7 +75,7 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
     memcpy(choice->digest, kernel.digest, sizeof choice->digest);
     return status;
   }
-  return tuner_fail(TUNER_NONE, "the pack has no such shape: tune it, or use the library");
+  return tuner_fail(TUNER_NONE, "the pack does not have this shape: tune it, or use the library");
 }
 
 /* Up to rounding, since scales are often recomputed. */
@@ -98,12 +98,12 @@ static tuner_status check_attention(const tuner_attention_shape *shape) {
   if ((shape->flags & ~(uint32_t)TUNER_HEADS_FIRST) != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0x%x: give 0 or TUNER_HEADS_FIRST", (unsigned)shape->flags);
   if (shape->page_tokens == 0 && shape->flags == 0)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0, and a contiguous cache has its heads first: give TUNER_HEADS_FIRST");
+    return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0, but a contiguous cache must be heads-first: give TUNER_HEADS_FIRST");
   if (shape->heads < 1 || shape->kv_heads < 1 || shape->head_dim < 1 || shape->new_tokens < 1)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "heads, kv_heads, head_dim and new_tokens are %d, %d, %d and %d: give 1 at least of each",
+    return tuner_fail(TUNER_BAD_ARGUMENT, "heads, kv_heads, head_dim and new_tokens are %d, %d, %d and %d: each must be at least 1",
                       (int)shape->heads, (int)shape->kv_heads, (int)shape->head_dim, (int)shape->new_tokens);
   if (shape->page_tokens < 0 || shape->window < 0 || shape->d_out < 0)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "page_tokens, window and d_out are %d, %d and %d: give 0 or more", (int)shape->page_tokens,
+    return tuner_fail(TUNER_BAD_ARGUMENT, "page_tokens, window and d_out are %d, %d and %d: none may be negative", (int)shape->page_tokens,
                       (int)shape->window, (int)shape->d_out);
   return TUNER_OK;
 }
@@ -111,7 +111,7 @@ static tuner_status check_attention(const tuner_attention_shape *shape) {
 /* Likewise. */
 static tuner_status check_sizes(int32_t sequences, int32_t length) {
   if (sequences >= 1 && length >= 0) return TUNER_OK;
-  return tuner_fail(TUNER_BAD_ARGUMENT, "sequences and length are %d and %d: give 1 sequence at least, and its tokens",
+  return tuner_fail(TUNER_BAD_ARGUMENT, "sequences and length are %d and %d: give at least 1 sequence, and a length of 0 or more",
                     (int)sequences, (int)length);
 }
 
@@ -137,9 +137,9 @@ static tuner_status find_program(const tuner_pack *pack, const pack_ladder *ladd
   TUNER_TRY(check_sizes(rows, length));
   const tuner_status status = find(pack, ladder, rows, ladder->by_rows ? 0 : length, &rung, &next);
   if (status == TUNER_NONE && ladder->by_rows)
-    return tuner_fail(status, "the pack has no answer for %d rows of %s: tune that, or use the library", (int)rows, text);
+    return tuner_fail(status, "the pack has no entry for %d rows of %s: tune that, or use the library", (int)rows, text);
   if (status == TUNER_NONE)
-    return tuner_fail(status, "the pack has no answer for %d sequences of up to %d tokens of %s: tune that, or use the library",
+    return tuner_fail(status, "the pack has no entry for %d sequences of up to %d tokens of %s: tune that, or use the library",
                       (int)rows, (int)length, text);
   choice->max_length = rung.max_length, choice->speedup = rung.speedup_ppm / 1e6, choice->text = rung.library;
   if (status == TUNER_LIBRARY) return status;
@@ -161,7 +161,7 @@ tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_
     const pack_attention of = pack_get_attention(pack, i);
     if (is_same_attention(&of.shape, shape)) return find_program(pack, &of.ladder, sequences, length, of.text, choice);
   }
-  return tuner_fail(TUNER_NONE, "the pack has no such attention: tune it, or use the library");
+  return tuner_fail(TUNER_NONE, "the pack does not have this attention: tune it, or use the library");
 }
 
 tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_layer_shape *shape, uint32_t *num_layers) {
@@ -177,7 +177,7 @@ tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t se
   if (pack == NULL || choice == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack and choice must not be null");
   begin(choice, sequences);
   if (index >= pack->num_layers)
-    return tuner_fail(TUNER_NONE, "the pack has %u layers, and no number %u", pack->num_layers, index);
+    return tuner_fail(TUNER_NONE, "the pack has %u layers, numbered from 0: there is no layer %u", pack->num_layers, index);
   const pack_layer of = pack_get_layer(pack, index);
   return find_program(pack, &of.ladder, sequences, length, of.text, choice);
 }

@@ -106,15 +106,15 @@ static tuner_status check_numbers(const product *of, uint32_t number) {
   for (uint32_t row = 0; row < rows; ++row)
     for (uint32_t group = 0; group < groups; ++group) {
       if (!is_factor(scale_at(of, row, group), of->is_bf16))
-        return tuner_fail(TUNER_BAD_ARGUMENT, "the scale of product %u, row %u, group %u is no finite number above 0", number, row, group);
+        return tuner_fail(TUNER_BAD_ARGUMENT, "the scale of product %u, row %u, group %u is not a finite number above 0", number, row, group);
       const uint32_t zero = zero_at(of, row, group);
       if (zero > MOST_ZERO || (!of->is->has_zeros && zero != HALF_ZERO))
-        return tuner_fail(TUNER_BAD_ARGUMENT, "the zero point of product %u, row %u, group %u is %u, and the kernel reads %s", number, row,
-                          group, zero, of->is->has_zeros ? "0 to 15" : "8 alone");
+        return tuner_fail(TUNER_BAD_ARGUMENT, "the zero point of product %u, row %u, group %u is %u, but the kernel supports only %s", number, row,
+                          group, zero, of->is->has_zeros ? "0 to 15" : "8");
     }
   for (uint32_t i = 0; of->from->order != NULL && i < k; ++i)
     if ((uint32_t)of->from->order[i] != i / (uint32_t)of->is->group)
-      return tuner_fail(TUNER_BAD_ARGUMENT, "product %u has groups in an order of their own (act order): quantise without it", number);
+      return tuner_fail(TUNER_BAD_ARGUMENT, "product %u has groups in activation order (desc_act): quantise without it", number);
   return TUNER_OK;
 }
 
@@ -132,15 +132,15 @@ static tuner_status check_form(const product *of, int32_t source) {
   const lanes *form = of->form;
   const uint32_t unit = form->group == 0 ? form->chunk : form->bundle > form->chunk ? form->bundle : form->chunk;
   if (of->is->k < 1 || of->is->rows < 1 || (uint32_t)of->is->k % unit != 0)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "k is %d: give a multiple of %u", (int)of->is->k, unit);
+    return tuner_fail(TUNER_BAD_ARGUMENT, "k is %d: it must be a multiple of %u", (int)of->is->k, unit);
   const int is_e4m3 = form->bits == 8, is_e2m1 = form->factor_bytes == 1;
   if (source < TUNER_FROM_GPTQ || source > TUNER_FROM_E2M1 || (source == TUNER_FROM_E4M3) != is_e4m3 || (source == TUNER_FROM_E2M1) != is_e2m1)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "source is %d, and weights are %s: give %s", (int)source, form->name,
-                      is_e4m3 ? "TUNER_FROM_E4M3" : is_e2m1 ? "TUNER_FROM_E2M1" : "one of 4-bit integers");
+    return tuner_fail(TUNER_BAD_ARGUMENT, "source is %d, but the weights are %s: give %s", (int)source, form->name,
+                      is_e4m3 ? "TUNER_FROM_E4M3" : is_e2m1 ? "TUNER_FROM_E2M1" : "a source of 4-bit integers");
   if (is_e2m1 && strcmp(of->is->factors, "e8m0") != 0)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: give e8m0", of->is->factors);
+    return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: they must be e8m0", of->is->factors);
   if (form->group != 0 && !is_e2m1 && strcmp(of->is->factors, "fp16") != 0 && strcmp(of->is->factors, "bf16") != 0)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: give fp16 or bf16", of->is->factors);
+    return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: they must be fp16 or bf16", of->is->factors);
   return TUNER_OK;
 }
 
@@ -149,7 +149,7 @@ static tuner_status check_product(const product *of, uint32_t number) {
   const int has_none = of->source == TUNER_FROM_COMPRESSED || of->source == TUNER_FROM_E2M1;
   const int needs_zeros = of->form->group != 0 && (!has_none || of->form->has_zeros);
   if (from->rows < 1 || (of->form->bits == 4 && from->rows % CODES_A_WORD != 0))
-    return tuner_fail(TUNER_BAD_ARGUMENT, "rows of product %u are %d: give a multiple of %d", number, (int)from->rows, CODES_A_WORD);
+    return tuner_fail(TUNER_BAD_ARGUMENT, "rows of product %u are %d: they must be a multiple of %d", number, (int)from->rows, CODES_A_WORD);
   if (from->codes == NULL || (of->form->group != 0 && from->scales == NULL) || (needs_zeros && from->zeros == NULL))
     return tuner_fail(TUNER_BAD_ARGUMENT, "product %u has no codes, no scales or no zero points", number);
   return check_numbers(of, number);
@@ -200,7 +200,7 @@ tuner_status tuner_weights_lay(const tuner_weights *weights, int32_t source, con
   }
   const size_t needed = (size_t)weights->rows * row_bytes(of.form, (uint32_t)weights->k);
   if (rows != weights->rows || num_bytes != needed)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "there are %lld rows and room for %zu bytes: give %d and %zu", (long long)rows, num_bytes,
+    return tuner_fail(TUNER_BAD_ARGUMENT, "there are %lld rows, and an output of %zu bytes: the kernel needs %d and %zu", (long long)rows, num_bytes,
                       (int)weights->rows, needed);
   uint32_t first_row = 0;
   for (uint32_t i = 0; i < num_products; ++i) {

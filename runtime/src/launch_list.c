@@ -30,7 +30,7 @@ static int is_new_stream(const launch_list *list, const tuner_driver *driver, CU
 
 tuner_status launch_list_begin(launch_list *list, const tuner_driver *driver, CUstream stream, uint32_t num_launches) {
   if (list->needs_reset)
-    return tuner_fail(TUNER_NEEDS_RESET, "an earlier call enqueued some of its launches and not the others: reset it first");
+    return tuner_fail(TUNER_NEEDS_RESET, "an earlier call enqueued only some of its launches: reset it first");
   list->num_launches = num_launches, list->num_enqueued = 0;
   uint64_t id = 0;
   if (list->num_needs == 0 || !is_new_stream(list, driver, stream, &id)) return TUNER_OK;
@@ -44,6 +44,6 @@ tuner_status launch_list_end(launch_list *list, tuner_status status) {
   list->needs_reset = 1;
   return tuner_fail_more(status,
                          "; %u of %u launches were enqueued: reset it before the next call, and do not use a graph that was "
-                         "captured meanwhile",
+                         "captured in the meantime",
                          list->num_enqueued, list->num_launches);
 }

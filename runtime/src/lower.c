@@ -111,7 +111,7 @@ tuner_status lower_kernel(const tuner_pack *pack, uint32_t row, program_rows *in
   into->maps = calloc((size_t)kernel.num_launches * kernel.num_maps + 1, sizeof *into->maps);
   into->parameters = calloc(kernel.num_launches, kernel.parameter_bytes);
   if (into->patches == NULL || into->maps == NULL || into->parameters == NULL)
-    return tuner_fail(TUNER_NO_MEMORY, "no memory for a kernel's launches");
+    return tuner_fail(TUNER_NO_MEMORY, "not enough host memory for a kernel's launches");
   for (uint32_t i = 0; i < kernel.num_launches; ++i)
     lower_launch(pack, &kernel, i, into, into->parameters + (size_t)kernel.parameter_bytes * i);
   return TUNER_OK;

@@ -35,7 +35,7 @@ static tuner_status find_or_load(tuner_pack *pack, const tuner_driver *driver, p
   pack_module *made = malloc(sizeof *made);
   if (made == NULL) {
     (void)driver->module_unload(wanted.module);
-    return tuner_fail(TUNER_NO_MEMORY, "no memory for a module");
+    return tuner_fail(TUNER_NO_MEMORY, "not enough host memory for a module");
   }
   *made = wanted;
   made->next = pack->modules;

@@ -5,7 +5,7 @@
 
 tuner_status operand_check_address(const char *name, uint64_t address, int is_needed) {
   if (address % OPERAND_ALIGNMENT != 0)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "%s does not lie at a multiple of %d bytes", name, OPERAND_ALIGNMENT);
+    return tuner_fail(TUNER_BAD_ARGUMENT, "%s is not aligned to %d bytes", name, OPERAND_ALIGNMENT);
   if (address == 0 && is_needed) return tuner_fail(TUNER_BAD_ARGUMENT, "%s is null, and the kernel needs it", name);
   return TUNER_OK;
 }
@@ -17,7 +17,7 @@ tuner_status operand_check_apart(const operand_span *written, const operand_span
   const uint64_t distance = is_behind ? written->address - other->address : other->address - written->address;
   if (distance >= (is_behind ? other->num_bytes : written->num_bytes)) return TUNER_OK;
   if (other->may_be_output && written->may_be_shared && written->address == other->address) return TUNER_OK;
-  return tuner_fail(TUNER_BAD_ARGUMENT, "%s is written and overlaps %s: give it memory of its own", written->name,
+  return tuner_fail(TUNER_BAD_ARGUMENT, "%s is written and overlaps %s: use separate memory", written->name,
                     other->name);
 }
 

@@ -258,7 +258,7 @@ static tuner_status check_blob(const tuner_pack *pack, const uint8_t *p, const c
   const uint64_t offset = pack_u64(p), num_bytes = pack_u64(p + 8);
   if (num_bytes == 0) return TUNER_OK;
   if (offset > pack->num_bytes || num_bytes > pack->num_bytes - offset)
-    return tuner_fail(TUNER_BAD_PACK, "%s %u lies outside of the pack: it was cut", what, index);
+    return tuner_fail(TUNER_BAD_PACK, "%s %u lies outside the pack: the file is truncated", what, index);
 #ifndef TUNER_FUZZING
   uint8_t found[32];
   sha256 hash;
@@ -266,7 +266,7 @@ static tuner_status check_blob(const tuner_pack *pack, const uint8_t *p, const c
   sha256_add(&hash, pack->bytes + offset, (size_t)num_bytes);
   sha256_end(&hash, found);
   if (memcmp(found, p + 16, 32) != 0)
-    return tuner_fail(TUNER_BAD_PACK, "%s %u has another sha256 than the index says: fetch the pack again", what, index);
+    return tuner_fail(TUNER_BAD_PACK, "%s %u does not match its sha256 in the index: fetch the pack again", what, index);
 #endif
   return TUNER_OK;
 }
@@ -279,7 +279,7 @@ tuner_status pack_check_blobs(const tuner_pack *pack) {
     for (int b = 0; b < 2; ++b)
       TUNER_TRY(check_blob(pack, pack->launches + (size_t)i * LAUNCH_BYTES + 32 + BLOB_BYTES * b, "plan of launch", i));
   for (uint32_t i = 0; i < pack->num_fills; ++i)
-    TUNER_TRY(check_blob(pack, pack->fills + (size_t)i * FILL_BYTES + 16, "memory of fill", i));
+    TUNER_TRY(check_blob(pack, pack->fills + (size_t)i * FILL_BYTES + 16, "data of fill", i));
   for (uint32_t i = 0; i < pack->num_parts; ++i)
     for (int b = 0; b < 2; ++b)
       TUNER_TRY(check_blob(pack, pack->parts + (size_t)i * PART_BYTES + 56 + BLOB_BYTES * b, "cubin or parameter of part", i));
@@ -289,17 +289,17 @@ tuner_status pack_check_blobs(const tuner_pack *pack) {
 static tuner_status read_index(tuner_pack *pack) {
   const uint8_t *index = pack->bytes + INDEX_OFFSET;
   if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
-    return tuner_fail(TUNER_BAD_PACK, "this is no pack: its index does not begin at byte %d", INDEX_OFFSET);
+    return tuner_fail(TUNER_BAD_PACK, "this is not a pack: there is no index at byte %d", INDEX_OFFSET);
   const uint32_t version = pack->version = pack_u32(index + 8);
   if (version < 1 || version > VERSION)
-    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to %d", version, VERSION);
+    return tuner_fail(TUNER_BAD_PACK, "the pack has version %u, but this runtime supports versions 1 to %d", version, VERSION);
   const uint64_t num_bytes = pack_u64(index + 16);
   const uint32_t header_bytes = HEADER_BYTES + (version < WEIGHTS_VERSION ? 0 : MORE_BYTES);
   if (pack_u32(index + 12) != header_bytes || pack_u64(index + 24) != INDEX_OFFSET || num_bytes < header_bytes ||
       num_bytes > pack->num_bytes - INDEX_OFFSET)
-    return tuner_fail(TUNER_BAD_PACK, "the pack's index is longer than the file: it was cut");
+    return tuner_fail(TUNER_BAD_PACK, "the pack's index is longer than the file: the file is truncated");
   if (!has_digest(index, num_bytes))
-    return tuner_fail(TUNER_BAD_PACK, "the pack's index has another sha256 than it says: fetch the pack again");
+    return tuner_fail(TUNER_BAD_PACK, "the pack's index does not match its sha256: fetch the pack again");
   const struct {
     uint32_t *count;
     const uint8_t **records;
@@ -333,7 +333,7 @@ static tuner_status read_index(tuner_pack *pack) {
     end += table_bytes;
   }
   if (end != num_bytes || pack->num_strings == 0 || pack->strings[pack->num_strings - 1] != 0)
-    return tuner_fail(TUNER_BAD_PACK, "the tables of the pack's index do not fill it");
+    return tuner_fail(TUNER_BAD_PACK, "the tables of the pack's index do not match its length");
   TUNER_TRY(pack_check_blobs(pack));
   TUNER_TRY(pack_check_records(pack));
   TUNER_TRY(pack_check_attentions(pack));
@@ -344,7 +344,7 @@ static tuner_status read_index(tuner_pack *pack) {
 tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **opened) {
   if (bytes == NULL || opened == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "bytes and pack must not be null");
   tuner_pack *pack = calloc(1, sizeof *pack);
-  if (pack == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for a pack");
+  if (pack == NULL) return tuner_fail(TUNER_NO_MEMORY, "not enough host memory for a pack");
   pack->bytes = bytes;
   pack->num_bytes = num_bytes;
   const tuner_status status = read_index(pack);
@@ -369,9 +369,9 @@ static tuner_status read_file(const char *path, void **bytes, size_t *num_bytes)
   if (end < 0 || fseek(file, 0, SEEK_SET) != 0) {
     status = tuner_fail(TUNER_BAD_PACK, "%s cannot be read: %s", path, strerror(errno));
   } else if ((*bytes = aligned_alloc(64, ((size_t)end + 64) / 64 * 64)) == NULL) {
-    status = tuner_fail(TUNER_NO_MEMORY, "no memory for the %ld bytes of %s", end, path);
+    status = tuner_fail(TUNER_NO_MEMORY, "not enough host memory for the %ld bytes of %s", end, path);
   } else if (fread(*bytes, 1, (size_t)end, file) != (size_t)end) {
-    status = tuner_fail(TUNER_BAD_PACK, "%s cannot be read whole", path);
+    status = tuner_fail(TUNER_BAD_PACK, "%s cannot be read completely", path);
   }
   fclose(file);
   *num_bytes = end < 0 ? 0 : (size_t)end;

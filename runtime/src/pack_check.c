@@ -28,7 +28,7 @@ static tuner_status check_op(const tuner_pack *pack, uint32_t index, uint32_t nu
   const uint64_t rows = (uint64_t)op.n * ((op.flags & TUNER_GATED) != 0 ? 2 : 1);
   if (op.n == 0 || op.k == 0 || op.n > INT32_MAX || op.k > INT32_MAX || op.weight_rows != rows)
     return bad("op", index, "a size is out of range");
-  if (op.source != (number == 0 ? PACK_NONE : number - 1)) return bad("op", index, "it does not read the op before it");
+  if (op.source != (number == 0 ? PACK_NONE : number - 1)) return bad("op", index, "it does not read the preceding op");
   return TUNER_OK;
 }
 
@@ -68,17 +68,17 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
   const pack_map map = pack_get_map(pack, index);
   if (map.op >= kernel->num_ops || map.operand > 2 || map.is_im2col || map.rank < 2 || map.rank > 5)
     return bad("tensor map", index, "its op, operand or rank is out of range");
-  if (map.rows_dim != PACK_NONE && map.rows_dim >= map.rank) return bad("tensor map", index, "it has no such dimension");
-  if ((map.operand == 1) != (map.rows_dim == PACK_NONE)) return bad("tensor map", index, "weights alone have no rows");
+  if (map.rows_dim != PACK_NONE && map.rows_dim >= map.rank) return bad("tensor map", index, "its dimension of rows is out of range");
+  if ((map.operand == 1) != (map.rows_dim == PACK_NONE)) return bad("tensor map", index, "only maps of weights have no rows");
   TUNER_TRY(pack_check_map_dims(&map, index));
-  if (rows_map_bytes(map.data_type) == 0) return bad("tensor map", index, "it has no such element type");
+  if (rows_map_bytes(map.data_type) == 0) return bad("tensor map", index, "its element type is unknown");
   const pack_op op = pack_get_op(pack, kernel->first_op + map.op);
   const uint64_t row_bytes = rows_map_bytes(map.data_type) * (uint64_t)(map.operand == 2 ? op.n : op.k);
   const uint64_t rows = map.operand == 1 ? op.weight_rows : (uint64_t)kernel->m_max;
   if (map.rows_dim != PACK_NONE &&
       (map.rows_dim == 0 || map.dims[map.rows_dim] != rows || map.strides[map.rows_dim - 1] != row_bytes))
     return bad("tensor map", index, "its rows differ from those of its op");
-  if (!pack_map_is_within(&map, rows * row_bytes)) return bad("tensor map", index, "it lies outside of its tensor");
+  if (!pack_map_is_within(&map, rows * row_bytes)) return bad("tensor map", index, "it is outside its tensor");
   return TUNER_OK;
 }
 
@@ -118,14 +118,14 @@ static tuner_status check_streams(const tuner_pack *pack, uint32_t index, const 
                                   const plan_header *plans) {
   const int is_paired = (kernel->flags & PACK_PAIRED) != 0;
   if (is_paired && (kernel->num_launches != 2 || plans[0].num_waits != 0))
-    return bad("kernel", index, "it is no pair of a launch that waits for nothing and one behind it");
+    return bad("kernel", index, "it must have two launches, of which the first waits for nothing");
   const uint32_t num_ctas = pack_get_launch(pack, kernel->first_launch).grid;
   for (uint32_t i = 0; i < kernel->num_launches; ++i) {
     const pack_launch launch = pack_get_launch(pack, kernel->first_launch + i);
     const uint32_t is_second = is_paired && i == 1;
     if ((launch.flags & (PACK_SIDE_STREAM | PACK_IS_SECOND)) != (is_second ? PACK_SIDE_STREAM | PACK_IS_SECOND : 0u) ||
         launch.workspace != (is_paired ? 0 : i) || launch.gate_ctas != (is_second && plans[0].num_signals > 0 ? num_ctas : 0))
-      return bad("kernel", index, "its launches have not the streams, workspaces and start gates of its kind");
+      return bad("kernel", index, "its launches have the wrong streams, workspaces or start gates");
   }
   return TUNER_OK;
 }
@@ -133,21 +133,21 @@ static tuner_status check_streams(const tuner_pack *pack, uint32_t index, const 
 static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
   const pack_kernel kernel = pack_get_kernel(pack, index);
   if (!pack_is_text(pack, kernel.text) || !pack_is_text(pack, kernel.symbol) || !pack_is_text(pack, kernel.gate_symbol))
-    return bad("kernel", index, "a text lies outside of the strings");
+    return bad("kernel", index, "a string lies outside the string table");
   if (kernel.num_threads == 0 || kernel.num_threads > MAX_THREADS || kernel.cluster_size == 0 ||
       kernel.cluster_size > MAX_CLUSTER || kernel.shared_bytes > MAX_SHARED_BYTES)
-    return bad("kernel", index, "threads, cluster or shared memory are out of range");
+    return bad("kernel", index, "its threads, cluster size or shared memory is out of range");
   if (kernel.num_launches == 0 || kernel.num_launches > PACK_MAX_LAUNCHES || kernel.num_ops != PACK_MAX_OPS ||
       kernel.num_maps > PACK_MAX_MAPS || kernel.num_workspaces == 0 || kernel.num_workspaces > PACK_MAX_WORKSPACES)
     return bad("kernel", index, "it has too many or too few launches, ops, tensor maps or workspaces");
   if (!pack_is_range(kernel.first_launch, kernel.num_launches, pack->num_launches) ||
       !pack_is_range(kernel.first_op, kernel.num_ops, pack->num_ops) ||
       !pack_is_range(kernel.first_map, kernel.num_maps, pack->num_maps))
-    return bad("kernel", index, "its launches, ops or tensor maps lie outside of their table");
+    return bad("kernel", index, "its launches, ops or tensor maps exceed their tables");
   const uint64_t head = HEAD_BYTES + OP_ARGS_BYTES * (uint64_t)kernel.num_ops;
   const uint64_t maps = (uint64_t)ENCODED_MAP_BYTES * kernel.num_maps;
   if (kernel.parameter_bytes < head || kernel.parameter_bytes > MAX_PARAMETER_BYTES || kernel.parameter_bytes % 8 != 0)
-    return bad("kernel", index, "its parameter's size is out of range");
+    return bad("kernel", index, "its parameter size is out of range");
   if (kernel.num_maps > 0 &&
       (kernel.maps_offset % 64 != 0 || kernel.maps_offset < kernel.first_tasks_offset ||
        kernel.first_tasks_offset < head || kernel.maps_offset + maps != kernel.parameter_bytes))
@@ -168,17 +168,17 @@ static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
 }
 
 tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder) {
-  const char *table = ladder->is_ffn ? "rung" : "attention's rung";
+  const char *table = ladder->is_ffn ? "rung" : "attention rung";
   if (!pack_is_range(ladder->first, ladder->count, ladder->is_ffn ? pack->num_rungs : pack->num_attention_rungs))
-    return bad(table, ladder->first, "its ladder lies outside of its table");
+    return bad(table, ladder->first, "its ladder exceeds the table");
   pack_rung before = {.m_lo = -1};
   for (uint32_t i = 0; i < ladder->count; ++i) {
     const pack_rung rung = pack_get_rung(pack, ladder, i);
     const int is_same = rung.m_lo == before.m_lo && rung.m_hi == before.m_hi;
     if (is_same ? rung.max_length <= before.max_length : rung.m_lo <= before.m_hi || rung.m_hi < rung.m_lo)
-      return bad(table, ladder->first + i, "its sizes do not follow those before it");
+      return bad(table, ladder->first + i, "its sizes are not in ascending order");
     if (!ladder->by_rows && rung.max_length < 1) return bad(table, ladder->first + i, "its context is empty");
-    if (!pack_is_text(pack, rung.library)) return bad(table, ladder->first + i, "a text lies outside of the strings");
+    if (!pack_is_text(pack, rung.library)) return bad(table, ladder->first + i, "a string lies outside the string table");
     const uint32_t total = ladder->is_ffn ? pack->num_kernels : pack->num_programs;
     if (rung.choice != PACK_CHOICE_LIBRARY && (rung.choice != PACK_CHOICE_KERNEL || rung.number >= total))
       return bad(table, ladder->first + i, "it has no kernel");
@@ -193,16 +193,16 @@ static tuner_status check_rung(const tuner_pack *pack, const pack_ladder *ladder
   const uint32_t index = ladder->first + number;
   if (rung.choice == PACK_CHOICE_LIBRARY) return TUNER_OK;
   const pack_kernel kernel = pack_get_kernel(pack, rung.number);
-  if (rung.m_lo < kernel.m_min || rung.m_hi > kernel.m_max) return bad("rung", index, "its kernel serves other rows");
+  if (rung.m_lo < kernel.m_min || rung.m_hi > kernel.m_max) return bad("rung", index, "its kernel does not support these rows");
   const pack_op first = pack_get_op(pack, kernel.first_op), second = pack_get_op(pack, kernel.first_op + 1);
   const uint32_t flags = first.flags | second.flags;
   if (first.k != (uint32_t)shape->d_in || first.n != (uint32_t)shape->d_hidden || second.k != first.n ||
       second.n != (uint32_t)shape->d_out || flags != shape->flags || first.activation != (uint32_t)shape->activation ||
       second.activation != TUNER_IDENTITY)
-    return bad("rung", index, "its kernel computes another shape");
+    return bad("rung", index, "its kernel is for another shape");
   for (uint32_t i = 0; i < kernel.num_maps; ++i) {
     const pack_map map = pack_get_map(pack, kernel.first_map + i);
-    if (!rows_is_mapped((uint32_t)shape->dtype, map.data_type)) return bad("rung", index, "its kernel computes another element type");
+    if (!rows_is_mapped((uint32_t)shape->dtype, map.data_type)) return bad("rung", index, "its kernel is for another element type");
   }
   return TUNER_OK;
 }
@@ -215,7 +215,7 @@ tuner_status pack_check_records(const tuner_pack *pack) {
     if (!pack_is_text(pack, shape.text) || !rows_is_operand(is->dtype) ||
         !rows_is_activation(is->activation) || (is->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0 ||
         is->d_in < 1 || is->d_hidden < 1 || is->d_out < 1)
-      return bad("shape", i, "a figure is out of range");
+      return bad("shape", i, "a number is out of range");
     TUNER_TRY(pack_check_ladder(pack, &shape.ladder));
     for (uint32_t r = 0; r < shape.ladder.count; ++r) TUNER_TRY(check_rung(pack, &shape.ladder, r, is));
   }

@@ -69,7 +69,7 @@ static tuner_status read_program(const tuner_pack *pack, program_rows *into) {
     num_patches += into->parts[i].num_patches, num_maps += into->parts[i].num_maps;
   into->patches = calloc((size_t)num_patches + 1, sizeof *into->patches);
   into->maps = calloc((size_t)num_maps + 1, sizeof *into->maps);
-  if (into->patches == NULL || into->maps == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for a program's launches");
+  if (into->patches == NULL || into->maps == NULL) return tuner_fail(TUNER_NO_MEMORY, "not enough host memory for a program's launches");
   num_patches = num_maps = 0;
   for (uint32_t i = 0; i < into->is.num_parts; ++i) {
     pack_part *part = &into->parts[i];
@@ -148,7 +148,7 @@ tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t 
 static tuner_status check_pages(const program *on, int64_t num_pages) {
   const int has_pages = on->is_needed[PACK_TENSOR_NUM_PAGES];
   if (has_pages ? num_pages < 1 || num_pages > INT32_MAX : num_pages != 0)
-    return tuner_fail(TUNER_BAD_ARGUMENT, has_pages ? "num_pages must be 1 to 2147483647" : "the cache has no pages: give 0");
+    return tuner_fail(TUNER_BAD_ARGUMENT, has_pages ? "num_pages must be 1 to 2147483647" : "the cache has no pages: num_pages must be 0");
   return TUNER_OK;
 }
 

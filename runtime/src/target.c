@@ -6,13 +6,13 @@ tuner_status pack_check_target(const pack_target *target, int version, int major
   const int wanted[2] = {(int)target->major, (int)target->minor};
   const char suffix[2] = {(char)target->suffix, 0};
   if (major != wanted[0] || minor < wanted[1] || (target->suffix != 0 && minor != wanted[1]))
-    return tuner_fail(TUNER_MISMATCH, "the kernels are for sm_%d%d%s, and this device is sm_%d%d: tune on a card like it",
+    return tuner_fail(TUNER_MISMATCH, "the kernels are for sm_%d%d%s, but this device is sm_%d%d: tune on such a card",
                       wanted[0], wanted[1], suffix, major, minor);
   if (version / 1000 < (int)target->cuda_version / 1000)
-    return tuner_fail(TUNER_MISMATCH, "the kernels need a driver of CUDA %u, and this one is of CUDA %d: update the driver",
+    return tuner_fail(TUNER_MISMATCH, "the kernels need a driver for CUDA %u, but this one is for CUDA %d: update the driver",
                       target->cuda_version / 1000, version / 1000);
   if ((uint32_t)num_sms != target->num_sms)
-    return tuner_fail(TUNER_OTHER_CARD, "the kernels were measured on a card of %u SMs, and this device has %d",
+    return tuner_fail(TUNER_OTHER_CARD, "the kernels were measured on a card with %u SMs, but this device has %d",
                       target->num_sms, num_sms);
   return TUNER_OK;
 }

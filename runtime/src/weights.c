@@ -10,15 +10,15 @@ static tuner_status check(const tuner_pack *pack, uint32_t index, int64_t before
   const pack_weights found = pack_get_weights(pack, index);
   const tuner_weights *is = &found.is;
   if (!pack_is_text(pack, is->format) || !pack_is_text(pack, is->layout) || !pack_is_text(pack, is->factors))
-    return bad(index, "a text lies outside of the strings");
+    return bad(index, "a string lies outside the string table");
   if (found.operand >= pack->num_operands || found.operand <= before)
-    return bad(index, "its operand does not follow that before it");
+    return bad(index, "its operand is out of order or out of range");
   const pack_operand of = pack_get_operand(pack, found.operand);
-  if (of.dtype != TUNER_UINT8 || of.rank != 2) return bad(index, "its operand is no rows of bytes");
+  if (of.dtype != TUNER_UINT8 || of.rank != 2) return bad(index, "its operand is not a matrix of bytes");
   if (is->bits < 1 || is->bits > 8 || is->k < 1 || is->group < 0 || is->has_zeros < 0 || is->has_zeros > 1 ||
       (is->group == 0 ? is->has_zeros != 0 : is->k % is->group != 0))
-    return bad(index, "a figure is out of range");
-  if ((uint64_t)is->k * (uint32_t)is->bits > 8 * (uint64_t)of.dims[1]) return bad(index, "its codes are more than its operand's bytes");
+    return bad(index, "a number is out of range");
+  if ((uint64_t)is->k * (uint32_t)is->bits > 8 * (uint64_t)of.dims[1]) return bad(index, "its codes do not fit into its operand");
   return TUNER_OK;
 }
 
@@ -43,5 +43,5 @@ tuner_status tuner_layer_weights_at(const tuner_pack *pack, const tuner_attentio
     *weights = found.is;
     return TUNER_OK;
   }
-  return tuner_fail(TUNER_NONE, "the pack says of %s no format of weights: it holds elements", tensor.name);
+  return tuner_fail(TUNER_NONE, "the pack has no weight format for %s: it contains unquantised elements", tensor.name);
 }

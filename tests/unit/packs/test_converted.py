@@ -85,15 +85,15 @@ def test_a_pack_is_shown_with_formats_and_layouts_of_weights(packed: bytes, tmp_
 @pytest.mark.parametrize(
     ("offset", "value", "says"),
     [
-        (OPERAND, 5, "its operand does not follow that before it"),
-        (OPERAND, 0, "its operand is no rows of bytes"),
-        (FORMAT, 1 << 20, "a text lies outside of the strings"),
-        (BITS, 9, "a figure is out of range"),
-        (BITS, 8, "its codes are more than its operand's bytes"),
-        (K, 1 << 20, "its codes are more than its operand's bytes"),
-        (K, 500, "a figure is out of range"),
-        (GROUP, 0, "a figure is out of range"),
-        (ZEROS, 2, "a figure is out of range"),
+        (OPERAND, 5, "its operand is out of order or out of range"),
+        (OPERAND, 0, "its operand is not a matrix of bytes"),
+        (FORMAT, 1 << 20, "a string lies outside the string table"),
+        (BITS, 9, "a number is out of range"),
+        (BITS, 8, "its codes do not fit into its operand"),
+        (K, 1 << 20, "its codes do not fit into its operand"),
+        (K, 500, "a number is out of range"),
+        (GROUP, 0, "a number is out of range"),
+        (ZEROS, 2, "a number is out of range"),
     ],
 )
 def test_an_index_that_says_something_else_of_weights_is_refused(

@@ -91,7 +91,10 @@ def test_a_pack_gives_the_attention_of_its_table(
     assert attention(**given, stream=STREAM) is given["out"]
     assert len(recorder.calls("cuLaunchKernelEx")) == 2
     assert pack.attention(sequences=4, length=9000, **sizes) is None, "the library"
-    for changed, words in (({"sequences": 3}, "no answer for 3 sequences"), ({"head_dim": 128}, "no such attention")):
+    for changed, words in (
+        ({"sequences": 3}, "no entry for 3 sequences"),
+        ({"head_dim": 128}, "does not have this attention"),
+    ):
         with pytest.raises(RuntimeFailure, match=words):
             pack.attention(**{"sequences": 4, "length": 600, **sizes, **changed})
     pack.close()

@@ -243,7 +243,7 @@ def test_a_table_answers_by_sequences_and_the_least_context_that_is_long_enough(
     assert found(4, 701)[:2] == (native.LIBRARY, 5000)
     assert choice.text == b"way cudnn"
     assert [found(*asked)[0] for asked in ((1, 1401), (2, 700), (4, 5001))] == [native.NONE] * 3
-    assert b"no answer for 4 sequences of up to 5001 tokens of bf16 attention" in c.tuner_error()
+    assert b"no entry for 4 sequences of up to 5001 tokens of bf16 attention" in c.tuner_error()
     shape.scale *= 1 + 1e-7
     assert found(4, 700)[0] == native.OK, "but for a rounding"
     shape.window = 5
@@ -283,8 +283,8 @@ def test_what_was_refused_is_told_until_it_is_reset(recorder: Recorder, tmp_path
     ("asked", "changed", "sentence"),
     [
         ({}, {"keys": 0}, "keys is null, and the kernel needs it"),
-        ({}, {"q": 0x10008}, "q does not lie at a multiple of 16 bytes"),
-        ({}, {"num_pages": 5}, "the cache has no pages: give 0"),
+        ({}, {"q": 0x10008}, "q is not aligned to 16 bytes"),
+        ({}, {"num_pages": 5}, "the cache has no pages: num_pages must be 0"),
         ({"form": {"page_tokens": 16}}, {"num_pages": 0}, "num_pages must be 1 to 2147483647"),
         ({"form": {"page_tokens": 16}}, {"pages": 0}, "pages is null"),
         ({"d_out": 512}, {"w": 0}, "w is null"),

@@ -158,7 +158,7 @@ def test_a_ladder_of_a_chain_is_asked_by_rows(recorder: Recorder, tmp_path: Path
     native.checked(c, c.tuner_pack_open(str(tmp_path / "a.tunerpack").encode(), ctypes.byref(pack)))
     found = [c.tuner_layer_find(pack, 0, rows, 0, ctypes.byref(choice)) for rows in (1, 4, 5, 8, 9, 16, 17)]
     assert found == [native.LIBRARY] * 2 + [native.NONE] * 2 + [native.OK] * 2 + [native.NONE]
-    assert b"no answer for 17 rows of fp16 64 -> gate_up 256 norm gated silu -> down 64 residual" in c.tuner_error()
+    assert b"no entry for 17 rows of fp16 64 -> gate_up 256 norm gated silu -> down 64 residual" in c.tuner_error()
     shape = native.LayerShape()
     assert c.tuner_pack_layer(pack, 0, ctypes.byref(shape), None) == native.OK
     assert (shape.attention.heads, shape.d_in, shape.attention.d_out) == (0, 64, 64)

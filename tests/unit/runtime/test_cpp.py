@@ -40,7 +40,7 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     (program.parent / "model.tunerpack").write_bytes(b"PK")
     broken = run_command(str(program), "9", TUNER_LIBCUDA=recorder)
     assert (broken.returncode, broken.stdout) == (1, "")
-    assert "this is no pack" in broken.stderr
+    assert "this is not a pack" in broken.stderr
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

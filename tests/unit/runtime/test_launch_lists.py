@@ -44,7 +44,7 @@ def test_what_follows_launches_that_were_enqueued_in_part_is_refused_until_the_r
         assert "(719)" in str(first.value)
         recorder.clear()
         for _ in range(2):
-            with pytest.raises(RuntimeFailure, match="enqueued some of its launches and not the others: reset") as then:
+            with pytest.raises(RuntimeFailure, match="enqueued only some of its launches: reset") as then:
                 one.launch(16)
             assert then.value.status == NEEDS_RESET
         assert recorder.calls() == []

@@ -92,7 +92,7 @@ def test_a_pack_gives_the_layer_of_its_table(recorder: Recorder, tmp_path: Path)
             pack.layer(sequences=4, length=300, **asked)
     with pytest.raises(RuntimeFailure, match="0 layers of the pack fit qkv, o_proj: pass the names"):
         pack.layer("qkv", "o_proj", sequences=4, length=300)
-    with pytest.raises(RuntimeFailure, match="no answer for 3 sequences of up to 300 tokens of fp16 256 -> qkv"):
+    with pytest.raises(RuntimeFailure, match="no entry for 3 sequences of up to 300 tokens of fp16 256 -> qkv"):
         pack.layer(*run, sequences=3, length=300)
     pack.close()
 

@@ -154,17 +154,17 @@ def test_a_pack_says_which_layers_it_has_and_what_serves_a_context(recorder: Rec
     assert found(4, 501)[:2] == (native.LIBRARY, 5000)
     assert [found(*asked)[0] for asked in ((1, 901), (2, 500))] == [native.NONE] * 2
     assert (
-        b"no answer for 2 sequences of up to 500 tokens of fp16 256 -> qkv 512 norm rotary -> attention"
+        b"no entry for 2 sequences of up to 500 tokens of fp16 256 -> qkv 512 norm rotary -> attention"
         in c.tuner_error()
     )
     assert c.tuner_layer_find(pack, 2, 1, 1, ctypes.byref(choice)) == native.NONE
-    assert b"has 2 layers, and no number 2" in c.tuner_error()
+    assert b"has 2 layers, numbered from 0: there is no layer 2" in c.tuner_error()
     handle = ctypes.c_void_p()
     assert found(1, 1)[0] == native.OK
     memory = DeviceMemory(choice.memory_bytes)
     wrong = c.tuner_attention_prepare(pack, choice, memory.address, 0, 4, ctypes.byref(handle))
     assert wrong < 0
-    assert b"prepare it by tuner_layer_prepare" in c.tuner_error()
+    assert b"use tuner_layer_prepare" in c.tuner_error()
     c.tuner_pack_close(pack)
 
 
@@ -203,9 +203,9 @@ def test_what_was_refused_and_an_abort_in_front_or_behind_are_told_until_reset(
     [
         ({"qkv.w": 0}, r"qkv\.w is null, and the kernel needs it"),
         ({"attention.keys": 0}, r"attention\.keys is null"),
-        ({"qkv.frequencies": 0x10008}, r"qkv\.frequencies does not lie at a multiple of 16 bytes"),
-        ({"count": 3}, "3 addresses for the layer's 9 tensors: give one to each, in their order"),
-        ({"num_pages": 5}, "the cache has no pages: give 0"),
+        ({"qkv.frequencies": 0x10008}, r"qkv\.frequencies is not aligned to 16 bytes"),
+        ({"count": 3}, "3 addresses for the layer's 9 tensors: give one per tensor, in order"),
+        ({"num_pages": 5}, "the cache has no pages: num_pages must be 0"),
     ],
 )
 def test_a_launch_of_wrong_tensors_is_refused(

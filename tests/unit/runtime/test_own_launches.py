@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[Callable[[Any], None], str]] = {
     "more zeros than room": (lambda one: one["workspace"].update(zero_bytes=8), "zero_bytes"),
     "both ways to launch": (
         lambda one: one.update(cooperative=True, programmatic_dependent_launch=True),
-        "no launch is both",
+        "a launch cannot be both",
     ),
 }
 

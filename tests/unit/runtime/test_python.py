@@ -134,7 +134,7 @@ def test_wrong_operands_are_refused_with_what_would_be_right(pack: Pack) -> None
         Weights([1], [2])
     with pytest.raises(RuntimeFailure, match=r"w1 of a gated FFN has 512"):
         Weights(Interfaced(aligned(256, 64)), Interfaced(aligned(128, 256)), gated=True)
-    with pytest.raises(RuntimeFailure, match="no such shape"):
+    with pytest.raises(RuntimeFailure, match="does not have this shape"):
         pack.bind(Weights(Interfaced(aligned(32, 64)), Interfaced(aligned(16, 32)), activation="silu", memory=room))
 
 

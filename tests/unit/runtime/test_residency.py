@@ -166,7 +166,7 @@ def test_a_pack_says_of_a_sister_card_that_holds_fewer_clusters_that_it_does_not
     assert checked(recorder, path) == (0, "")
     recorder.cuda.fake_device(9, 0, 114, 13000)  # a card with other clocks, which holds them
     status, sentence = checked(recorder, path)
-    assert (status, "and this device has 114" in sentence) == (native.OTHER_CARD, True)
+    assert (status, "but this device has 114" in sentence) == (native.OTHER_CARD, True)
     recorder.cuda.fake_device(9, 0, 132, 13000)
     recorder.cuda.fake_occupancy(1, clusters - 1)  # as many SMs, but fewer clusters
     status, sentence = checked(recorder, path)

@@ -92,7 +92,7 @@ def test_an_abort_is_polled_without_the_driver_and_reset(recorder: Recorder, tmp
         (17, {}, "the kernel supports 1 to 16 rows, not 17"),
         (0, {}, "the kernel supports 1 to 16 rows, not 0"),
         *((16, {name: 0}, f"{name} is null, and the kernel needs it") for name in ADDRESSES),
-        *((16, {name: at + 8}, f"{name} does not lie at a multiple of 16 bytes") for name, at in ADDRESSES.items()),
+        *((16, {name: at + 8}, f"{name} is not aligned to 16 bytes") for name, at in ADDRESSES.items()),
         *((16, {"y": at + 16}, f"y is written and overlaps {name}") for name, at in ADDRESSES.items() if name != "y"),
         (16, {"y": 2**64 - 256, "x": 2**64 - 128}, "y is written and overlaps x"),
         (16, {"y": 2**64 - 16, "w1": 2**64 - 16}, "y is written and overlaps w1"),
@@ -128,15 +128,15 @@ def test_flags_of_a_launch_that_are_none_are_refused(recorder: Recorder, tmp_pat
 @pytest.mark.parametrize(
     ("changed", "sizes", "sentence"),
     [
-        ({}, (0, 1), "sequences and length are 0 and 1: give 1 sequence at least"),
+        ({}, (0, 1), "sequences and length are 0 and 1: give at least 1 sequence"),
         ({}, (-(2**31), 1), "sequences and length are -2147483648 and 1"),
         ({}, (4, -1), "sequences and length are 4 and -1"),
         ({}, (4, -(2**31)), "sequences and length are 4 and -2147483648"),
-        ({"heads": 0}, (4, 1), "heads, kv_heads, head_dim and new_tokens are 0, 2, 64 and 1: give 1 at least of each"),
-        ({"kv_heads": -1}, (4, 1), "give 1 at least of each"),
-        ({"head_dim": -(2**31)}, (4, 1), "give 1 at least of each"),
-        ({"new_tokens": 0}, (4, 1), "give 1 at least of each"),
-        ({"page_tokens": -1}, (4, 1), "page_tokens, window and d_out are -1, 0 and 0: give 0 or more"),
+        ({"heads": 0}, (4, 1), "heads, kv_heads, head_dim and new_tokens are 0, 2, 64 and 1: each must be at least 1"),
+        ({"kv_heads": -1}, (4, 1), "each must be at least 1"),
+        ({"head_dim": -(2**31)}, (4, 1), "each must be at least 1"),
+        ({"new_tokens": 0}, (4, 1), "each must be at least 1"),
+        ({"page_tokens": -1}, (4, 1), "page_tokens, window and d_out are -1, 0 and 0: none may be negative"),
         ({"window": -5}, (4, 1), "page_tokens, window and d_out are 0, -5 and 0"),
         ({"d_out": -1}, (4, 1), "page_tokens, window and d_out are 0, 0 and -1"),
     ],
@@ -179,8 +179,8 @@ def test_a_residual_may_be_the_output(recorder: Recorder, tmp_path: Path) -> Non
         ({"activation": -1}, "activation is -1"),
         ({"dtype": 2}, "dtype is 2: give TUNER_FP16, TUNER_BF16 or TUNER_FP8_E4M3"),
         ({"dtype": -1}, "dtype is -1"),
-        ({"flags": 16}, "flags are 0x10: give those of TUNER_GATED"),
-        ({"d_hidden": 0}, "d_in, d_hidden and d_out are 64, 0 and 128: give columns"),
+        ({"flags": 16}, "flags are 0x10: use only TUNER_GATED"),
+        ({"d_hidden": 0}, "d_in, d_hidden and d_out are 64, 0 and 128: each must be at least 1"),
     ],
 )
 def test_a_shape_that_cannot_be_is_a_wrong_argument_and_not_an_absent_shape(
@@ -247,10 +247,10 @@ def test_a_kernel_is_loaded_once_for_each_context_and_unloaded_behind_its_last_u
     [
         ((9, 0, 132, 13000), 0, ""),
         ((9, 0, 132, 13020), 0, ""),
-        ((9, 0, 114, 13000), native.OTHER_CARD, "measured on a card of 132 SMs, and this device has 114"),
-        ((9, 0, 132, 12080), MISMATCH, "need a driver of CUDA 13, and this one is of CUDA 12"),
-        ((10, 0, 148, 13000), MISMATCH, "are for sm_90a, and this device is sm_100"),
-        ((8, 0, 108, 13000), MISMATCH, "are for sm_90a, and this device is sm_80"),
+        ((9, 0, 114, 13000), native.OTHER_CARD, "measured on a card with 132 SMs, but this device has 114"),
+        ((9, 0, 132, 12080), MISMATCH, "need a driver for CUDA 13, but this one is for CUDA 12"),
+        ((10, 0, 148, 13000), MISMATCH, "are for sm_90a, but this device is sm_100"),
+        ((8, 0, 108, 13000), MISMATCH, "are for sm_90a, but this device is sm_80"),
     ],
 )
 def test_a_pack_says_whether_its_kernels_run_on_a_device(

@@ -232,7 +232,7 @@ def test_what_the_driver_refuses_is_an_exception_with_the_runtimes_sentence(boun
         in_cpp(x, *rest)
     recorder.clear()
     odd = torch.randn(9 * 64 + 1, dtype=torch.float16)[1:].view(9, 64)
-    with pytest.raises(RuntimeError, match="does not lie at a multiple of 16 bytes"):
+    with pytest.raises(RuntimeError, match="is not aligned to 16 bytes"):
         in_cpp(odd, *rest)
 
 

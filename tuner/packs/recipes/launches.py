@@ -139,7 +139,7 @@ def _check_workspace(where: str, launch: Json, header: Header, mailboxes: int, o
 def _check_residency(where: str, launch: Json, *, needs_all_ctas: bool) -> None:
     cooperative, programmatic = launch["cooperative"], launch["programmatic_dependent_launch"]
     if cooperative and programmatic:
-        raise wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
+        raise wrong(f"{where}.cooperative", True, "false: a launch cannot be both cooperative and programmatic")
     if not needs_all_ctas:
         return
     if not launch.get("needs_all_ctas", True):  # missing in older manifests

@@ -79,7 +79,7 @@ def _check_grid(where: str, recipe: Json) -> None:
     if rest != [1, 1] or not 1 <= num_threads <= MOST_THREADS:
         raise _wrong(f"{where}.block", recipe["block"], f"1 to {MOST_THREADS} threads along x")
     if recipe["cooperative"] and recipe["programmatic_dependent_launch"]:
-        raise _wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
+        raise _wrong(f"{where}.cooperative", True, "false: a launch cannot be both cooperative and programmatic")
     if recipe["needs_all_ctas"] and not recipe["cooperative"]:
         raise _wrong(f"{where}.cooperative", False, "true: its CTAs wait for each other")
 

@@ -99,7 +99,7 @@ class LaunchList:
             RuntimeFailure: an earlier call was only partly enqueued, the stream has too few SMs, or the driver refuses.
         """
         if self.needs_reset:
-            sentence = "an earlier call enqueued some of its launches but not the others: reset the artifact first"
+            sentence = "an earlier call enqueued only some of its launches: reset the artifact first"
             raise RuntimeFailure(NEEDS_RESET, sentence)
         if self._needed:
             self._check(stream)

@@ -31,7 +31,7 @@ def check(manifest: Json, files: Mapping[str, bytes]) -> None:
         if "spin_limit_cycles" in values:  # older manifests do not have it
             check_spin_limit(f"{where}.parameter.spin_limit_cycles", values["spin_limit_cycles"])
         if recipe.get("cooperative") and recipe["programmatic_dependent_launch"]:
-            raise wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
+            raise wrong(f"{where}.cooperative", True, "false: a launch cannot be both cooperative and programmatic")
         queues, tasks = files[recipe["queues"]], files[recipe["tasks"]]
         heads = _check_queues(where, recipe, queues, tasks, values)
         _check_tasks(where, tasks, values)
