@@ -99,7 +99,7 @@ def test_the_tables_open_below_the_chart(page: Page, traced: tuple[Server, str])
 def test_counters_are_asked_for_by_a_button(page: Page, traced: tuple[Server, str]) -> None:
     server, path = traced
     page.goto(server.url + path)
-    page.get_by_role("button", name="Take counters").click()
+    page.get_by_role("button", name="Collect counters").click()
     expect(page.locator("#counters")).to_contain_text("Bytes read from DRAM.")
     expect(page.locator("#roofline")).to_contain_text("counted bytes")
 

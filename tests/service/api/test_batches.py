@@ -144,7 +144,7 @@ def test_a_batch_has_a_page_and_its_json_form(done: Done) -> None:
     assert page.status_code == 200
     assert "and fewer rows" in page.text
     (ladder,) = api.get(f"/batches/{batch_id}/best")["ladders"]
-    assert ("No kernel of ours: the library runs:" in page.text) is (not ladder["kernels"])
+    assert ("No generated kernel: the library runs:" in page.text) is (not ladder["kernels"])
     assert "0 kernels" not in page.text
     assert re.search(r"s of search, the card busy for \d+ % of it", page.text)
     assert "simulated" in page.text

@@ -102,7 +102,7 @@ def test_only_where_something_can_be_ticked_is_there_a_button_to_cancel_it(
     many: tuple[Service, str], state: str, is_open: bool
 ) -> None:
     text = httpx.get(f"{many[1]}/?state={state}", headers={"Accept": "text/html"}).text
-    found = [mark in text for mark in ("Cancel selected jobs", "<th>Tick", 'type="checkbox"')]
+    found = [mark in text for mark in ("Cancel selected jobs", "<th>Select", 'type="checkbox"')]
     assert found == [is_open] * 3
     assert text.count("<tr") > 1
 

@@ -79,7 +79,7 @@ def test_api_page_table_and_explanation_show_them_by_name(finished: tuple[Api, s
     assert page.count('<span class="name">ours of 2025</span>') == 1
     assert "2.250 times the winner's time, in 20 rounds with all finalists" in page
     assert "&lt;b&gt;mine&lt;/b&gt;</td>" in page
-    assert f"which has no time: {WRONG.reason}" in page
+    assert f"not timed: {WRONG.reason}" in page
     console = plain_console(width=200)
     with console.capture() as captured:
         console.print(results_table(best))

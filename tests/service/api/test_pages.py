@@ -227,5 +227,5 @@ def test_a_comparison_is_in_words_of_people(api: Api) -> None:
 
 def test_what_was_simulated_is_not_said_to_be_measured(api: Api) -> None:
     page = api.http.get(f"/ui/jobs/{api.job_id}", headers=HTML).text
-    assert "Of a simulated NVIDIA H200" in page
+    assert "On a simulated NVIDIA H200" in page
     assert "Measured on" not in page

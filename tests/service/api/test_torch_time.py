@@ -82,7 +82,7 @@ def test_where_pytorch_has_no_time_the_result_and_the_log_say_why(
         assert best["torch"]["reason"] == torch.reason
         assert "PyTorch" not in best["sentence"] + verdict_line(best)
         page = api.http.get(f"/ui/jobs/{job_id}").text
-        assert "PyTorch has no time: WorkerError: PyTorch cannot be imported" in page
+        assert "PyTorch was not timed: WorkerError: PyTorch cannot be imported" in page
         assert '<span class="name">PyTorch</span>' not in page
     assert f"{job_id}: PyTorch has no time: {torch.reason}" in caplog.text
 

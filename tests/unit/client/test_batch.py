@@ -73,7 +73,7 @@ def test_a_narrow_terminal_shows_how_long_it_takes_and_how_busy_the_card_is() ->
     ("count", "least", "words"),
     [
         (0, 0, "no tuner kernel: the library runs everywhere"),
-        (1, 1, "1 kernel (fused pdl), and no fewer do; the library runs for more rows"),
+        (1, 1, "1 kernel (fused pdl), the minimum; the library runs for more rows"),
         (2, 1, "2 kernels (fused pdl, fused pdl), and at least 1 are needed; the library runs for more rows"),
     ],
 )

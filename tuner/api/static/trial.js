@@ -61,7 +61,7 @@ async function load(figure) {
 
 async function addTables(figure) {
   const details = element("details", "");
-  details.append(element("summary", "The same as tables"));
+  details.append(element("summary", "As tables"));
   const place = element("div", "");
   details.append(place);
   figure.append(details);

@@ -133,11 +133,11 @@ def ladder_tables(best: Json) -> Iterator[Table]:
                 "" if kernel is None else kernel["candidate"]["text"],
             )
         count = len(ladder["kernels"])
-        proof = "no fewer do" if count == ladder["least_kernels"] else f"at least {ladder['least_kernels']} are needed"
+        proof = "the minimum" if count == ladder["least_kernels"] else f"at least {ladder['least_kernels']} are needed"
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{counted(count, 'kernel')}{named}"
-        found = f"{kernels}, and {proof}; the library runs for more rows"
+        found = f"{kernels}, {proof}; the library runs for more rows"
         table.caption = ladder["reason"] or (found if kinds else "no tuner kernel: the library runs everywhere")
         yield table
 
