@@ -154,7 +154,7 @@ def test_dense_layers_of_one_are_counted_and_its_latent_attention_is_none(tmp_pa
         ("bf16 2048 -> 5632 -> 2048", 3),
         ("bf16 2048 -> 1408 -> 2048", 21),
     ]
-    assert "no attention: it is a latent one (kv_lora_rank)" in found.stderr
+    assert "no attention: no kernel supports latent attention (kv_lora_rank)" in found.stderr
 
 
 def test_the_mlps_of_a_quantised_model_are_estimated_as_tune_model_tunes_them(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_with_a_context_the_attention_that_remains_is_estimated(
 
 def test_with_a_context_a_latent_attention_is_said_to_have_no_kernel(tmp_path: Path) -> None:
     found = asked(write(tmp_path, **{**MIXTURE, "kv_lora_rank": 512}), "--m", "2", "--context", "256", "--json")
-    assert "kv_lora_rank: its attention is a latent one, which no kernel supports" in found.stderr
+    assert "kv_lora_rank: the model has latent attention, which no kernel supports" in found.stderr
     assert "ops with a context are not estimated" in found.stderr
 
 

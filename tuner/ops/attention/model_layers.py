@@ -49,7 +49,9 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
     config = dense_language_model(config)
     family = FAMILIES[config["model_type"]]
     if flag_of(config, "use_bidirectional_attention"):
-        raise InvalidInput("use_bidirectional_attention", "is true: its layers do not decode", "use a decoder's")
+        raise InvalidInput(
+            "use_bidirectional_attention", "is true: its layers do not decode", "use the config of a decoder"
+        )
     heads = size_of(config, "num_attention_heads")
     if config["head_dim"] is None:
         head_dim = _share("hidden_size", size_of(config, "hidden_size"), "num_attention_heads", heads)

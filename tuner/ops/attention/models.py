@@ -173,7 +173,7 @@ def whether_known(config: Mapping[str, Any], why: str) -> str:
         InvalidInput: the config does not say how many layers there are.
     """
     if config.get(_LATENT):
-        return f"no attention: it is a latent one ({_LATENT}), which no kernel supports"
+        return f"no attention: no kernel supports latent attention ({_LATENT})"
     layers = size_of(config, "num_hidden_layers")
     return (
         f"the attention, {why}, in {layers} layers: tune-model does not support such a model, "
@@ -197,7 +197,7 @@ def remaining_pairs(
         InvalidInput: it is a latent one, or the ranks do not divide its heads.
     """
     if config.get(_LATENT):
-        raise InvalidInput(_LATENT, "its attention is a latent one, which no kernel supports", "leave out --context")
+        raise InvalidInput(_LATENT, "the model has latent attention, which no kernel supports", "leave out --context")
     hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
     is_quantised = any(config.get(name) for name in QUANTISED)
     pair = {

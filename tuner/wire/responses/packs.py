@@ -129,7 +129,7 @@ class PackView(View):
     """A pack that the service made and stores."""
 
     digest: str = Field(description="sha256 of the file, hex")
-    href: Link = Field(description="where it lies")
+    href: Link = Field(description="path of the file")
     size_bytes: int
     key: str = Field(description="the public Ed25519 key of the signature, hex, for clients to pin")
     simulated: bool = Field(description="whether its kernels never ran on a card")

@@ -219,7 +219,7 @@ def test_tiles_of_all_ctas_hold_what_is_seen_once(span: int, cluster: int, windo
     ("form", "says"),
     [
         (lambda: AttentionForm(window=0), "window: 0 hides a query from itself"),
-        (lambda: AttentionForm(soft_cap=-1.0), "soft_cap: -1.0 cannot cap"),
+        (lambda: AttentionForm(soft_cap=-1.0), "soft_cap: -1.0 is not a valid cap"),
         (lambda: PagedCache(num_pages=0, page_tokens=16), "num_pages: 0 pages have no room"),
         (lambda: PagedCache(num_pages=4, page_tokens=24), "page_tokens: 24 is not"),
         (

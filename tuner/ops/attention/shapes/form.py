@@ -32,7 +32,7 @@ class AttentionForm:
             raise InvalidInput("window", f"{self.window!r} hides a query from itself", "use 1 or more, or leave it out")
         if self.soft_cap is not None and not (math.isfinite(self.soft_cap) and self.soft_cap > 0):
             raise InvalidInput(
-                "soft_cap", f"{self.soft_cap!r} cannot cap", "use a finite number above 0, or leave it out"
+                "soft_cap", f"{self.soft_cap!r} is not a valid cap", "use a finite number above 0, or leave it out"
             )
 
     def check_of(self, op: DecodeAttention) -> None:

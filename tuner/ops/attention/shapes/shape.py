@@ -54,7 +54,7 @@ class DecodeAttention:
         if isinstance(self.new_tokens, int) and self.new_tokens > MOST_NEW_TOKENS:
             raise InvalidInput(
                 "new_tokens",
-                (f"{self.new_tokens} are prefill, but only decode is supported"),
+                (f"{self.new_tokens} new tokens are prefill, but only decode is supported"),
                 f"use at most {MOST_NEW_TOKENS}",
             )
         _check_range("new_tokens", self.new_tokens, MOST_NEW_TOKENS)
@@ -66,7 +66,7 @@ class DecodeAttention:
             problem = f"sequences * kv_heads * max_length is {rows}, but a cache has at most {MOST_ROWS} rows"
             raise InvalidInput("max_length", problem, "use a shorter one, or fewer sequences")
         if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
-            raise InvalidInput("scale", f"{self.scale!r} cannot scale scores", "use a finite number above 0")
+            raise InvalidInput("scale", f"{self.scale!r} is not a valid scale", "use a finite number above 0")
 
     @property
     def score_scale(self) -> float:

@@ -80,9 +80,9 @@ class LibraryParts:
             self._stream(op, sums, buffer)
             return
         if others := [part.step(op) for name, part in parts.items() if name not in _SCALED]:
-            raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} does this: {', '.join(others)}")
+            raise WorkerError(f"{op.name}: no library kernel for {self._dtype} supports: {', '.join(others)}")
         if stored not in (self._dtype, self._dtype.sums):
-            raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} stores {stored}")
+            raise WorkerError(f"{op.name}: no library kernel for {self._dtype} stores {stored}")
         name = "tuner_scaled" if stored is self._dtype else "tuner_scaled_sums"
         factors = (self._row_scale(op, buffer), *(buffer.parts.get(name, 0) for name in _FACTORS))
         args = (
@@ -108,9 +108,9 @@ class LibraryParts:
         """
         parts = {_name_of(part): part for part in split_epilogue(op)[1]}
         if others := [part.step(op) for name, part in parts.items() if name not in _STREAMED]:
-            raise WorkerError(f"{op.name}: no library's kernel of a residual stream does this: {', '.join(others)}")
+            raise WorkerError(f"{op.name}: no library kernel with a residual stream supports: {', '.join(others)}")
         if (stored := op.stored_in(self._dtype)) is not self._dtype.sums:
-            raise WorkerError(f"{op.name}: no library's kernel of {self._dtype} has a residual stream of {stored}")
+            raise WorkerError(f"{op.name}: no library kernel for {self._dtype} has a residual stream of {stored}")
         factors, eps = self._norms.get(op.name, (None, 0.0))
         given = [buffer.parts.get(name, 0) for name in ("channel_scale_factors", "operand_factors", "operand_values")]
         addresses = (sums, buffer.c, self._row_scale(op, buffer), given[0], buffer.residual, *given[1:])
