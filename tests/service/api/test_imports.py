@@ -87,9 +87,9 @@ def test_what_is_no_legal_schedule_for_pair_and_target_is_refused_by_its_name(ap
         return [good, {**good, "schedule": {**good["schedule"], "tiling": {**tiling, **changes}}}]
 
     assert "winners.1.schedule: is not legal for this pair" in refused(api, body, winners=with_tiling(num_stages=90))
-    assert "winners.1.schedule: is none" in refused(api, body, winners=with_tiling(num_stages="many"))
-    assert "winners.1.schedule: is none" in refused(api, body, winners=with_tiling(engine="magic"))
-    assert "winners.0.schedule: is none" in refused(api, body, winners=[{**good, "schedule": {}}])
+    assert "winners.1.schedule: is not valid" in refused(api, body, winners=with_tiling(num_stages="many"))
+    assert "winners.1.schedule: is not valid" in refused(api, body, winners=with_tiling(engine="magic"))
+    assert "winners.0.schedule: is not valid" in refused(api, body, winners=[{**good, "schedule": {}}])
     assert "winners.0.schedule" in refused(api, body, winners=with_tiling(tiles=tiling["tiles"][:1])[1:])
     assert "which has no schedule" in refused(api, body, winners=[{**good, "plan_kind": "library"}])
     assert "there is no GPU called 'h9000'" in refused(api, body, target="h9000")

@@ -132,7 +132,7 @@ def test_columns_are_chosen_and_an_unknown_one_is_refused(api: Api) -> None:
     assert re.findall(r"<th\b[^>]*>(?:<a[^>]*>)?([^<]*)", table) == ["Trial", "Registers"]
     wrong = api.http.get(f"{page}?column=colour", headers=HTML)
     assert wrong.status_code == 422
-    assert "&#39;colour&#39; is none" in wrong.text
+    assert "&#39;colour&#39; is not a column" in wrong.text
 
 
 def test_filters_choose_the_rows_and_remain_chosen(api: Api) -> None:

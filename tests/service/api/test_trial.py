@@ -117,7 +117,7 @@ def test_the_page_draws_where_the_time_goes_or_says_why_it_cannot(api: Api) -> N
     path = f"/ui/jobs/{api.job_id}/trials/{number}"
     simulated = api.get(f"{path}.json")["waterfall"]
     assert simulated["bars"] == []
-    assert simulated["sentence"].startswith("There is none: not counted: sm__cycles_elapsed")
+    assert simulated["sentence"].startswith("Not available: not counted: sm__cycles_elapsed")
     time_us = api.get(f"/jobs/{api.job_id}/trials/{number}")["outcome"]["time_us"]
     names = tuple(one.name for one in counted(time_us).counters)
     with api.service._store.write() as session:

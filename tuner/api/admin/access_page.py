@@ -84,5 +84,5 @@ def _filled(model: type[Model], form: Mapping[str, str]) -> Model:
 def _whose(form: Mapping[str, str]) -> tuple[QuotaScope, str]:
     scope = form.get("scope", "")
     if scope not in tuple(QuotaScope):
-        raise InvalidInput("scope", f"{scope[:80]!r} is none", f"use one of {', '.join(QuotaScope)}")
+        raise InvalidInput("scope", f"{scope[:80]!r} is not a scope", f"use one of {', '.join(QuotaScope)}")
     return QuotaScope(scope), form.get("name", "")

@@ -177,7 +177,7 @@ def _waterfall(service: Service, job: JobRecord, trial: Trial) -> WaterfallView 
     try:
         found = waterfall_of_trial(trial.outcome, job.spec.workload.num_flops, results)
     except NoWaterfall as error:
-        return WaterfallView(bars=[], sum_us=0.0, holds=False, sentence=f"There is none: {error}.")
+        return WaterfallView(bars=[], sum_us=0.0, holds=False, sentence=f"Not available: {error}.")
     return WaterfallView(
         bars=[
             BarView(name=name, title=TITLES[name], us=us, note=found.notes.get(name, ""))

@@ -134,7 +134,7 @@ def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
     """
     for name in names:
         if name not in _BY_NAME:
-            raise InvalidInput("column", f"{name!r} is none", f"use one of {', '.join(_BY_NAME)}")
+            raise InvalidInput("column", f"{name!r} is not a column", f"use one of {', '.join(_BY_NAME)}")
     return tuple(column for column in COLUMNS if (column.name in names if names else column.is_usual))
 
 

@@ -59,7 +59,7 @@ def candidates_of(
         except IllegalSchedule as error:
             raise _refusal(f"{field}.{index}", f"is not legal for this pair on {target_id}: {error}") from error
         except (TypeError, ValueError, ArithmeticError) as error:
-            raise _refusal(f"{field}.{index}", f"is none: {error}") from error
+            raise _refusal(f"{field}.{index}", f"is not valid: {error}") from error
         found.append(candidate)
     return tuple(found)
 
@@ -74,9 +74,9 @@ def _schedule(field: str, one: GivenSchedule) -> Schedule:
     try:
         return Schedule.from_json(asked)
     except IllegalSchedule as error:
-        raise _refusal(field, f"is none: {error}") from error
+        raise _refusal(field, f"is not valid: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _refusal(field, f"is none: {error!r}") from error
+        raise _refusal(field, f"is not valid: {error!r}") from error
 
 
 def _line(field: str, text: str) -> dict[str, Any]:
