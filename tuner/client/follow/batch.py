@@ -133,7 +133,9 @@ def ladder_tables(best: Json) -> Iterator[Table]:
                 "" if kernel is None else kernel["candidate"]["text"],
             )
         count = len(ladder["kernels"])
-        proof = "the minimum" if count == ladder["least_kernels"] else f"at least {ladder['least_kernels']} are needed"
+        proof = (
+            "the minimum" if count == ladder["least_kernels"] else f"and at least {ladder['least_kernels']} are needed"
+        )
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{counted(count, 'kernel')}{named}"
