@@ -122,7 +122,7 @@ def aliasing(workload: Workload) -> list[dict[str, str]]:
             "why": f"the thread that writes an element of the output has read the same element of {part.field} before",
         }
         for name, (part, tensor) in added.items()
-        if [*inputs, *(one for _, one in added.values())].count(tensor) == 1  # nobody else reads it
+        if [*inputs, *(one for _, one in added.values())].count(tensor) == 1  # no other op reads it
     ]
 
 

@@ -103,12 +103,12 @@ class Height:
 
     @property
     def in_turns(self) -> Height:
-        """The same with two warpgroups that take turns."""
+        """The height with two warpgroups that take turns."""
         return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The same as fields of a tiling, without the rows."""
+        """The properties as fields of a tiling, without the rows."""
         return {name: getattr(self, name) for name in HEIGHT_FIELDS}
 
     def of_cta(self, tile: Tile) -> Tile:
@@ -378,7 +378,7 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
 
 
 def covering(rows: int, most: Height) -> Height:
-    """The lowest height that covers the rows in as many tiles: rows that are not there take time, too."""
+    """The lowest height that covers the rows in as many tiles: rows beyond the last one take time, too."""
     block_rows = BLOCK_ROWS * most.groups * most.cluster_m
     step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
     if most.swap_ab:

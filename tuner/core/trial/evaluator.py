@@ -23,7 +23,7 @@ class Problem:
 
     workload: Workload
     objective: Objective
-    #: Of the input data.
+    #: Seed of the input data.
     seed: int = 0
 
 
@@ -95,7 +95,7 @@ class ArtifactFiles:
 class Quarantine:
     """A card that is not used until a probe finds it usable again."""
 
-    #: A sentence.
+    #: Why it is not used, as a sentence.
     reason: str
     #: Seconds since the epoch.
     since: float
@@ -113,7 +113,7 @@ class Evaluator(Protocol):
 
     @property
     def target(self) -> Target:
-        """What it measures on."""
+        """The target that it measures on."""
         ...
 
     @property
@@ -213,7 +213,7 @@ def evaluate(
     candidate: Candidate,
     incumbent_speedup: float | None = None,
 ) -> Outcome:
-    """Both steps of one candidate, one after the other."""
+    """Runs both steps of one candidate, one after the other."""
     prepared = evaluator.prepare(problem, candidate)
     if not isinstance(prepared, Prepared):
         return prepared

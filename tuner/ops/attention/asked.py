@@ -116,7 +116,7 @@ class AttentionSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionHeads(AttentionSizes):
-    """All sizes."""
+    """All sizes of a decode attention except its element type."""
 
     heads: int = asked_field("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
     kv_heads: int = asked_field("heads of the cache", bounds={**COUNT, "example": 8})
@@ -144,7 +144,7 @@ class ChainAttention(AttentionHeads, AskedOp):
         """The op for an element type.
 
         Raises:
-            InvalidInput: names what is wrong with a field, after the op's name.
+            InvalidInput: a field is invalid; the message starts with the op's name.
         """
         try:
             shape = self.to_shape(dtype)
@@ -306,7 +306,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED, stored=stored_fields(self.weights))
         if self.rotary:
             products["qkv"] = self._turned(products["qkv"])
-        if self.run is LayerRun.FROM_QKV:  # whose input is the output of down, which no op here reads
+        if self.run is LayerRun.FROM_QKV:  # its input is an earlier layer's down, not the one here
             products["qkv"] |= {"source": "residual", "norm": "residual"}
             products["down"] = {**products["down"], "is_output": False}
         ops: dict[str, Op] = {}
@@ -317,7 +317,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops[name] for name in names), dtype=self.dtype)
 
     def _turned(self, qkv: dict[str, Any]) -> dict[str, Any]:
-        """The product that makes queries, keys and values, rotated and written to the cache.
+        """The qkv product, which rotates queries and keys, and writes keys and values to the cache.
 
         Raises:
             InvalidInput: there is no such cache.
@@ -347,7 +347,7 @@ def _of_model(sizes: AttentionSizes, model: str, tp: int, dtype: Dtype, source: 
 
 
 def projected(attention: AttentionOp, d_out: int | None) -> Workload:
-    """The op, followed by a product with `d_out` columns if that is given."""
+    """The op, followed by a product with `d_out` columns if `d_out` is given."""
     ops: tuple[Op, ...] = (attention,)
     dtype = attention.shape.dtype
     if d_out is not None:

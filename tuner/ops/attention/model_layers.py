@@ -125,7 +125,7 @@ def number_of(config: Mapping[str, Any], name: str) -> float | None:
     """A field that is a number above 0; None if it is null or missing.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a number above 0.
     """
     found = config.get(name)
     if found is None:

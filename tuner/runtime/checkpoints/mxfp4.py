@@ -20,7 +20,7 @@ from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.product import Product, Tensors
 
 METHOD = "mxfp4"
-#: Codes and scales, by what configs call the method: gpt-oss's follow the module's name without a point.
+#: Codes and scales, by what configs call the method: those of gpt-oss follow the module's name without a dot.
 _NAMES = {METHOD: ("_blocks", "_scales"), "modelopt": ("weight", "weight_scale")}
 _PACKED = ("weight_packed", "weight_scale")
 

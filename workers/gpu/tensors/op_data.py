@@ -39,7 +39,7 @@ class RunOperands(tuple[OpBuffers, ...]):
 
     @classmethod
     def of(cls, tile_ops: tuple[OpBuffers, ...], arrays: Arrays) -> RunOperands:
-        """Both."""
+        """The operands of tile ops together with the arrays of all ops."""
         made = cls(tile_ops)
         made.arrays = arrays
         return made
@@ -74,7 +74,7 @@ SMALL_SCALED_ROW = 0.25
 
 
 def of_sizes(bits: Array, dtype: Dtype, largest: float | None, *, is_odd: bool) -> Array:
-    """With rows of unequal sizes; `largest` is that of operands with a static scale."""
+    """The elements with rows of unequal sizes; `largest` is the size of operands with a static scale."""
     large, small = (LARGE_CHANNEL, SMALL_ROW) if largest is None else (largest / 4, SMALL_SCALED_ROW)
     values = from_bits(bits, dtype)
     rows = cupy.arange(values.shape[0])
@@ -152,7 +152,7 @@ class OpData:
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The outputs other than the tensor that has its name."""
+        """The outputs other than the tensor that has the op's name."""
         return tuple(one for one in self.tensors if one.role is Role.OUTPUT and one.name != self.op.name)
 
     @property

@@ -43,7 +43,7 @@ class Stamped:
 
     @classmethod
     def of(cls, launch: int, plan: Plan, table: Stamps) -> Stamped:
-        """For a launch of products.
+        """The stamps of a launch of products.
 
         Raises:
             ValueError: a task or a CTA left no stamps.

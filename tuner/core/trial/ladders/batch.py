@@ -54,7 +54,7 @@ class BatchSummary:
     id: str
     counts: dict[JobState, int]
     num_trials: int
-    #: Of all budgets.
+    #: Trials of all budgets together.
     num_planned: int
     #: The smallest and the largest gain over the library; None before the first measured trial.
     speedups: tuple[float, float] | None

@@ -1,4 +1,4 @@
-"""Properties of an attention other than its shape: pages of its cache, a window, a soft cap of its scores."""
+"""Properties of an attention other than its shape: a paged cache, a sliding window, a soft cap on the scores."""
 
 from __future__ import annotations
 

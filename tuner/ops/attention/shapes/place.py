@@ -1,4 +1,4 @@
-"""Where an attention may stand among the other ops of a workload, and which cache it reads."""
+"""Where a workload may have an attention among its ops, and which cache the attention reads."""
 
 from __future__ import annotations
 
