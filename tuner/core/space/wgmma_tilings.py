@@ -289,7 +289,7 @@ class WgmmaTilings:
     def widened(self, tiling: Tiling) -> Iterator[Tiling]:
         """For a chain: the tiling with the tiles of small ops as wide as a slot of the ring allows, in parts that
         keep about as many SMs busy. Then the ring holds nearly all of their weights, which arrive before they begin;
-        empty if it already does."""
+        it is empty if the ring already holds them."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
         dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]

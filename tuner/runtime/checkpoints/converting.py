@@ -31,13 +31,14 @@ class _Format(Protocol):
 
 
 #: The readers, by the method's name in configs.
-_FORMATS: dict[str, _Format] = {
+FORMATS: dict[str, _Format] = {
     "gptq": gptq,
     "awq": awq,
     "compressed-tensors": compressed,
     "fp8": fp8,
     "fbgemm_fp8": fp8,
     "modelopt": fp8,
+    "modelopt_fp4": fp8,
     mxfp4.METHOD: mxfp4,
 }
 
@@ -79,9 +80,9 @@ def _format_of(config: Mapping[str, Any]) -> _Format:
         InvalidInput: no reader supports them.
     """
     method = method_of(config)
-    if method not in _FORMATS:
-        raise InvalidInput(f"{FIELD}.quant_method", f"is {method}", f"give one of {', '.join(_FORMATS)}")
-    return _FORMATS[method]
+    if method not in FORMATS:
+        raise InvalidInput(f"{FIELD}.quant_method", f"is {method}", f"give one of {', '.join(FORMATS)}")
+    return FORMATS[method]
 
 
 def _read(tensors: Tensors, config: Mapping[str, Any]) -> Product:

@@ -27,7 +27,7 @@ def feed_forward(
     """Weights and factors by the names of the kernel's tensors, in its layout: codes are uint8, factors float32.
 
     Args:
-        tensors: of a checkpoint, as for `convert`.
+        tensors: the checkpoint's tensors, as for `convert`.
         config: the model's ``quantization_config``.
         kernel: `Program.tensors` of a pack's chain, or of a downloaded artifact.
         up: modules whose rows are stacked, e.g. gate and up projection.

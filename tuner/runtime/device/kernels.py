@@ -246,11 +246,11 @@ class OwnLaunches:
             yield _packed(self._loader.driver, function, parameter, recipe)
 
     def aborted(self) -> bool:
-        """False: the counters of another package's op are unknown."""
+        """Always false: the counters of these kernels are not described."""
         return False
 
     def refused(self) -> str:
-        """Empty: such launches do not check their inputs."""
+        """Always empty: these kernels do not check their inputs."""
         return ""
 
     def forget_refused(self) -> None:
