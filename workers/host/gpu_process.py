@@ -122,7 +122,7 @@ class GpuProcess:
     def end(self) -> None:
         """SIGKILL, and closes its pipe, so that no thread waits for an answer; any thread may call this. A process
         that waits inside the driver survives SIGKILL for a while, with its end of the pipe open."""
-        with suppress(ValueError):  # closed meanwhile
+        with suppress(ValueError):  # another thread has closed it
             self._process.kill()
         with self._pipe_lock, suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:
             pipe.shutdown(socket.SHUT_RDWR)

@@ -110,7 +110,7 @@ DEVICE_FILES = {
     ),
 }
 
-#: The architectures that compile a source of each engine, as its first lines say.
+#: The architectures for which a source of each engine compiles, as written in its first lines.
 _ARCHITECTURES = {Engine.MMA: "sm_80 or later", Engine.SIMT: "sm_80 or later", Engine.WGMMA: "sm_90a"}
 
 #: Name of the kernel in every generated source.

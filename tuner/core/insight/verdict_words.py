@@ -22,7 +22,7 @@ class _Library:
 
 
 _CUBLASLT = _Library(short="the library", whole="the library (cuBLASLt in a graph)")
-#: If the job asked for it, and it was faster than cuBLASLt.
+#: Used if the job requested it, and it was faster than cuBLASLt.
 _COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in a graph)")
 
 

@@ -1,7 +1,7 @@
 """The space of a workload on a GPU: the proposed values on each axis, and every legal combination of them.
 
 `tuner.core.legal` defines what is legal; this module defines what is worth trying. Legal schedules with other values
-must be asked for, and some are neighbours of proposed ones (e.g. unequal tile heights).
+must be requested, and some are neighbours of proposed ones (e.g. unequal tile heights).
 """
 
 from __future__ import annotations

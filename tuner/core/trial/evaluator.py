@@ -56,7 +56,7 @@ class FinalsTimes:
     num_dropped: int = 0
     #: How the library was called; None if it is simulated.
     library: LibraryRecipe | None = None
-    #: PyTorch's; None if the evaluator was not asked to measure it.
+    #: PyTorch's time; None if it was not requested.
     torch: TorchTime | None = None
     #: Seconds of the finals by stage; a stage within another one has both names, separated by a dot.
     stage_s: dict[str, float] = field(default_factory=dict)

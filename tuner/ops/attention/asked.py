@@ -62,7 +62,7 @@ class AttentionSizes:
         """The shape.
 
         Raises:
-            InvalidInput: a field is out of its range, or the KV heads do not divide the heads.
+            InvalidInput: a field is out of range, or the KV heads do not divide the heads.
         """
         if heads % kv_heads:
             problem = f"{heads} query heads cannot share {kv_heads} KV heads evenly"
@@ -88,7 +88,7 @@ class AttentionSizes:
         """Pages, window and soft cap.
 
         Raises:
-            InvalidInput: a field is out of its range, or the cache has too many rows.
+            InvalidInput: a field is out of range, or the cache has too many rows.
         """
         return form_for(
             shape,
@@ -127,7 +127,7 @@ class AttentionHeads(AttentionSizes):
         """The shape.
 
         Raises:
-            InvalidInput: a field is out of its range, or the KV heads do not divide the heads.
+            InvalidInput: a field is out of range, or the KV heads do not divide the heads.
         """
         heads = {name: getattr(self, name) for name in ("heads", "kv_heads", "head_dim", "scale")}
         return self.shape_of(**heads, dtype=dtype)
@@ -191,7 +191,7 @@ class Attention(AttentionHeads, AskedWorkload):
         """One op or two.
 
         Raises:
-            InvalidInput: a field is out of its range, or heads do not divide.
+            InvalidInput: a field is out of range, or heads do not divide.
         """
         return projected(self.op_of_shape(self.to_shape(self.dtype)), self.d_out)
 
@@ -219,7 +219,7 @@ class DecoderAttention(AttentionSizes, AskedWorkload):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, the ranks cannot share it, or a size is out of its range.
+            InvalidInput: the model is unknown, the ranks cannot share it, or a size is out of range.
         """
         sizes = shared_model(self.model, self.tp)
         op = _of_model(self, self.model, self.tp, self.dtype)
@@ -292,7 +292,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
 
         Raises:
             InvalidInput: the model is unknown, the ranks cannot share it, there is an all-reduce inside, a kernel that
-                is not an op is needed after its own qkv, there is no such cache, or no kernel has such weights.
+                is not an op is needed after its own qkv, there is no such cache, or no kernel supports such weights.
         """
         sizes, names = shared_model(self.model, self.tp), _OPS[self.run]
         if self.run in _REDUCED:

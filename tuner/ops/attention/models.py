@@ -47,7 +47,7 @@ def counted_pairs(
     Heads are split over the ranks, whose projections are summed. If o_proj has a bias, the attention has no projection.
 
     Args:
-        config: as `config.json` of the model has it.
+        config: the content of the model's `config.json`.
         sequences: number per launch, >= 1.
         max_length: tokens of the longest context.
         tp: tensor-parallel ranks, >= 1.

@@ -135,7 +135,7 @@ class AttentionOp(LaunchOp):
         """Checks that the op is allowed at its position in the workload.
 
         Raises:
-            InvalidInput: says what would be right.
+            InvalidInput: the message says what is expected.
         """
         if self.shape.dtype is not dtype:
             problem = f"{self.name} has dtype {self.shape.dtype}, but the workload has {dtype}"
@@ -146,7 +146,7 @@ class AttentionOp(LaunchOp):
         """Checks that the attention reads the cache that the op before it writes to, if there is one.
 
         Raises:
-            InvalidInput: says what would be right.
+            InvalidInput: the message says what is expected.
         """
         check_cache(self, self.shape, self.form, ops)
 
@@ -197,7 +197,7 @@ class AttentionOp(LaunchOp):
         """Inverse of `to_json`.
 
         Raises:
-            InvalidInput: a field is out of its range.
+            InvalidInput: a field is out of range.
         """
         own = {"op", "name", "source", "lengths", "timed_length", *_FORM}
         shape = DecodeAttention(**{field: value for field, value in data.items() if field not in own}, dtype=dtype)

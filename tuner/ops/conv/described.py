@@ -133,7 +133,7 @@ _OF_BLOCK = {"height": "height", "width": "width", "channels": "in_channels"}
 
 
 def _placed(error: InvalidInput, block: _Block, where: str) -> InvalidInput:
-    """An error of an op by its name, with the path of its layer."""
+    """An error that names an op, with the path of the op's layer."""
     name, _, field = error.field.partition(".")
     places = [place for place, layer in enumerate(block.layers) if layer["name"] == name]
     path = f"{where}.layers[{places[0]}].{_AS_GIVEN.get(field, field)}" if places else f"{where}.{error.field}"

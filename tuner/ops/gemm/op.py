@@ -208,7 +208,7 @@ class GemmOp(TileOp):
         product reads rotated heads.
 
         Raises:
-            InvalidInput: names the op, and what would be right.
+            InvalidInput: the message names the op, and what is expected.
         """
         readers = [(one.name, *read) for one in ops if isinstance(one, TileOp) for read in _reads_as(one, dtype)]
         for by, tensor, read_as in readers:

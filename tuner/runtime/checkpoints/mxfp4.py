@@ -30,7 +30,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
     codes_name, scales_name = _names(config)
     held, scales = (_bytes(tensors, name) for name in (codes_name, scales_name))

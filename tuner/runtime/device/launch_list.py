@@ -54,7 +54,7 @@ class Needed:
         """Why the launch does not fit on the stream's SMs; empty if it does."""
         num_sms, of_device = cuda.num_sms(stream)
         held = num_sms * cuda.ctas_per_sm(self.function, self.threads, self.dynamic_smem_bytes)
-        if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; only the driver knows for a device
+        if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; only the driver knows how many
             shape = (self.grid, self.threads, self.dynamic_smem_bytes)
             held = self.cluster * min(held // self.cluster, cuda.max_clusters(self.function, *shape, stream))
         if held >= (self.grid if self.needs_all_ctas else self.cluster):

@@ -199,7 +199,7 @@ class ProblemData:
         return self.caches[name].strayed(self._check_inputs[seed_index])
 
     def wanted(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
-        """The right results of a checked launch for each op, by name. Each must be checked before the next one is
+        """The correct results of a checked launch for each op, by name. Each must be checked before the next one is
         requested, since later references may start from the launch's output."""
         yield from self.references[seed_index].items()
         yield from self._segments.behind(seed_index)

@@ -199,7 +199,7 @@ class OpData:
         return draw_bits(cupy.random.default_rng(seed), tensor.shape, 1.0, Dtype(tensor.dtype))
 
     def references(self, inputs: Arrays, read: Arrays) -> dict[str, Reference]:
-        """The right value of each tensor that a launch writes; `read` are the rows of earlier ops that it starts
+        """The correct value of each tensor that a launch writes; `read` are the rows of earlier ops that it starts
         from, as bits."""
         assert self._numbers is not None, self.op.KIND
         dtypes = {one.name: one.dtype for one in self.tensors}
@@ -240,7 +240,7 @@ def data_of(workload: Workload, op: LaunchOp, seed: int) -> OpData:
     """The data of a launch op, by its kind.
 
     Raises:
-        WorkerError: its kind does not define the right results of a launch.
+        WorkerError: its kind does not define the correct results of a launch.
     """
     card = part_of(op.KIND, "card")
     if card is not None and hasattr(card, "data_of"):

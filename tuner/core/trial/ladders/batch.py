@@ -139,7 +139,7 @@ class BatchRecord:
     project: str
     #: Seconds since the epoch.
     created_at: float
-    #: When its owner cancelled it; None if nobody did.
+    #: When its owner cancelled it; None if it was not cancelled.
     cancelled_at: float | None
     #: Its jobs by state.
     counts: Mapping[JobState, int]

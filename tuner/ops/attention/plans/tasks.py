@@ -83,7 +83,7 @@ class AttentionPlan:
 
     @property
     def lengths(self) -> RunTimeInput:
-        """Lengths of each sequence, as a launch brings them."""
+        """The length of each sequence, which a launch passes."""
         return RunTimeInput(name="lengths", count=self.op.sequences, least=0, most=self.op.max_length)
 
     @property

@@ -15,7 +15,7 @@ def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
     """Checks that only the first of the later ops reads it, and only as A.
 
     Raises:
-        InvalidInput: says what would be right.
+        InvalidInput: the message says what is expected.
     """
     for number, behind in enumerate(ops[ops.index(op) + 1 :]):
         _check_behind(op, behind, number)

@@ -42,7 +42,7 @@ class DecodeAttention:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of its range; says what would be right.
+            InvalidInput: a field is out of range; the message says what is expected.
         """
         if self.dtype.row.tensor_kind is None:
             raise InvalidInput("dtype", f"tensor-core engines do not multiply {self.dtype}", "use one of 16 bits")
