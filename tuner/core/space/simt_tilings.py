@@ -36,7 +36,7 @@ STAGE_BYTES = (8_192, 61_440)
 NUM_SHAPES = 5
 #: Maximum combined tile shapes of all ops: all of them for a pair.
 MAX_COMBINATIONS = 81
-#: Per task: words, barriers, sums over lanes, epilogue; arrival of a part.
+#: Time per task: words, barriers, sums over lanes, epilogue; arrival of a part.
 TASK_US = 0.5
 PART_US = 1.0
 #: Tilings that are tried before a model exists.

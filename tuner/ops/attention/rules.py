@@ -32,7 +32,7 @@ _TMA_CAPABILITY = (9, 0)
 
 
 def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
-    """Why this GPU cannot run an engine, if it can run any of our kernels."""
+    """Why a GPU cannot run an engine; the GPU can run kernels in general."""
     if engine is AttentionEngine.TMA and gpu.compute_capability != _TMA_CAPABILITY:
         major, minor = gpu.compute_capability
         has = f"{gpu.name} has compute capability {major}.{minor}"

@@ -151,11 +151,11 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
 
     @property
     def compiled(self) -> AttentionSchedule:
-        """Spans and orders are arguments of a launch."""
+        """The schedule without spans and orders, which are arguments of a launch."""
         return replace(self, span_tokens=0, contiguous=False, speculative=False)
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
-        """What is compiled for an op.
+        """The tiling that is compiled for an op.
 
         Raises:
             IllegalSchedule: teams are not whole, or share a stage.

@@ -117,7 +117,7 @@ def bundle_of(row: WeightRow) -> int:
 
 
 def _run_of(laid: Array) -> Iterator[int]:
-    """How many of 1, 2, .. are adjacent at the start."""
+    """The length of the run 1, 2, .. at the start."""
     for count, value in enumerate(laid):
         if value != count + 1:
             yield count

@@ -102,7 +102,7 @@ class Ffn:
         return len(shape) == 2 and shape[1] == columns
 
     def _check(self, x: Any, out: Any, residual: Any, row_scale: Any) -> None:
-        """All operands, checked with the table; if there is only an output and its place is known, that is enough."""
+        """Checks all operands with the table, unless a plain call with these rows and addresses was checked before."""
         weights = self.weights
         is_plain = residual is row_scale is None and not self._has_more and out is not None
         if is_plain and self._is_own(x, weights.d_in) and self._is_own(out, weights.d_out) and len(x) == len(out):

@@ -34,7 +34,7 @@ def check_float(name: str, tensor: torch.Tensor) -> None:
 
 
 def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
-    """Checks that each sequence has the same number of its rows, and at least one.
+    """Checks that the tensor has the same number of rows for each sequence, and at least one.
 
     Raises:
         WrongOperand: the rows cannot be divided evenly among the sequences.

@@ -123,7 +123,7 @@ class AttentionData(OpData):
         return found + (self._written.only_read(inputs) if self._written else [])
 
     def cache_of(self, op: TileOp) -> AttendedCache | None:
-        """The check's own cache, if that product writes to it."""
+        """The cache of this attention, if the op writes to it."""
         if not self.writes_cache or op.name != self.op.source:
             return None
         self._written = AttendedCache(op, self.op, self.workload.dtype)
