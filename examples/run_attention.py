@@ -257,7 +257,7 @@ def main() -> None:
     """Runs the launches three times on random data and checks them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("artifact", help="the zip of an artifact, or the folder of its files")
-    parser.add_argument("--lengths", help="of each sequence, with commas between; drawn without it")
+    parser.add_argument("--lengths", help="length of each sequence, comma-separated (default: random)")
     options = parser.parse_args()
     artifact = AttentionArtifact(options.artifact)
     manifest = artifact.manifest

@@ -73,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="begin no row after so many, and no job so late that its row has no time",
     )
     parser.add_argument(
-        "--winners", type=Path, default=FOLDER, help="folder of <gpu>.json that jobs begin with; a card's join it"
+        "--winners",
+        type=Path,
+        default=FOLDER,
+        help="folder of <gpu>.json files: schedules to start with",
     )
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="of runs, into --out")
     options = parser.parse_args(arguments)

@@ -14,9 +14,11 @@ import pytest
 
 from tests.unit.runtime.checkpoints_say import FOLDER
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.quantisation.methods import METHODS
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 from tuner.runtime.checkpoints import convert, restored
+from tuner.runtime.checkpoints.converting import FORMATS
 
 Array = np.ndarray[Any, Any]
 FILES = {
@@ -99,7 +101,10 @@ def test_gate_and_up_lie_above_each_other() -> None:
     ("config", "names"),
     [
         ({"quant_method": "mxfp4"}, ("mlp_blocks", "mlp_scales")),
+        ({"quant_method": "MXFP4"}, ("mlp_blocks", "mlp_scales")),
         ({"quant_method": "modelopt", "quant_algo": "MXFP4"}, ("mlp.weight", "mlp.weight_scale")),
+        ({"quant_method": "modelopt_fp4", "quant_algo": "MXFP4"}, ("mlp.weight", "mlp.weight_scale")),
+        ({"quantization": {"quant_algo": "MXFP4"}}, ("mlp.weight", "mlp.weight_scale")),  # hf_quant_config.json
     ],
 )
 def test_codes_of_fp4_have_other_names_elsewhere(config: dict[str, Any], names: tuple[str, str]) -> None:
@@ -110,6 +115,10 @@ def test_codes_of_fp4_have_other_names_elsewhere(config: dict[str, Any], names: 
     assert (found.weights == convert(tensors, "mlp", ours).weights).all()
     back = {f"mlp{what}" if what[0] == "_" else f"mlp.{what}": one for what, one in restored(found, config)[0].items()}
     assert all((back[name] == one).all() for name, one in given.items())
+
+
+def test_each_method_whose_config_is_understood_has_a_reader_of_tensors() -> None:
+    assert {*FORMATS} == {*METHODS}
 
 
 @pytest.mark.parametrize(("power", "size"), [(129, r"2\^2"), (255, "NaN")])

@@ -254,7 +254,7 @@ def headline(best: Json) -> str:
 
 
 def jobs_table(jobs: Iterable[Json], width: int) -> RenderableType:
-    """One row per job. With fewer than 120 columns, pair and target are a line of their own below it."""
+    """One row per job. With fewer than 120 columns, pair and target go on a separate line below."""
     rows = [
         (
             job["id"],

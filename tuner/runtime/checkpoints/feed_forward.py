@@ -27,7 +27,7 @@ def feed_forward(
     """Weights and factors by the names of the kernel's tensors, in its layout: codes are uint8, factors float32.
 
     Args:
-        tensors: of a checkpoint, as for `convert`.
+        tensors: the checkpoint's tensors, as for `convert`.
         config: the model's ``quantization_config``.
         kernel: `Program.tensors` of a pack's chain, or of a downloaded artifact.
         up: modules whose rows are stacked, e.g. gate and up projection.
@@ -97,7 +97,7 @@ def _hidden_factor(down: Converted, given: float | None) -> float:
     """The factor of the intermediate when it is read.
 
     Raises:
-        InvalidInput: nobody says it.
+        InvalidInput: neither the checkpoint nor the caller provides it.
     """
     if given is not None and not (np.isfinite(given) and given > 0):
         raise InvalidInput("hidden_factor", f"is {given}", "give a number above 0")

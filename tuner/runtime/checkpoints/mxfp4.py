@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.problem.quantisation.methods import method_of
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.weights.mxfp4 import LARGEST_POWER
 from tuner.core.problem.weights.row import POWER_EXCESS
@@ -20,8 +21,8 @@ from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.product import Product, Tensors
 
 METHOD = "mxfp4"
-#: Codes and scales, by what configs call the method: gpt-oss's follow the module's name without a point.
-_NAMES = {METHOD: ("_blocks", "_scales"), "modelopt": ("weight", "weight_scale")}
+#: Codes and scales, by what configs call the method: those of gpt-oss follow the module's name without a dot.
+_NAMES = {METHOD: ("_blocks", "_scales"), **dict.fromkeys(("modelopt", "modelopt_fp4"), ("weight", "weight_scale"))}
 _PACKED = ("weight_packed", "weight_scale")
 
 
@@ -29,7 +30,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
     codes_name, scales_name = _names(config)
     held, scales = (_bytes(tensors, name) for name in (codes_name, scales_name))
@@ -52,13 +53,13 @@ def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
     assert product.factors is not None
     codes_name, scales_name = _names(config)
     held = product.codes[:, 0::2] | product.codes[:, 1::2] << 4
-    if config.get("quant_method") == METHOD:
+    if method_of(config) == METHOD:
         held = held.reshape(*product.factors.shape, -1)
     return {codes_name: held, scales_name: product.factors}
 
 
 def _names(config: Mapping[str, Any]) -> tuple[str, str]:
-    return _NAMES.get(str(config.get("quant_method")), _PACKED)
+    return _NAMES.get(method_of(config), _PACKED)
 
 
 def _bytes(tensors: Tensors, name: str) -> Array:

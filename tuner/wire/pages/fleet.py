@@ -22,7 +22,7 @@ class WorkerView(View):
     simulated: bool
     gpu_name: str
     environment: EnvironmentView | None
-    quarantine: QuarantineView | None = Field(description="why it cannot be measured on now; null if it can")
+    quarantine: QuarantineView | None = Field(description="why nothing can be measured there now; null if it can")
     up_s: float = Field(description="seconds since the server started")
     busy_share: float = Field(description="share of this time in which it was busy")
     trials: dict[str, int] = Field(description="recorded trials by outcome")

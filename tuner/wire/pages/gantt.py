@@ -30,7 +30,7 @@ class GanttView(View):
     num_ctas: list[int] = Field(description="CTAs of each launch")
     makespan_ns: int
     shares: dict[str, dict[str, float]] = Field(description="op -> phase -> share of the time spent on the op")
-    tasks: dict[str, list[int]] = Field(description=f"{', '.join(COLUMNS)}: one number per task each")
+    tasks: dict[str, list[int]] = Field(description=f"{', '.join(COLUMNS)}, each with one number per task")
     waits: WaitsView | None = Field(description="null if the plan is not available any more")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What probes answer."""
+"""Responses to probes."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class Health(View):
 class Readiness(Health):
     """Ready, though possibly not for every target."""
 
-    quarantined: dict[str, str] = Field(description="target -> why it cannot be measured on now")
+    quarantined: dict[str, str] = Field(description="target -> why nothing can be measured there now")

@@ -339,7 +339,7 @@ class TargetView(View):
     gpu: dict[str, Any] = Field(description="properties of the GPU: sizes in bytes, rates per second")
     forecasts: str = Field(description="the basis of forecasts: a fit to trials of such a card, or its data sheet")
     environment: EnvironmentView | None
-    quarantine: QuarantineView | None = Field(description="why it cannot be measured on now; null if it can")
+    quarantine: QuarantineView | None = Field(description="why nothing can be measured there now; null if it can")
 
     @classmethod
     def of(cls, target: Target, environment: Environment | None, quarantine: Quarantine | None) -> Self:

@@ -19,7 +19,7 @@ class JobResult(View):
 
     verdict: Verdict
     winner: PlanKind
-    time_us: float | None = Field(description="of the winner in the finals, microseconds")
+    time_us: float | None = Field(description="the winner's time in the finals, microseconds")
     speedup: float | None = Field(description="the library's time divided by the winner's")
     artifact: str | None = Field(description="digest of the kernel's zip, for `GET /artifacts/{digest}`")
 
