@@ -48,7 +48,7 @@ class Launches(Protocol):
     """What a step enqueues: `tuner.runtime.Launches`, or a formula instead."""
 
     def enqueue(self, stream: int) -> None:
-        """On a stream, by its address."""
+        """Enqueues on a stream, given by its address."""
 
 
 #: Binds tensors by name to launches: `bind` of an artifact, or of a formula.
@@ -188,7 +188,7 @@ class TunedDecoder:
         return functions.linear(self._normed(found) * weights.norm, weights.head)
 
     def _normed(self, rows: torch.Tensor) -> torch.Tensor:
-        """Without a weight, since the first layer's is folded into its product."""
+        """The norm without a weight, because the first layer's is folded into its product."""
         return torch.nn.functional.rms_norm(rows, rows.shape[-1:], eps=self.weights.eps)
 
 

@@ -39,7 +39,7 @@ ROUNDS, REPLAYS = 40, 5
 
 
 def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
-    """With random weights as in He et al., which preserve the size of activations."""
+    """A convolution with random weights as in He et al., which preserve the size of activations."""
     made = nn.Conv2d(channels, filters, kernel, stride, kernel // 2)
     nn.init.normal_(made.weight, std=gain * (2 / (channels * kernel**2)) ** 0.5)
     nn.init.normal_(made.bias, std=0.1)
@@ -47,7 +47,7 @@ def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain:
 
 
 def fused(conv: nn.Conv2d, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
-    """With its bias and ReLU, and an image added before that; on a card by one kernel of cuDNN."""
+    """A convolution with its bias and ReLU, and an image added before the ReLU; on a GPU in one kernel of cuDNN."""
     if x.is_cuda and not torch.compiler.is_compiling():
         form = (conv.stride, conv.padding, (1, 1), 1)
         if added is None:

@@ -178,7 +178,8 @@ def context(op: dict[str, Any], of: str, tensors: dict[str, cupy.ndarray], seque
 def new_rows(
     op: dict[str, Any], manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]
 ) -> list[tuple[int, int, dict[str, Any]]]:
-    """Of an op that writes to a cache: each row that has a place, its position, and where its keys and values lie."""
+    """The rows of an op that writes to a cache: each row that has a place, its position, and the address of its keys
+    and values."""
     sizes, cache = op["rotary"], cache_of(op, manifest)
     lengths, new_tokens, found = tensors[f"{cache}.lengths"].get().tolist(), sizes["new_tokens"], []
     for row in range(op["m"]):
@@ -195,7 +196,7 @@ def new_rows(
 
 
 def cache_of(op: dict[str, Any], manifest: dict[str, Any]) -> str:
-    """The name in front of the tensors of the cache that an op writes to: its own, or that of the attention behind."""
+    """The prefix of the tensors of the cache that an op writes to: its own, or that of the following attention."""
     field = next(one for one in manifest["parameter"]["fields"] if one["name"] == f"{op['name']}.keys")
     return str(field["tensor"]).removesuffix(".keys")
 

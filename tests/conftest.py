@@ -1,4 +1,4 @@
-"""What every lane has: builds kept between runs, unless they are to be cold."""
+"""Fixtures and hooks of all tests: builds are kept between runs unless a cold run is asked for."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """All processes of a cold run share what they compile: no kernel is compiled twice in it."""
+    """All processes of a cold run share a build cache, so no kernel is compiled twice."""
     node.workerinput["cubins"] = str(compiled.FOLDER)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: the garbage collector need not look at it again and again."""
+    """Everything imported and collected lives until the end, so the garbage collector can skip it."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -54,11 +54,11 @@ class Behind:
         return self._inner.abort_record()
 
     def overwritten(self) -> str:
-        """Of the launches behind."""
+        """Those of the later launches."""
         return self._inner.overwritten()
 
     def poison(self) -> None:
-        """Of the launches behind."""
+        """Those of the later launches."""
         self._inner.poison()
 
 

@@ -95,7 +95,7 @@ class ChainRow:
 
     @property
     def problem(self) -> Problem:
-        """With cold caches, in burst."""
+        """The problem with cold caches, in burst."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
 
 

@@ -40,7 +40,7 @@ PREFILL_MS = (512, 1024, 1536, 2048, 4096)
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """What a suite must reach, as library time over ours; None where nothing is asked."""
+    """The targets of a suite, as library time over ours; None if there is no target."""
 
     #: Geometric mean over the rows of the best fused launch.
     fused: float | None = None
@@ -76,7 +76,7 @@ class Row:
 
     @property
     def problem(self) -> Problem:
-        """With cold caches."""
+        """The problem with cold caches."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=self.regime))
 
 

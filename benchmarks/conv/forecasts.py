@@ -78,8 +78,8 @@ def forecast_anew(row: Row, line: Json, bench: Workbench) -> Json:
 
 
 def measured(row: Row, bench: Workbench, count: int, known: Sequence[Json]) -> Iterator[Json]:
-    """A line for each schedule besides the known ones, measured when it is requested; refused or wrong ones say why.
-    They come in a random order, so that the first ones are as mixed as all."""
+    """A line for each schedule besides the known ones, measured when it is requested; refused or wrong ones have a
+    reason. The order is random, so that the first ones are as mixed as all."""
     workload = workload_of(row)
     problem = Problem(workload=workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
     skipped = {line["schedule"] for line in known}

@@ -131,7 +131,7 @@ def rate(finished: list[list[float]]) -> float:
 
 
 def measure(num_trials: int) -> list[dict[str, Any]]:
-    """The rows of how fast it is."""
+    """The rows of rates and overheads."""
     rows = []
     with cluster(1, 1, SLEEP_S) as (service, _):
         (times,) = finish_times(service, submit(service, [14336], num_trials), num_trials)

@@ -27,8 +27,8 @@ _LARGEST_BYTE = 0x3B
 
 
 def behind_foreign_us(content: bytes) -> float:
-    """For the zip of a job's artifact: microseconds per pair of a graph that alternates foreign kernels and pairs,
-    minus those of a graph with only the foreign kernels. Weights are cold.
+    """The time that an artifact's pair adds: microseconds per pair of a graph that alternates foreign kernels and
+    pairs, minus those of a graph with only the foreign kernels. Weights are cold.
 
     Raises:
         RuntimeFailure: the artifact does not run alone here.

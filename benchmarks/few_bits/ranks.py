@@ -62,7 +62,7 @@ def pairs() -> list[RankedPair]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Times what is missing, and evaluates everything."""
+    """Times the missing schedules, and evaluates everything."""
     parser = parser_of(__doc__, "gpu", "out", seconds=150)
     parser.add_argument("--each", type=int, default=28, help="schedules of a pair")
     parser.add_argument("--lines", type=Path, default=Path("build/few_bits_trials.jsonl"))
@@ -79,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def judged(lines: Path, gpu: Gpu, *, fits: bool) -> list[Json]:
-    """A row a pair: Spearman's, and forecast over measured time, by the rates in use and by a fit without the pair."""
+    """A row per pair: Spearman's rank correlation, and forecast over measured time, by the rates in use and by a fit
+    without the pair."""
     data = pack([json.loads(line) for line in lines.read_text().splitlines()])
     trials = {
         pair.name: [trial_of_workload(row, pair.workload, gpu) for row in of_it]

@@ -262,7 +262,7 @@ def _is_counted(row: Row) -> bool:
 def counted(
     bench: Workbench, problems: Sequence[Problem], candidates: Sequence[Sequence[Candidate]], metrics: tuple[str, ...]
 ) -> list[list[CounterReport]]:
-    """[problem][candidate] reports of one cold run each; on a card from a process of their own.
+    """[problem][candidate] reports of one cold run each; on a GPU, from a separate process.
 
     Raises:
         TunerError: a kernel cannot be made.
@@ -291,7 +291,7 @@ def counted(
 def count_all(
     tools_cubin: bytes, problems: list[Problem], works: list[list[Work]], metrics: tuple[str, ...]
 ) -> list[list[CounterReport]]:
-    """Counts all works of all problems; in a process of its own."""
+    """Counts all candidates of all problems, in a separate process."""
     reports = []
     for problem, some in zip(problems, works, strict=True):
         answers = count_works(tools_cubin, problem, some, metrics)
@@ -306,7 +306,7 @@ def _report_of(report: Any) -> CounterReport:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures what the command line names; exit code 1 where a case failed."""
+    """Measures the cases of the command line; exit code 1 if one failed."""
     parser = parser_of(__doc__, "gpu", "seconds", "out")
     parser.add_argument("--case", action="append", default=[], help="part of a case's name, e.g. mma or /m64")
     options = parser.parse_args(arguments)

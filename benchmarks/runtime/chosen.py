@@ -1,4 +1,4 @@
-"""The winners that are used on a card: those of the built-in results."""
+"""The winners that are run on a GPU: those of the built-in results."""
 
 from __future__ import annotations
 

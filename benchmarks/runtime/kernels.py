@@ -28,7 +28,7 @@ class Kernels:
                 self._begun[one] = made
 
     def get(self, one: Chosen) -> Kernel:
-        """The artifact of one, with all its variants."""
+        """The artifact of a kernel, with all its variants."""
         self.begin([one])
         return self._begun[one].result()
 
@@ -38,5 +38,5 @@ class Kernels:
             made.exception()
 
     def close(self) -> None:
-        """Begins no more."""
+        """Starts no more builds."""
         self._pool.shutdown(cancel_futures=True)

@@ -57,7 +57,7 @@ class PackRunner:
         checked(self._c, launch)
 
     def abort_record(self) -> str | None:
-        """Why a launch was aborted, from a guarded build."""
+        """The reason for an abort, from a guarded build."""
         return (self._prepared.abort() or None) if self._is_guarded else None
 
     def overwritten(self) -> str:
@@ -65,7 +65,7 @@ class PackRunner:
         return ""
 
     def poison(self) -> None:
-        """Nothing: a kernel of a pack has no sums that are read before they are written."""
+        """Does nothing: a kernel of a pack has no sums that are read before they are written."""
 
     def close(self) -> None:
         """Frees it; its graphs must not be replayed any more."""

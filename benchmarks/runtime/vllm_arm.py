@@ -175,7 +175,7 @@ class Runs:
         return {"mixed_ms": round(1e3 * (time.perf_counter() - begin), 3)}
 
     def _new_prompt(self) -> list[int]:
-        """One that begins like no other."""
+        """A prompt that begins like no other."""
         return [next(self._new), *self.prompts(1, 0)[0][1:]]
 
     def _add(self, name: str, prompt: list[int], tokens: int) -> None:
@@ -208,7 +208,7 @@ class Runs:
         }
 
     def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
-        """What the card does in runs of these prompts, one after the other."""
+        """The GPU's activities in runs of these prompts, one after the other."""
         import torch
 
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -297,8 +297,8 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
-    """What each name adds to a run, from names, begins and durations: its time after the end of the kernel that
-    ended before it. "idle" is when none ran."""
+    """The time that each name adds to a run, from names, begins and durations: its time after the end of the kernel
+    that ended before it. "idle" is when none ran."""
     by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
     # Of each and all that end after it.
     first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]
@@ -312,7 +312,7 @@ def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
 
 
 def answer(found: Json) -> None:
-    """For whoever asked."""
+    """Prints an answer."""
     print("ARM", json.dumps(found), flush=True)
 
 
@@ -327,12 +327,12 @@ def _answered(runs: Runs, llm: Any, model: Path, asked: Json) -> Json:
 
 @cache
 def _logits() -> Json:
-    """`vllm_logits.py`, which -P hides."""
+    """The module `vllm_logits.py`, which -P hides."""
     return runpy.run_path(str(Path(__file__).with_name("vllm_logits.py")))
 
 
 def _calls() -> Json:
-    """How many MLPs, and layers of steps, ran or were captured, by what computed them."""
+    """The number of MLPs, and of layers of steps, that ran or were captured, by implementation."""
     if (module := sys.modules.get("tuner.vllm.operator")) is None:
         return {}
     return dict(module.calls)

@@ -50,7 +50,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What is measured."""
+    """A measured model."""
 
     #: Has its config.json, and gives it its name.
     folder: Path
@@ -62,12 +62,12 @@ class Model:
 
     @property
     def name(self) -> str:
-        """Of its rows."""
+        """The name in its rows."""
         return self.folder.name
 
 
 class ArmEnded(Exception):
-    """It gives no answer; its message is the end of its output."""
+    """An arm does not answer; the message is the end of its output."""
 
     def __init__(self, arm: Arm, message: str) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class ArmEnded(Exception):
 
 
 class Arm:
-    """A process that has vLLM."""
+    """A process with vLLM."""
 
     def __init__(self, name: str, model: Model, options: argparse.Namespace) -> None:
         program = Path(__file__).with_name("vllm_arm.py")
@@ -110,7 +110,7 @@ class Arm:
         return list(dict.fromkeys(line.strip().partition("tuner: ")[2] for line in self._lines if "tuner: " in line))
 
     def answer(self, seconds: float) -> Json:
-        """The next one.
+        """The next answer.
 
         Raises:
             ArmEnded: there is none, or not in time; then it is killed.
@@ -126,7 +126,7 @@ class Arm:
         return found
 
     def wait_until_started(self) -> None:
-        """Keeps the messages of its start.
+        """Waits, keeping the messages of its start.
 
         Raises:
             ArmEnded: it did not start.
@@ -134,7 +134,7 @@ class Arm:
         self.started = {**self.answer(START_S), "said": self.said}
 
     def ask(self, what: str, **more: Any) -> Json:
-        """What it answers.
+        """The answer to a request.
 
         Raises:
             ArmEnded: it does not.
@@ -153,7 +153,7 @@ class Arm:
 
 
 def kept(path: Path) -> list[Json]:
-    """The turns that have ended, in their order."""
+    """The finished turns, in order."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -166,7 +166,7 @@ def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> t
 
 
 def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_first: bool) -> Json:
-    """All arms at a batch size, one after the other; in the first, what one turn tells too."""
+    """Runs all arms at a batch size in sequence; in the first turn also the measurements that are taken once."""
     found: Json = {"model": model, "batch": batch, "arms": {}}
     rounds = take_rounds(arms, batch) if is_first else {}
     for arm in arms:
@@ -240,7 +240,7 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
 
 
 def undisturbed(ms: Sequence[float]) -> float:
-    """The fastest tenth: what a host is disturbed by makes it slower alone."""
+    """The fastest tenth, because disturbances of the host only slow it down."""
     return sorted(ms)[len(ms) // 10]
 
 

@@ -229,8 +229,8 @@ class Bench:
 def loss_of(
     wanted: Candidate, times_us: dict[Candidate, tuple[float, ...]], *, or_library: bool = False
 ) -> float | None:
-    """How much slower it is than the fastest of all, relative, from shared rounds; with `or_library` the library may
-    be used instead. None if it has no time."""
+    """How much slower a candidate is than the fastest of all, relative, from shared rounds; with `or_library` the
+    library may be used instead. None if it has no time."""
     if wanted not in times_us:
         return None
     own = min((times_us[wanted], times_us[LIBRARY]), key=median) if or_library else times_us[wanted]

@@ -100,7 +100,7 @@ def measured(gpu: str) -> tuple[Gpu, list[dict[str, Any]]]:
 
 
 def main() -> None:
-    """Prints a line a row."""
+    """Prints a line per row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", choices=list(_LIVE), default="h200")
     found = list(ranked(*measured(parser.parse_args().gpu)))

@@ -61,14 +61,14 @@ class Findings:
     """The file: results, and what is still missing."""
 
     def __init__(self, path: Path) -> None:
-        """Reads what is there."""
+        """Reads the existing lines."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text().splitlines() if path.exists() else []
         self._done = {_key(json.loads(line)) for line in lines if line.strip()}
 
     def has(self, kind: str, pair: str, schedule: Schedule) -> bool:
-        """Whether that is in the file."""
+        """Whether the file has this finding."""
         return (kind, pair, schedule.digest) in self._done
 
     def add(self, kind: str, pair: str, drawn: Drawn, **figures: Any) -> None:
@@ -91,7 +91,7 @@ class Pair:
     """A pair's schedules, prepared on all cores while others are measured."""
 
     def __init__(self, row: JudgedPair, drawn: Sequence[Drawn], bench: Workbench) -> None:
-        """Begins nothing."""
+        """Starts nothing yet."""
         self.row, self.drawn, self._bench = row, drawn, bench
         self.problem = problem_of_row(row)
         self._begun: dict[Schedule, Future[Ready]] = {}

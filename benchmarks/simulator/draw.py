@@ -73,7 +73,7 @@ class Pair(Protocol):
 
 
 def problem_of_row(row: Pair) -> Problem:
-    """Cold and in burst: under sustained load a sample of each schedule takes a tenth of a second."""
+    """The problem, cold and in burst: under sustained load, a sample of each schedule takes a tenth of a second."""
     return Problem(workload=row.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
 
 

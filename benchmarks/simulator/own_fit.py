@@ -119,7 +119,7 @@ KNOWN = dict[tuple[str, str, bool], Linear]()
 
 
 def differentiate(wanted: Sequence[Case], num_processes: int) -> None:
-    """Fills `KNOWN`, in processes."""
+    """Fills `KNOWN`, in several processes."""
     with ProcessPoolExecutor(num_processes, mp_context=get_context("fork")) as pool:
         for gpu_id, start, jobs in dict.fromkeys((one.gpu, one.start, one.kind == "jobs") for one in wanted):
             at = to_vector(start_of(gpu_id, start))
@@ -170,7 +170,7 @@ def own_fit(case: Case, trials: Sequence[Trial], workloads: Sequence[str]) -> Ow
 
 
 def row_of(case: Case) -> Row:
-    """Fits, decides, and ranks what was not drawn."""
+    """Fits, decides, and ranks the workloads that were not drawn."""
     trials = measured(case)
     workloads = list(dict.fromkeys(trial.workload for trial in trials))
     drawn = workloads

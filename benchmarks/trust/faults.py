@@ -159,7 +159,7 @@ def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
 
 
 def judge_good(tally: Tally, usual: Measured, outcome: Outcome) -> None:
-    """Whether numbers and time are as on a machine without faults."""
+    """Whether results and time are as on a machine without faults."""
     tally.good += 1
     if not isinstance(outcome, Measured) or not math.isclose(outcome.rel_error, usual.rel_error):
         tally.wrong.append(str(outcome)[:300])

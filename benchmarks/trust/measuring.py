@@ -135,7 +135,7 @@ def exactness_row(check: str, metric: str, value: float, expected: float, bar: f
 
 
 def contest_rows(tools_cubin: bytes, uuid: str, problems: list[Problem]) -> list[Row]:
-    """The library's checks, apart."""
+    """The checks of the library, in a separate process."""
     contests = apart(library.contests, tools_cubin, uuid, problems)
     return [library.torch_row(contests), library.best_row(contests)]
 

@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def problem(self) -> Problem:
-        """In the regime for its number of rows."""
+        """The problem in the regime for its number of rows."""
         workload = ffn_pair(
             m=self.m, d_in=self.d_in, d_hidden=self.d_hidden, d_out=self.d_out, activation=Activation.RELU
         )
@@ -129,7 +129,7 @@ def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tu
 
 
 def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]) -> list[Run]:
-    """Each once, as in a job."""
+    """Measures each once, as in a job."""
     runs = []
     for problem, candidate in order:
         began_s = time.monotonic()

@@ -61,7 +61,7 @@ NUM_LAUNCHES = 2
 
 
 def find_sanitizer() -> str:
-    """Its path.
+    """The path of compute-sanitizer.
 
     Raises:
         SystemExit: it is not installed; the message says how to install it.
@@ -169,7 +169,7 @@ class Problem:
         self._workload = workload
 
     def launch(self, prepared: PreparedKernel) -> None:
-        """Launches it a few times and compares."""
+        """Launches it several times and compares."""
         import cupy
 
         from tuner.workers.gpu.library.runners import runner_of

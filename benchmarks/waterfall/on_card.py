@@ -65,7 +65,7 @@ class Builds:
     """Makes kernels, on all cores of this machine."""
 
     def __init__(self, gpu: Gpu, target_id: str, machine: dict[str, Any]) -> None:
-        """For one card; `machine` is what its reports say of it."""
+        """Builds for one GPU; `machine` is the description in its reports."""
         self.gpu, self.target_id, self.machine = gpu, target_id, machine
         self._builder = Builder(BUILD_CACHE, num_processes=places_here())
         self._threads = ThreadPoolExecutor(places_here())  # compilers end with the thread that started them
@@ -138,7 +138,7 @@ class Timed:
 
     @property
     def clock_mhz(self) -> float:
-        """The median."""
+        """The median clock."""
         return median([float(clock) for clock in self.clocks_mhz])
 
 
@@ -153,7 +153,7 @@ class PairOnCard:
         self._runners: dict[int, Any] = {}
 
     def graph(self, prepared: PreparedKernel, *, checked: bool = True) -> Any:
-        """Graph of our kernel, after a check of its numbers.
+        """The graph of our kernel, after a check of its results.
 
         Raises:
             WrongNumbers, Aborted: they are not.

@@ -28,7 +28,7 @@ class WaterfallRow:
 
     @property
     def problem(self) -> Problem:
-        """Cold, in burst, at any number of rows, so that the card's clock is the same for all."""
+        """The problem, cold and in burst at any number of rows, so that the GPU's clock is the same for all."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST))
 
     @property

@@ -1,1 +1,1 @@
-"""What needs NVRTC: the device code and every generated kernel."""
+"""Tests that need NVRTC: they compile the device code and every generated kernel."""

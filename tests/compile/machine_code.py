@@ -1,4 +1,5 @@
-"""Digests of the machine code of kernels of every engine and form: what a change that adds nothing leaves as it is.
+"""Digests of the machine code of kernels of every engine and form; a change that should not affect them must leave them
+equal.
 
 python -m tests.compile.machine_code    renews tests/compile/machine_code.json, as `make golden` does. A change of
 device code renews the lines of its own kernels, and no other.
@@ -83,7 +84,8 @@ _TO_PAGES = ("mma_rotary_pages",)
 
 
 def machine_code(cubin: bytes) -> str:
-    """16 hex digits that name what runs of a cubin: an ELF file of 64 bits, whose other sections tell of symbols."""
+    """A digest (16 hex digits) of the executable sections of a cubin, a 64-bit ELF file; other sections contain symbol
+    names."""
     (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<3H", cubin, 58)
     headers = [struct.unpack_from("<2I4Q", cubin, table + number * size) for number in range(count)]
     digest, strings = hashlib.sha256(), headers[names][4]
@@ -96,22 +98,23 @@ def machine_code(cubin: bytes) -> str:
 
 
 def digest_of(name: str) -> str:
-    """Of the kernel of that name, as this compiler makes it."""
+    """The digest of the named kernel as this compiler builds it."""
     return machine_code(compile_source(SOURCES[name](), ARCH)[0])
 
 
 def versions() -> dict[str, str]:
-    """Of each kind's device text, as it is now."""
+    """The current version of each kind's device text."""
     return {"gemm": kernel_version(), "attention": version()}
 
 
 def kind_of(name: str) -> str:
-    """Whose kernel that is; empty for one that writes to pages, whose version has `pages_version` beside."""
+    """The kind that owns a kernel; empty for a kernel that writes to pages, whose version also includes
+    `pages_version`."""
     return "" if name in _TO_PAGES else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 
 def note(before: dict[str, Any], kernels: dict[str, str]) -> None:
-    """Notes of each kind with which versions its kernels are what they are now."""
+    """Records, for each kind, the versions under which its kernels have their current machine code."""
     for kind, now in versions().items():
         is_same = all(before["kernels"].get(name) == kernels[name] for name in kernels if kind_of(name) == kind)
         lists = with_version(lists_of(kind), before["versions"][kind], now, is_same=is_same)
@@ -120,7 +123,7 @@ def note(before: dict[str, Any], kernels: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Writes the file, and notes versions whose code is the same."""
+    """Writes the file and records the versions whose machine code is the same."""
     before, kernels = json.loads(FILE.read_text()), {name: digest_of(name) for name in SOURCES}
     compiler = nvrtc_version()
     if compiler == before["compiler"]:  # else all code is another

@@ -1,4 +1,5 @@
-"""The kernel in front of an attention: it compiles, and leaves the right numbers in the right places."""
+"""The kernel that appends to the cache before an attention: it compiles and writes the right values to the right
+places."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ PAGES = {
 
 
 def worst(name: str, *changes: tuple[str, str], paged: PagedCache | None = None, page: int | None = None) -> float:
-    """Of queries, keys and values, the greatest error over the largest element; inf where something else is written.
-    `page`: what the table has for the last token of the second sequence."""
+    """The greatest error of queries, keys and values over the largest element; inf if anything else is written. `page`:
+    the table's entry for the last token of the second sequence."""
     op, lengths = CASES[name]
     case = EmulatedAppend(op=op, lengths=lengths, paged=paged)
     if page is not None:

@@ -1,4 +1,4 @@
-"""Attention kernels compile for sm_90a without spills, and their device code gives softmax on the CPU."""
+"""Attention kernels compile for sm_90a without spills, and their device code computes softmax correctly on the CPU."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_attention_leaves_the_right_numbers(name: str, engine: AttentionEngine) 
     ),
 )
 def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
-    """With copies of other lengths, where it hangs on who comes first."""
+    """Copies have other lengths where the fault depends on which of them arrives first."""
     case = CASES[name]
     assert any(not worst(case, (before, after), seed=seed) < case.most for seed in range(3))
 
@@ -199,7 +199,8 @@ def test_what_was_refused_reads_the_same_signed_or_not(kind: type) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("forgets", [True, False])
 def test_a_trace_has_no_stamp_of_a_launch_before(forgets: bool) -> None:
-    """Who adds up the spans stamps that. In the second launch each context has one span, so nobody does."""
+    """The CTA that adds up the spans writes this stamp. In the second launch each context has one span, so none writes
+    it."""
     case = CASES["new tokens"]
     op = DecodeAttention(**case.op)
     tiling, plan = tiling_of(case, op), plan_of(case, op, contiguous=False)
@@ -215,7 +216,7 @@ def test_a_trace_has_no_stamp_of_a_launch_before(forgets: bool) -> None:
 
 
 def stamped_and_wanted(name: str, *changes: tuple[str, str]) -> tuple[Stamped, list[tuple[int, int]]]:
-    """What a launch has stamped, and of each CTA of each cluster the sequence of each task that it is to run."""
+    """The stamps of a launch, and for each CTA of each cluster the sequence of each task that it should run."""
     case = CASES[name]
     op, form = DecodeAttention(**case.op), form_of(case, DecodeAttention(**case.op))
     tiling, plan = tiling_of(case, op), plan_of(case, op, contiguous=False)
@@ -268,14 +269,14 @@ def test_each_task_that_is_run_is_stamped_by_each_cta_of_its_cluster(name: str) 
     [("other < lane", "other > lane"), ("2 * (args.num_queues - cluster) - 1", "args.num_queues")],
 )
 def test_who_runs_what_is_as_the_plan_says(before: str, after: str) -> None:
-    """Numbers are right whoever runs a task. How even the CTAs' shares are is not."""
+    """The results are right whichever CTA runs a task; how evenly the work is shared is not."""
     stamped, wanted = stamped_and_wanted("by length, many sequences", (before, after))
     assert sorted(sequences_of_ctas(stamped)) != sorted(wanted)
 
 
 def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int = 0) -> list[tuple[int, int, bool]]:
-    """Of weights of 1,000 rows of 4,096 bytes at address 2^32, of which 512 bytes of each are wanted; with so many
-    clusters that do nothing else."""
+    """The rows prefetched of a weight matrix of 1,000 rows of 4,096 bytes at address 2^32, if 512 bytes of each row are
+    wanted and `asking` clusters have no other work."""
     case = CASES["clusters, spans"]
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)
@@ -337,7 +338,7 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
     ("name", "engine"), [("ragged", "tma"), ("pages of 16", "tma"), ("ragged", "mma"), *soaked(("pages of 16", "mma"))]
 )
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str, engine: str) -> None:
-    """Queries, lengths, page numbers and cache."""
+    """Covers queries, lengths, page numbers and the cache."""
     with pytest.raises(AssertionError, match="launches before may still write"):
         worst(CASES[name], *WAITS_LAST, engine=AttentionEngine(engine))
 

@@ -1,4 +1,5 @@
-"""Waits of attention's device code that would never end: each launch ends, says who waited for what, and leaves NaN."""
+"""Waits of attention's device code that would never end: each launch ends, reports which wait failed, and leaves
+NaN."""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ CHANGED = [
 
 
 def is_quick(number: int, one: tuple[str, str]) -> bool:
-    """Each thing that a length may become, in one case after the other."""
+    """The quick set takes each value that a length may become once, each in another case."""
     return number % (len(BECOMES) + 1) == 0
 
 
 def launched(
     name: str, engine: AttentionEngine, changes: tuple[tuple[str, str], ...], *, times: int = 1, once: bool = False
 ) -> tuple[EmulatedAttention, list[np.ndarray[Any, Any]]]:
-    """Launches behind each other on one workspace, whatever becomes of them; their results."""
+    """The results of consecutive launches on one workspace, whether or not they abort."""
     case = CASES[name]
     op = DecodeAttention(**case.op)
     tiling, form = tiling_of(case, op, engine), form_of(case, op)
@@ -73,7 +74,7 @@ def test_values_that_nobody_multiplies_hang_nobody_and_are_told() -> None:
 def test_a_length_that_changes_between_two_readers_is_told(
     name: str, becomes: str, engine: AttentionEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else there would be rows that nobody has written, and counters that fit no later launch."""
+    """Otherwise, some rows would never be written, and the counters would be wrong for every later launch."""
     case = CASES[name]
     if engine not in case.engines or (case.pages and becomes in ("gains a token", "fills the cache")):
         pytest.skip("nothing of this kind")

@@ -74,7 +74,7 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ],
 )
 def test_a_fault_of_the_copies_by_a_warp_shows(name: str, before: str, after: str) -> None:
-    """A stale length or page, a tile that comes too late or lacks tokens: with copies of other lengths."""
+    """A stale length or page, and a tile that arrives too late or lacks tokens; copies have other lengths."""
     case = CASES[name]
     found = (worst(case, (before, after), seed=seed, engine=AttentionEngine.MMA) for seed in range(3))
     assert any(not error < case.most for error in found)
@@ -82,7 +82,7 @@ def test_a_fault_of_the_copies_by_a_warp_shows(name: str, before: str, after: st
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_warp_that_does_not_wait_for_a_stage_shows() -> None:
-    """It fills a stage that is still read, and then says more often that it is full than it may."""
+    """The warp fills a stage that is still being read, and signals it full too often."""
     change = ("  if (!wait_until_free(args, ring, place, number)) return false;\n" + BRING, BRING)
     with pytest.raises(AssertionError, match="threads hang"):
         worst(CASES["tiles left over"], change, engine=AttentionEngine.MMA)
@@ -90,7 +90,8 @@ def test_a_warp_that_does_not_wait_for_a_stage_shows() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_nothing_behind_the_cache_is_read_by_a_warps_copies() -> None:
-    """The last tile of the last head ends behind the cache. Its queue's first task, it is requested at a guess."""
+    """The last tile of the last head ends past the cache. It is the first task of its queue, so it is requested
+    speculatively."""
     case = replace(CASES["soft cap"], lengths=(63, 200), queues=12)
     assert worst(case, engine=AttentionEngine.MMA) < case.most
     with pytest.raises(AssertionError, match="from outside of queries and cache"):
@@ -106,7 +107,8 @@ def test_a_warp_that_reads_a_page_that_is_not_there_is_caught() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("early", [False, True])
 def test_lines_of_the_weights_behind_are_asked_for_once_without_a_copy_engine(early: bool) -> None:
-    """Of rows of 1,168 bytes, of which 288 are wanted: those lines of 128 bytes that they lie in."""
+    """The rows are 1,168 bytes long, and 288 bytes of each are wanted: the 128-byte lines that contain these are
+    prefetched."""
     case = CASES["ragged"]
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op, AttentionEngine.MMA)

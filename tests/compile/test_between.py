@@ -1,4 +1,4 @@
-"""An attention between products on the CPU: the launches in order are right, and what is stale is found out."""
+"""An attention between products on the CPU: launches in order give right results, and stale inputs are detected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_launches_in_order_are_right_run_after_run(made: EmulatedBetween) -> Non
 
 @pytest.mark.parametrize("name", [name for name in WAYS if "pages" in name])
 def test_a_cache_that_packs_keys_and_values_is_written_and_read_alike(name: str) -> None:
-    """Lines of keys and values side by side, and gaps behind pages."""
+    """Keys and values are interleaved in a line, and there are gaps after pages."""
     workload = between(**WAYS[name], norm=False, sizes={"max_length": 200})
     made = EmulatedBetween(workload, candidate_of(workload), LENGTHS, is_packed=True)
     made.draw(1)

@@ -1,4 +1,4 @@
-"""Building: cached by content, killed at its deadline, and gone with its parent."""
+"""Builds are cached by content, killed at their deadline, and end with their parent process."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ if __name__ == "__main__":
 
 
 def children_of(pid: int) -> set[int]:
-    """Processes whose parent is `pid`, with theirs."""
+    """The child processes of `pid`, and their children."""
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -224,7 +224,7 @@ def test_a_compiler_dies_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

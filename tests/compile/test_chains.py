@@ -1,4 +1,5 @@
-"""Chains with norms and residuals: every engine compiles them cleanly, and the host lays out what it reads."""
+"""Chains with norms and residuals: every engine compiles them without warnings, and the host lays out what the device
+reads."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ def test_the_older_engines_compile_for_the_oldest_architecture(name: str) -> Non
 
 
 def asserted(workload: Workload, tiling: Tiling) -> str:
-    """That the device's sizes are the host's."""
+    """Asserts that the device's sizes equal the host's."""
     layout = parameter_layout(workload, tiling, 1)
     struct = "WgmmaArgs" if tiling.engine is Engine.WGMMA else "LaunchArgs"
     lines = [f"static_assert(sizeof({struct}) == {layout['size_bytes']});"]
@@ -160,7 +161,8 @@ def chain_ops(workload: Workload, tiling: Tiling) -> str:
 
 
 def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
-    """Whether it is normed, leaves squares, adds an op's output, and has its residual when its first inputs come."""
+    """Whether an op is normed, stores sums of squares, adds another op's output, and has its residual when its first
+    inputs arrive."""
     first, third = "{false, true, false, true}", "{false, true, true, true}"
     assert (
         chain_ops(*CASES["wgmma"])
@@ -169,8 +171,8 @@ def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
 
 
 def test_a_residual_that_the_first_inputs_do_not_stand_for_is_not_early() -> None:
-    """What an op reads as A and adds, too: a part of a tile waits for its own columns alone. What lies beside A.
-    What is above A where that is read in band."""
+    """Three residuals are late: one that the op also reads as A (part of a tile waits for its own columns only), one
+    beside A, and one above A where A is read in band."""
     x, adds_a = ("a", "x", 64, 64, {}), ("b", "a", 64, 64, adds("a"))
     beside = gemms(8, x, ("b", "x", 64, 64, {}), ("c", "b", 64, 64, adds("a")))
     above = gemms(8, x, ("b", "a", 64, 64, {}), ("c", "b", 64, 64, adds("a")))

@@ -1,6 +1,7 @@
-"""The kernels of the tests on a card compile without one, with nothing spilled and nothing warned about.
+"""The kernels of the GPU tests compile without a GPU, without spills or warnings.
 
-A sample with every value of every axis of every engine, a quarter of it here; all of them in tests/soak/kernels.py.
+The sample has every value of every axis of every engine; a quarter of it is compiled here, and all of it in
+tests/soak/kernels.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels that convert weights, on the CPU by their own text."""
+"""Kernels that convert weights, run on the CPU from their own source."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _some(names: Iterable[str]) -> list[Any]:
 
 
 def num_bad(tiling: str, changes: tuple[tuple[str, str], ...] = ()) -> int:
-    """Elements of both outputs that are further from the reference than rounding can explain."""
+    """Counts the elements of both outputs whose error is larger than rounding explains."""
     scheme, chosen = TILINGS[tiling]
     return num_bad_of(pair(scheme), chosen, changes)
 
 
 def num_bad_of(workload: Workload, chosen: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> int:
-    """The same of any workload."""
+    """The same count for any workload."""
     assert tiling_problem(workload, H200, chosen) is None
     chain = EmulatedChain(workload)
     found = chain.run(chosen, plans_of(workload, chosen, is_fused=True), changes)
@@ -52,7 +52,7 @@ def test_numbers_are_right(tiling: str) -> None:
 
 @pytest.mark.soak
 def test_a_run_of_a_layer_is_right() -> None:
-    """Norms, a gate, a residual, and heads that are rotated and written to a cache, beside scales of groups."""
+    """The ops have norms, a gate, a residual, rotated heads that are written to a cache, and scales of groups."""
     heads = {"heads": 4, "kv_heads": 1, "head_dim": 64, "max_length": 50}
     ops = [
         {"name": "gate_up", "source": "r", "n": 512, "k": 256, "norm": "r", "gated": True, "activation": "silu"},

@@ -1,4 +1,4 @@
-"""Convolutions by their own device code: on the CPU against their reference, and compiled for cards."""
+"""Device code of convolutions: compared with a reference on the CPU, and compiled for GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Chains of every engine on the CPU, by their own device code: outputs against float64, with nothing there before."""
+"""Chains of every engine run on the CPU from their device code: outputs against float64, starting from empty
+buffers."""
 
 from __future__ import annotations
 
@@ -59,13 +60,14 @@ FILLED_BY_ONE = (
 
 
 def mailboxes_of(plan: VerifiedPlan) -> tuple[int, int]:
-    """Where they begin in the workspace, and where they end."""
+    """The byte offsets in the workspace at which the mailboxes begin and end."""
     end = workspace_layout(plan)["slots"]
     return end - mailbox_bytes(plan.graph.workload), end
 
 
 def halves_from(begin: int, sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """Where each half of mailboxes of these sizes begins, and its bytes: those of one follow each other."""
+    """The start of each half of mailboxes of these sizes, and its bytes; the same halves of all mailboxes are
+    contiguous."""
     for size in sizes:
         for _ in range(2):
             yield begin, size
@@ -75,7 +77,7 @@ def halves_from(begin: int, sizes: list[int]) -> Iterator[tuple[int, int]]:
 def left_in_mailboxes(
     case: Emulated, rows: tuple[int, ...], *changes: tuple[str, str]
 ) -> tuple[list[Array], list[Array]]:
-    """The words that an even number of runs, of so many rows each, leaves in the first and in the second halves."""
+    """The words that remain in the first and second halves after an even number of runs with these numbers of rows."""
     chain = EmulatedChain(case.workload)
     (plan,) = plans_of(case.workload, case.tiling, case.ordering, is_fused=True)
     chain.run(case.tiling, [plan], changes, rows=rows)
@@ -110,7 +112,7 @@ def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
 
 @pytest.mark.parametrize("name", ["pages, simt", "pages, mma, parts, fused", "pages, swapped, shared k"])
 def test_lines_and_pages_with_gaps_are_written_in_their_places(name: str) -> None:
-    """Keys and values of a token side by side, as servers pack them; nothing else is written."""
+    """Keys and values of a token are adjacent, as servers pack them; nothing else is written."""
     case = CASES[name]
     chain = EmulatedChain(case.workload, is_packed=True)
     plans = plans_of(case.workload, case.tiling, case.ordering, is_fused=case.is_fused)
@@ -132,7 +134,7 @@ def test_lines_and_pages_with_gaps_are_written_in_their_places(name: str) -> Non
     ),
 )
 def test_a_wrong_turn_or_place_shows(name: str, before: str, after: str) -> None:
-    """By the numbers, or since something else of the cache was written."""
+    """The fault shows in the values, or because another part of the cache was written."""
     try:
         is_right = worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
     except AssertionError:
@@ -148,7 +150,8 @@ def test_a_slot_without_a_sequence_writes_to_no_cache() -> None:
 
 
 def refused_of(chain: EmulatedChain, case: Emulated, *changes: tuple[str, str]) -> str:
-    """What the launch of the op that is turned has told; the numbers are right, and nothing else was written."""
+    """The abort record of the launch whose op is rotated, after a check that the values are right and nothing else was
+    written."""
     plans = plans_of(case.workload, case.tiling, case.ordering, is_fused=case.is_fused)
     assert chain.worst_row(chain.run(case.tiling, plans, changes)) < MOST[case.workload.dtype]
     words = chain.workspaces[-1][REFUSED_OFFSET_BYTES:][: 4 * REFUSED_WORDS].view(np.uint32)
@@ -157,7 +160,7 @@ def refused_of(chain: EmulatedChain, case: Emulated, *changes: tuple[str, str]) 
 
 @pytest.mark.parametrize("name", ["pages, three tokens", "turned"])
 def test_a_length_that_has_no_room_is_told(name: str) -> None:
-    """Its last token has no place."""
+    """The cache has no place for the last token of this sequence."""
     chain = EmulatedChain(CASES[name].workload)
     cache = chain.caches["qkv"]
     longest = cache.rotary.max_length
@@ -190,7 +193,7 @@ APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
 @pytest.mark.parametrize("rotary", [GROUPED, APART], ids=["grouped", "a head each"])
 @pytest.mark.parametrize("name", one_in(2, ["turned, mma, parts, fused", "turned, simt", "turned"]))
 def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(name: str, rotary: Rotary) -> None:
-    """Behind them lies what is somebody else's. Of a cache no line changes but those of new tokens."""
+    """The memory after the queries belongs to others. In the cache, only the lines of new tokens change."""
     case = CASES[name]
     chain = EmulatedChain(block(case.workload.tile_ops[0].m, **SMALL, rotary=rotary))
     queries = chain._tensors["qkv"]
@@ -207,7 +210,8 @@ def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(nam
 def test_a_launch_leaves_zeros_where_the_next_one_writes(
     change: tuple[tuple[str, str], ...], leaves_zeros: bool
 ) -> None:
-    """The two launches of a run write a half of each mailbox each, and the second one is what the first began with."""
+    """Each of the two launches of a run writes one half of each mailbox; the second leaves the state that the first
+    began with."""
     for of_first, of_second in zip(*left_in_mailboxes(CASES["in band"], (5, 5), *change), strict=True):
         assert of_second.all(), "all elements of the last launch are there"
         assert bool(of_first.any()) != leaves_zeros
@@ -225,7 +229,7 @@ def test_a_launch_of_few_rows_leaves_zeros_in_all_rows_where_the_next_one_writes
 
 
 def test_a_warp_that_comes_late_holds_the_ring_up() -> None:
-    """Else slots go on without it, and it takes the parity of a later phase for that of its own."""
+    """Otherwise, the slots advance without this warp, and it mistakes the parity of a later phase for its own."""
     case = CASES["in band"]
     short = replace(case, tiling=replace(case.tiling, num_stages=2, input_stages=2))
     assert worst_row(short, LATE) < MOST["fp16"]

@@ -1,4 +1,4 @@
-"""What is generated is what was reviewed: `make golden` renews the files, and their diff says what changed."""
+"""Generated code equals the reviewed files: `make golden` renews them, and their diff shows the changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARED_CORE = 2.0
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_kernel_of_any_engine_compiles_soon_and_cleanly(step: int) -> None:
-    """In seconds of the processor, so that waiting for it does not count."""
+    """The limit is in CPU seconds, so waiting for a CPU does not count."""
     chosen, seconds = [*CASES.values()][::step], []
     assert {tiling.engine for _, tiling in chosen} == set(Engine)
     for workload, tiling in chosen:

@@ -1,4 +1,4 @@
-"""Cache hints in the compiled code: each is an instruction of its own, and none costs registers that there are not."""
+"""Cache hints in the compiled code: each changes an instruction, and none causes spills."""
 
 from __future__ import annotations
 

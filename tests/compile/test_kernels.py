@@ -1,4 +1,4 @@
-"""The kernels compile without a GPU, for every architecture, with nothing spilled and nothing warned about."""
+"""The kernels compile without a GPU for every architecture, without spills or warnings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ LANES = [True, pytest.param(False, marks=pytest.mark.soak)]
 @pytest.mark.parametrize("in_ci", LANES)
 @pytest.mark.parametrize("arch", GPU_OF_ARCH)
 def test_every_value_of_every_axis_compiles_without_spills_or_warnings(arch: str, in_ci: bool) -> None:
-    """In CI a fifth of the values for the oldest architecture, and some for the others, which run the same code."""
+    """CI compiles a fifth of the values for the oldest architecture, and some for the others, which run the same
+    code."""
     assert CATALOGUE[GPU_OF_ARCH[arch]].arch == arch
     step = (5 if arch == "sm_80" else 15) if in_ci else 1
     for tiling in single_values(arch, pair())[::step]:
@@ -54,7 +55,7 @@ def compile_cleanly(workload: Workload, tiling: Tiling, arch: str) -> None:
 
 
 def few_rows(workload: Workload) -> Workload:
-    """So few that there are fewer tiles than SMs, and it pays to split them."""
+    """So few rows that there are fewer tiles than SMs, and splitting them is worthwhile."""
     return replace(workload, ops=tuple(replace(op, m=64) for op in workload.tile_ops))
 
 
@@ -117,8 +118,8 @@ def test_every_epilogue_and_alignment_compiles(activation: Activation, dtype: Dt
     [(engine, name) for engine in Engine for name in DEVICE_FILES[engine] if name != "chain_wgmma.cuh"],
 )
 def test_each_device_file_compiles_alone(engine: Engine, name: str) -> None:
-    """With the default configuration, a row of elements and the files that it includes; a whole wgmma kernel needs
-    generated text."""
+    """Each is compiled with the default configuration, an element type and the files that it includes; a whole wgmma
+    kernel needs generated text."""
     needed: list[str] = []
 
     def include(file: str) -> None:
@@ -212,7 +213,8 @@ def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(
 
 @pytest.mark.parametrize("engine", [Engine.MMA, Engine.SIMT], ids=str)
 def test_code_that_ops_share_takes_its_arguments_from_the_tasks_own_op(engine: Engine) -> None:
-    """Ops of equal configuration share one instance, that of the first of them: its arguments are not the others'."""
+    """Ops of equal configuration share one instance, named after the first of them; the other ops have other
+    arguments."""
     exact = [
         "dependent_launch.cuh",
         "own_task_cta.cuh",

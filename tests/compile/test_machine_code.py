@@ -1,5 +1,5 @@
-"""The machine code of every engine and form is what it was: `make golden` renews the digests, and their diff says whose
-code changed."""
+"""The machine code of every engine and form is unchanged: `make golden` renews the digests, and their diff shows which
+kernels changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_machine_code_is_what_it_was(name: str) -> None:
 
 @pytest.mark.parametrize("kind", WRITTEN["versions"])
 def test_the_digests_are_those_of_todays_device_text(kind: str) -> None:
-    """So that results of kernels that are the same to the byte stay exact matches."""
+    """Results of kernels with identical machine code therefore stay exact matches."""
     assert versions()[kind] == WRITTEN["versions"][kind], "run `make golden`: it notes whether the code is the same"
     assert any(versions()[kind] in one for one in lists_of(kind))
 

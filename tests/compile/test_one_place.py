@@ -1,4 +1,4 @@
-"""One more activation of the program's own is one row: in a copy of the tree nothing else is touched by hand."""
+"""Adding a built-in activation takes one row: in a copy of the tree, nothing else is edited by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of 8-bit operands with a residual stream of 16 bits, on the CPU by their own text."""
+"""Chains of 8-bit operands with a 16-bit residual stream, run on the CPU from their own source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 
 def num_bad(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> dict[str, int]:
-    """By tensor, the elements that are further from the reference than rounding can explain."""
+    """The number of elements of each tensor whose error is larger than rounding explains."""
     assert tiling_problem(workload, H200, tiling) is None
     chain = EmulatedChain(workload)
     found = chain.run(tiling, plans_of(workload, tiling, is_fused=True), changes)
@@ -44,7 +44,7 @@ def test_every_output_is_right_in_other_forms(form: str) -> None:
 
 @pytest.mark.soak
 def test_an_operand_of_16_bits_has_the_weights_of_a_norm() -> None:
-    """Which cannot be folded into weights of 4 bits."""
+    """The norm's weights cannot be folded into 4-bit weights."""
     workload = block(dtype="bf16", weights="int4_g128")
     assert set(num_bad(workload, wgmma(*[(8, 64, 256)] * 4, swap_ab=True)).values()) == {0}
 

@@ -1,4 +1,5 @@
-"""Kernels of one order of sums give a row the same bits on the CPU, whatever rows are beside it; others do not."""
+"""Kernels with the same order of sums give a row the same bits on the CPU, whatever other rows there are; other kernels
+do not."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def ffn(m: int) -> Workload:
 
 
 def left(m: int, tiling: Tiling, rows: int) -> tuple[str, np.ndarray]:
-    """The order of a kernel for m rows, and what a launch of fewer leaves of Y."""
+    """The order of sums of a kernel for m rows, and the Y of a launch with fewer rows."""
     whole, chain = EmulatedChain(ffn(80)), EmulatedChain(ffn(m), rows=rows)
     chain.take_operands(whole)
     plans = plans_of(ffn(m), tiling, STATIC, is_fused=True)

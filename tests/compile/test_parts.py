@@ -1,4 +1,4 @@
-"""Parts of epilogues on the CPU, by their own device code: each is what it says, and a planted fault is found."""
+"""Epilogue parts run on the CPU from their device code: each is correct, and a planted fault is detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 
 def num_bad(part: Part, tiling: Tiling, *changes: tuple[str, str]) -> int:
-    """How many elements are further from the reference than rounding can explain."""
+    """Counts the elements whose error is larger than rounding explains."""
     workload = workload_of(part)
     chain = EmulatedChain(workload)
     found = chain.run(tiling, plans_of(workload, tiling, is_fused=True), changes)
@@ -38,7 +38,7 @@ CROSSED = [(part, tiling) for part in ALL for tiling in TILINGS]
 
 
 def is_quick(number: int, one: tuple[Part, str]) -> bool:
-    """Each part with every third tiling, and each tiling with every third part."""
+    """The quick set pairs each part with every third tiling, and each tiling with every third part."""
     return (number // len(TILINGS) + [*TILINGS].index(one[1])) % 3 == 0
 
 

@@ -1,4 +1,4 @@
-"""The faults that the GPU lane plants are what they say: they compile, and do their deed when they are read."""
+"""The faults that the GPU tests plant compile and take effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates are made ready in the builder's processes: the interpreter that serves jobs only hands them on."""
+"""Candidates are prepared in the builder's processes; the process that serves jobs only forwards them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
 
 
 def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy_engine(builder: Builder) -> None:
-    """All that a card would launch, but for the card: proofs, sources, builds without spills, ties."""
+    """Everything that a GPU would launch is checked without one: proofs, sources, builds without spills, ties."""
     workload, a100 = attention(d_out=512, form={"page_tokens": 16}), CATALOGUE["a100"]
     guess = next(iter(first_guesses(JointSpace(workload, a100), 0)))
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=guess)

@@ -1,6 +1,7 @@
-"""The protocol test without a card: its kernel compiles, its tables and its judge are right, planted faults show.
+"""The protocol test without a GPU: its kernel compiles, its tables and its checks are right, and planted faults are
+detected.
 
-A replica of the kernel, task for task, runs the same plans in random interleavings.
+A Python replica of the kernel runs the same plans in random interleavings.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def test_every_kind_of_violation_has_its_words() -> None:
 
 
 def reads_in_its_steps(graph: TileGraph) -> bool:
-    """Whether no epilogue reads what an earlier op writes: the protocol's kernel has no epilogue."""
+    """Whether no epilogue reads the output of an earlier op: the protocol's kernel has no epilogue."""
     return not any(op.residual_source or op.norm for op in graph.workload.tile_ops)
 
 
@@ -143,7 +144,7 @@ ALL_STEPS = 10**6
 
 
 class Replica:
-    """kernel.cu in Python: one plan on counters that nobody has used, launch after launch."""
+    """kernel.cu in Python: runs one plan launch after launch, starting with fresh counters."""
 
     def __init__(self, plan: Plan, tables: Tables, rng: random.Random) -> None:
         self.plan, self.tables, self.rng = plan, tables, rng
@@ -212,7 +213,7 @@ class Replica:
                 del held[cta]
 
     def _next(self, held: dict[int, tuple[int, int]], slow_unit: int) -> int | None:
-        """A CTA that can go on; one with the slow unit where nobody else can."""
+        """Chooses a CTA that can proceed; the CTA with the slow unit only if no other can."""
         ctas, slow = list(held), None
         start = self.rng.randrange(len(ctas))
         for cta in (*ctas[start:], *ctas[:start]):
@@ -224,13 +225,13 @@ class Replica:
         return slow
 
     def _behind_its_own(self, cta: int) -> Iterator[int]:
-        """A CTA of a first wave: it counts itself in, begins with its task, and draws the rest."""
+        """Runs a CTA of the first wave: it registers, starts with its own task, and draws the rest."""
         self.draws[0] += 1
         yield cta
         yield from self._drawn(cta)
 
     def _drawn(self, _: int) -> Iterator[int]:
-        """What a CTA draws, until the list is exhausted."""
+        """Runs the tasks that a CTA draws until the list is exhausted."""
         while True:
             self.draws[-1] += 1
             if not self.list:
@@ -241,7 +242,7 @@ class Replica:
         return self.tables.unit(self.tasks[task])
 
     def _missing(self, task: int, step: int) -> list[tuple[int, int, int]]:
-        """Signal, posts seen and posts expected of each wait before this k-step or an earlier one that is not over."""
+        """The (signal, posts seen, posts expected) of each unfinished wait at or before this k-step."""
         found = []
         for begin, end, threshold, per_launch, before_step in self.waits[slice(*self.tasks[task][3:5])]:
             if before_step > step:
@@ -256,7 +257,7 @@ class Replica:
         )
 
     def _read_on(self, task: int, step: int) -> int:
-        """Reads on from this k-step; answers the one before which the task's next wait stands."""
+        """Reads on from this k-step; returns the step before which the task's next wait is."""
         unit, waits = self._unit(task), self.waits[slice(*self.tasks[task][3:5])]
         tile, num_parts = self.tables.tile(self.tasks[task]), self.tasks[task][7]
         if step == 0 and self.tables.num_units(tile) != max(1, num_parts):

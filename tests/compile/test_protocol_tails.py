@@ -1,4 +1,5 @@
-"""The protocol test's own idea of a split tail: it is the plans', and a plan that splits other tiles shows."""
+"""The protocol test computes a split tail on its own: the result equals the plans', and a plan that splits other tiles
+is detected."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def planned(chosen: Schedule, which: SplitTiles) -> tuple[Plan, Ordering]:
 
 
 def test_the_tail_is_some_tiles_of_the_last_wave_of_a_launch_or_of_a_side() -> None:
-    """350 and 230 tiles on 32 CTAs, or on 16 each."""
+    """350 and 230 tiles on 32 CTAs, or on 16 CTAs for each side."""
     for chosen, tails in ((TICKET, {1: 4}), (SIDES, {0: 14, 1: 6})):
         plan, ordering = planned(chosen, SplitTiles.TAIL)
         tables = tables_for(*CASES["parts"], ordering, [plan])

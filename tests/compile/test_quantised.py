@@ -1,4 +1,5 @@
-"""Kernels of 8-bit operands on the CPU, by their own text: tensor cores keep 14 bits there, as those of sm_90 do."""
+"""Kernels of 8-bit operands on the CPU, from their own source: the emulated tensor cores keep 14 bits, as those of
+sm_90 do."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def _some(names: Iterable[str]) -> list[Any]:
 
 
 def num_bad(workload: Workload, tiling: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> int:
-    """Elements of both outputs that are further from the reference than rounding can explain."""
+    """Counts the elements of both outputs whose error is larger than rounding explains."""
     chain = EmulatedChain(workload)
     found = chain.run(tiling, plans_of(workload, tiling, is_fused=True), changes)
     wanted = chain.references()
@@ -57,7 +58,8 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 
 def worst_share(changes: tuple[tuple[str, str], ...]) -> float:
-    """Of sums of 4,096 products of one sign: the largest error, over what 132 cuts of 128 products each may take."""
+    """For sums of 4,096 products of one sign: the largest error, relative to the bound for 32 truncations of 128
+    products each."""
     workload, tiling = pair(Scheme.TENSOR, m=8, d=4096, hidden=64), TILINGS["swapped"]
     chain = EmulatedChain(workload)
     for name in ("x", "up.w"):
@@ -84,7 +86,7 @@ def test_the_compiler_spills_nothing(tiling: str) -> None:
 
 
 def test_numbers_of_columns_come_into_the_l2_with_a_tiles_first_weights() -> None:
-    """A cold load at a tile's end takes 0.7 us."""
+    """A cold load at the end of a tile takes 0.7 us."""
     source = render(pair(Scheme.TOKEN), TILINGS["swapped"])
     (body,) = re.findall(r"void prefetch_of_columns\(.*?\n}\n", source, re.DOTALL)
     first, second, third = (f"static_cast<const float*>(op.parts[{place}])" for place in (0, 1, 0))

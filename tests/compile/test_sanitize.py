@@ -1,4 +1,5 @@
-"""The sanitizer's driver without a card: what it would launch, how it reads the tools, and that it misses them."""
+"""The sanitizer's driver without a GPU: what it would launch, how it parses the tools' output, and that it reports
+missing tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of the CUDA cores without a card: it compiles cleanly everywhere, and takes what was promised."""
+"""The CUDA-core engine without a GPU: it compiles without warnings everywhere, within the promised resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tile op of another package, by its own device code: on the CPU against its reference, and compiled for cards."""
+"""A tile op of another package: its device code is compared with a reference on the CPU, and compiled for GPUs."""
 
 from __future__ import annotations
 

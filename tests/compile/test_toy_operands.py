@@ -1,4 +1,4 @@
-"""Tile ops of another package with other tensors than one source and one output, by their device code on the CPU."""
+"""Tile ops of another package that do not have exactly one source and one output: their device code, run on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of kinds of ops that packages of the tests bring, through NVRTC."""
+"""Kernels of op kinds from test packages, compiled by NVRTC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guarded and safe builds compile without a card, with nothing spilled and nothing warned about."""
+"""Guarded and safe builds compile without a GPU, without spills or warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While the finals go on, the variants of the kernel that is fastest so far are built, and of no other."""
+"""During the finals, the variants of the kernel that is fastest so far are built, and those of no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warp-specialised engine without a card: it compiles cleanly, and the host lays out what the device reads."""
+"""The warp-specialised engine without a GPU: it compiles without warnings, and host and device agree on layouts."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
 
 @pytest.mark.parametrize(("workload", "chosen"), TRACED, ids=str)
 def test_it_compiles_with_stamps(workload: Workload, chosen: Tiling) -> None:
-    """Stamps take registers, so it may spill: a traced build is never timed."""
+    """Stamps take registers, so the kernel may spill; a traced build is never timed."""
     cubin, log = compile_source(render(workload, chosen, traced=True), "sm_90a")
     assert cubin[:4] == b"\x7fELF"
     assert parse_log(log).registers_per_thread <= most_registers(chosen)
@@ -168,14 +168,14 @@ def most_registers(chosen: Tiling) -> int:
 
 
 def asserted(workload: Workload, chosen: Tiling, asserts: list[str]) -> None:
-    """What holds where the device's constants are declared: nothing is instantiated, so it takes no time."""
+    """Checks static assertions on the device's constants; nothing is instantiated, so it takes no time."""
     declarations, entry, _ = render(workload, chosen).partition('extern "C" __global__')
     assert entry
     compile_source("\n".join([declarations, *asserts]), "sm_90a")
 
 
 def shared(sharers: int, swapped_warps: int) -> Tiling:
-    """CTAs that split the K of their tiles, whose columns divide into no equal shares."""
+    """A tiling whose CTAs split the K of their tiles, and whose columns cannot be shared equally."""
     tiles = ((40, 88, 64), (48, 176 if swapped_warps else 200, 64))
     return tiling(tiles, 2, 2, cluster=(1, 1, sharers), swapped_warps=swapped_warps)
 
@@ -241,12 +241,12 @@ def test_sums_in_a_cluster_compile_without_spills_or_warnings(workload: Workload
 
 
 def gated_of(m: int) -> Workload:
-    """The pair with every option, of so many rows."""
+    """A gated pair with every option and the given number of rows."""
     return replace(GATED, ops=tuple(replace(op, m=m) for op in GATED.tile_ops))
 
 
 def each_shape_once(workload: Workload) -> list[Tiling]:
-    """Offered tilings in which every offered (tile, whole or in parts, by whom it is stored) of each op occurs."""
+    """A subset of the offered tilings in which every (tile, whole or in parts, stored by whom) of each op occurs."""
     offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:

@@ -1,1 +1,1 @@
-"""What needs an NVIDIA GPU."""
+"""Tests that need an NVIDIA GPU."""

@@ -1,4 +1,5 @@
-"""This lane needs a card: it fails, and does not skip, when a card is required (TUNER_REQUIRE_GPU=1)."""
+"""Fixtures of the GPU tests; without a GPU they fail if one is required (TUNER_REQUIRE_GPU=1), and are skipped
+otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ if importlib.util.find_spec("cupy") is None and not GPU_REQUIRED:
 
 @pytest.fixture(scope="session")
 def card() -> Card:
-    """The first usable card."""
+    """The first usable GPU."""
     try:
         return usable_gpus()[0]
     except WorkerError as error:
@@ -38,7 +39,7 @@ def card() -> Card:
 
 @pytest.fixture(scope="session")
 def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all processes of a run: a kernel that one of them compiled serves the others."""
+    """A build cache for all processes of a run, so that each kernel is compiled once."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -55,7 +56,7 @@ def builder(card: Card, build_cache: Path) -> Iterator[Builder]:
 
 @pytest.fixture(scope="module")
 def gpu(card: Card) -> Gpu:
-    """The card in the domain's terms."""
+    """The GPU as the domain type."""
     from tuner.workers.gpu.child import live_facts
 
     return gpu_from_live(live_facts(card.uuid))
@@ -63,7 +64,7 @@ def gpu(card: Card) -> Gpu:
 
 @pytest.fixture(scope="module")
 def live_gpu(card: Card, session: Session) -> Gpu:
-    """The same with what its driver says of clusters, as a service sees it."""
+    """The GPU with the cluster limits that its driver reports, as a service sees it."""
     from tuner.workers.gpu.child import live_facts
 
     return gpu_from_live(live_facts(card.uuid, session.clusters()))
@@ -71,7 +72,7 @@ def live_gpu(card: Card, session: Session) -> Gpu:
 
 @pytest.fixture(scope="module")
 def session(builder: Builder, gpu: Gpu) -> Session:
-    """What the child does, in this process."""
+    """The child's measuring session, in this process."""
     from tuner.workers.gpu.session import Session
 
     return Session(builder.build(tools_source(gpu.arch), gpu.arch).cubin)
@@ -79,7 +80,7 @@ def session(builder: Builder, gpu: Gpu) -> Session:
 
 @pytest.fixture
 def on_card(session: Session, builder: Builder, gpu: Gpu) -> OnCard:
-    """What a case of the conformance table is run with."""
+    """The context in which a case of the conformance table is run."""
     from tests.support.conformance.launching import OnCard
 
     return OnCard(session=session, builder=builder, gpu=gpu)

@@ -1,4 +1,5 @@
-"""Launches that cannot go on, on a card: aborted and told, NaN or right; and the next launch is right."""
+"""Launches that cannot proceed on a GPU: each aborts with a report and leaves NaN or right results, and the next launch
+is right."""
 
 from __future__ import annotations
 

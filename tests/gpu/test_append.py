@@ -1,4 +1,5 @@
-"""What may go in front of an attention, on a card: new rows of a cache, in pages or not, and nothing else of it."""
+"""The kernel that appends to the cache before an attention, on a GPU: it writes the new rows, paged or not, and nothing
+else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts on a card: each runs from its zip alone, in a process that knows no tuner, and checks its numbers."""
+"""Artifacts on a GPU: each runs from its zip alone, in a process without tuner, and checks its results."""
 
 from __future__ import annotations
 

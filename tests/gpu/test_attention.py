@@ -1,4 +1,4 @@
-"""Decode attention on a card: numbers against float64, the same bits in each launch, and nothing written beside."""
+"""Decode attention on a GPU: results against float64, the same bits in each launch, and no stray writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CANARY = 0x5A5A
 
 
 class OnCard:
-    """A case's tensors on the card, and launches over them."""
+    """The device tensors of a case, and launches over them."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class OnCard:
         )
 
     def launch(self) -> Any:
-        """The result's bits after one launch over what was there before."""
+        """The bits of the result after one launch over the previous contents."""
         from cuda.bindings import driver
 
         from tuner.workers.gpu.launching.launch import check, launch_config, programmatic_attribute
@@ -136,7 +136,7 @@ def test_attention_is_right_and_the_same_in_each_launch(name: str, engine: Atten
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cluster == 1])
 def test_both_engines_leave_the_same_bits(name: str) -> None:
-    """They differ in how a tile comes to shared memory, and in nothing that is added up."""
+    """The engines differ in how a tile reaches shared memory, but not in the sums."""
     of_tma, of_mma = (OnCard(CASES[name], programmatic=False, engine=one).launch().get() for one in AttentionEngine)
     assert (of_tma == of_mma).all()
 
@@ -154,7 +154,8 @@ def test_a_page_that_is_not_there_is_told_and_not_read(page: int, engine: Attent
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wait_that_never_ends_is_given_up_until_somebody_clears_the_record(fault: str) -> None:
-    """The fault is built into the kernel: a real change of a length hits the moment by chance."""
+    """The fault is built into the kernel, because a real change of a length would hit the right moment only by
+    chance."""
     name, engine, change, _ = FAULTS[fault]
     faulty = OnCard(CASES[name], programmatic=False, engine=engine, changes=(change,), spin_limit_cycles=10**8)
     size = faulty.inputs.q.size

@@ -1,4 +1,4 @@
-"""An attention between products on a card: numbers, planted faults, runs without a pause, the library, an artifact."""
+"""An attention between products on a GPU: results, planted faults, back-to-back runs, the library, and an artifact."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _has_kernels(on_card: OnCard) -> None:
 
 
 def candidates(workload: Workload) -> Iterator[Candidate]:
-    """Plain launches, programmatic ones, and a run behind the attention where there is one."""
+    """Plain and programmatic launches, and a fused run after the attention if there is one."""
     if len(workload.tile_ops) == 1:
         kinds = [PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL]
     else:
@@ -99,13 +99,13 @@ def test_without_pytorch_the_library_is_right_too(on_card: OnCard, pages: dict[s
 
 
 def stale_queries(runner: Any, data: Any) -> None:
-    """An attention of each run reads the queries of the run before."""
+    """The attention of each run reads the queries of the previous run."""
     op = data.workload.launch_ops[0]
     read_late(runner._own[0], op.source, cupy.zeros((op.m, op.n), dtype=cupy.uint16))
 
 
 def stale_rows(field: str) -> Callable[[Any, Any], None]:
-    """An attention reads a cache without the new rows: what lay there before any launch."""
+    """The attention reads a cache without the new rows, as it was before any launch."""
 
     def fault(runner: Any, data: Any) -> None:
         one, name = runner._own[0], f"{data.workload.launch_ops[0].name}.{field}"
@@ -122,7 +122,7 @@ def stale_rows(field: str) -> Callable[[Any, Any], None]:
 
 
 def attention_first(runner: Any, data: Any) -> None:
-    """Before what it reads is written."""
+    """Runs the attention before its inputs are written."""
     products = runner._products
 
     def enqueue(ops: Any, stream: int) -> None:
@@ -133,7 +133,7 @@ def attention_first(runner: Any, data: Any) -> None:
 
 
 def attention_last(runner: Any, data: Any) -> None:
-    """Behind what reads it."""
+    """Runs the attention after the op that reads it."""
     products = runner._products
 
     def enqueue(ops: Any, stream: int) -> None:
@@ -178,7 +178,7 @@ def test_a_planted_fault_is_found_out(
 
 
 def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
-    """The attention's last bits change with each launch, and so do those of the product that reads it."""
+    """The last bits of the attention change with each launch, and so do those of the product that reads it."""
     from tuner.workers.gpu.library.op_library import stream_at
     from tuner.workers.gpu.session import Kernels, load_runner
     from tuner.workers.gpu.tensors.check import WrongNumbers, check_numbers
@@ -241,7 +241,7 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, p
 def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
     on_card: OnCard, field: str, value: int, says: str
 ) -> None:
-    """By the product as by the attention behind it. Other sequences are right."""
+    """Both the product and the attention after it report the fault. The other sequences are right."""
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = between(pages={"page_tokens": 16}, num_behind=0)
@@ -288,7 +288,7 @@ def test_a_cache_that_does_not_fit_is_refused_before_anything_is_allocated(
 
 @pytest.mark.parametrize("name", ["turned", "pages", "a block behind", "attention last"])
 def test_runs_without_a_pause_leave_what_each_leaves_alone(on_card: OnCard, name: str) -> None:
-    """A launch that overwrote queries, or read them, while another one still used them would show here."""
+    """A launch that overwrote or read queries still in use by another launch would be detected here."""
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = between(**WORKLOADS[name])

@@ -1,4 +1,4 @@
-"""Attentions on a card as jobs know them: faults that are planted are found out, the library is timed, a job ends."""
+"""Attention jobs on a GPU: planted faults are detected, the library is timed, and a job ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def has_kernels(on_card: OnCard) -> None:
 
 
 def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Callable[[Any], Any]) -> str:
-    """What the check says of launches whose attention `fault` has changed."""
+    """The result of the check for launches whose attention was changed by `fault`."""
     from tuner.workers.gpu.own.runner import OwnRunner
     from tuner.workers.gpu.session import Kernels, load_runner
     from tuner.workers.gpu.tensors.check import Aborted, WrongNumbers, check_numbers
@@ -64,7 +64,7 @@ def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Ca
 
 
 def with_arguments(change: Callable[[bytearray], None]) -> Callable[[Any], None]:
-    """A fault in the parameter of each launch, behind its tensor maps or addresses of caches."""
+    """Plants a fault in the parameter of each launch, after its tensor maps or cache addresses."""
 
     def fault(one: Any) -> None:
         right = one.parameter
@@ -88,7 +88,7 @@ def a_wrong_scale(args: bytearray) -> None:
 
 
 def a_span_twice(one: Any) -> None:
-    """The last task of the first queue repeats the first one: a span is dropped, another one is doubled."""
+    """The last task of the first queue repeats the first one: one span is missing, and another is counted twice."""
     tasks, queues = one.plan.tasks, one.plan.queues
     last = int(queues[1]) - 1
     assert last > 0
@@ -137,7 +137,7 @@ def test_a_span_that_is_dropped_and_one_that_is_doubled_are_found_out(on_card: O
 
 
 def a_page_of_another_sequence(one: Any) -> None:
-    """Each launch reads the table of the sequence before."""
+    """Each launch reads the page table of the previous sequence."""
     right, op = one.address_of, one.launchable.op
 
     def shifted(tensor: str, ops: Any) -> int:
@@ -299,7 +299,7 @@ def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -
 
 
 def check_operator(archive: Path) -> None:
-    """The operator over an artifact, eager and in a graph, against PyTorch's own operators."""
+    """Compares an artifact's operator, eager and in a graph, with PyTorch's own operators."""
     import torch
 
     from tuner.runtime import load_attention, torch_attention

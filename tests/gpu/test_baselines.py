@@ -1,4 +1,4 @@
-"""Every plan kind on a card: right one launch at a time, and right in a chain that a graph repeats."""
+"""Every plan kind on a GPU: right in single launches, and right in a chain that a graph repeats."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ready(gpu: Gpu, builder: Builder, asked: Problem, kind: PlanKind, chosen: Sc
 
 
 def replayed(prepared: ProblemOnCard, work: Work, num_replays: int) -> list[Any]:
-    """The final outputs of every slot after a chain that one graph repeats, NaN where nothing was stored."""
+    """The final outputs of every slot after one graph repeats a chain; NaN where nothing was stored."""
     kernel = Kernel(launchable_of(work))
     runner = runner_of(work, kernel)
     graph = prepared.timer.capture(runner)

@@ -1,4 +1,4 @@
-"""A job of products around an attention on a card, and its artifact by the runtime."""
+"""A job of products around an attention on a GPU, and its artifact run by the runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Chains on a card beyond their numbers: what one run leaves must not reach another, whatever is slow or missing."""
+"""Chains on a GPU beyond their results: the leftovers of one run must not affect the next, whichever CTAs are late or
+missing."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ TAKEN_AWAY = "*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements
 
 
 def enqueued(on_card: OnCard, launchable: Launchable, seeds: tuple[int, ...]) -> list[Any]:
-    """The last outputs of chains over other inputs each, back to back on one stream, on the same intermediates."""
+    """The last outputs of chains with different inputs, enqueued back to back on one stream with the same
+    intermediates."""
     from tuner.workers.gpu.launching.launch import Kernel, PlanOnDevice
     from tuner.workers.gpu.library.runners import ChainRunner
 
@@ -63,13 +65,14 @@ def enqueued(on_card: OnCard, launchable: Launchable, seeds: tuple[int, ...]) ->
 
 
 def launchable_with(on_card: OnCard, shape: str, *, waits: bool) -> Launchable:
-    """A chain launched op by op, of which each launch's first CTA lags; `waits` where launches wait for each other."""
+    """A chain launched op by op, in which the first CTA of each launch is delayed; `waits`: whether launches wait for
+    each other."""
     apart = Candidate(plan_kind=APART[-1], schedule=SHAPES[shape])
     return lagging(on_card, BLOCK, apart, without="" if waits else WAIT)
 
 
 def lagging(on_card: OnCard, workload: Workload, candidate: Candidate, *, without: str = "") -> Launchable:
-    """A chain of which each launch's first CTA lags, in a kernel that lacks a statement."""
+    """A chain in which the first CTA of each launch is delayed, in a kernel from which a statement was removed."""
     ready = on_card.ready(workload, candidate)
     source = planted_source(LAG, ready.source)
     assert without in source
@@ -120,7 +123,7 @@ def test_elements_in_band_that_nobody_takes_away_are_found_by_the_launch_after_t
 
 @pytest.mark.parametrize("kind", kinds_of(run_of_block(50)))
 def test_an_input_is_normed_by_what_stands_in_front_of_the_launch(on_card: OnCard, kind: PlanKind) -> None:
-    """Whatever is in the vector that came with the input: the session's runner makes it anew."""
+    """The contents of the vector that came with the input do not matter: the session's runner recomputes it."""
     workload: Workload = run_of_block(50)
     prepared = on_card.session._prepare(problem(workload))
     for inputs in prepared.data._check_inputs:

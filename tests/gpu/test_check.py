@@ -1,4 +1,4 @@
-"""A second launch: ours gives the same bits, a library's is right."""
+"""The check of a second launch: our kernel must give the same bits, a library only a right result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that waits for its card has loaded what its first kernel needs."""
+"""A process that waits for its GPU has already loaded what its first kernel needs."""
 
 from __future__ import annotations
 

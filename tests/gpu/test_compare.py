@@ -1,4 +1,4 @@
-"""The kernels that judge outputs say what NumPy says, and see one wrong element among all."""
+"""The kernels that check outputs agree with NumPy, and detect a single wrong element."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def comparer(builder: Builder, gpu: Gpu) -> Comparer:
 
 
 def output(dtype: Dtype) -> tuple[object, Reference]:
-    """Random elements, and a reference that each of them is 1 % off at most."""
+    """Random elements, and a reference from which each differs by 1 % at most."""
     bits = to_bits(cupy.random.default_rng(1).standard_normal(SHAPE, dtype=cupy.float32), dtype)
     values = from_bits(bits, dtype, as_type=cupy.float64)
     off = 1 + 0.01 * cupy.random.default_rng(2).standard_normal(SHAPE).clip(-1, 1)

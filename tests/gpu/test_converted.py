@@ -1,4 +1,4 @@
-"""Pairs whose weights are converted, on a card: numbers of ours and of the library, and planted faults."""
+"""Pairs with converted weights on a GPU: results of our kernels and of the library, and planted faults."""
 
 from __future__ import annotations
 

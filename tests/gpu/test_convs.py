@@ -1,4 +1,4 @@
-"""Convolutions on a card: every number, fused and apart, by cuDNN too; a fault that is planted is found."""
+"""Convolutions on a GPU: every element, fused and in separate launches, and by cuDNN; planted faults are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Hardware counters of a card: exact where the answer is known, refused by name, and never in the way of a trial."""
+"""Hardware counters of a GPU: exact where the value is known, clear errors where they are refused, and no effect on
+trials."""
 
 from __future__ import annotations
 

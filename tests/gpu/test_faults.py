@@ -1,4 +1,4 @@
-"""Planted faults on a card: an endless wait is stopped, told and survived; a dead parent takes its child along."""
+"""Planted faults on a GPU: an endless wait is stopped, reported and survived; a child ends when its parent dies."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_signals_count_up_by_the_posts_of_a_launch(session: Session, gpu: Gpu, b
 
 @contextmanager
 def once_asked(deed: Callable[[GpuProcess], object]) -> Iterator[None]:
-    """Does `deed` to a child that has just been handed a candidate, before anybody waits for its answer."""
+    """Applies `deed` to a child that was just given a candidate, before anything waits for its answer."""
     send = GpuProcess.send
 
     def send_and_do(process: GpuProcess, request: messages.Request, deadline_s: float) -> None:
@@ -136,7 +136,7 @@ def once_asked(deed: Callable[[GpuProcess], object]) -> Iterator[None]:
 
 
 def kill(process: GpuProcess) -> None:
-    """SIGKILL, as from outside."""
+    """Sends SIGKILL."""
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
 
@@ -217,7 +217,7 @@ if __name__ == "__main__":
 
 
 def wait_until_busy(uuid: str) -> None:
-    """Until the hung kernel keeps the card busy."""
+    """Waits until the hung kernel keeps the GPU busy."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     end = time.monotonic() + 30
     while pynvml.nvmlDeviceGetUtilizationRates(handle).gpu < 50:
@@ -226,7 +226,7 @@ def wait_until_busy(uuid: str) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

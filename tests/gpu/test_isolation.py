@@ -1,4 +1,4 @@
-"""Whatever a candidate does on a card ends as its own trial, with its reason, and the next trial is as good as ever."""
+"""Whatever a candidate does on a GPU, only its own trial fails, with the reason, and the next trial is unaffected."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def good(supervisor: GpuSupervisor, gpu: Gpu, builder: Builder) -> PreparedKerne
 
 @pytest.fixture(scope="module")
 def usual(supervisor: GpuSupervisor, good: PreparedKernel) -> Measured:
-    """The good candidate before anything went wrong: the one of median speed-up of three."""
+    """The reference: of three measurements of the good candidate, the one with the median speed-up."""
     return sorted((measured(supervisor.measure(PROBLEM, good)) for _ in range(3)), key=lambda m: m.speedup)[1]
 
 
@@ -84,7 +84,7 @@ def expect_failure(outcome: Outcome, kind: FailureKind, reason: str) -> None:
 
 
 def expect_as_usual(outcome: Outcome, usual: Measured) -> None:
-    """Right numbers, the same ones, and a time as before."""
+    """Expects right and identical results, and a time near the reference."""
     again = measured(outcome)
     assert again.rel_error == pytest.approx(usual.rel_error)
     assert again.speedup == pytest.approx(usual.speedup, rel=0.15)

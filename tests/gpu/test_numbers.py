@@ -1,4 +1,4 @@
-"""Every engine, tile shape, edge, option, ordering and way of launching on a card: its numbers against float64."""
+"""Results of every engine, tile shape, edge, option, ordering and launch mode on a GPU against float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder block of 8-bit operands with a residual stream of 16 bits, on a card."""
+"""A decoder block of 8-bit operands with a 16-bit residual stream, on a GPU."""
 
 from __future__ import annotations
 

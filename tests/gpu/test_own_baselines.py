@@ -1,5 +1,5 @@
-"""Programs of a user's own on a card: their numbers first, then rounds with the finalists; what one does wrong is said
-by its name, and the card stays usable."""
+"""User-supplied baseline programs on a GPU: results are checked first, then timed in rounds with the finalists; a
+faulty program is reported by name, and the GPU stays usable."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
 def beside(
     supervisor: GpuSupervisor, programs: dict[str, Any], workload: Workload = PROBLEM.workload
 ) -> dict[str, BaselineTime]:
-    """Beside two finalists; of another workload than the products' beside the library alone."""
+    """Timed with two finalists; for any workload but a pair of products, with the library only."""
     baselines = baselines_of(workload, programs)
     is_products = workload == PROBLEM.workload
     finalists = FINALISTS if is_products else (LIBRARY,)

@@ -1,5 +1,5 @@
-"""A launch op of another package on a card: its numbers, faults that are planted, the library, its artifact. The
-package's process is another one, so that no test here has its kind."""
+"""A launch op of another package on a GPU: results, planted faults, the library, and its artifact. The package runs in
+another process, so no test here has its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A layer over a cache as servers have it, on a card: packed keys and values, gaps behind pages, a wider table."""
+"""A layer over a cache as servers lay it out, on a GPU: packed keys and values, gaps after pages, and a wider page
+table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of epilogues on a card, a package's among them: numbers of ours and of the library, and planted faults."""
+"""Epilogue parts on a GPU, including a package's: results of our kernels and of the library, and planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plans run for their protocol alone on a card: nobody reads too early, nothing is lost, and planted faults show."""
+"""Plans run for their synchronisation protocol alone on a GPU: no read is early, no signal is lost, and planted faults
+are detected."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ABORTED = [(case, split_tiles) for case, split_tiles in FAULTY if case in ("a pa
 
 
 def check(rig: Rig, runner: ChainRunner, tables: Tables, num_runs: int, what: str) -> None:
-    """Runs that keep the protocol."""
+    """Checks that runs keep the protocol."""
     found = faults(rig.run(runner, tables, num_runs), tables, launches_of(runner))
     assert found == [], what
 
@@ -92,7 +93,7 @@ def test_a_wait_that_is_too_long_is_stopped_named_and_survived(
 def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
     builder: Builder, gpu: Gpu, case: str, split_tiles: SplitTiles
 ) -> None:
-    """A right plan, one tile of which takes longer than a wait may last."""
+    """A right plan, one tile of which takes longer than the wait limit."""
     rig = Rig(case, builder, gpu)
     for name, chosen in plain_schedules(case, split_tiles).items():
         good, tables = rig.fused(chosen)
@@ -112,7 +113,7 @@ def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
 def test_a_plan_that_splits_other_tiles_shows(
     builder: Builder, gpu: Gpu, asked: SplitTiles, launched: SplitTiles
 ) -> None:
-    """A right plan of the same tiles, against the table of units of another one."""
+    """A right plan of the same tiles, checked against the table of units of another plan."""
     rig = Rig("parts", builder, gpu)
     for name, chosen in plain_schedules("parts", SplitTiles.TAIL).items():
         (_, tables), (good, _) = (

@@ -1,4 +1,4 @@
-"""Pairs of 8-bit operands on a card: numbers of ours and of the library, and planted faults."""
+"""Pairs of 8-bit operands on a GPU: results of our kernels and of the library, and planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packs on a card, by the runtime: numbers for every row count, graphs, streams, safe weights, aborts."""
+"""Packs on a GPU, run by the runtime: results for every row count, graphs, streams, safe weights, aborts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attention of a pack on a card, by the C runtime: numbers against float64, graphs, and what is refused."""
+"""An attention from a pack on a GPU, run by the C runtime: results against float64, graphs, and refusals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[dict[str, Any], PlanKind]] = {
 
 
 class OnCard:
-    """A pack's attention with its tensors, through the C ABI."""
+    """A pack's attention with its device tensors, through the C ABI."""
 
     def __init__(self, builder: Builder, gpu: Gpu, folder: Path, asked: dict[str, Any], kind: PlanKind) -> None:
         by, sizes = asked.get("by", AttentionEngine.TMA), {name: one for name, one in asked.items() if name != "by"}
@@ -93,14 +93,14 @@ class OnCard:
         self.checked(self.c.tuner_attention_launch(self.handle, given, self.stream.ptr, flags))
 
     def result(self) -> Any:
-        """The rows; the one behind the last is as it was."""
+        """The output rows, after a check that the row after the last is unchanged."""
         self.stream.synchronize()
         bits = self.y.get()
         assert (bits[-1] == 0x5A5A).all()
         return bits[:-1]
 
     def expected(self) -> Any:
-        """In float64, of attended rows as they are rounded in between."""
+        """The float64 reference; the attended rows are rounded between the ops as the kernel does."""
         rows = self.inputs.expected().reshape(self.q.shape[0] * self.q.shape[1], -1)
         if not self.w.size:
             return rows

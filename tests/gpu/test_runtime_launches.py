@@ -1,4 +1,5 @@
-"""Launches of the runtime on a card: fresh memory, a second launch that fails, green contexts, aborts that are over."""
+"""Launches by the runtime on a GPU: fresh memory, a failing second launch, green contexts, and recovery after
+aborts."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ extern "C" __global__ void busy(long long cycles) {
 def artifact_of(
     builder: Builder, gpu: Gpu, kind: PlanKind, tiling: Tiling = MMA, rows: int = 64
 ) -> tuple[Artifact, Operands, dict[str, Any], Any]:
-    """An FFN's artifact, its operands, what is bound, and its output among that."""
+    """An FFN's artifact, its operands, its bound buffers, and its output among those."""
     asked = on_card.workload(rows, gated=False)
     artifact, of = Artifact(kernel_on_card(builder, gpu, asked, on_card.candidate(tiling, kind)).files), operands(asked)
     y = of.output(rows)
@@ -90,14 +91,14 @@ def test_an_artifact_runs_on_a_non_blocking_stream_right_behind_its_loading(buil
 
 
 def error_over_tolerance(of: Operands, y: Any) -> float:
-    """Over the tolerance."""
+    """The error relative to the tolerance."""
     return of.rel_error(y, len(y)) / of.workload.dtype.row.max_rel_error
 
 
 def test_a_pair_whose_second_launch_fails_is_right_again_after_the_reset(
     builder: Builder, gpu: Gpu, tmp_path: Path
 ) -> None:
-    """Also in a capture, which then ends, since the side stream has joined."""
+    """This also holds in a graph capture, which can end because the side stream has joined."""
     cupy.cuda.Device().synchronize()
     mapped = Path("/proc/self/maps").read_text().splitlines()
     library = next(line.split()[-1] for line in mapped if "libcuda.so" in line)
@@ -158,7 +159,7 @@ def test_an_abort_is_over_after_the_reset(builder: Builder, gpu: Gpu) -> None:
 
 @pytest.fixture
 def green() -> Iterator[tuple[int, int, Any]]:
-    """A non-blocking stream of a green context of few SMs, their number, and that context."""
+    """A non-blocking stream of a green context with few SMs, the number of SMs, and the context."""
     cupy.cuda.Device().synchronize()
     device = check(cuda.cuDeviceGet(cupy.cuda.Device().id))
     try:

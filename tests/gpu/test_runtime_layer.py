@@ -1,4 +1,4 @@
-"""A layer of a pack on a card, by Python, C and PyTorch's operator: numbers, graphs, aborts, refusals, `verify`."""
+"""A layer from a pack on a GPU, by Python, C and PyTorch's operator: results, graphs, aborts, refusals, `verify`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[dict[str, Any], PlanKind, tuple[int, ...]]] = {
 
 
 class OnCardLayer:
-    """A pack's layer, and the tensors and the float64 reference of a worker's check."""
+    """A pack's layer, with the tensors and the float64 reference of a worker's check."""
 
     def __init__(self, on_card: OnCard, path: Path, asked: dict[str, Any], kind: PlanKind, starts: tuple[int, ...]):
         by = asked.get("by", AttentionEngine.TMA)
@@ -75,7 +75,7 @@ class OnCardLayer:
         self.given = {name: array for name, array in self.given.items() if name in layer.tensors}
 
     def by_python(self) -> None:
-        """Three launches, judged by float64: all that leaves, what launches hand to each other, and the cache."""
+        """Runs three launches and checks all outputs, intermediates and the cache against float64."""
         from tuner.workers.gpu.tensors.check import _check_seed
 
         launches = self.layer.bind(self.given)
@@ -91,13 +91,13 @@ class OnCardLayer:
         assert not self.layer.aborted()
 
     def poison(self) -> None:
-        """NaN in outputs and in new rows of the cache."""
+        """Fills the outputs and the new rows of the cache with NaN."""
         self.data.poison()
         self.given[self.layer.output].fill(0x7FFF)
         cupy.cuda.Device().synchronize()
 
     def left(self) -> list[Any]:
-        """What the last op and the caches have now: copies."""
+        """Copies of the last op's output and of the caches."""
         cupy.cuda.Device().synchronize()
         return [self.given[name].copy() for name in (self.layer.output, "attention.keys", "attention.values")]
 
@@ -215,7 +215,7 @@ def test_a_length_beyond_the_plan_and_an_abort_are_told_and_the_next_launch_is_r
 
 
 def _abort_at(in_c: InC, one: OnCardLayer) -> int:
-    """Of the first launch's record, in bytes of the memory's array."""
+    """The byte offset of the first launch's abort record in the memory's array."""
     from tuner.packs.programs import program_of
 
     offset = program_of(one.kernel).parts[0].abort_offset

@@ -1,4 +1,5 @@
-"""Launches of one candidate on a card leave the same bits, and so do candidates that differ in how they bring them."""
+"""Repeated launches of one candidate on a GPU give the same bits, and so do candidates that differ only in data
+movement."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ cupy = pytest.importorskip("cupy")
 
 
 def is_number(workload: Workload, bits: Bits) -> bool:
-    """Whether no element is NaN, in any op."""
+    """Whether no element of any op is NaN."""
     infinity = 0x7C00 if workload.dtype is Dtype.FP16 else 0x7F80
     return not any(bool(((values & 0x7FFF) > infinity).any()) for values in bits.values())
 

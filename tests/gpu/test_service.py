@@ -1,4 +1,4 @@
-"""The whole service on a card: a job survives kill -9, is looked at, and its kernel runs from the zip alone."""
+"""The whole service on a GPU: a job survives kill -9 and can be inspected, and its kernel runs from the zip alone."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def test_a_killed_server_goes_on_and_the_fetched_kernel_runs_from_its_zip_alone(
 
 
 def recorded(client: Client, job_id: str) -> list[dict[str, Any]]:
-    """A job's trials as they were recorded: inspections add metrics later."""
+    """A job's trials as first recorded, without the metrics that inspections add later."""
     trials = list(client.trials(job_id))
     return [{**trial, "outcome": {**trial["outcome"], "metrics": None}} for trial in trials]
 
 
 def kill_server(data: Path) -> None:
-    """SIGKILL to the server that serves `data`, as the lock names it."""
+    """Sends SIGKILL to the server of the folder `data`, which its lock file names."""
     os.kill(int((data / "lock").read_text()), 9)

@@ -1,4 +1,4 @@
-"""The kernel in front of a norm of an input: sums of squares of its rows."""
+"""The kernel that runs before a norm of an input: it sums the squares of each row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tools(builder: Builder, gpu: Gpu) -> Any:
 
 
 def normed(m: int, k: int, dtype: Dtype) -> Workload:
-    """One product of a normed input."""
+    """One product with a normed input."""
     op = GemmOp(name="up", m=m, n=64, k=k, source="x", norm="x", eps=1e-5)
     down = GemmOp(name="down", m=m, n=64, k=64, source="up")
     return Workload(kind=WorkloadKind.CHAIN, ops=(op, down), dtype=dtype)

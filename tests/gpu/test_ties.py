@@ -1,4 +1,4 @@
-"""A card runs what was proven and built together, and nothing else."""
+"""A GPU runs only kernels and plans that were proven and built together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stopwatch on a card: clocks, repeatability, energy, and an early end for the hopeless."""
+"""Timing on a GPU: clocks, repeatability, energy, and early termination of hopeless candidates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TINY = schedule(((16, 32, 32), (16, 32, 32)), stages=2)
 
 @pytest.fixture(scope="module")
 def watched(card: Card, builder: Builder, gpu: Gpu) -> Session:
-    """What the child does, in this process, with a view of the card."""
+    """Runs the child's measurement in this process, while watching the GPU."""
     view = CardView(card.uuid)
     session = Session(builder.build(tools_source(gpu.arch), gpu.arch).cubin, view)
     view.remember_own()
@@ -83,7 +83,7 @@ def test_a_reading_in_front_and_behind_covers_every_sm(watched: Session) -> None
 
 @dataclass(frozen=True)
 class Late:
-    """A graph that is launched once `wait` is over."""
+    """A graph that is launched after `wait` has elapsed."""
 
     graph: Any
     wait: Callable[[], object]
@@ -128,8 +128,8 @@ def test_a_trial_in_burst_is_timed_within_half_a_second(watched: Session, builde
 def test_a_round_under_sustained_load_takes_three_times_its_load(
     watched: Session, shares_first: bool, samples_and_loads: float
 ) -> None:
-    """Both samples and one load: the other graph's is the sample before. Every other round takes over a sample. Each is
-    the whole number of launches nearest to 40 ms."""
+    """A round takes two samples and one load; the load before the other graph is the sample before it. Every other
+    round reuses a sample. Each lasts the whole number of launches nearest to 40 ms."""
     prepared = watched._prepare(asked_in(Regime.SUSTAINED))
     graphs, num_rounds, begin_s = [prepared.library_graph] * 2, 8, time.perf_counter()
     tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) == num_rounds, shares_first=shares_first)

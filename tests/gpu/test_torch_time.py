@@ -1,5 +1,5 @@
-"""PyTorch's time on a card: after the finals, in a child that ends; compiled, beside all finalists. Without PyTorch it
-is a reason."""
+"""PyTorch's time on a GPU: measured after the finals in a separate child, compiled and timed with all finalists.
+Without PyTorch, a reason is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element types of another package on a card: jobs of pairs, whose numbers are checked before they are timed."""
+"""Element types of another package on a GPU: jobs of pairs whose results are checked before they are timed."""
 
 from __future__ import annotations
 

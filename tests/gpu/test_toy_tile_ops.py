@@ -1,4 +1,4 @@
-"""Tile ops of other packages on a card: jobs of chains with them, whose numbers are checked before they are timed."""
+"""Tile ops of other packages on a GPU: jobs of chains whose results are checked before they are timed."""
 
 from __future__ import annotations
 

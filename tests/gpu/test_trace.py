@@ -1,4 +1,5 @@
-"""Stamps of a real card: every task once, in order on its CTA, ready after its producers, about as long as timed."""
+"""Stamps on a real GPU: one per task, in order on each CTA, ready after its producers, with durations near the timed
+ones."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def test_every_task_is_there_once_and_its_times_are_in_order(
 
 
 def check_ctas(trace: Trace, plans: tuple[VerifiedPlan, ...]) -> None:
-    """A CTA stays on its SM and runs one task after the other; a static one, those of its queue."""
+    """Checks that a CTA stays on its SM and runs one task at a time; a static CTA runs those of its queue."""
     for launch, plan in enumerate(plans):
         spans = [s for s in trace.spans if s.launch == launch]
         for cta in range(plan.plan.num_ctas):

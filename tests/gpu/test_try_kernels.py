@@ -1,4 +1,4 @@
-"""A fetched kernel on a card: right numbers, and a gain over the library; the example takes a folder of files."""
+"""A fetched kernel on a GPU: right results and a gain over the library; the example accepts a folder of files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytest.importorskip("cupy")
 
 @pytest.fixture
 def kernels(gpu: Gpu, builder: Builder, tmp_path: Path) -> Path:
-    """A folder with the files of two artifacts, the second with a cubin that is none."""
+    """A folder with the files of two artifacts; the cubin of the second is invalid."""
     asked = problem(ffn_pair(m=16, d_in=512, d_hidden=1024, d_out=512, activation=Activation.RELU))
     candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=schedule(((16, 64, 64), (16, 64, 64))))
     made = prepare(asked.workload, gpu, candidate, builder, {})

@@ -1,4 +1,4 @@
-"""A chain of two attentions on a card: numbers, planted faults, the library, and each candidate's time."""
+"""A chain of two attentions on a GPU: results, planted faults, the library, and each candidate's time."""
 
 from __future__ import annotations
 

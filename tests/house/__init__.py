@@ -1,1 +1,1 @@
-"""Rules of the codebase: size, imports, documents."""
+"""Tests of the codebase's rules: size, imports, documents."""

@@ -53,12 +53,12 @@ def _whole(*values: str) -> str:
 
 
 def name_of(model: type) -> str:
-    """What a document is called."""
+    """The name of a document's type."""
     return _NAMES.get(model.__name__, model.__name__.removesuffix("View"))
 
 
 def _typed(hint: Any, found: list[type]) -> str:
-    """A type as JSON has it; notes the documents within."""
+    """The JSON type of a type; records the documents that it contains."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _typed(args[0], found)
@@ -86,7 +86,7 @@ def _written(name: str, bases: Iterable[str], doc: str | None, members: Iterable
 
 
 def _model(model: type[BaseModel], done: dict[type, str]) -> None:
-    """Writes a model of the wire behind those within."""
+    """Writes a model of the wire format after the models that it contains."""
     if model in done:
         return
     bases = [one for one in model.__bases__ if one in done]
@@ -103,7 +103,7 @@ def _model(model: type[BaseModel], done: dict[type, str]) -> None:
 
 
 def _spelled(one: type, done: dict[type, str], *head: str) -> None:
-    """Writes a dataclass of what may be asked for behind those within, and behind those that it extends."""
+    """Writes a request's dataclass after those that it contains and those that it extends."""
     if one in done:
         return
     bases = [base for base in one.__bases__ if is_dataclass(base) and base not in (AskedOp, AskedWorkload)]
@@ -148,7 +148,7 @@ def _asked() -> str:
 
 
 def _answers(name: str, written: dict[type, str]) -> str:
-    """A file of answers; `written` are those of the files before it, and then its own, too."""
+    """A file of answer types; `written` holds the types of earlier files, and then those of this file."""
     done = dict(written)
     for model in ANSWERS[name]:
         _model(model, done)
@@ -185,7 +185,7 @@ def _formatted(text: str) -> str:
 
 
 def drawn() -> Iterator[tuple[Path, str]]:
-    """Each file, and what it has to hold."""
+    """Each file and its required contents."""
     yield CLIENT / "asked.py", _asked()
     written: dict[type, str] = {}
     for name in ANSWERS:

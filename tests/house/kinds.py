@@ -35,12 +35,12 @@ def kinds() -> tuple[str, ...]:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of an identifier or a literal, in small letters."""
+    """The words of an identifier or a literal, in lower case."""
     return (word.lower() for word in _WORD.findall(text))
 
 
 def names_of(text: str, known: Iterable[str]) -> set[str]:
-    """The kinds that an identifier or a literal names: ``sgemm`` and ``attentionop`` do, too."""
+    """The kinds that an identifier or a literal names; ``sgemm`` and ``attentionop`` count."""
     whole = text.lower()
     if not any(kind in whole for kind in known):  # most texts have none, and splitting words is slow
         return set()
@@ -49,8 +49,8 @@ def names_of(text: str, known: Iterable[str]) -> set[str]:
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
-    """Imports, identifiers and literals, of whatever syntax, and literals that the source puts together; not what is
-    written for readers."""
+    """Imports, identifiers and literals of a file of any syntax, including literals that the source concatenates;
+    comments and docstrings are left out."""
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):  # a whole text comes before its parts
         if id(node) in docs and isinstance(node, ast.Constant):
@@ -64,7 +64,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 def _spelled(node: ast.AST) -> str | None:
-    """The text of a literal, of a sum of such, of a join of such, or of what stands still in a formatted one."""
+    """The text of a literal, of a sum or join of literals, or of the constant parts of an f-string."""
     match node:
         case ast.Constant(value=str(text)):
             return text
@@ -94,12 +94,12 @@ _READERS: Mapping[str, Callable[[str], Iterable[str]]] = {
 
 
 def texts_of(path: str, text: str) -> Iterable[str]:
-    """Identifiers and literals of a file; not what is written for readers."""
+    """Identifiers and literals of a file; comments and docstrings are left out."""
     return _READERS[Path(path).suffix](text)
 
 
 def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
-    """How often each name of a kind is in a file that does not lie in the kind's folder."""
+    """How often each name of a kind occurs in files outside the kind's folder."""
     others = [kind for kind in known if not path.startswith(f"tuner/ops/{kind}/")]
     found = Counter(one for one in texts_of(path, text) if names_of(one, others))
     if names_of(path, others):
@@ -108,31 +108,32 @@ def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
 
 
 def named_in(paths: Iterable[Path], known: Iterable[str]) -> Named:
-    """By file, the names of these kinds that stand outside the kind's folder."""
+    """By file, the names of these kinds that occur outside the kind's folder."""
     places = ((path.relative_to(ROOT).as_posix(), path) for path in sorted(paths))
     found = {place: count(place, path.read_text(encoding="utf-8"), known) for place, path in places}
     return {place: names for place, names in found.items() if names}
 
 
 def program() -> list[Path]:
-    """All Python that the wheel brings."""
+    """All Python files of the wheel."""
     own = (path for path in (ROOT / "tuner").rglob("*.py") if ROOT / "tuner" / "workers" not in path.parents)
     return [*own, *(ROOT / "workers").rglob("*.py"), *(ROOT / "migrations").rglob("*.py")]
 
 
 def sources() -> list[Path]:
-    """All that the wheel brings: also device code, templates and scripts. `runtime` is C, whose names are the ABI's."""
+    """All files of the wheel, including device code, templates and scripts. `runtime` is C, whose names are the
+    ABI's."""
     device = [path for room in ("workers", "tuner/ops") for path in (ROOT / room).rglob("*") if path.is_file()]
     pages = [path for path in (ROOT / "tuner/api").rglob("*") if "vendor" not in path.parts]
     return [*program(), *(one for one in (*device, *pages) if one.suffix in _READERS and one.suffix != ".py")]
 
 
 class Frozen:
-    """What is allowed."""
+    """The list of allowed names."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        """`data` as the file has it: by reason, the names that stay; folders and files in which any may stand, with the
-        reason; what is to go; and kinds that are looked for where their folder is gone, too."""
+        """`data` is the file's contents: the names that stay, by reason; folders and files that may contain any name,
+        with the reason; the names to remove; and kinds that are searched for even without their folder."""
         self.kinds = sorted({*kinds(), *data["kinds"]})
         self.for_good: Mapping[str, Named] = data["for good"]
         self.anywhere: Mapping[str, str] = data["anywhere in"]
@@ -140,11 +141,11 @@ class Frozen:
 
     @classmethod
     def read(cls) -> Frozen:
-        """From the file."""
+        """Reads the list from the file."""
         return cls(json.loads(FROZEN.read_text(encoding="utf-8")))
 
     def left(self, found: Named) -> Named:
-        """What no reason explains."""
+        """The names that no reason explains."""
         kept = [(place, names) for places in self.for_good.values() for place, names in places.items()]
         left: Named = {}
         for place, names in found.items():
@@ -158,7 +159,7 @@ class Frozen:
         return left
 
     def grown(self, found: Named) -> list[str]:
-        """In words, the names that are more than is allowed."""
+        """Describes the names that exceed the list."""
         return [
             f"{place} names a kind of op by {name!r} {times} times more than it may: ask the op, or its kind, instead"
             for place, names in self.left(found).items()
@@ -166,7 +167,7 @@ class Frozen:
         ]
 
     def idle(self, found: Named) -> list[str]:
-        """In words, the names that have a reason to stay and are not there any more."""
+        """Describes the names that are listed as staying but no longer occur."""
         rows = [(place, names) for places in self.for_good.values() for place, names in places.items()]
         rows += [*self.to_go.items()]
         gone = [
@@ -183,7 +184,7 @@ def _any_in(folder: str, found: Named) -> bool:
 
 
 def main() -> None:
-    """Writes the list of what is to go anew, unless it would grow; what stays for good is written by hand."""
+    """Rewrites the list of names to remove, unless it would grow; the list of names that stay is edited by hand."""
     frozen = Frozen.read()
     found = named_in(sources(), frozen.kinds)
     left = frozen.left(found)

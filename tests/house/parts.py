@@ -1,4 +1,5 @@
-"""Which files name a part of an epilogue outside its own; ``python -m tests.house.parts`` renews the frozen list."""
+"""Lists the files that name an epilogue part outside the part's own file; ``python -m tests.house.parts`` renews the
+frozen list."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ Named = dict[str, list[str]]
 
 
 def _texts_of(path: str, text: str) -> Iterator[str]:
-    """Identifiers and literals; not what is written for readers."""
+    """Identifiers and literals; comments and docstrings are left out."""
     if path.endswith(".py"):
         return texts(ast.parse(text))
     return iter(re.findall(r"[A-Za-z_]\w*", _COMMENT.sub("", text)))
@@ -45,7 +46,7 @@ def parts_of(path: str, text: str) -> set[str]:
 
 
 def named_in(paths: Iterable[Path], root: Path = ROOT) -> Named:
-    """By part, the files that name it outside its own."""
+    """By part, the files that name it, except the part's own."""
     found: Named = {part: [] for part in _WORDS}
     for path in sorted(paths):
         place = path.relative_to(root).as_posix()
@@ -55,20 +56,20 @@ def named_in(paths: Iterable[Path], root: Path = ROOT) -> Named:
 
 
 def sources() -> list[Path]:
-    """All that the wheel brings, and the device files."""
+    """All files of the wheel, and the device files."""
     kinds = (".cuh", ".cu", ".in")
     device = [path for room in ("workers", "tuner/ops") for path in (ROOT / room).rglob("*") if path.suffix in kinds]
     return [*program(), *device]
 
 
 def frozen() -> Named:
-    """What is allowed."""
+    """The frozen list."""
     named: Named = json.loads(FROZEN.read_text(encoding="utf-8"))
     return named
 
 
 def grown(found: Named, allowed: Named) -> list[str]:
-    """In words, the files that name a part and did not before."""
+    """Describes the files that name a part and are not on the list."""
     return [
         f"{place} names {part}: let it ask the op's parts"
         for part, places in found.items()
@@ -78,7 +79,7 @@ def grown(found: Named, allowed: Named) -> list[str]:
 
 
 def main() -> None:
-    """Writes the list anew, unless more files than before name a part."""
+    """Rewrites the list, unless more files name a part than before."""
     found, allowed = named_in(sources()), frozen() if FROZEN.exists() else {}
     for part, places in found.items():
         before = len(allowed.get(part, places))

@@ -1,7 +1,8 @@
-"""Changes as people make them, planted in a copy of the program: every line of each, and what then has to know it.
+"""Changes that contributors commonly make, planted in a copy of the program: every line of each, and checks of what
+must follow.
 
-`test_planted_changes.py` makes the copy, runs the programs that write what follows, and then this module in it, which
-says of each change what does not know it. Nothing else is touched.
+`test_planted_changes.py` makes the copy, regenerates the derived files, and then runs this module in it, which lists
+what each change left out of date. Nothing else is edited.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change that people make."""
+    """A common kind of change."""
 
     name: str
     #: The beginning of the row in the task menu.
@@ -41,7 +42,7 @@ class Change:
 
 
 def _check_schema() -> None:
-    """The schema of schedule files that documents have is that which is checked."""
+    """Checks that the documented schema of schedule files is the one in use."""
     from tests.house.axes_page import SCHEMA
     from tuner.schedule_files.schema import file_schema
 
@@ -49,7 +50,7 @@ def _check_schema() -> None:
 
 
 def _check_number(name: str, number: int) -> None:
-    """Programs of C know a row by its number, and the C runtime has the table of the rows."""
+    """Checks that C programs can use a row's number, and that the C runtime has the table of rows."""
     from tuner.runtime.binding import native
     from tuner.runtime.binding.rows import HEADER, header
 
@@ -366,7 +367,7 @@ def plant(change: Change, root: Path) -> None:
 
 
 def found(change: Change) -> str:
-    """What does not know a change; empty where everything does."""
+    """The places that do not reflect a change; empty if all do."""
     try:
         change.check()
     except Exception as error:  # of whatever the check meets

@@ -1,7 +1,7 @@
-"""docker-compose.yml keeps the Compose specification, and publishes nothing beyond this machine.
+"""docker-compose.yml conforms to the Compose specification and publishes ports on this machine only.
 
-There is no Docker engine where the checks run: the file is held against the Compose specification's JSON schema
-(vendored by check-jsonschema) and read; no image is built.
+There is no Docker engine where the checks run: the file is validated against the specification's JSON schema (vendored
+by check-jsonschema) and read; no image is built.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The files that put a cluster on machines: against their schemas where there is one, and read; nothing is started."""
+"""The deployment files of a cluster are validated against their schemas, where these exist, and read; nothing is
+started."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def manifests(root: Path) -> list[dict[str, Any]]:
 
 
 def containers(manifests: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each container, and the pod that it is of."""
+    """Each container with its pod."""
     for manifest in manifests:
         pod = manifest["spec"].get("template", {}).get("spec")
         for container in pod["containers"] if pod else ():
@@ -37,7 +38,7 @@ def containers(manifests: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
 
 
 def understood(command: list[str]) -> None:
-    """`tuner` takes this command line."""
+    """Asserts that `tuner` accepts this command line."""
     from tuner.cli import main
 
     main.commands[command[0]].make_context(command[0], command[1:])
@@ -96,7 +97,7 @@ def test_the_units_start_commands_that_tuner_understands_and_start_them_again(ro
 
 
 def test_systemd_takes_the_units(root: Path, tmp_path: Path) -> None:
-    """With a program where they expect one: systemd says of a unit what it would at the start."""
+    """A dummy program is put where the units expect one; systemd then reports what it would report at the start."""
     systemd = shutil.which("systemd-analyze")
     if systemd is None:
         pytest.skip("no systemd here")

@@ -1,4 +1,5 @@
-"""What pip is told to install is this project, by its own name or from here: the name `tuner` is another's on PyPI."""
+"""Install commands in the repository install this project by its own name or path: the name `tuner` belongs to another
+project on PyPI."""
 
 from __future__ import annotations
 
@@ -36,12 +37,12 @@ def project(root: Path) -> dict[str, Any]:
 
 
 def name_of(requirement: str) -> str:
-    """What stands before the extras and the version."""
+    """The name of a requirement, without extras and version."""
     return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]
 
 
 def wrong_installs(text: str, project: dict[str, Any]) -> list[str]:
-    """What a text installs that is neither a path of ours, nor what we require ourselves: PyPI does not have tuner."""
+    """Installed packages of a text that are neither our paths nor our requirements: tuner is not on PyPI."""
     extras = project["optional-dependencies"]
     required = {name_of(line) for lines in (project["dependencies"], *extras.values()) for line in lines}
     wrong = [match.group() for match in OTHER.finditer(text)]

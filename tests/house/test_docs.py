@@ -1,4 +1,4 @@
-"""The documents know every axis, word and state, and no link leads nowhere."""
+"""The documents list every axis, word and state, and no link is broken."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def table_rows(path: Path) -> list[list[str]]:
 
 
 def code_words(cells: list[str]) -> set[str]:
-    """What stands in backticks."""
+    """The words in backticks."""
     return {word for cell in cells for word in re.findall(r"`([^`]+)`", cell)}
 
 
@@ -141,7 +141,7 @@ def pages(root: Path) -> list[Path]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Anchors of a page's headings, as a Git forge makes them."""
+    """Anchors of a page's headings, as a Git forge generates them."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,5 @@
-"""The client's typed documents are what the API takes and answers, key by key: written from what defines them."""
+"""The client's typed documents match the API's requests and answers, key by key: they are generated from the
+definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An element type is a row, and so is a format of weights: no code and no table beside knows one by its name."""
+"""An element type is one table row, and so is a weight format: no other code or table names one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEWEST = 3
 
 
 def choices(source: str, names: Collection[str] = _NAMES) -> Iterator[int]:
-    """Lines where something is chosen by a certain element type: a key, a comparison, a case."""
+    """Lines that distinguish a specific element type: a key, a comparison, a case."""
     for node in ast.walk(ast.parse(source)):
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):

@@ -1,4 +1,4 @@
-"""The drawn exception tree is the real one."""
+"""The exception tree in the docs is the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages import one module, whose names are there, and which loads nothing by itself."""
+"""Packages import one module, which defines all its names and loads nothing by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEEDS_A_CARD = "tuner.workers.gpu"
 
 
 def _imports(tree: ast.AST) -> list[tuple[str, str, str]]:
-    """Of a file: module, name there, name here."""
+    """The imports of a file: module, name in the module, local name."""
     return [
         (one.module or "", alias.name, alias.asname or alias.name)
         for one in ast.walk(tree)

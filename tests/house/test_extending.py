@@ -1,4 +1,4 @@
-"""The page on writing an op kind has the files of a toy, to the letter."""
+"""The page on writing an op kind quotes the files of a toy exactly."""
 
 from __future__ import annotations
 

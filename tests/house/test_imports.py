@@ -1,4 +1,4 @@
-"""Who may import what: the third-party libraries of each package, and what the base install must do without.
+"""Allowed imports: the third-party libraries of each package, and what the base install must do without.
 
 The rules between our own packages are import-linter's (pyproject.toml), and hold in `make lint`.
 """
@@ -84,7 +84,7 @@ OURS = {"tuner"}
 
 
 def imported_roots(source: str) -> set[str]:
-    """First names of all absolute imports, wherever in the file they stand."""
+    """Top-level names of all absolute imports, anywhere in the file."""
     roots: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -111,7 +111,7 @@ def test_each_package_imports_only_its_own_libraries(repository_files: list[Path
 
 
 def absolute_names(source: str) -> set[str]:
-    """Modules that absolute imports name, wherever in the file they stand."""
+    """Modules named by absolute imports, anywhere in the file."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

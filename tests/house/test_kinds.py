@@ -1,4 +1,4 @@
-"""Nothing outside its folder names a kind of op, but for a list: names that stay, each with its reason."""
+"""No code outside its folder names an op kind, except for a list of names that stay, each with its reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KNOWN = ("attention", "gemm")
 
 
 def test_names_of_kinds_are_those_of_the_list() -> None:
-    """A file that moved takes its row along. A name that must stay is written into the list with its reason."""
+    """If a file moves, move its entry in the list. To keep a name, add it to the list with a reason."""
     found = kinds.named_in(kinds.sources(), FROZEN.kinds)
     assert FROZEN.grown(found) == []
     assert FROZEN.idle(found) == []

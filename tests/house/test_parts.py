@@ -1,4 +1,4 @@
-"""No file but its own names a part of an epilogue, but for a frozen list that may only shrink."""
+"""Only its own file names an epilogue part, except for a frozen list that may only shrink."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.house import parts
 
 
 def test_no_file_that_did_not_before_names_a_part_of_an_epilogue() -> None:
-    """A file that moved takes its row along: `python -m tests.house.parts` renews the list, if it did not grow."""
+    """If a file moves, its entry moves too: `python -m tests.house.parts` renews the list unless it would grow."""
     assert parts.grown(parts.named_in(parts.sources()), parts.frozen()) == []
 
 

@@ -1,4 +1,5 @@
-"""Usual changes, planted in a copy: the task menu names all files that are touched, and everything knows of them."""
+"""Common changes, planted in a copy: the task menu lists all files to edit, and the rest of the program reflects the
+changes."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def copied(to: Path) -> Path:
 
 
 def what_is_missed(copy: Path, changes: Iterable[Change]) -> dict[str, str]:
-    """Of each change that is planted in the copy, what does not know it."""
+    """For each planted change, the places that do not reflect it."""
     changes = list(changes)
     where = os.environ | {"PYTHONPATH": str(copy)}
     python = [sys.executable, "-B", "-m"]
@@ -69,7 +70,7 @@ def test_the_row_of_a_change_names_all_its_files_and_the_programs_that_write_the
 
 
 def test_the_row_of_an_axis_names_the_files_in_which_axes_are_planted() -> None:
-    """By `tests/unit/core/schedule/test_planted_axis.py`."""
+    """`tests/unit/core/schedule/test_planted_axis.py` plants the axes."""
     assert {"tuner/core/schedule/tiling.py", "tuner/core/schedule/ordering.py"} <= files_of_row(row_of("an axis"))
 
 

@@ -1,4 +1,4 @@
-"""Every committed result says where its figures come from."""
+"""Every committed result states where its figures come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of the product is one idea: few files, and a place in the order of imports."""
+"""Each folder of the product has one purpose, few files, and a place in the import order."""
 
 from __future__ import annotations
 

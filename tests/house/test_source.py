@@ -1,4 +1,4 @@
-"""Rules that every file keeps, whoever wrote it."""
+"""Rules for every source file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The task menu of docs/development.md names files that exist, and all files of the changes that readers are asked."""
+"""The task menu of docs/development.md lists files that exist, and all files of the changes that the planted tests
+cover."""
 
 from __future__ import annotations
 
@@ -16,18 +17,18 @@ CHANGES = json.loads((ROOT / "tests/house/files_of_changes.json").read_text())["
 
 
 def change_of(row: str) -> str:
-    """The change that a row is about: its heading."""
+    """The change that a row describes: its first cell."""
     return row.split("\n", 1)[0]
 
 
 def row_of(beginning: str) -> str:
-    """The one row that begins so."""
+    """The only row that begins with this text."""
     (row,) = [row for row in ROWS if change_of(row).startswith(beginning)]
     return row
 
 
 def files_of_row(row: str) -> set[str]:
-    """Files and folders that a row names."""
+    """Files and folders that a row lists."""
     folders = "tuner|workers|runtime|migrations|tests|docs|examples|benchmarks|deploy"
     return set(re.findall(rf"`((?:{folders})/[\w./-]*|pyproject\.toml)`", row))
 

@@ -1,4 +1,4 @@
-"""The page on compatibility has the numbers that the program has, and the changelog knows the version."""
+"""The compatibility page has the program's version numbers, and the changelog lists the current version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.versions import MANIFEST_FORMAT, WIRE_HEADER, WIRE_VERSION
 
 @pytest.fixture(scope="module")
 def rows(root: Path) -> dict[str, list[str]]:
-    """The first table of the page: what -> its other cells."""
+    """The first table of the page: first cell -> other cells."""
     table = (root / "docs/compatibility.md").read_text().split("\n\n")[2]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     return {row[0]: row[1:] for row in cells}

@@ -1,4 +1,4 @@
-"""Which kind a run without its folder can leave out, and what of the pages led into it."""
+"""Which kind a test run can leave out together with its folder, and how links to the kind are handled."""
 
 from __future__ import annotations
 

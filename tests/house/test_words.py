@@ -1,4 +1,4 @@
-"""One word, one idea: no term of the glossary has two meanings, and words that gave way to a term do not come back."""
+"""No term of the glossary has two meanings, and replaced words do not come back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE = ("benchmarks", "examples", "tests", "tuner", "workers")
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A word that is kept for one idea: which identifiers may have it as one of their words."""
+    """A word that is reserved for one idea, and the identifiers that may contain it."""
 
     #: Its forms.
     forms: frozenset[str]
@@ -56,12 +56,12 @@ KEPT = {
 
 
 def words_of(identifier: str) -> set[str]:
-    """``kLineParts`` and ``line_parts`` are of the words line and parts."""
+    """The words of an identifier: ``kLineParts`` and ``line_parts`` have the words line and parts."""
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)}
 
 
 def identifiers(path: str, text: str) -> set[str]:
-    """Those of a Python or CUDA file outside comments and strings; the names of tests are sentences."""
+    """Identifiers of a Python or CUDA file outside comments and strings; test names are sentences and are left out."""
     if path.endswith(".py"):
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         names = {token.string for token in tokens if token.type == tokenize.NAME}
@@ -71,7 +71,7 @@ def identifiers(path: str, text: str) -> set[str]:
 
 
 def strangers(path: str, text: str) -> list[str]:
-    """Identifiers that use a kept word for another idea."""
+    """Identifiers that use a reserved word for another idea."""
     return [
         f"{path}: {name} ({word})"
         for name in sorted(identifiers(path, text))
@@ -83,7 +83,7 @@ def strangers(path: str, text: str) -> list[str]:
 
 
 def rows(root: Path, heading: str) -> list[list[str]]:
-    """Cells of the rows of the glossary's table under a heading, without its head."""
+    """Cells of the rows of the glossary's table under a heading, without the header row."""
     _, *sections = re.split(r"^#+ ", (root / "docs/glossary.md").read_text(), flags=re.MULTILINE)
     (section,) = [one for one in sections if one.startswith(f"{heading}\n")]
     _, _, *lines = [line for line in section.splitlines() if line.startswith("|")]

@@ -1,12 +1,13 @@
-"""Which tests are those of one kind of op, and a run of all others in a tree without its folder.
+"""Selects the tests of one op kind, and runs all others in a tree without the kind's folder.
 
-``python -m tests.house.without attention [pytest's arguments]`` copies what git has, leaves ``tuner/ops/attention``
-out, and runs there what is left. As a plugin of pytest this leaves out the tests of the kind in `KIND`.
+``python -m tests.house.without attention [pytest's arguments]`` copies all files that git tracks except
+``tuner/ops/attention``, and runs the remaining tests there. As a pytest plugin, this module deselects the tests of the
+kind in `KIND`.
 
-Where the kind is gone, a file of tests has something `Absent` by each name of it. A test is the kind's where its file
-does or it names the kind, or a request of it, or uses a name that is the kind's: one imported from its folder, or a
-helper's that names it or uses such a name. A case of a test is the kind's where one of its values is absent, names the
-kind, or holds what is or does.
+Names that come from the removed kind are bound to `Absent` in test files. A test belongs to the kind if its file does,
+if it names the kind or a request of it, or if it uses a name that belongs to the kind: one imported from the kind's
+folder, or a helper that names the kind or uses such a name. A case of a test belongs to the kind if one of its values
+is absent, names the kind, or contains such a value.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ _FILES: list[str] = []
 
 
 class Absent:
-    """What is there by a name of a kind that is gone: all that is made of it while a file is imported is absent."""
+    """Stands in for any name of a kind that was removed: everything derived from it during import is absent, too."""
 
     __name__ = "tests.absent"
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Of whatever it is made."""
+        """Accepts any arguments."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -76,7 +77,7 @@ class Absent:
 
 
 def holds(kind: str, value: Any, depth: int = 6) -> bool:
-    """Whether a value is absent, says the kind's name, or holds what is or does."""
+    """Whether a value is absent, names the kind, or contains such a value."""
     inner: list[Any] = []
     match value:
         case Absent():
@@ -99,12 +100,12 @@ def holds(kind: str, value: Any, depth: int = 6) -> bool:
 
 
 def says(kind: str, text: str) -> bool:
-    """Whether a text names the kind, or a request of it."""
+    """Whether a text names the kind or a request of it."""
     return bool(names_of(text, (kind,))) or any(one in _plain(text) for one in _requests())
 
 
 def requests_of(kind: str) -> list[str]:
-    """What clients call the workloads that a kind brings: in JSON, and in the form."""
+    """The names that clients use for the workloads of a kind, in JSON and in the form."""
     brought = (one for one in asked_workloads().values() if _is_of(kind, one.__module__))
     return sorted({_plain(name) for one in brought for name in (one.KIND, *one.CHOICES)})
 
@@ -115,12 +116,12 @@ def _requests() -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """``decoder layer`` and ``DECODER_LAYER`` as ``decoder-layer``."""
+    """Normalises ``decoder layer`` and ``DECODER_LAYER`` to ``decoder-layer``."""
     return text.lower().replace(" ", "-").replace("_", "-")
 
 
 def is_own(kind: str, module: str, name: str) -> bool:
-    """Whether what a module of ours has by a name is the kind's, or needs what is."""
+    """Whether a name in one of our modules belongs to the kind or needs something that does."""
     seen, ahead = set[tuple[str, str]](), [(module, name)]
     while ahead:
         if (one := ahead.pop()) not in seen:
@@ -133,8 +134,8 @@ def is_own(kind: str, module: str, name: str) -> bool:
 
 @cache
 def _is_itself(kind: str, module: str, name: str) -> bool:
-    """Whether it names the kind, by whatever it uses. What a test is parametrized with does not count: its cases are
-    judged one by one."""
+    """Whether the definition names the kind, directly or by what it uses. The parameters of a test do not count: its
+    cases are judged one by one."""
     match _defined(module).get(name):
         case str(place):
             return _is_of(kind, place)
@@ -148,7 +149,7 @@ def _is_itself(kind: str, module: str, name: str) -> bool:
 
 @cache
 def _used(module: str, name: str) -> frozenset[tuple[str, str]]:
-    """The names of ours that stand in what a module has by a name, with their modules; a test names its fixtures as
+    """The names from our modules that a definition uses, with their modules; a test names its fixtures as
     parameters."""
     defined, used = _defined(module), set[tuple[str, str]]()
     match defined.get(name):
@@ -171,7 +172,7 @@ def _parts(found: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list
 
 @cache
 def _defined(module: str) -> Mapping[str, Any]:
-    """What a module of ours defines, by name, and where it has what it imports from."""
+    """The definitions of one of our modules by name, and the origins of its imports."""
     found: dict[str, Any] = {}
     for one in _statements(module):
         match one:
@@ -191,7 +192,7 @@ def _defined(module: str) -> Mapping[str, Any]:
 
 @cache
 def _needs(kind: str, module: str) -> bool:
-    """Whether a module of ours imports the kind, itself or by what it imports."""
+    """Whether one of our modules imports the kind, directly or indirectly."""
     found, ahead = set[str](), [module]
     while ahead:
         for one in map(str, filter(lambda one: isinstance(one, str), _defined(ahead.pop()).values())):
@@ -213,8 +214,8 @@ def _is_of(kind: str, place: str) -> bool:
 
 
 def _without(kind: str) -> Any:
-    """``__import__`` of a tree without the kind. Files of tests have something absent for it, and for a helper that
-    cannot be imported without it. The program has nothing."""
+    """``__import__`` of a tree without the kind. Test files get `Absent` for it, and for a helper that cannot be
+    imported without it. The program gets an ImportError."""
     there = builtins.__import__
 
     def found(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
@@ -247,12 +248,12 @@ def _imported(module: str) -> bool:
 
 
 def pytest_configure() -> None:
-    """Before any file of tests is imported."""
+    """Runs before any test file is imported."""
     builtins.__import__ = _without(os.environ[KIND])
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """A file that cannot be imported without the kind."""
+    """Ignores a file that cannot be imported without the kind."""
     module = _module_of(collection_path)
     if not collection_path.name.startswith("test_") or not _needs(os.environ[KIND], module) or _imported(module):
         return None
@@ -261,7 +262,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of the kind are left out, and counted."""
+    """Deselects and counts the tests of the kind."""
     own = {id(item) for item in items if isinstance(item, pytest.Function) and _is_of_kind(os.environ[KIND], item)}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in own])
     items[:] = [item for item in items if id(item) not in own]
@@ -282,19 +283,19 @@ def _module_of(path: Path) -> str:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of xdist hands its numbers on: each collects all."""
+    """Sends the counts of an xdist process to the controller; each process collects all tests."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["without"] = dict(_OUTCOMES)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """The numbers of such a process."""
+    """Receives the counts of an xdist process."""
     _OUTCOMES.update(node.workeroutput["without"] if not _OUTCOMES else {})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many are whose."""
+    """Prints how many tests belong to the kind and how many do not."""
     kind, found = os.environ[KIND], _OUTCOMES
     terminalreporter.write_line(f"without {kind}: {found['own']} tests are its own, and {found['others']} others")
     if _FILES:
@@ -302,7 +303,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def main(kind: str, *arguments: str) -> int:
-    """Runs them; pytest's exit status, or why they cannot run."""
+    """Runs the tests; returns pytest's exit status, or why they cannot run."""
     if kind not in kinds():
         sys.exit(f"{kind!r} is no kind of op: tuner/ops has {', '.join(kinds())}")
     if op_kinds()[kind].is_unnamed:

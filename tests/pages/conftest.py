@@ -1,4 +1,4 @@
-"""A real headless Chromium. Without one this lane fails under CI and says so elsewhere."""
+"""A real headless Chromium. Without one, these tests fail in CI and are skipped with a message elsewhere."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LATER_ROWS = "tbody tr:nth-child(n+9)"
 
 
 def serious(page: Page, *, colours_alone: bool = False, every_row: bool = False) -> list[tuple[str, str, str]]:
-    """What axe finds serious on the page: the rule, the element and what to do."""
+    """The serious findings of axe on the page: rule, element and remedy."""
     context = None if every_row else {"exclude": [[LATER_ROWS]]}
     found = Axe().run(page, context=context, options={"runOnly": COLOURS} if colours_alone else None)
     return [
@@ -57,7 +57,7 @@ def serious(page: Page, *, colours_alone: bool = False, every_row: bool = False)
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Path of the browser."""
+    """The path of the browser."""
     path = shutil.which("chromium")
     if path is None and os.environ.get("CI") == "true":
         pytest.fail("no chromium: apt-get install chromium")
@@ -68,8 +68,8 @@ def chromium() -> str:
 
 @pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
-    """A browser for the tests of this folder that follow each other: while it is there, no other test of the process
-    can have an event loop of its own."""
+    """A browser shared by consecutive tests of this folder: while it runs, no other test of the process can have an
+    event loop of its own."""
     expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
@@ -79,7 +79,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A fresh window; a test fails where a page logs an error, throws, or asks another host."""
+    """A fresh window; the test fails if the page logs an error, throws, or contacts another host."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(LIMIT_MS)
     page = context.new_page()
@@ -94,13 +94,13 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def data(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the server, which has ended jobs before it starts."""
+    """The data folder of the server, which already contains ended jobs."""
     return Path(tmp_path_factory.mktemp("browser")) / "data"
 
 
 @pytest.fixture(scope="session")
 def ended_jobs(data: Path) -> dict[str, str]:
-    """A job with a trial of every outcome that was cancelled, and one that failed with none, by state."""
+    """Ended jobs by state: a cancelled one with a trial of every outcome, and a failed one without trials."""
     store, ids = Store.open(data), {}
     with store.write() as session:
         for state, outcomes in ((JobState.CANCELLED, OUTCOMES), (JobState.FAILED, ())):
@@ -116,7 +116,7 @@ def ended_jobs(data: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def server(data: Path, ended_jobs: dict[str, str]) -> Iterator[Server]:
-    """A server whose trials take long enough to be watched."""
+    """A server whose trials are slow enough to be watched."""
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.03") as server:
         yield server
 
@@ -132,7 +132,7 @@ def job_id(server: Server) -> str:
 
 @pytest.fixture(scope="session")
 def batch_id(server: Server) -> str:
-    """A batch of two numbers of rows that has its answer."""
+    """A batch of two row counts that has ended."""
     shape = {"m": [16, 48], "d_in": 128, "d_hidden": 256, "d_out": 128}
     with Client(server.url) as client:
         batch = client.submit_batch({"shapes": [shape], "budget": {"trials": 6}})

@@ -1,4 +1,4 @@
-"""What a person does by the pages, with the keyboard alone."""
+"""User actions on the pages, by keyboard only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG = {"pair": {**SMALL_PAIR, "m": 96}, "budget": {"trials": 5000, "seconds": 6
 
 
 def press(page: Page, target: Locator) -> None:
-    """Goes to `target` by the tabulator and presses Enter there."""
+    """Moves the focus to `target` with the Tab key and presses Enter."""
     for _ in range(80):
         page.keyboard.press("Tab")
         if target.evaluate("(element) => element === document.activeElement"):

@@ -1,4 +1,4 @@
-"""The dashboard as a person sees it."""
+"""The dashboard as a user sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds on every page: no fault in the console, nothing serious for axe, nothing cut off on a phone."""
+"""Rules for every page: no console errors, no serious axe finding, nothing cut off on a phone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => 
 
 @pytest.fixture
 def paths(job_id: str, batch_id: str, chain_id: str, ended_jobs: dict[str, str]) -> list[str]:
-    """A page of each kind, and of each end that a job can have."""
+    """A page of each kind, and of each final state of a job."""
     cancelled, failed = ended_jobs["cancelled"], ended_jobs["failed"]
     return [
         "/",

@@ -1,4 +1,5 @@
-"""The login in a real browser: its policy lets the form, the style and the stream through, and nothing else."""
+"""The login in a real browser: the content security policy allows the form, the styles and the event stream, and
+nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages for fifty people: 500 jobs in 20 batches, on a laptop's width and on a phone's, in both colour schemes."""
+"""Pages for fifty users: 500 jobs in 20 batches, at the width of a laptop and of a phone, in both colour schemes."""
 
 from __future__ import annotations
 

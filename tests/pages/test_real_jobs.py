@@ -1,4 +1,4 @@
-"""Jobs that an H200 ran: a page of each kind shows them, in figures that were measured and never in simulated ones."""
+"""Jobs that ran on an H200: a page of each kind shows their measured figures, and no simulated ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATHS = (
 
 @pytest.fixture(scope="module")
 def real(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without a card, in whose folder these jobs are."""
+    """A server without a GPU whose data folder has these jobs."""
     data: Path = tmp_path_factory.mktemp("real") / "data"
     real_jobs.load(data)
     with Server(data, "--gpu", "none") as server:

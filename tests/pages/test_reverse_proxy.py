@@ -1,4 +1,4 @@
-"""The example of a reverse proxy, as it stands in `deploy/nginx`: a browser and a client below a path, by TLS."""
+"""The reverse-proxy example of `deploy/nginx`: a browser and a client connect below a path, over TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a trial and the order explorer as a person sees them, by mouse and by keyboard."""
+"""The trial page and the order explorer as a user sees them, by mouse and by keyboard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def traced(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
-    """A server whose data has a job with a trace, and the path of its trial's page."""
+    """A server that has a job with a trace, and the path of the page of its trial."""
     data: Path = tmp_path_factory.mktemp("traced") / "data"
     job_id = store_traced_job(data, SMALL)
     with Server(data, "--gpu", "simulated:h200") as server:
@@ -27,12 +27,12 @@ def traced(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def drawn(page: Page) -> None:
-    """Waits until both charts are there."""
+    """Waits until both charts are drawn."""
     expect(page.locator("figure.gantt canvas.bars[data-drawn]")).to_have_count(2)
 
 
 def colours(page: Page, figure: str) -> int:
-    """Different colours of a chart's bars."""
+    """The distinct colours of a chart's bars."""
     return int(
         page.evaluate(
             """(of) => {

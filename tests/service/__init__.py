@@ -1,1 +1,1 @@
-"""The service whole: job loop, routes, client, dispatch, command line."""
+"""Tests of the whole service: job loop, routes, client, dispatch, command line."""

@@ -1,6 +1,6 @@
-"""A service in a process of its own: it has the kinds of ops that this process finds.
+"""A service in a separate process, with the op kinds that this process finds.
 
-python -m tests.service.answering FOLDER    answers each line of its input, `METHOD PATH [BODY]`, by a line.
+python -m tests.service.answering FOLDER    answers each line of its input, `METHOD PATH [BODY]`, with one line.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What all tests with a service have: one space for each problem, since listing the tilings of one takes a second, and
-one run of the migrations."""
+"""Fixtures for all tests with a service: one schedule space for each problem, because listing its tilings takes a
+second, and one run of the migrations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.spaces import any_space_of
 
 @pytest.fixture(autouse=True, scope="session")
 def shared_spaces() -> Iterator[None]:
-    """More spaces are kept than a server keeps, which must think of its memory."""
+    """Keeps more spaces than a server does, which has to limit its memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tuner.service.runner.runner.any_space_of", any_space_of)
         patch.setattr("tuner.search.order.any_space_of", any_space_of)
@@ -22,6 +22,6 @@ def shared_spaces() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def copied_databases() -> Iterator[None]:
-    """New stores begin with a copy of an empty one."""
+    """New stores start with a copy of an empty database."""
     with copied():
         yield

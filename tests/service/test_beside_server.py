@@ -1,4 +1,4 @@
-"""`tuner db check`, `db backup`, `explain` and `gc` beside a server that works on jobs; none of them disturbs it."""
+"""`tuner db check`, `db backup`, `explain` and `gc` while a server works on jobs; none of them disturbs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def tuner(log: Path, *arguments: str) -> str:
-    """What a `tuner` of another process prints."""
+    """The output of a `tuner` command in another process."""
     process = Forked(command, *arguments, log=log)
     assert process.wait(120) == 0, log.read_text()
     return process.printed

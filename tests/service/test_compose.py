@@ -1,4 +1,5 @@
-"""The commands of docker-compose.yml as processes, with its volumes as folders: no Docker engine is there."""
+"""Runs the commands of docker-compose.yml as processes, with its volumes as folders, because no Docker engine is
+available."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ _ENV = re.compile(r"^ENV (\w+)=(\S+)$", re.MULTILINE)
 
 
 def started_by(names: set[str]) -> dict[str, Any]:
-    """Services that run: those without a profile, of a profile that is on, or named (which turns its profile on)."""
+    """Services that start: those without a profile, those of an active profile, and named ones (which activate their
+    profile)."""
     services = COMPOSE["services"]
     profiles = names | {profile for name in names for profile in services.get(name, {}).get("profiles", [])}
     return {
@@ -66,7 +68,7 @@ def free_port() -> int:
 
 
 class Engine:
-    """Runs containers' commands with the image's environment; a volume is a folder, a port a free one."""
+    """Runs containers' commands with the image's environment; each volume is a folder, each port a free port."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,13 +78,13 @@ class Engine:
             (folder / volume).mkdir()
 
     def here(self, text: str) -> str:
-        """With folders and addresses of this machine."""
+        """Replaces paths and addresses by those of this machine."""
         text = re.sub(r"/(data|tls|tmp)\b", lambda found: str(self.folder / found[1]), text)
         text = text.replace("//scheduler:", "//127.0.0.1:").replace("0.0.0.0", "127.0.0.1")
         return re.sub(r"\b(8000|8786)\b", lambda found: self._ports[found[1]], text)
 
     def environment(self, service: str) -> dict[str, str]:
-        """That of the image, and of the service."""
+        """The environment of the image and of the service."""
         own = dict(_ENV.findall((ROOT / "Dockerfile").read_text())) | COMPOSE["services"][service].get(
             "environment", {}
         )
@@ -90,13 +92,13 @@ class Engine:
         return {**os.environ, "PATH": path, **{name: self.here(value) for name, value in own.items()}}
 
     def command(self, service: str, *given: str) -> list[str]:
-        """What the container runs: `given` in the place of the command, behind the entrypoint."""
+        """The container's command: the entrypoint and then `given`, or the service's command."""
         one = COMPOSE["services"][service]
         words = [*one.get("entrypoint", ["tuner"]), *(given or one.get("command", []))]
         return [self.here(word) for word in words]
 
     def run(self, service: str, *given: str) -> str:
-        """`docker compose run SERVICE ...`: what it prints."""
+        """Runs `docker compose run SERVICE ...`; returns its output."""
         command = self.command(service, *given)
         done = subprocess.run(
             command,
@@ -111,7 +113,7 @@ class Engine:
 
     @contextmanager
     def up(self, service: str) -> Iterator[None]:
-        """The service, for as long as the block."""
+        """Runs the service for the duration of the block."""
         log = (self.folder / f"{service}.log").open("w")
         with (
             log,
@@ -126,7 +128,7 @@ class Engine:
                 process.terminate()
 
     def is_ready(self) -> bool:
-        """Whether the health check's question is answered well."""
+        """Whether the health check succeeds."""
         try:
             return httpx.get(f"{self.url}/readyz").status_code == 200
         except httpx.TransportError:
@@ -138,7 +140,7 @@ def make_token(engine: Engine, service: str) -> str:
 
 
 def statuses(engine: Engine, secret: str) -> tuple[int, int]:
-    """Without a token, and with one."""
+    """The statuses without a token and with one."""
     headers = {"Authorization": f"Bearer {secret}"}
     return httpx.get(f"{engine.url}/jobs").status_code, httpx.get(f"{engine.url}/jobs", headers=headers).status_code
 
@@ -171,7 +173,7 @@ def test_the_cluster_comes_up_and_measures(tmp_path: Path) -> None:
 
 
 def test_an_engine_builds_and_starts_the_service(tmp_path: Path) -> None:
-    """Where there is a Docker engine: `docker compose up server`, from the image on."""
+    """Only with a Docker engine: builds the image and runs `docker compose up server`."""
     engine = shutil.which("docker")
     if engine is None or subprocess.run([engine, "info"], check=False, capture_output=True).returncode != 0:
         pytest.skip("no Docker engine answers here")

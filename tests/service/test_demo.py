@@ -1,4 +1,4 @@
-"""The demo shows a result from nothing, and leaves no server behind however it ends."""
+"""The demo shows a result on a fresh machine, and leaves no server behind however it ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(
 
 @pytest.mark.slow
 def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_path: Path) -> None:
-    """On a terminal of ASCII, too."""
+    """Also on an ASCII terminal."""
     (tmp_path / "best").mkdir()
     (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
     (tmp_path / "best/kernel.cubin").touch()

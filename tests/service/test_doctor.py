@@ -1,4 +1,4 @@
-"""`tuner doctor`: each finding has its remedy."""
+"""`tuner doctor`: each finding has a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.dispatch.diagnosis import Finding, judge_counters
 
 
 def findings(data: Path) -> tuple[int, dict[str, dict[str, str]]]:
-    """Exit code, and checks by name."""
+    """The exit code, and the checks by name."""
     result = CliRunner().invoke(main, ["doctor", "--json", "--data", str(data)])
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     return result.exit_code, {check["name"]: check for check in checks}

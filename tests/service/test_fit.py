@@ -1,4 +1,4 @@
-"""`tuner fit`: the schedules that a card was measured by, as a service's trials, become rates of its own."""
+"""`tuner fit`: trials of a service that measured a GPU's schedules become a set of rates for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def no_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def service_of(folder: Path, num_trials: int, objective: Objective | None = None) -> None:
-    """A data folder with so many measured trials of each pair, on an H200."""
+    """A data folder with this many measured trials of each pair, on an H200."""
     data, store = read(data_file("h200")), Store.open(folder)
     with store.write() as session:
         for pair in PAIRS:

@@ -1,4 +1,4 @@
-"""A server that lacks a kind of op, and one with a kind that another package brings."""
+"""A server that lacks an op kind, and one with a kind from another package."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROW = FinalRow(
 
 @contextmanager
 def server(folder: Path, *, tree: Path = ROOT, sites: tuple[Path, ...] = ()) -> Iterator[Ask]:
-    """A server in a process of its own, of that tree and with packages of these folders."""
+    """A server in a separate process, from that tree and with the packages of these folders."""
     paths = os.pathsep.join([*map(str, sites), str(tree), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-m", "tests.service.answering", str(folder)],
@@ -69,7 +69,7 @@ def server(folder: Path, *, tree: Path = ROOT, sites: tuple[Path, ...] = ()) -> 
 
 
 def ended(ask: Ask, job_id: str) -> tuple[str, str]:
-    """Its last state, and why."""
+    """The job's last state and its reason."""
     wait_until(lambda: ask("GET", f"/jobs/{job_id}")[1]["state"] in ("succeeded", "failed"), pause_s=0.2)
     _, job = ask("GET", f"/jobs/{job_id}")
     return job["state"], job["reason"]
@@ -77,7 +77,7 @@ def ended(ask: Ask, job_id: str) -> tuple[str, str]:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Path, str, str]:
-    """A folder with a database: a result of an attention, and a job of one that waits; their ids."""
+    """A folder with a database of an attention's result and a waiting attention job; their ids."""
     store = Store.open(tmp_path / "data")
     asked = replace(spec(16), workload=attention())
     with store.write() as session:
@@ -204,7 +204,7 @@ def test_a_schedule_of_a_kind_of_another_package_is_explained(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tests_of_products_pass_without_the_folder_of_a_kind(tmp_path: Path) -> None:
-    """Plans and their rules, what a search is offered, sources, packs; all the others: `make test-without`."""
+    """Covers plans and their rules, search spaces, sources and packs; `make test-without` runs all others."""
     chosen = [
         "tests/unit/core/plan/test_build.py",
         "tests/unit/core/legal/test_simt.py",

@@ -1,4 +1,4 @@
-"""Log lines as JSON with their ids, and spans for those who ask for them."""
+"""Log lines as JSON with their ids, and tracing spans if they are configured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines_of(server: Server) -> list[dict[str, object]]:
 
 
 def finish(server: Server) -> str:
-    """The id of a job that has ended."""
+    """Runs a job to its end; returns its id."""
     job = httpx.post(f"{server.url}/jobs", json=body(), headers={"X-Request-ID": "nightly-7"}).json()
     while httpx.get(f"{server.url}/jobs/{job['id']}").json()["state"] in ("queued", "searching", "finals"):
         time.sleep(0.05)
@@ -49,7 +49,7 @@ def test_every_line_is_an_object_with_the_ids_of_what_it_is_about(tmp_path: Path
 
 @contextmanager
 def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    """The address of what takes spans, and what came."""
+    """The address of a span collector, and the spans received."""
     received: list[tuple[str, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -59,7 +59,7 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Suppresses the log."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)

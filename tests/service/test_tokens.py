@@ -1,4 +1,4 @@
-"""`tuner token`, and what it does to a server: beside a running one, and to where it may listen."""
+"""`tuner token`, and its effect on a running server and on the addresses that it may listen on."""
 
 from __future__ import annotations
 

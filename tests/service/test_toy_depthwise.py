@@ -1,4 +1,4 @@
-"""A tile op of a package between two products, from POST /jobs to a pack that the C runtime opens."""
+"""A package's tile op between two products, from POST /jobs to a pack that the C runtime opens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def post(api: httpx.Client, pair: dict[str, Any]) -> httpx.Response:
 
 @pytest.fixture(scope="module")
 def job(toys: Toys, api: httpx.Client) -> str:
-    """One that has ended."""
+    """A job that has ended."""
     answer = post(api, CHAIN)
     assert answer.status_code == 202, answer.text
     toys.client("watch", answer.json()["id"])
@@ -98,7 +98,7 @@ def test_its_pages_are_there(api: httpx.Client, job: str) -> None:
 
 @pytest.fixture(scope="module")
 def fetched(toys: Toys, job: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its kernel."""
+    """The job's kernel."""
     out = tmp_path_factory.mktemp("fetched") / "best.zip"
     whatever = ("--even-if-slower", "--accept-unfused", "--elsewhere")
     toys.client("fetch", "best", "--job", job, *whatever, "-o", str(out))

@@ -1,4 +1,4 @@
-"""Parts of epilogues of a package, from POST /jobs to a kernel that is fetched, and a pack of it."""
+"""A package's epilogue parts, from POST /jobs to a fetched kernel and a pack of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
 
 @pytest.fixture(scope="module")
 def job(toys: Toys, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One that has ended."""
+    """A job that has ended."""
     chain = tmp_path_factory.mktemp("asked") / "chain.json"
     chain.write_text(json.dumps(CHAIN))
     toys.client("submit", "--chain", str(chain), "--trials", "16", "--watch", "--json")
@@ -132,7 +132,7 @@ def test_what_is_wrong_with_a_part_is_told(toys: Toys, epilogue: list[Any], said
 def test_a_server_whose_package_was_removed_keeps_the_job_and_says_what_it_lacks(
     toys: Toys, job: dict[str, Any]
 ) -> None:
-    """The last of this server."""
+    """This is the last test of this server."""
     toys.remove()
     (found,) = [json.loads(line) for line in toys.client("jobs", "--json").splitlines()]
     assert (found["id"], found["state"]) == (job["id"], "succeeded")

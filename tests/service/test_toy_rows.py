@@ -1,4 +1,4 @@
-"""Element types and an activation of a package, from POST /jobs to a pack that the C runtime opens."""
+"""A package's element types and activation, from POST /jobs to a pack that the C runtime opens."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
 
 @pytest.fixture(scope="module")
 def jobs(toys: Toys) -> dict[str, str]:
-    """A job of each element type that has ended, by its id."""
+    """A job of each element type that has ended, by id."""
     for dtype in DTYPES:
         toys.client("submit", *PAIR, "--dtype", dtype, "--trials", "12", "--watch", "--json")
     listed = [json.loads(line) for line in toys.client("jobs", "--json").splitlines()]
@@ -127,7 +127,7 @@ def test_a_fetched_kernel_has_the_rows_text_and_compiles(toys: Toys, fetched: di
 def test_a_pack_of_jobs_of_added_rows_is_opened_by_the_c_runtime(
     toys: Toys, jobs: dict[str, str], tmp_path: Path
 ) -> None:
-    """Of such small products the library is the answer."""
+    """For such small products, the library wins."""
     pack = tmp_path / "model.tunerpack"
     toys.client("pack", *[part for job in jobs.values() for part in ("--job", job)], "-o", str(pack))
     assert toys.python(_OPEN, str(pack), *DTYPES).splitlines()[0] == "[1, 1]"

@@ -1,5 +1,5 @@
-"""Ops of packages, from POST /jobs to a kernel that is fetched, and to a pack that the C runtime opens: launch ops, and
-tile ops with two outputs, with a tensor that is changed in place, with tensors of four dimensions."""
+"""Ops of packages, from POST /jobs to a fetched kernel and a pack that the C runtime opens: launch ops, and tile ops
+with two outputs, with a tensor updated in place, and with four-dimensional tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Any GPU of the catalogue can be looked at: its twin ends a job by engines that it has, and says what it is of."""
+"""Any GPU of the catalogue can be simulated: its simulation finishes a job with the engines that it has, and names the
+GPU."""
 
 from __future__ import annotations
 

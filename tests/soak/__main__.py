@@ -1,4 +1,4 @@
-"""Every soak program, one after the other; hours on two cores. A run that was cut goes on.
+"""Runs every soak program in turn, which takes hours on two cores. An interrupted run can be continued.
 
 python -m tests.soak [NAME ...] [--seed 1] [--seconds 3600]
 """
@@ -13,7 +13,7 @@ from tests.soak.programs import PROGRAMS
 
 
 def main() -> None:
-    """Runs those that are named, or all; the exit code tells whether anything is wrong, or was not done in time."""
+    """Runs the named programs, or all; the exit code tells whether one failed or did not finish in time."""
     names = [program.name for program in PROGRAMS]
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")

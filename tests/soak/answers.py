@@ -1,9 +1,9 @@
-"""Requests drawn from the OpenAPI document, valid ones and broken ones: no 500, and no answer that is not described.
+"""Valid and broken requests drawn from the OpenAPI document: no answer is a 500 or undocumented.
 
 python -m tests.soak.answers [--seed 1]
 
-Every operation is asked with a token and without one. Paths name a job that has succeeded, or one that is open, in half
-of the cases. What is not checked, since JSON Schema cannot state it, stands in `UNCHECKED`.
+Every operation is called with a token and without one. In half of the cases, paths name a job that has succeeded, or an
+open one. What JSON Schema cannot express is not checked; it is listed in `UNCHECKED`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ UNCHECKED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stand:
-    """A server to ask, and what is there."""
+    """A server and the ids that exist on it."""
 
     url: str
     secret: str
@@ -61,7 +61,7 @@ class Stand:
 
 @contextmanager
 def stand(path: Path) -> Iterator[Stand]:
-    """A service that takes jobs and runs none, with one that has succeeded."""
+    """A service that accepts jobs and runs none, with one that has succeeded."""
     with running_service(path) as service, listening(service) as url:
         finished = httpx.post(f"{url}/jobs", json=body()).json()["id"]
         wait_until_final(service, finished)
@@ -81,7 +81,7 @@ def stand(path: Path) -> Iterator[Stand]:
 
 
 def _names(case: Case, there: Stand) -> None:
-    """Has a path name what is there, in every second case."""
+    """Replaces the path parameters by existing ids in every second case."""
     found = case.path_parameters
     if not found or len(repr(found)) % 2:
         return
@@ -94,7 +94,7 @@ def _names(case: Case, there: Stand) -> None:
 
 
 def _ask(operation: Any, mode: GenerationMode, count: int, number: int, ask: Callable[[Case], None]) -> None:
-    """So many cases of an operation, the same for the same number."""
+    """Sends this many cases of an operation; the same number gives the same cases."""
     limits = settings(
         max_examples=count,
         database=None,
@@ -108,7 +108,7 @@ def _ask(operation: Any, mode: GenerationMode, count: int, number: int, ask: Cal
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each operation, with what is wrong with it."""
+    """A row for each operation, with its failures."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, stand(Path(folder) / "data") as there:
         schema = schemathesis.openapi.from_dict(httpx.get(f"{there.url}/openapi.json", timeout=120).json())
@@ -124,7 +124,7 @@ def work(step: Step) -> list[Row]:
 
 
 def _asker(there: Stand, row: Row, secret: str) -> Callable[[Case], None]:
-    """What sends a case, and notes in `row` what came of it."""
+    """Returns a function that sends a case and records the outcome in `row`."""
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     names = set(CHECKS.get_all_names())
     assert UNCHECKED.keys() < names, "a check has another name"
@@ -144,7 +144,7 @@ def _asker(there: Stand, row: Row, secret: str) -> Callable[[Case], None]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Every answer is described, and none is a fault of the server."""
+    """Checks that every answer is documented, and none is an error of the server."""
     wrong = [f"{row['operation']}: {one}" for row in rows for one in row["wrong"]]
     counted = [{**row, "wrong": len(row["wrong"])} for row in rows]
     return total(counted, "operation"), wrong

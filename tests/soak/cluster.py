@@ -42,7 +42,7 @@ FINAL = ("succeeded", "failed", "cancelled")
 
 
 class Cluster:
-    """All the processes, and who is killed."""
+    """All the processes, and the means to kill them."""
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class Cluster:
         seconds: str = SECONDS,
         num_trials: int = NUM_TRIALS,
     ) -> None:
-        """Starts them; `ends` kills what is left. Jobs have `num_trials` trials; a child keeps them for `seconds`."""
+        """Starts the processes; `ends` kills those that remain. Jobs have `num_trials` trials, each held by a child for
+        `seconds`."""
         self._folder, self._chance = folder, chance
         self._seconds, self._num_trials = seconds, num_trials
         self._scheduler = self._new_scheduler(0)
@@ -78,7 +79,7 @@ class Cluster:
         return Forked(command, *own, log=self._folder / "log", TUNER_LOG_LEVEL="error")
 
     def submit_where_idle(self) -> None:
-        """Has a job for each card, of problems that nobody asked for before."""
+        """Submits a job of a new problem for each idle GPU."""
         url = self._server.line()
         num_open = sum(state not in FINAL for (state,) in rows(self._folder, "select state from jobs"))
         # A server that has just started knows no card, and refuses jobs, until a worker has joined it.
@@ -90,7 +91,7 @@ class Cluster:
             httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status()
 
     def kill(self, victim: str) -> None:
-        """One of a kind; whoever starts it again does so at once. A child is its worker's care."""
+        """Kills a process of this kind and restarts it at once. A worker restarts its own children."""
         number = self._chance.randrange(NUM_WORKERS)
         if victim == "child" and not self._kill_child(number):
             victim = "worker"  # which has none, since the server gives it nothing
@@ -110,7 +111,8 @@ class Cluster:
             worker.kill()
 
     def _kill_child(self, number: int) -> bool:
-        """One of a worker's that hold its card, or wait to, as soon as there is one; whether there was."""
+        """Kills a child of a worker that holds its GPU or waits to, as soon as there is one; returns whether there was
+        one."""
         end = time.monotonic() + LIMIT_S / 10
         while time.monotonic() < end:
             with suppress(OSError):
@@ -121,7 +123,7 @@ class Cluster:
         return False
 
     def wait_until_all_ended(self) -> str:
-        """What was wrong; empty where all jobs have ended."""
+        """Returns what went wrong; empty if all jobs have ended."""
         end = time.monotonic() + LIMIT_S
         while left := [row for row in rows(self._folder, "select id, state from jobs") if row[1] not in FINAL]:
             if time.monotonic() > end:
@@ -131,24 +133,24 @@ class Cluster:
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    """What the database says, beside its server."""
+    """The rows of a database query, while its server runs."""
     return at_once(folder, query)[0]
 
 
 def at_once(folder: Path, *queries: str) -> list[list[tuple[Any, ...]]]:
-    """What the database says to several queries, all of the same moment."""
+    """The rows of several queries from one snapshot of the database."""
     with closing(sqlite3.connect(folder / "data" / "tuner.db", timeout=60, isolation_level=None)) as database:
         database.execute("begin")
         return [database.execute(query).fetchall() for query in queries]
 
 
 def recorded(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """Every trial by job and number, with all that is kept of it."""
+    """The full record of every trial, by job and number."""
     return {row[:2]: row for row in rows(folder, "select * from trials order by job_id, number")}
 
 
 def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
-    """What does not fit together in the database, whose jobs have so many trials; empty where all does."""
+    """What is inconsistent in the database, whose jobs have this many trials; empty if all is right."""
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
@@ -173,7 +175,7 @@ def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
 
 
 def work(step: Step) -> list[Row]:
-    """One cluster."""
+    """Runs one cluster."""
     chance, killed, wrong = random.Random(step.seed), Counter[str](), ""
     with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
         folder = Path(name)
@@ -194,7 +196,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """No cluster lost anything, and each kind of process was killed."""
+    """Checks that no cluster lost anything, and that each kind of process was killed."""
     bad = [row for row in rows if row["wrong"]]
     sums = {name: sum(row[name] for row in rows) for name in ("trials", *VICTIMS)}
     whole = {"clusters": len(rows), "kills": sum(sums[one] for one in VICTIMS), **sums, "clusters_that_lost": len(bad)}

@@ -18,7 +18,7 @@ PAIRED = tuple(case for case in SMALL if len(case[0].tile_ops) == 2)
 
 
 def work(step: Step) -> list[Row]:
-    """How the step's plans were judged, by mutation: half of them by each oracle."""
+    """The verdicts on the step's plans, by mutation: each oracle judges half of them."""
     half = step.count // 2
     first = counts_of_first(judged for judged, *_ in judged_plans(step.seed, half, (GRAPHS,)))
     second = counts(judged_cases(step.seed, step.count - half, (SMALL,), PAIRED))
@@ -26,7 +26,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """`verify` and the oracles agree on every plan."""
+    """Checks that `verify` and the oracles agree on every plan."""
     found, wrong = list[Row](), list[str]()
     for oracle, program in (("first", interleavings), ("second", proof)):
         judged, problems = program.judge([_without(row) for row in rows if row["oracle"] == oracle])

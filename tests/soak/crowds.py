@@ -1,5 +1,5 @@
-"""A hostile proxy and a crowd in front of a server: half heads, half bodies, lines behind a body, requests in one
-another, silence. Others are answered meanwhile, nothing is a fault, and nobody is taken for another.
+"""A hostile proxy and many clients of one server: partial heads, partial bodies, lines after a body, nested requests,
+silence. Other clients are answered meanwhile, no request causes a server error, and no client gets another's answer.
 
 python -m tests.soak.crowds [--size 20000] [--seed 1]
 """
@@ -53,7 +53,7 @@ def sent(chance: random.Random) -> tuple[str, bytes]:
 
 
 def work(step: Step) -> list[Row]:
-    """One server."""
+    """Runs one server."""
     chance, counts, faults, longest_s = random.Random(step.seed), Counter[str](), 0, 0.0
     limits = {"TUNER_MAX_CONNECTIONS": str(MOST), "TUNER_REQUEST_DEADLINE_S": "60"}
     with ExitStack() as ends, tempfile.TemporaryDirectory() as name:
@@ -80,7 +80,7 @@ def work(step: Step) -> list[Row]:
 
 
 def _is_fault(client: socket.socket) -> bool:
-    """Whether what came is an error of the server's, or has what stood behind a body."""
+    """Whether the answer is a server error, or answers the bytes after a body."""
     client.settimeout(0.01)
     with suppress(OSError):
         answer = client.recv(65536)
@@ -89,7 +89,7 @@ def _is_fault(client: socket.socket) -> bool:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Rows by kind of misuse; what went wrong."""
+    """Rows by kind of misuse; returns what went wrong."""
     summed = total(rows, "kind")
     wrong = [f"{row['faults']} faults" for row in summed if row["faults"]]
     wrong += [f"others waited too long in {row['late']} steps" for row in summed if row["late"]]

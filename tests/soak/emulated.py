@@ -1,5 +1,4 @@
-"""Every case of chains that run on the CPU: the device code of every engine, against float64. Of products around an
-attention the candidates that searches begin with, run after run.
+"""Every case of chains that run on the CPU: the device code of every engine, against float64.
 
 python -m tests.soak.emulated [--seed 1]
 """
@@ -46,7 +45,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judged(name: str) -> Row:
-    """Of one case."""
+    """The result of one case."""
     if name in CASES:
         return {"case": name, "worst_row": worst_row(CASES[name])}
     workload = between(**AROUND[name], norm=False, dtype=Dtype.FP16)
@@ -62,7 +61,7 @@ def judged(name: str) -> Row:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """None is beyond a few roundings, or NaN."""
+    """Checks that no error is larger than a few roundings, or NaN."""
     wrong = [
         f"{row['case']}: a row is off by {row['worst_row']:.1e}"
         for row in rows

@@ -32,7 +32,7 @@ def states(folder: Path) -> list[str]:
 
 
 def is_in_finals(cluster: Cluster, folder: Path) -> bool:
-    """Whether a job is; new ones are submitted where all have ended meanwhile."""
+    """Whether a job is in its finals; submits new jobs if all have ended."""
     found = states(folder)
     if all(state in FINAL for state in found):
         cluster.submit_where_idle()
@@ -40,7 +40,7 @@ def is_in_finals(cluster: Cluster, folder: Path) -> bool:
 
 
 def result_problem_of(folder: Path) -> str:
-    """What is wrong with results and steps of jobs; empty where each that succeeded came there once, with a kernel."""
+    """What is wrong with results and steps of jobs; empty if each job that succeeded did so once, with a kernel."""
     stepped, results, jobs = at_once(
         folder,
         "select job_id, json_extract(data, '$.state') from events where kind = 'state' order by id",
@@ -60,7 +60,7 @@ def result_problem_of(folder: Path) -> str:
 
 
 def work(step: Step) -> list[Row]:
-    """One cluster."""
+    """Runs one cluster."""
     chance, wrong, num_in_finals = random.Random(step.seed), "", Counter[str]()
     with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
         folder = Path(name)
@@ -84,7 +84,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """No cluster lost anything; how many kills of each kind hit a job in its finals stands beside."""
+    """Checks that no cluster lost anything; also lists how many kills of each kind hit a job in its finals."""
     bad = [row for row in rows if row["wrong"]]
     sums = {name: sum(row[name] for row in rows) for name in ("jobs", *VICTIMS)}
     in_finals = {f"{one}_in_finals": sums[one] for one in VICTIMS}

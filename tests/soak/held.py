@@ -1,4 +1,4 @@
-"""What holds the card of a worker that is to be killed: a child process that takes its time, and touches no GPU."""
+"""The child process that holds the GPU of a worker to be killed: it only sleeps, and uses no GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tuner.workers.protocol.process import die_with_parent
 
 
 def child(connection: Connection, seconds: str, parent_pid: int) -> None:
-    """Keeps each candidate, and the rounds of the finals in one process, for so long (`seconds` is "0.1/2.0"); the
-    figures are the twin's, in the worker."""
+    """Holds each candidate, and the rounds of finals in one process, for the given times (`seconds` is "0.1/2.0"); the
+    worker's simulation gives the figures."""
     die_with_parent(parent_pid)
     trial_s, finals_s = map(float, seconds.split("/"))
     while True:

@@ -1,10 +1,9 @@
-"""Broken cursors, artifacts, plans and messages of a cluster: each decoder refuses them with its own error, or takes
-them for what they are.
+"""Broken cursors, artifacts, plans and cluster messages: each decoder refuses them with its own error, or accepts them.
 
 python -m tests.soak.inputs [--size 1000000] [--seed 1]
 
-Each unit is one input to each decoder. Half of the inputs are right ones with bytes changed, cut out or repeated. The
-others are well formed to the outside, and wrong within.
+Each unit is one input to each decoder. Half of the inputs are valid ones with bytes changed, removed or repeated. The
+others are well-formed but have invalid contents.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ TARGET = parse_target("simulated:h200")
 
 
 def changed_bytes(content: bytes, chance: random.Random) -> bytes:
-    """The same with some bytes changed, cut out, repeated or put in."""
+    """The same data with some bytes changed, removed, repeated or inserted."""
     out = bytearray(content)
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(len(out) + 1)
@@ -76,7 +75,7 @@ def changed_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def changed_json(value: Any, chance: random.Random) -> Any:
-    """The same with one of its values, somewhere, another one, gone, or there twice."""
+    """The same document with one value changed, removed or duplicated."""
     if chance.random() < 0.25 or not isinstance(value, dict | list) or not value:
         return chance.choice(ODD)
     if isinstance(value, list):
@@ -91,27 +90,27 @@ def changed_json(value: Any, chance: random.Random) -> Any:
 
 
 def _text(value: Any) -> bytes:
-    """As JSON; with lone surrogates as they are, which is no UTF-8."""
+    """Encodes the document as JSON; lone surrogates stay, which is not valid UTF-8."""
     return json.dumps(value, ensure_ascii=True).encode()
 
 
 @cache
 def candidate() -> tuple[Problem, Candidate]:
-    """Some problem, and a fused candidate of it."""
+    """A random problem, and a fused candidate for it."""
     workload = ffn_pair(m=16, d_in=256, d_hidden=512, d_out=256)
     return Problem(workload=workload, objective=Objective()), fused(next(iter(space_of(workload, TARGET.gpu))))
 
 
 @cache
 def files() -> dict[str, bytes]:
-    """Of an artifact."""
+    """The files of an artifact."""
     problem, one = candidate()
     return dict(SimulatedEvaluator(TARGET).artifact(problem, one, {}).files)
 
 
 @cache
 def zipped() -> bytes:
-    """The artifact, as it is handed out."""
+    """The artifact as it is downloaded."""
     return pack_zip(files())
 
 
@@ -123,7 +122,7 @@ def call() -> Any:
 
 
 def try_cursor(chance: random.Random) -> bool:
-    """Whether it was taken."""
+    """Returns whether the cursor was accepted."""
     listing, shape, position = chance.choice(LISTINGS)
     if chance.random() < 0.5:
         text = changed_bytes(encode_cursor(listing, position).encode(), chance).decode("latin-1")
@@ -140,7 +139,7 @@ def try_cursor(chance: random.Random) -> bool:
 
 
 def try_artifact(chance: random.Random) -> bool:
-    """Whether it was taken."""
+    """Returns whether the artifact was accepted."""
     if chance.random() < 0.5:
         content = changed_bytes(zipped(), chance)
     else:
@@ -157,7 +156,7 @@ def try_artifact(chance: random.Random) -> bool:
 
 
 def _stored(contents: dict[str, bytes]) -> bytes:
-    """A zip that is not compressed, which is quick."""
+    """An uncompressed zip, which is fast to write."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in contents.items():
@@ -166,7 +165,7 @@ def _stored(contents: dict[str, bytes]) -> bytes:
 
 
 def try_plan(chance: random.Random) -> bool:
-    """Whether it was taken; if so, it is written as it was read."""
+    """Returns whether the plan was accepted; checks that it is then written as it was read."""
     table = files()["plan0.bin"]
     if chance.random() < 0.5:
         table = changed_bytes(table, chance)
@@ -185,7 +184,7 @@ def try_plan(chance: random.Random) -> bool:
 
 
 def try_message(chance: random.Random) -> bool:
-    """Whether it was taken, by any of the decoders of a cluster."""
+    """Returns whether one of a cluster's decoders accepted the message."""
     content = _text(changed_json(call(), chance))
     if chance.random() < 0.5:
         content = changed_bytes(_text(call()), chance)
@@ -210,7 +209,7 @@ DECODERS: dict[str, Callable[[random.Random], bool]] = {
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each decoder; an input that raised anything else is named by its number."""
+    """A row for each decoder; an input that raised an unexpected error is listed by its number."""
     rows = []
     for name, attempt in DECODERS.items():
         row: Row = {"decoder": name, "inputs": step.count, "taken": 0, "faults": 0, "fault": ""}
@@ -225,7 +224,8 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Nothing but clean errors; and not all was refused, so that what lies behind the first check was reached."""
+    """Checks that all errors are the decoders' own, and that some inputs were accepted, so that code after the first
+    check ran."""
     first = {row["decoder"]: row["fault"] for row in reversed(rows) if row["fault"]}
     sums = total(({name: value for name, value in row.items() if name != "fault"} for row in rows), "decoder")
     wrong = [f"{row['faults']} inputs to {row['decoder']}: {first[row['decoder']]}" for row in sums if row["faults"]]

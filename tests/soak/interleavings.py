@@ -12,12 +12,12 @@ DISAGREEMENTS = ("false_accept", "false_reject", "wrong_reason")
 
 
 def work(step: Step) -> list[Row]:
-    """How the step's plans were judged, by mutation."""
+    """The verdicts on the step's plans, by mutation."""
     return list(counts(judged for judged, *_ in judged_plans(step.seed, step.count)))
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """`verify` and the walk agree on every plan."""
+    """Checks that `verify` and the walk agree on every plan."""
     by_mutation = total(rows, "mutation")
     wrong = [
         f"{row[name]} times a {name.replace('_', ' ')} of a plan with the mutation {row['mutation']}"

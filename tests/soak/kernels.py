@@ -1,5 +1,4 @@
-"""Every kernel of the tests on a card compiles without one, with nothing spilled and nothing warned about. So do the
-cases of tests/compile/test_wgmma.py, with the stamps of a trace, too, and each tile that the wgmma engine offers.
+"""Every kernel of the GPU tests compiles without a GPU, without spills or warnings.
 
 python -m tests.soak.kernels [--seed 1]
 """
@@ -35,18 +34,18 @@ class Build:
 
     @property
     def id(self) -> str:
-        """The kernel's, and whether it has stamps."""
+        """The kernel's id, and whether it has stamps."""
         return f"{self.kernel.id}{', traced' * self.traced}"
 
     @property
     def source(self) -> str:
-        """As it is compiled."""
+        """The compiled source."""
         if isinstance(self.kernel, CacheKernel):
             return self.kernel.source
         return render(self.kernel.workload, self.kernel.tiling, traced=self.traced)
 
     def problem(self) -> str:
-        """What is not as it should be; empty where all is. Stamps take registers, so that they may spill."""
+        """What is wrong with the build; empty if nothing is. Stamps take registers, so builds with stamps may spill."""
         try:
             resources = parse_log(compile_source(self.source, "sm_90a")[1])
         except BuildError as error:
@@ -64,7 +63,7 @@ def _named(workload: Workload, tiling: Tiling) -> Kernel:
 
 @cache
 def builds() -> list[Build]:
-    """All, in an order of which a part is a fair sample."""
+    """All builds, ordered such that any part is a fair sample."""
     found = [Build(kernel=kernel) for kernel in distinct(kernels(CASES))]
     found += [Build(kernel=_named(*case), traced=traced) for case in WGMMA_CASES for traced in (False, True)]
     gated = [(workload, tiling) for workload in (gated_of(16), gated_of(192)) for tiling in each_shape_once(workload)]
@@ -74,14 +73,14 @@ def builds() -> list[Build]:
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each that is not as it should be, and one for how many there were."""
+    """A row for each faulty build, and one for their number."""
     some = builds()[step.first : step.first + step.count]
     bad = [{"kernel": build.id, "why": why} for build in some if (why := build.problem())]
     return [*bad, {"kernel": "all", "compiled": len(some)}]
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """None is as it should not be."""
+    """Checks that no build is faulty."""
     bad = [row for row in rows if row["kernel"] != "all"]
     compiled = sum(row["compiled"] for row in rows if row["kernel"] == "all")
     found = [{"kernel": "all", "compiled": compiled, "bad": len(bad)}, *bad]

@@ -16,7 +16,7 @@ STEP = 6
 
 
 def work(step: Step) -> list[Row]:
-    """One job."""
+    """Runs one job."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             check_kills_at_random_moments(Path(folder) / "data", step.seed, step.count)
@@ -26,7 +26,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """No job lost anything."""
+    """Checks that no job lost anything."""
     bad = [row for row in rows if row["wrong"]]
     whole = {"jobs": len(rows), "kills": sum(row["kills"] for row in rows), "jobs_that_lost": len(bad)}
     return [whole, *bad], [f"seed {row['seed']}: {row['wrong']}" for row in bad]

@@ -1,8 +1,8 @@
-"""A cluster with workers that lie ends its jobs, with figures that can be, and all its pages answer.
+"""A cluster with workers that send false answers ends its jobs with plausible figures, and all its pages load.
 
 python -m tests.soak.liars [--size 400] [--seed 1]
 
-A step is a service with one honest worker and some that lie in one kind of answer each, and a job for each of them.
+A step is a service with one honest worker, several that each falsify one kind of answer, and a job for each of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS = ("prepare", "measure", "finals", "artifact", "energy", "count", "trace")
 
 
 def add_liar(members: Members, ends: ExitStack, folder: Path, number: int, chance: random.Random) -> str:
-    """The kind of answer in which it lies, each time."""
+    """Adds a worker that falsifies this kind of answer each time."""
     op = chance.choice(KINDS)
     honest = WorkerCalls(f"liar{number}", [SimulatedEvaluator(TARGET)], folder, Limits(), num_places=1)
     ends.callback(honest.close)
@@ -52,7 +52,7 @@ def add_liar(members: Members, ends: ExitStack, folder: Path, number: int, chanc
 
 
 def work(step: Step) -> list[Row]:
-    """One service among liars."""
+    """Runs one service with false workers."""
     chance = random.Random(step.seed)
     with ExitStack() as ends, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -76,7 +76,7 @@ def work(step: Step) -> list[Row]:
 
 
 def _faults(service: Service, http: httpx.Client, job_id: str) -> int:
-    """Figures that cannot be, and pages that do not answer."""
+    """Impossible figures, and pages that do not load."""
     wait_until_inspected(service, job_id)
     for trial in service.trials(job_id, limit=500).items:
         believe(trial.outcome)
@@ -85,7 +85,7 @@ def _faults(service: Service, http: httpx.Client, job_id: str) -> int:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Rows by kind of answer; what was lost."""
+    """Rows by kind of answer; returns what was lost."""
     summed = total(rows, "kind")
     wrong = [f"{row['lost']} jobs did not succeed" for row in summed if row["lost"]]
     return summed, wrong + [f"{row['faults']} pages did not answer" for row in summed if row["faults"]]

@@ -1,4 +1,4 @@
-"""A server under many clients at once: every job ends well, and every client sees all of its own and nothing twice.
+"""A server with many concurrent clients: every job ends well, and every client sees all of its own events exactly once.
 
 python -m tests.soak.loads [--size 1000] [--seed 1]
 """
@@ -19,7 +19,8 @@ STEP = 10
 
 
 def follow(url: str, seed: int, number: int) -> Row:
-    """One client: submits twice by one key, follows the events, and asks for what they told; what it saw wrong."""
+    """One client: submits twice with one key, follows the events, and fetches what they announce; returns what was
+    wrong."""
     chance = random.Random(f"{seed} {number}")
     num_trials = chance.randint(3, 12)
     pair = {**SMALL_PAIR, "d_out": 64 + 8 * number}  # for a pair that was requested before, the result exists
@@ -45,7 +46,7 @@ def follow(url: str, seed: int, number: int) -> Row:
 
 
 def work(step: Step) -> list[Row]:
-    """One server and its clients."""
+    """Runs one server and its clients."""
     with (
         tempfile.TemporaryDirectory() as folder,
         running_service(Path(folder) / "data") as service,
@@ -56,7 +57,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """No client saw anything wrong."""
+    """Checks that no client saw anything wrong."""
     (row,) = total(rows, "clients")
     good = ("clients", "jobs", "trials")
     return [row], [

@@ -1,4 +1,4 @@
-"""A worker of a cluster whose card is held by a child process, as a real one is: to be killed, and its child."""
+"""A cluster worker whose GPU is held by a child process, as in production; both can be killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE_S = 30.0
 
 
 class HeldEvaluator(SimulatedEvaluator):
-    """The twin, whose card is a process that may die."""
+    """The simulated evaluator, with a separate process as its GPU."""
 
     def __init__(self, seconds: str) -> None:
         super().__init__(parse_target("simulated:h200"))
@@ -34,7 +34,7 @@ class HeldEvaluator(SimulatedEvaluator):
         self._asking = Asking(self._processes, limits)
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
-        """As a supervisor does it: a candidate that takes the child along has failed."""
+        """Measures as a supervisor does: a candidate whose child dies has failed."""
         assert isinstance(prepared, PreparedModel)
         self._processes.ready(problem)
         work = messages.Work(plan_kind=prepared.candidate.plan_kind)
@@ -47,14 +47,15 @@ class HeldEvaluator(SimulatedEvaluator):
     def finals(
         self, problem: Problem, candidates: tuple[Candidate, ...], *, num_rounds: int, torch_compile: bool = False
     ) -> FinalsTimes:
-        """As a supervisor holds them, in a child and in a fresh one; a child that is lost is nobody's fault here."""
+        """Runs finals as a supervisor does, in a child and then in a fresh one; losing a child is not counted against a
+        candidate."""
         works = tuple(messages.Work(plan_kind=candidate.plan_kind) for candidate in candidates)
         hold_finals(self._asking, self._processes, problem, works, num_rounds)
         return super().finals(problem, candidates, num_rounds=num_rounds, torch_compile=torch_compile)
 
 
 def children(pid: int) -> list[int]:
-    """Process ids of a worker's children that hold its card, or wait to."""
+    """Process ids of a worker's children that hold its GPU, or wait to."""
     texts = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     found = [int(one) for text in texts for one in text.split()]
     return [one for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
@@ -77,6 +78,6 @@ async def _run(scheduler: str, name: str, folder: str, seconds: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Until it is killed; takes the scheduler's address, the worker's name, a folder, and the seconds for which the
-    child keeps a trial and the finals, "0.1/2.0"."""
+    """Runs until it is killed; arguments: the scheduler's address, the worker's name, a folder, and the seconds for
+    which the child holds a trial and the finals, "0.1/2.0"."""
     asyncio.run(_run(*arguments))

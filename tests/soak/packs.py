@@ -18,7 +18,7 @@ SIZE = 1_000_000
 
 @cache
 def fuzzer() -> Fuzzer:
-    """Compiled once in a process."""
+    """The program, compiled once for each process."""
     return Fuzzer(Path(tempfile.mkdtemp(prefix="tuner-packs-")))
 
 
@@ -29,7 +29,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """No fault, and some were opened, so that what lies behind the reader was reached."""
+    """Checks that there was no fault, and that some packs were opened, so that code after the reader ran."""
     faults = [row["fault"] for row in rows if row["fault"]]
     inputs, opened = (sum(row[name] for row in rows) for name in ("inputs", "opened"))
     wrong = faults if opened > inputs / 10 else [*faults, f"only {opened} of {inputs} broken packs were opened"]

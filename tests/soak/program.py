@@ -1,7 +1,8 @@
-"""What every soak program is: work of many units, seeded, in steps that are kept, so that a run that was cut goes on.
+"""The common form of soak programs: seeded work of many units, in steps whose results are stored, so that an
+interrupted run can be continued.
 
-A step's rows depend on the seed and on the step alone. They are kept in build/soak as they come, for one commit and one
-seed; the whole run's rows are written to benchmarks/results/soak, with date and commit, when the last step is done.
+A step's rows depend only on the seed and the step. They are stored in build/soak as they are made, for one commit and
+one seed; when the last step is done, all rows are written to benchmarks/results/soak, with date and commit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ KEPT = ROOT / "build" / "soak"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Some units of a run."""
+    """A range of a run's units."""
 
     #: Seed of this step's random numbers, different for all steps and seeds.
     seed: int
@@ -54,16 +55,16 @@ class Program:
 
 
 def steps(program: Program, seed: int, size: int) -> list[Step]:
-    """As many whole steps as so many units take."""
+    """The number of whole steps for this many units."""
     count = -(-size // program.step)
     return [Step(seed=seed * 1_000_003 + i, first=i * program.step, count=program.step) for i in range(count)]
 
 
 class Kept:
-    """Rows of the steps that are done, in a file with a line for each, and the commands that did them."""
+    """The rows of finished steps, in a file with a line for each, and the commands that ran them."""
 
     def __init__(self, path: Path) -> None:
-        """Goes on with what the file holds."""
+        """Continues from the file's contents."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: dict[int, list[Row]] = {}
@@ -79,7 +80,7 @@ class Kept:
         path.write_text(whole)
 
     def keep(self, index: int, rows: list[Row]) -> None:
-        """Adds a step's rows; they are on the disk when it returns."""
+        """Appends a step's rows; they are on disk when it returns."""
         self._add(index, rows, command := given_command())
         with self._path.open("a") as file:
             file.write(json.dumps({"step": index, "rows": rows, "command": command}) + "\n")
@@ -100,7 +101,7 @@ def run(
     kept: Path = KEPT,
     results: Path = RESULTS,
 ) -> list[str] | None:
-    """Does the steps that are not done yet; what is wrong, or None where the time was over before the last step."""
+    """Runs the remaining steps; returns what is wrong, or None if the time ran out before the last step."""
     todo = steps(program, seed, size or program.size)
     done = Kept(kept / f"{program.name}-{seed}-{commit()[:12]}.jsonl")
     left = {index: step for index, step in enumerate(todo) if index not in done.rows}
@@ -120,7 +121,7 @@ def run(
 def _worked(
     program: Program, left: dict[int, Step], seconds: float, num_processes: int
 ) -> Iterator[tuple[int, list[Row]]]:
-    """The steps' rows as they come; none is begun after so many seconds."""
+    """Yields the rows of the steps; no step starts after this many seconds."""
     end = time.monotonic() + seconds
     if num_processes == 1:
         for index, step in left.items():
@@ -140,7 +141,7 @@ def _worked(
 
 
 def total(rows: Iterable[Row], key: str) -> list[Row]:
-    """Rows of the same `key` as one, their numbers added up."""
+    """Merges rows with the same `key`, adding up their numbers."""
     sums: dict[str, Row] = {}
     for row in rows:
         into = sums.setdefault(row[key], {key: row[key]})

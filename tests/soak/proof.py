@@ -1,9 +1,10 @@
-"""How often `verify` errs on plans of which any word was changed, against an oracle made from the documents alone.
+"""How often `verify` errs on plans with randomly changed words, compared with an oracle written from the documents
+alone.
 
 python -m tests.soak.proof [--size 100000] [--seed 1]
 
-The oracle walks every interleaving of the CTAs, of clusters too, in launches whose counters are about to reach 2^31 and
-2^32. It has nothing in common with the one of `tests.soak.interleavings`.
+The oracle walks every interleaving of the CTAs, with and without clusters, in launches whose counters are about to
+reach 2^31 and 2^32. It shares nothing with the oracle of `tests.soak.interleavings`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from tests.support.second_oracle.agreement import COLUMNS, DISAGREEMENTS, counts
 
 
 def work(step: Step) -> list[Row]:
-    """How the step's plans were judged, by mutation."""
+    """The verdicts on the step's plans, by mutation."""
     return list(counts(judged_cases(step.seed, step.count)))
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """The prover accepts nothing that breaks, and refuses nothing but what breaks, or what docs/proof.md names."""
+    """Checks that the prover accepts no plan that breaks, and refuses only plans that break or that docs/proof.md
+    names."""
     by_mutation = total(rows, "mutation")
     wrong = [
         f"{row[name]} times a {name.replace('_', ' ')} of a plan with the mutation {row['mutation']!r}"

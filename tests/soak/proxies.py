@@ -1,10 +1,10 @@
-"""A proxy that answers with what belongs to other jobs, rightly signed: a client writes what it would have written
-without it, or nothing.
+"""A proxy that returns validly signed data of other jobs: a client writes what it would write without the proxy, or
+nothing.
 
 python -m tests.soak.proxies [--size 1000] [--seed 1]
 
-A step is a service with a job and some that are nearly the same. Each unit is a command of a client. Some of the
-answers that it gets are those of another job, whole or at one place.
+A step is a service with one job and several similar ones. Each unit is a client command. Some of the answers that it
+gets are those of another job, as a whole or in one place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Stand:
 
 
 def stand(ends: ExitStack, folder: Path) -> Stand:
-    """A service that signs."""
+    """A service that signs its answers."""
     service = ends.enter_context(running_service(folder))
     key = signing_key(folder).public
     url = ends.enter_context(listening(service))
@@ -82,7 +82,7 @@ def _flag(name: str) -> str:
 
 
 def written(stand: Stand, command: str, output: Path, url: str) -> tuple[bytes | None, str]:
-    """What a command leaves at `output`, if anything, and what it says."""
+    """What a command writes to `output`, if anything, and what it prints."""
     result = CliRunner().invoke(client_main, ["--url", url, *stand.commands[command], "-o", str(output)])
     fault = result.exception if not isinstance(result.exception, SystemExit) else None
     content = output.read_bytes() if output.exists() else None
@@ -93,7 +93,7 @@ def written(stand: Stand, command: str, output: Path, url: str) -> tuple[bytes |
 
 
 def liar(stand: Stand, client: Client, chance: random.Random) -> Rewrite:
-    """Answers with what belongs to one of the others, here and there."""
+    """Sometimes replaces an answer by that of another job."""
     other_id = chance.choice(stand.other_ids)
 
     def rewrite(method: str, path: str, found: Any) -> Any:
@@ -105,7 +105,7 @@ def liar(stand: Stand, client: Client, chance: random.Random) -> Rewrite:
 
 
 def _of_another(client: Client, other_id: str, method: str, path: str, found: Any) -> Any:
-    """The answer that another job would have got, under the same field names."""
+    """The answer to the same request for another job, under the same field names."""
     job, best = client.job(other_id), client.best(other_id)
     if path.startswith("/best"):
         return {"match": "exact", "differences": [], "best": best}
@@ -119,7 +119,7 @@ def _of_another(client: Client, other_id: str, method: str, path: str, found: An
 
 
 def blended(found: Any, other: Any, chance: random.Random) -> Any:
-    """`other` whole, but for the ids, or `found` with one place of it."""
+    """`other` as a whole except for the ids, or `found` with one value of it."""
     if chance.random() < 0.4:
         kept = {name: found[name] for name in ("id", "job_id") if name in found}
         return {**other, **(kept if chance.random() < 0.5 else {})}
@@ -137,7 +137,7 @@ def _at_one_place(found: Any, other: Any, chance: random.Random) -> Any:
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each command; the first one that wrote what it would not have written, or failed, is told."""
+    """A row for each command; reports the first one that failed or wrote wrong data."""
     with ExitStack() as ends, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         there = stand(ends, folder / "data")
@@ -162,7 +162,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Nothing was written but what was asked for; and some was, so that not every command was refused."""
+    """Checks that only requested data was written, and that some commands did write."""
     first = {row["command"]: row["fault"] for row in reversed(rows) if row["fault"]}
     summed = total(({name: value for name, value in row.items() if name != "fault"} for row in rows), "command")
     wrong = [f"{row['wrong']} times {row['command']}: {first[row['command']]}" for row in summed if row["wrong"]]

@@ -1,9 +1,9 @@
-"""How good the search is on the simulated twin, against the exhaustive best and against random draws.
+"""The quality of the search on the simulated GPU, compared with the exhaustive best and with random draws.
 
 python -m tests.soak.searches [--size 100] [--seed 1]
 
-The forecast that seeds the search is the one that the twin perturbs: the perturbation is larger than the distance
-between the best schedules, so the first guesses alone do not pass.
+The forecast that seeds the search is the one that the simulated GPU perturbs: the perturbation is larger than the
+differences between the best schedules, so the first guesses alone do not pass.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NarrowTilings(MmaTilings):
 
 
 class Narrow(Space):
-    """Fewer tilings, rings, run-aheads and grids, so that every schedule is simulated in half a minute."""
+    """Fewer tilings, rings, run-aheads and grids, so that all schedules are simulated in half a minute."""
 
     run_aheads = (100,)
 
@@ -96,7 +96,7 @@ def forecasts() -> dict[Candidate, float]:
 
 
 class Machine:
-    """One twin, and the truth about every schedule on it."""
+    """A simulated GPU, and the true time of every schedule on it."""
 
     def __init__(self, forecasts: dict[Candidate, float], seed: int) -> None:
         self.evaluator = SimulatedEvaluator(TARGET, seed=seed)
@@ -105,15 +105,15 @@ class Machine:
         self.best_us = min(us for c, us in self.true_us.items() if not self.evaluator.has_fault(c))
 
     def reached(self, candidates: list[Candidate]) -> float:
-        """Exhaustive best over the true time of the candidate that measured best, of those that the space holds: a
-        first guess may have signals that it does not offer."""
+        """The exhaustive best over the true time of the candidate that measured best, among those of the space: a first
+        guess may have signals that the space does not offer."""
         held = [candidate for candidate in candidates if candidate in self.true_us]
         outcomes = [(evaluate(self.evaluator, PROBLEM, candidate), candidate) for candidate in held]
         measured = [(outcome.time_us, candidate) for outcome, candidate in outcomes if isinstance(outcome, Measured)]
         return self.best_us / self.true_us[min(measured, key=lambda item: item[0])[1]]
 
     def search(self, seed: int, depth: int) -> list[Candidate]:
-        """The fused candidates of one search, of which `depth` are on their way at a time."""
+        """The fused candidates of one search with `depth` of them in flight."""
         searcher, tried, known = Searcher(SPACE, seed=seed), list[Candidate](), list[int]()
         for number in range(NUM_TRIALS):
             while len(tried) < min(NUM_TRIALS, number + depth):
@@ -135,8 +135,8 @@ class Machine:
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each seed: what a search reached one candidate after another, and with several on their way; what as
-    many random draws did; and whether the first guess is the best.
+    """A row for each seed: what a search reached with one candidate at a time and with several in flight; what as many
+    random draws reached; and whether the first guess is the best.
 
     A share is the exhaustive best's time over that of the schedule that was found.
     """
@@ -158,8 +158,8 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """30 trials reach 95 per cent of the exhaustive best and beat random draws; the forecast alone names the best
-    schedule seldom, or the search would be judged by an oracle that it also asks."""
+    """Checks that 30 trials reach 95 per cent of the exhaustive best and beat random draws, and that the forecast alone
+    seldom names the best schedule; otherwise the search would only repeat its forecast."""
     drawn, faults = [row["drawn"] for row in rows], list[str]()
     for depth, figure in ((1, "searched"), (DEPTH, "searched_ahead")):
         searched = [row[figure] for row in rows]

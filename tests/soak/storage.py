@@ -1,10 +1,11 @@
-"""A server whose database a stranger locks, or whose disk is full for a while, keeps every trial and ends its job.
+"""A server whose database is locked by another program, or whose disk is temporarily full, keeps every trial and ends
+its job.
 
 python -m tests.soak.storage [--size 60] [--seed 1]
 
 Each unit is one job and one fault at a random moment of it: a foreign lock of 0.1, 1, 10 or 60 s, or a full disk that
-has room again later. The disk is a file system of its own where one may be mounted; else the server's files may not
-grow.
+is freed later. The disk is a separate file system if one can be mounted; otherwise, the size of the server's files is
+limited.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DISK_BYTES = 24 * 2**20
 
 @contextmanager
 def locked(folder: Path, seconds: float) -> Iterator[None]:
-    """Another program's write transaction, behind the block."""
+    """A write transaction of another program, after the block."""
     yield
     with closing(sqlite3.connect(folder / "data" / "tuner.db", isolation_level=None, timeout=30)) as stranger:
         stranger.execute("begin immediate")
@@ -45,7 +46,7 @@ def locked(folder: Path, seconds: float) -> Iterator[None]:
 
 
 def mounted(data: Path, ends: ExitStack) -> bool:
-    """Puts the data folder on a small file system of its own; whether that could be done."""
+    """Mounts a small file system for the data folder; returns whether that was possible."""
     data.mkdir()
     size = f"size={DISK_BYTES}"
     with suppress(OSError):
@@ -57,7 +58,7 @@ def mounted(data: Path, ends: ExitStack) -> bool:
 
 
 def fill_for(seconds: float, folder: Path, server: Forked, *, is_mounted: bool) -> bool:
-    """Leaves no room for so long; whether the server said that it cannot write."""
+    """Fills the disk for this long; returns whether the server reported that it cannot write."""
     ballast = folder / "data" / "ballast"
     if is_mounted:
         with suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -78,7 +79,7 @@ def fill_for(seconds: float, folder: Path, server: Forked, *, is_mounted: bool) 
 
 
 def work(step: Step) -> list[Row]:
-    """One job and its fault."""
+    """Runs one job with its fault."""
     chance, fault = random.Random(step.seed), FAULTS[step.first % len(FAULTS)]
     with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
         folder, is_mounted = Path(name), False
@@ -110,7 +111,7 @@ def _wait_for(folder: Path, num_trials: int) -> None:
 
 
 def _end(folder: Path, before: dict[tuple[str, int], tuple[Any, ...]]) -> str:
-    """Waits for the end of the job; what is wrong then."""
+    """Waits for the end of the job; returns what is wrong then."""
     end = time.monotonic() + LIMIT_S
     while rows(folder, "select state from jobs")[0][0] not in FINAL:
         if time.monotonic() > end:
@@ -122,7 +123,7 @@ def _end(folder: Path, before: dict[tuple[str, int], tuple[Any, ...]]) -> str:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """No job lost anything, and who asked was told of a full disk."""
+    """Checks that no job lost anything, and that clients were told of a full disk."""
     sums = total(({name: value for name, value in row.items() if name != "wrong"} for row in rows), "fault")
     wrong = [f"{row['fault']}: {row['wrong']}" for row in rows if row["wrong"]]
     wrong += [f"{row['fault']}: nobody was told in {row['jobs'] - row['told']} jobs" for row in sums if not row["told"]]

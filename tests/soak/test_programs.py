@@ -1,4 +1,5 @@
-"""Every soak program at about a hundredth of its size, so that none rots; and what is kept of a run that is cut."""
+"""Every soak program at about a hundredth of its size, so that all stay runnable; and the stored part of interrupted
+runs."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
 
 
 class Units:
-    """Notes what it is asked for, and may be cut."""
+    """Records the requested units, and can be interrupted."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []

@@ -28,12 +28,12 @@ MOST_OF_A_SAMPLE = 84
 
 @lru_cache(maxsize=len(SPACES))
 def sample(arch: str, workload: Workload) -> list[Tiling]:
-    """Every pair of values."""
+    """A sample with every pair of values."""
     return pairs_of_values(arch, workload)
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each that is not as it should be, and one for the space."""
+    """A row for each faulty build, and one for the space."""
     number, half = step.first // STEP, STEP // 2
     arch, workload, few_rows = SPACES[number % len(SPACES)]
     begin = number // len(SPACES) * half
@@ -53,7 +53,7 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """None is as it should not be."""
+    """Checks that no build is faulty."""
     bad = [row for row in rows if row["space"] == "bad"]
     spaces = total((row for row in rows if row["space"] != "bad"), "space")
     return [*spaces, *bad], [f"{row['arch']}, {row['pair']}: {row['tiling']}: {row['why']}" for row in bad]

@@ -1,1 +1,1 @@
-"""What tests share: cases, mutants, an oracle, an interpreter of plans, servers."""
+"""Shared helpers of the tests: cases, mutants, an oracle, an interpreter of plans, servers."""

@@ -1,5 +1,4 @@
-"""The example of `deploy/apache` as an Apache on a free port, with a provider of OpenID Connect that lets anybody be
-anybody."""
+"""Runs the example of `deploy/apache` on a free port, with an OpenID Connect provider that accepts any name."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _LOADED = ("mpm_event", "authn_core", "authz_core", "authz_user", "auth_openidc"
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """A free port on the loopback interface."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -32,7 +31,7 @@ def free_port() -> int:
 
 @contextmanager
 def identity_provider(folder: Path) -> Iterator[str]:
-    """The address of a provider whose form asks for a name, and believes it."""
+    """The address of a provider whose form asks for a name, and accepts it."""
     port = free_port()
     command = [sys.executable, "-m", "oidc_provider_mock", "--port", str(port)]
     with (folder / "provider.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
@@ -53,7 +52,7 @@ def _answers(port: int) -> bool:
 
 @contextmanager
 def example_login(apache: str, folder: Path, site_port: int, service_port: int, provider: str) -> Iterator[Path]:
-    """Apache on `site_port`, in front of the service; the certificate that its clients must trust."""
+    """Apache on `site_port`, in front of the service; yields the certificate that its clients must trust."""
     trusted = certificate(folder)
     text = _EXAMPLE.read_text()
     for pattern, value in {

@@ -1,4 +1,4 @@
-"""Operands and references of FFNs in CuPy, for packs on a card."""
+"""CuPy operands and references of FFNs, for packs on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNTOUCHED = 0x7FFE
 
 
 def to_bits(values: Any, dtype: Dtype) -> Any:
-    """float32 as fp16 or bf16 in 16 bits, rounded to nearest even."""
+    """Rounds float32 to fp16 or bf16 (16 bits), to nearest even."""
     match dtype:
         case Dtype.FP16:
             return values.astype(cupy.float16).view(cupy.uint16)
@@ -63,11 +63,11 @@ class Operands:
         return hidden @ from_bits(self.weights.w2, dtype).T
 
     def output(self, rows: int) -> Any:
-        """Room for Y of so many rows, of which none is touched."""
+        """An uninitialised buffer for Y with this many rows."""
         return cupy.full((rows, self.workload.tile_ops[1].n), UNTOUCHED, cupy.uint16)
 
     def rel_error(self, y: Any, rows: int) -> float:
-        """Of ||y - reference|| / ||reference||."""
+        """||y - reference|| / ||reference||."""
         want = self.reference(rows)
         return float(cupy.linalg.norm(from_bits(y[:rows], self.workload.dtype) - want) / cupy.linalg.norm(want))
 

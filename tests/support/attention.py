@@ -1,4 +1,4 @@
-"""Runs a plan of decode attention on NumPy arrays, task by task, in an order of its own."""
+"""Runs a plan of decode attention on NumPy arrays, task by task, in a random order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrivals = Callable[[AttentionPlan, int, int], int]
 
 
 class Interpreter:
-    """Slots and counters of a plan, which launches share."""
+    """Slots and counters of a plan, shared by its launches."""
 
     def __init__(self, plan: AttentionPlan, first_count: int = 0) -> None:
         self.plan = plan
@@ -37,7 +37,7 @@ class Interpreter:
         arrivals: Arrivals = AttentionPlan.arrivals,
         skipped: Callable[[int], bool] = lambda _: False,
     ) -> Array:
-        """The result: NaN where nobody has stored, or more than one."""
+        """The result of one launch: NaN where nothing, or more than one value, was stored."""
         out = np.full(tensors[0].shape, np.nan)
         for _ in self.steps(out, tensors, lengths, rng, arrivals, skipped):
             pass
@@ -52,7 +52,7 @@ class Interpreter:
         arrivals: Arrivals = AttentionPlan.arrivals,
         skipped: Callable[[int], bool] = lambda _: False,
     ) -> Iterator[None]:
-        """A launch task by task. Each CTA runs its queue; what comes next is drawn among them."""
+        """Runs a launch task by task. Each CTA runs its queue; the next CTA is drawn at random."""
         plan, op = self.plan, self.plan.op
         self.sums[:], self.stats[:], self.combined = np.nan, np.nan, set()
         tasks, queues = plan.run_at(lengths)

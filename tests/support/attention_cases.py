@@ -1,4 +1,4 @@
-"""Shapes of decode attention that run on the CPU and on a card: what rows of a benchmark do not have."""
+"""Decode attention cases that run on the CPU and on a GPU, with shapes that the benchmarks do not cover."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def engines(self) -> tuple[AttentionEngine, ...]:
-        """Those that run it."""
+        """The engines that run the case."""
         return tuple(AttentionEngine) if self.cluster == 1 else (AttentionEngine.TMA,)
 
 
@@ -268,7 +268,7 @@ ENGINES_OF_CASES = [(name, engine) for name, case in CASES.items() for engine in
 
 
 def form_of(case: Case, op: DecodeAttention) -> AttentionForm:
-    """What the case's attention does beyond its shapes; some pages belong to nobody."""
+    """The case's form of attention beyond its shapes; some pages of the cache belong to no sequence."""
     if case.pages is None:
         return AttentionForm(**case.form)
     page_tokens, heads_first = case.pages
@@ -279,7 +279,7 @@ def form_of(case: Case, op: DecodeAttention) -> AttentionForm:
 
 
 def tiling_of(case: Case, op: DecodeAttention, engine: AttentionEngine = AttentionEngine.TMA) -> AttentionTiling:
-    """What is compiled for a case."""
+    """The compiled tiling of a case."""
     columns, tile, stages, warps = case.tiling
     return AttentionTiling(
         head_dim=op.head_dim,

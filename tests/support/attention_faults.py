@@ -1,4 +1,4 @@
-"""Faults of attention's device code: lengths that not all see alike, and signals that get lost."""
+"""Faults of attention's device code: lengths that differ between readers, and lost signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attentions on a card: a whole job of one, and the library without PyTorch."""
+"""Attentions on a GPU: a complete job, and the library without PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUDGET = {"trials": 24, "seconds": 150}
 
 @contextmanager
 def without_torch() -> Iterator[None]:
-    """As if PyTorch were not installed."""
+    """Behaves as if PyTorch were not installed."""
     find_spec = importlib.util.find_spec
 
     def others(name: str, package: str | None = None) -> Any:
@@ -31,8 +31,8 @@ def without_torch() -> Iterator[None]:
 
 
 def read_late(one: Any, tensor: str, kept: Any) -> None:
-    """Plants a fault in an op on the card: each of its launches reads `tensor` as it was at the launch before, in the
-    array `kept`."""
+    """Plants a fault in an op on the GPU: each launch reads `tensor` as it was at the previous launch, stored in
+    `kept`."""
     right, launch = one.address_of, one.launch
 
     def late(ops: Any, stream: int) -> None:
@@ -46,7 +46,7 @@ def read_late(one: Any, tensor: str, kept: Any) -> None:
 
 
 def best_of_job(pair: Mapping[str, Any], folder: Path) -> tuple[Any, bytes]:
-    """The best of a bf16 job that a server of its own ran on this machine's card, and the zip of its artifact."""
+    """The best kernel of a bf16 job that a temporary server ran on this machine's GPU, and the zip of its artifact."""
     with running_server(folder / "data", "auto") as url, Client(url) as client:
         job_id = client.submit({"pair": {**pair, "dtype": "bf16"}, "budget": BUDGET})["id"]
         for _ in client.events(job_id, timeout_s=240):

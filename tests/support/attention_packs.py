@@ -1,4 +1,4 @@
-"""Packs with attentions and layers of forged cubins: all but the machine code is what a card's artifacts have."""
+"""Packs of attentions and layers with forged cubins; everything but the machine code is real."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tuner.workers.source.render import render
 
 @dataclass(frozen=True, kw_only=True)
 class MadeAttention:
-    """An artifact of an attention or a layer for a pack, and what it was made of."""
+    """An artifact of an attention or a layer for a pack, and what it was made from."""
 
     kernel: Kernel
     workload: Workload
@@ -53,15 +53,15 @@ def make_attention(
     by: AttentionEngine = AttentionEngine.TMA,
     **sizes: Any,
 ) -> MadeAttention:
-    """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s. The
-    attention is computed by the engine `by`, and the product by `engine`."""
+    """An attention's artifact, followed by a product of `d_out` columns; `sizes` and `form` are those of `attention`.
+    Engine `by` computes the attention, and `engine` the product."""
     workload = attention(d_out=d_out, form=form, **sizes)
     schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent, by=by)
     return made_of(workload, Candidate(plan_kind=kind, schedule=schedule), simulated=simulated)
 
 
 def made_of(workload: Workload, candidate: Candidate, *, simulated: bool = False) -> MadeAttention:
-    """The artifact of a workload with an attention, whatever products stand around it."""
+    """The artifact of a workload with an attention, whatever products surround it."""
     assert candidate.schedule
     plans = plans_for(workload, H200, candidate)
     (one,) = own_kernels(workload, H200, candidate)
@@ -84,7 +84,7 @@ def made_of(workload: Workload, candidate: Candidate, *, simulated: bool = False
 
 
 def table(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> Entry:
-    """The artifacts of an attention or a layer by sequences and context, and where the library is the answer."""
+    """The artifacts of an attention or a layer by number of sequences and context, and where the library is used."""
     rungs = [Rung(m_lo=n, m_hi=n, max_length=t, kernel=None, library={"way": "cudnn"}) for n, t in library]
     for one in made:
         n, t = one.attention.op.shape.sequences, one.attention.op.shape.max_length
@@ -94,7 +94,7 @@ def table(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> Entr
 
 
 def without_sources(entry: Entry) -> Entry:
-    """The same, small."""
+    """A smaller copy without the sources."""
     rungs = (replace(rung, kernel=rung.kernel and without_source(rung.kernel)) for rung in entry.rungs)
     return replace(entry, rungs=tuple(rungs))
 
@@ -102,7 +102,7 @@ def without_sources(entry: Entry) -> Entry:
 def schedule_of(
     workload: Workload, *, engine: Engine, next_percent: int = 0, by: AttentionEngine = AttentionEngine.TMA
 ) -> Schedule:
-    """One of the attention by the engine `by`, and of the product behind it if there is one by `engine`."""
+    """A schedule with the attention on engine `by` and the product after it, if any, on `engine`."""
     if not workload.tile_ops:
         return alone(span_tokens=192, engine=by)
     guesses = (one for one in first_guesses(space_with(workload), 0) if one.launch_ops[0].next_percent == 0)

@@ -1,4 +1,4 @@
-"""`AttentionArgs`, byte by byte: beside what the launcher, artifacts and packs make of the fields of a launch."""
+"""`AttentionArgs`, packed byte by byte, independently of the code of the launcher, artifacts and packs."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class AttentionBuffers:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsAt(NextWeights):
-    """What is prefetched of weights at this address."""
+    """The prefetched part of weights at this address."""
 
     address: int
 
 
 def weights_at(workload: Workload, index: int, schedule: AttentionSchedule, address: int) -> WeightsAt:
-    """What the launch of an attention prefetches, if the next weights lie there."""
+    """The part of the next weights that an attention's launch prefetches, if they are at this address."""
     asked = next_weights_of(workload, index, schedule)
     return WeightsAt(address=address if asked.taken_bytes else 0, **vars(asked))
 
@@ -69,7 +69,7 @@ def weights_at(workload: Workload, index: int, schedule: AttentionSchedule, addr
 def cache_bytes(
     cache: CacheMap, engine: AttentionEngine, address: int, encode: Callable[[CacheMap, int], bytes]
 ) -> bytes:
-    """The parameter's field for a cache at that address: a tensor map as the driver encodes it, or the address."""
+    """The parameter's field for a cache at this address: a tensor map as the driver encodes it, or the address."""
     return encode(cache, address) if engine is AttentionEngine.TMA else struct.pack("<Q", address)
 
 
@@ -85,7 +85,8 @@ def pack_attention_args(
     next_weights: WeightsAt | None = None,
     spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> bytes:
-    """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known."""
+    """The kernel's parameter. `speculative`: the first tiles are requested before the length of their sequence is
+    known."""
     op, form = plan.op, plan.form
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)

@@ -1,4 +1,4 @@
-"""Zips of attentions with forged cubins: all but the machine code is what a card's artifacts have."""
+"""Zips of attentions with forged cubins; everything but the machine code is real."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.ops.attention.artifact import CacheKernel
 
 @dataclass(frozen=True, kw_only=True)
 class Zipped:
-    """A zip, and what it was made of."""
+    """A zip, and what it was made from."""
 
     path: Path
     workload: Workload
@@ -28,7 +28,7 @@ class Zipped:
 
 
 def zip_of(folder: Path, *, d_out: int | None = None, form: dict[str, Any] | None = None, **sizes: Any) -> Zipped:
-    """An attention, and behind it a product of `d_out` columns."""
+    """An attention followed by a product of `d_out` columns."""
     first = alone(span_tokens=192, num_stages=4)
     schedule = first if d_out is None else one_tile(wide(((16, 64, 64),))).but(launch_ops=first.launch_ops)
     made = make_attention(d_out=d_out, form=form, schedule=schedule, **sizes)

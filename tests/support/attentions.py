@@ -25,7 +25,7 @@ PLAIN: dict[str, Any] = {
 def attention(
     *, d_out: int | None = None, lengths: Lengths = Lengths.FULL, form: dict[str, Any] | None = None, **sizes: Any
 ) -> Workload:
-    """Alone, or with a product of `d_out` columns behind it; `form` is for `form_for`."""
+    """An attention, alone or followed by a product of `d_out` columns; `form` is for `form_for`."""
     shape = DecodeAttention(**{"dtype": Dtype.BF16, **SHAPE, **sizes})
     return attention_pair(shape, d_out=d_out, lengths=lengths, form=form_for(shape, **(form or {})))
 
@@ -36,7 +36,7 @@ def alone(**fields: Any) -> Schedule:
 
 
 def space_with(workload: Workload) -> JointSpace:
-    """On an H200."""
+    """The schedule space on an H200."""
     found = any_space_of(workload, H200)
     assert isinstance(found, JointSpace)
     return found

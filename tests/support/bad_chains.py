@@ -1,4 +1,4 @@
-"""Chains that are none, as `POST /jobs` is asked for them: which field each is refused by, and with which words."""
+"""Invalid chains in requests to `POST /jobs`: the field and the message by which each is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def chain(*ops: dict[str, Any], m: int = 16) -> dict[str, Any]:
 
 
 class BadChain(NamedTuple):
-    """A request's `pair`, and what must be said of it."""
+    """A request's `pair`, and the expected refusal."""
 
     pair: dict[str, Any]
     field: str

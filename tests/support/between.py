@@ -1,4 +1,4 @@
-"""Workloads whose attention stands between products: what makes its queries, and what reads its results."""
+"""Workloads with an attention between products: one computes its queries, and others read its results."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def between(
     sizes: dict[str, Any] | None = None,
     pages: dict[str, Any] | None = None,
 ) -> Workload:
-    """[norm ->] qkv -> attention -> o_proj (+ the stream), and behind it up to two more: norm -> gate_up, down.
+    """[norm ->] qkv -> attention -> o_proj (+ the residual stream), and up to two more after it: norm -> gate_up, down.
 
-    Without `rotary` the product in front makes queries alone, and somebody else has written the cache. `pages` are
-    those of the cache, as `form_for` takes them.
+    Without `rotary`, the product in front computes queries only, and the cache was written earlier. `pages` are those
+    of the cache, as `form_for` takes them.
     """
     given = SIZES | (sizes or {})
     shape = DecodeAttention(sequences=sequences, query_heads=query_heads, dtype=dtype, **given)
@@ -62,7 +62,7 @@ def between(
 
 
 def two_attentions(*, sequences: int = 4, hidden: int = 256, max_length: int = 512) -> Workload:
-    """q1 -> attention1 -> o1 (+ x) -> q2 -> attention2 -> o2 (+ o1): caches that somebody else has written."""
+    """q1 -> attention1 -> o1 (+ x) -> q2 -> attention2 -> o2 (+ o1); the caches were written earlier."""
     shape = DecodeAttention(sequences=sequences, query_heads=2, dtype=Dtype.FP16, **SIZES | {"max_length": max_length})
     ops, stream = list[GemmOp | AttentionOp](), "x"
     for layer in (1, 2):

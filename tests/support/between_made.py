@@ -1,4 +1,4 @@
-"""Candidates and artifacts of workloads whose attention stands between products."""
+"""Candidates and artifacts of workloads with an attention between products."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = Environment(gpu_name="H200", simulated=False, cuda="13.0")
 def candidate_of(
     workload: Workload, kind: PlanKind = PlanKind.N_LAUNCHES_PDL, run_starts: tuple[int, ...] = ()
 ) -> Candidate:
-    """Small tiles of warp-specialised kernels, and an attention of spans."""
+    """Small tiles of warp-specialised kernels, and an attention split into spans."""
     num_ops = len(workload.tile_ops)
     ordering = Ordering(rasters=(Raster(),) * num_ops, assignment=Assignment.STATIC, run_starts=run_starts)
     early = workload.launch_ops[0].form.knows_tokens_early
@@ -38,7 +38,7 @@ def candidate_of(
 
 
 def artifact_of(workload: Workload, candidate: Candidate) -> tuple[ArtifactFiles, tuple[VerifiedPlan, ...]]:
-    """An artifact that nothing compiled, whose kernels are any modules, and its plans of products."""
+    """An artifact with dummy kernel modules instead of compiled ones, and its plans of products."""
     assert candidate.schedule
     plans, cubin = plans_for(workload, H200, candidate), b"\x7fELF any"
     kernels = own_kernels(workload, H200, candidate)

@@ -1,4 +1,4 @@
-"""Who reads whom by cells of tensors, one by one: what edges are held against. None of their code is used."""
+"""Reads between tiles, found cell by cell: a reference for the edges of a tile graph that uses none of its code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiles_of(graph: TaskGraph, op: int) -> list[Tile]:
 
 
 def writers(graph: TaskGraph) -> dict[tuple[str, *Cell], Tile]:
-    """The tile that writes each element of the tensors that the launch writes; raises where two do."""
+    """The tile that writes each element of the tensors that the launch writes; raises if two tiles write one."""
     found: dict[tuple[str, *Cell], Tile] = {}
     for tile in (tile for op in graph.op_indices for tile in tiles_of(graph, op)):
         space = graph.spaces[tile[0]]
@@ -41,7 +41,7 @@ def writers(graph: TaskGraph) -> dict[tuple[str, *Cell], Tile]:
 def tiles_read(
     graph: TaskGraph, tile: Tile, part: int = 0, num_parts: int = 1, *, is_late: bool = False
 ) -> dict[Tile, int]:
-    """The tiles that a task reads, and in which of its own steps it does so first: in its steps or late."""
+    """The tiles that a task reads, each with the first step in which it does: one of its own steps, or late."""
     space, wrote = graph.spaces[tile[0]], _kept_writers(graph)
     steps = part_steps(space.num_steps, part, max(1, num_parts), strided=graph.strided_parts)
     first: dict[Tile, int] = {}
@@ -60,7 +60,7 @@ _writers: dict[int, tuple[TaskGraph, dict[tuple[str, *Cell], Tile]]] = {}
 
 
 def _kept_writers(graph: TaskGraph) -> dict[tuple[str, *Cell], Tile]:
-    """As `writers`, of the last graph that was asked for."""
+    """`writers`, cached for the last graph."""
     if id(graph) not in _writers:
         _writers.clear()
         _writers[id(graph)] = graph, writers(graph)
@@ -70,7 +70,7 @@ def _kept_writers(graph: TaskGraph) -> dict[tuple[str, *Cell], Tile]:
 def tiles_named(
     graph: TaskGraph, tile: Tile, part: int = 0, num_parts: int = 0, *, is_late: bool = False
 ) -> dict[Tile, int]:
-    """The same by the graph's edges. Of a tile that is named twice the earlier step."""
+    """The same tiles by the graph's edges. If a tile occurs twice, the earlier step counts."""
     steps = part_steps(graph.spaces[tile[0]].num_steps, part, max(1, num_parts), strided=graph.strided_parts)
     words = [[*tile, 0, 0, -1, part, num_parts, 0, steps.start, len(steps)]]
     task, named = np.array(words, dtype=np.int32), dict[Tile, int]()

@@ -1,4 +1,4 @@
-"""Random ops of no kind, by their boxes alone: grids of any number of axes, halos, boxes that are not separable."""
+"""Random ops without a kind, given only by their boxes: grids with any number of axes, halos, non-separable boxes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class BoxGraph(TaskGraph):
 
 
 def box_graph(*ops: TileSpace, strided: bool = False) -> BoxGraph:
-    """A launch of these ops, numbered in a row."""
+    """A launch of these ops, numbered consecutively."""
     return BoxGraph(op_indices=tuple(range(len(ops))), ops=ops, strided_parts=strided)
 
 
 @dataclass(frozen=True)
 class Written:
-    """What some tiles write: their grid, their boxes, and the shape of the tensor."""
+    """A tensor that some tiles write: their grid, their boxes, and the tensor's shape."""
 
     grid: tuple[int, ...]
     boxes: tuple[Box, ...]
@@ -41,8 +41,8 @@ class Written:
 
 @st.composite
 def written(draw: st.DrawFn, tensor: str) -> Written:
-    """Tiles that write each element of a tensor once. Some have their coordinates in a row, or backwards, or write two
-    boxes."""
+    """Tiles that together write each element of a tensor once. Some are numbered by one coordinate, or backwards, or
+    write two boxes."""
     shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
     sides = [draw(st.integers(1, size)) for size in shape]
     counts = [-(-size // side) for size, side in zip(shape, sides, strict=True)]
@@ -78,7 +78,7 @@ def written(draw: st.DrawFn, tensor: str) -> Written:
 
 @st.composite
 def reads_of(draw: st.DrawFn, tensor: str, shape: tuple[int, ...], grid: tuple[int, ...], num_steps: int) -> Read:
-    """Any box of a tensor for each tile, and step; empty ones, too."""
+    """A random box of a tensor, and a step, for each tile; some boxes are empty."""
     is_late = draw(st.booleans())
     sizes = {**dict(enumerate(grid)), STEP: num_steps}
     usable = [*range(len(grid)), *([] if is_late else [STEP])]
@@ -102,7 +102,7 @@ def reads_of(draw: st.DrawFn, tensor: str, shape: tuple[int, ...], grid: tuple[i
 
 @st.composite
 def box_graphs(draw: st.DrawFn) -> BoxGraph:
-    """Two ops that write, one of which may read itself, and one that reads both."""
+    """Two ops that write, one of which may read itself, and a third that reads both."""
     first, second = draw(written("a")), draw(written("b"))
     row_axes = st.integers(0, 2)
     steps = st.integers(1, 4)

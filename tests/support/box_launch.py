@@ -1,4 +1,4 @@
-"""What a simulation knows of ops of no kind, from their boxes: each tile that is written is a panel."""
+"""A launch for the simulator, of ops without a kind, given by their boxes: each written tile is a panel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ELEMENT_BYTES, STEP_US = 4, 0.5
 
 
 def launch_of(graph: BoxGraph, gpu: Gpu) -> Launch:
-    """A launch of two CTAs an SM that do one task after the other."""
+    """A launch with two CTAs per SM that run one task at a time."""
     panels: dict[tuple[str, int], int] = {}
     return Launch(
         costs={op: _costs(graph, op, panels) for op in graph.op_indices},
@@ -38,12 +38,13 @@ def launch_of(graph: BoxGraph, gpu: Gpu) -> Launch:
 
 
 def num_bytes(box: Box, tile: tuple[int, ...], step: int = 0) -> int:
-    """Of a tile's box."""
+    """The bytes of a tile's box."""
     return ELEMENT_BYTES * math.prod(max(0, side.stop - side.start) for side in box.at(tile, step))
 
 
 def _costs(graph: BoxGraph, op: int, panels: dict[tuple[str, int], int]) -> OpCosts:
-    """The costs of one op, whose tile row alone says which panels a tile reads: those of all tiles of that row."""
+    """The costs of one op in which the tile row alone determines the panels that a tile reads: those of all tiles of
+    the row."""
     space, (rows, cols) = graph.spaces[op], graph.grids[op]
     reads = [_read_by_row(graph, op, row, panels) for row in range(rows)]
     return OpCosts(
@@ -73,7 +74,7 @@ def _written(space: TileSpace, row: int, col: int, panels: dict[tuple[str, int],
 
 
 def _read_by_row(graph: BoxGraph, op: int, row: int, panels: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
-    """(panel, bytes) of what tiles of a row read: of this launch tile by tile, of inputs as one."""
+    """(panel, bytes) of what the tiles of a row read: tile by tile if this launch writes it; an input is one panel."""
     found: dict[int, int] = {}
     num_cols = graph.grids[op][1]
     for edge in (edge for edge in graph.edges if edge.consumer == op):

@@ -1,5 +1,5 @@
-"""Packs whose index says something else than their plans, with every digest right: as somebody who means harm, or a
-fault of a writer, would leave them."""
+"""Packs whose index contradicts their plans although every digest is right, as an attacker or a faulty writer would
+produce them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BLOB = struct.Struct("<QQ32s")
 
 
 class Broken:
-    """A pack's bytes, to be changed."""
+    """A pack's bytes, for tests to change."""
 
     def __init__(self, data: bytes) -> None:
         self._data = bytearray(data)
@@ -51,7 +51,7 @@ class Broken:
         raise KeyError(table)
 
     def count(self, table: str) -> int:
-        """Of its records."""
+        """The number of its records."""
         return int(struct.unpack_from("<I", self._data, ALIGNMENT + _TABLES[table][0])[0])
 
     def get(self, table: str, index: int, offset: int, kind: str = "I") -> int:
@@ -59,30 +59,30 @@ class Broken:
         return int(struct.unpack_from(f"<{kind}", self._data, self._at(table, index, offset))[0])
 
     def put(self, table: str, index: int, offset: int, value: int, kind: str = "I") -> None:
-        """Another number."""
+        """Replaces a number of a record."""
         struct.pack_into(f"<{kind}", self._data, self._at(table, index, offset), value)
 
     def put_in_blob(self, table: str, index: int, offset: int, place: int, value: int) -> None:
-        """Another word at a place of what a record names, whose sha256 follows."""
+        """Replaces a word of a blob that a record names, and updates its sha256."""
         at = self._at(table, index, offset)
         begin, size, _ = _BLOB.unpack_from(self._data, at)
         struct.pack_into("<I", self._data, begin + place, value)
         _BLOB.pack_into(self._data, at, begin, size, hashlib.sha256(self._data[begin : begin + size]).digest())
 
     def copy_blob(self, table: str, index: int, offset: int, source: int) -> None:
-        """What another record names."""
+        """Copies the blob of another record."""
         found = _BLOB.unpack_from(self._data, self._at(table, source, offset))
         _BLOB.pack_into(self._data, self._at(table, index, offset), *found)
 
     def shorten_blob(self, table: str, index: int, offset: int, num_bytes: int) -> None:
-        """The same, but for its end."""
+        """Shortens a blob."""
         at = self._at(table, index, offset)
         begin, size, _ = _BLOB.unpack_from(self._data, at)
         digest = hashlib.sha256(self._data[begin : begin + size - num_bytes]).digest()
         _BLOB.pack_into(self._data, at, begin, size - num_bytes, digest)
 
     def bytes(self) -> bytes:
-        """With the digest of its index, and the sums of its files."""
+        """The bytes, with updated digest of the index and checksums of the files."""
         begin, size = ALIGNMENT, struct.unpack_from("<Q", self._data, ALIGNMENT + 16)[0]
         index = self._data[begin : begin + size]
         index[DIGEST_OFFSET : DIGEST_OFFSET + 32] = bytes(32)
@@ -91,7 +91,7 @@ class Broken:
         return bytes(self._data)
 
     def summed(self) -> bytes:
-        """The same with the sums that Python's reader looks at."""
+        """The bytes with updated checksums, which Python's reader verifies."""
         files = {}
         with zipfile.ZipFile(io.BytesIO(self.bytes())) as archive:
             for info in archive.infolist():
@@ -106,7 +106,7 @@ class Broken:
 
 
 def refusal_by_c(recorder: Recorder, data: bytes, path: Path) -> str:
-    """Why the C reader does not open it; empty where it does."""
+    """The C reader's error message; empty if it opens the pack."""
     path.write_bytes(data)
     pack = ctypes.c_void_p()
     if recorder.runtime.tuner_pack_open(str(path).encode(), ctypes.byref(pack)) == 0:

@@ -1,4 +1,4 @@
-"""Small values of the domain for tests that do not care which."""
+"""Small domain values for tests that do not depend on them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def rejected() -> Rejected:
 
 
 def tried(number: int, candidate: Candidate, time_us: float) -> Trial:
-    """A candidate's trial, measured, that knew all before it."""
+    """A measured trial of a candidate, chosen with knowledge of all earlier trials."""
     return Trial(
         number=number,
         candidate=candidate,

@@ -1,4 +1,4 @@
-"""Random workloads, tilings, orderings and GPUs, small enough to run and odd enough to break things."""
+"""Random workloads, tilings, orderings and GPUs, small enough to run and unusual enough to find faults."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def small_gpu(num_sms: int) -> Gpu:
 def tiling(
     *tiles: tuple[int, int], num_stages: int = 2, num_warps: int = 4, k: int = 32, split: tuple[int, ...] = ()
 ) -> Tiling:
-    """A tiling of the given (m, n) tiles."""
+    """A tiling with the given (m, n) tiles."""
     whole = tuple(Tile(m=m, n=n, k=k) for m, n in tiles)
     return Tiling(tiles=whole, num_stages=num_stages, num_warps=num_warps, split_k=split)
 
 
 def wgmma(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
-    """A tiling of the wgmma engine; the given (m, n, k) tiles, or one for both ops."""
+    """A tiling of the wgmma engine with the given (m, n, k) tiles, or one tile for both ops."""
     both = tiles if len(tiles) > 1 else tiles * 2
     rings = {"num_stages": 4, "num_warps": 4, "input_stages": 3}
     return Tiling(engine=Engine.WGMMA, tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in both), **{**rings, **fields})
@@ -63,7 +63,7 @@ def simt(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
 
 
 def ordering(num_ops: int = 2, *, bands: int = 0, **changes: object) -> Ordering:
-    """The plainest ordering, with changes."""
+    """The simplest ordering, with changes."""
     interleave = Interleave(kind=InterleaveKind.BANDS, rows=bands) if bands else Interleave()
     return replace(Ordering(rasters=(Raster(),) * num_ops, interleave=interleave), **changes)  # type: ignore[arg-type]
 
@@ -88,7 +88,7 @@ def fork(m: int, dims: tuple[int, int, int, int]) -> Workload:
 
 
 def gemms(m: int, *ops: tuple[str, str, int, int, dict[str, Any]]) -> Workload:
-    """A chain of ops given as name, source, n, k and options."""
+    """A chain of ops given by name, source, n, k and options."""
     made = (GemmOp(name=name, source=source, m=m, n=n, k=k, **options) for name, source, n, k, options in ops)
     return Workload(kind=WorkloadKind.CHAIN, ops=tuple(made))
 
@@ -99,7 +99,7 @@ def adds(tensor: str) -> dict[str, Any]:
 
 
 def decoder_block(m: int, d: int, hidden: int, qkv: int, *, heads: int = 32) -> Workload:
-    """What lies between two attentions: two norms, two residuals, a gate and a fan-out of the residual stream."""
+    """The ops between two attentions: two norms, two residuals, a gate and a fan-out of the residual stream."""
     return gemms(
         m,
         ("o", "attention", d, heads, adds("x")),
@@ -113,7 +113,7 @@ sizes = st.integers(1, 90)
 
 
 def turned(m: int, d_in: int, width: int) -> Workload:
-    """A product, and behind its norm queries, keys and values that go to a cache."""
+    """A product, followed by a normed qkv product with rotated heads that writes to a cache."""
     rotary = Rotary(heads=1, kv_heads=1, head_dim=64, max_length=9)
     return gemms(m, ("a", "x", width, d_in, {}), ("qkv", "a", rotary.num_pairs, width, {"norm": "a", "rotary": rotary}))
 
@@ -181,7 +181,7 @@ assignments = st.one_of(
 
 
 def interleaves(workload: Workload) -> st.SearchStrategy[Interleave]:
-    """Merges that keep the order a linear extension of the workload's edges."""
+    """Interleavings whose order is a linear extension of the workload's edges."""
     kinds = [InterleaveKind.PRODUCER_FIRST, InterleaveKind.LONGEST_FIRST]
     readers = [op for op in range(len(workload.tile_ops)) if workload.producer_of(op) is not None]
     kinds.append(InterleaveKind.HALF_ROWS if readers else InterleaveKind.PROPORTIONAL)
@@ -194,8 +194,8 @@ def interleaves(workload: Workload) -> st.SearchStrategy[Interleave]:
 
 @st.composite
 def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
-    """Any ordering that is free of deadlocks, redundant names included; what takes even shares of the k-steps has
-    queues, and parts in a row."""
+    """Any deadlock-free ordering, including redundant spellings; if the k-steps are shared evenly, the ordering has
+    queues and contiguous parts."""
     interleave, (granularity, sync_width) = draw(interleaves(workload)), draw(syncs)
     if granularity in (Granularity.BATCH, Granularity.BARRIER):
         interleave = Interleave()

@@ -1,4 +1,4 @@
-"""Tile graphs of three and four ops that add and norm what earlier ones write, each of at most nine tasks."""
+"""Tile graphs of three or four ops with residuals and norms, each op with at most nine tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains for tests: a decoder layer between two attentions, of any size."""
+"""Chains for tests: the ops of a decoder layer between two attentions, of any size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def block(
     bias: bool = True,
     rotary: Rotary | None = None,
 ) -> Workload:
-    """o_proj and its residual, norm, gate and up projection, down and its residual, norm, the next layer's qkv."""
+    """o_proj with a residual, norm, gate and up projection, down with a residual, norm, and the next layer's qkv."""
     ops = (
         GemmOp(name="o", m=m, n=width, k=heads, residual=True, is_output=True),
         GemmOp(
@@ -70,7 +70,7 @@ def run_of_block(m: int, *, width: int = 512, hidden: int = 384, dtype: Dtype = 
 
 
 def side_by_side(m: int, *, width: int = 512, each: int = 128, dtype: Dtype = Dtype.FP16) -> Workload:
-    """One producer, three readers of its norm: unmerged q, k and v."""
+    """One producer and three readers of its normed output: unmerged q, k and v."""
     first = GemmOp(name="o", m=m, n=width, k=256, residual=True)
     readers = tuple(GemmOp(name=name, m=m, n=each, k=width, source="o", norm="o") for name in ("q", "k", "v"))
     return Workload(kind=WorkloadKind.CHAIN, ops=(first, *readers), dtype=dtype)

@@ -1,7 +1,7 @@
-"""Cubins kept between runs of the tests, by what was compiled: the compiler takes most of the tests' time.
+"""Caches compiled cubins between test runs, because compiling takes most of the tests' time.
 
-A key is the source without its comments, the architecture, the options and the compiler's version. `pytest --cold`
-begins with an empty folder, as CI does; `make clean` removes what was kept.
+The key consists of the source without its comments, the architecture, the options and the compiler's version. `pytest
+--cold` starts with an empty folder, as CI does; `make clean` deletes the cache.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ LIMIT_BYTES = 2**30
 
 
 def compile_source(source: str, arch: str) -> tuple[bytes, str]:
-    """Cubin and log, as `nvrtc.compile_source` gives them.
+    """Cubin and log, as `nvrtc.compile_source` returns them.
 
-    Sources that differ in comments alone share one: the line numbers in a log, or in an assertion, may be another's.
+    Sources that differ only in comments share an entry, so line numbers in a log or an assertion may belong to another
+    source.
 
     Raises:
         BuildError: with the compiler's log; that is not kept.
@@ -38,7 +39,7 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
 
 
 def _read(path: Path) -> tuple[bytes, str] | None:
-    """What lies there, now used last; None where nothing whole does."""
+    """The stored result, now marked as used last; None if none is complete."""
     try:
         data = zlib.decompress(path.read_bytes())
         os.utime(path)
@@ -49,7 +50,7 @@ def _read(path: Path) -> tuple[bytes, str] | None:
 
 
 def prune(folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Removes those used longest ago until the rest fits."""
+    """Removes the least recently used entries until the rest fits."""
     files = [(path.stat(), path) for path in folder.iterdir()] if folder.exists() else []
     size = sum(stat.st_size for stat, _ in files)
     for stat, path in sorted(files, key=lambda file: file[0].st_mtime):

@@ -1,4 +1,4 @@
-"""Pairs with weights that are stored in fewer bits, kernels that convert them, and faults that a check must find."""
+"""Pairs with weights stored in fewer bits, kernels that convert them, and faults that a check must find."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FAULTS = {
 
 
 def pair(scheme: Scheme | str, m: int = 5, d: int = 512, hidden: int = 1024) -> Workload:
-    """Whole stages of codes, of a scheme or of a format that none has."""
+    """A pair with whole stages of codes, in a scheme or in a format without one."""
     known = Scheme(scheme) if scheme in set(Scheme) else Scheme.INT4
     workload = QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=known).to_workload()
     if known == scheme:

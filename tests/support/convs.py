@@ -1,4 +1,4 @@
-"""Convolutions, pairs of them and with products, and how many plans they have."""
+"""Convolutions, alone, in pairs and with products, and their numbers of plans."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Json = dict[str, Any]
 
 
 def conv(name: str, source: str = "x", /, **options: Any) -> Json:
-    """Of images of 7 x 6 with 16 channels, 3x3, of the same size; options are fields of the op."""
+    """A 3x3 convolution of images of 7 x 6 with 16 channels, output of the same size; options are fields of the op."""
     plain = {"images": 2, "height": 7, "width": 6, "channels": 16, "filters": 24, "kernel": 3, "padding": 1}
     return {"op": "conv", "name": name, "source": source, **plain, **options}
 
 
 def product(name: str, source: str, m: int, n: int, k: int, /, **options: Any) -> Json:
-    """Of rows of pixels."""
+    """A product over rows of pixels."""
     plain = {"activation": "identity", "bias": False}
     return {"name": name, "source": source, "m": m, "n": n, "k": k, **plain, **options}
 
@@ -29,31 +29,31 @@ def workload(*ops: Json, dtype: str = "fp16") -> Workload:
 
 
 def tiling(*tiles: tuple[int, int, int], parts: tuple[int, ...] = (), num_stages: int = 2) -> Tiling:
-    """Of the engine `mma`, four warps."""
+    """A tiling of engine `mma` with four warps."""
     whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
     return Tiling(tiles=whole, num_stages=num_stages, num_warps=4, split_k=parts)
 
 
 def warpgroups(*tiles: tuple[int, int, int], parts: tuple[int, ...] = (), **options: Any) -> Tiling:
-    """Of the engine `wgmma`, four warps where nothing else is said."""
+    """A tiling of engine `wgmma`, by default with four warps."""
     plain = {"engine": Engine.WGMMA, "num_stages": 3, "input_stages": 3, "num_warps": 4}
     whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
     return Tiling(tiles=whole, split_k=parts, **{**plain, **options})
 
 
 def _image(name: str, source: str = "x", /, **options: Any) -> Json:
-    """Of one image of 6 x 8 with 16 channels: a tile of 16 pixels is two of its rows."""
+    """A convolution of one image of 6 x 8 with 16 channels: a tile of 16 pixels covers two of its rows."""
     return conv(name, source, **{"images": 1, "height": 6, "width": 8, "filters": 16, **options})
 
 
 def _pair(first: Json, second: Json) -> Workload:
-    """The second one reads what the first one writes, by options beside these sizes."""
+    """A pair of convolutions; options other than these sizes apply to the second."""
     one, sizes = _image("a", **first), ("images", "height", "width")
     return workload(one, _image("b", "a", **{name: one[name] for name in sizes}, channels=one["filters"], **second))
 
 
 def bottleneck(images: int = 1) -> tuple[Workload, Tiling]:
-    """Of ResNet-50's third stage."""
+    """A bottleneck of ResNet-50's third stage."""
     made = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 3, "images": images})
     return made, tiling((64, 64, 64), (64, 64, 64), (64, 128, 64), parts=(2, 4, 1), num_stages=4)
 

@@ -1,4 +1,5 @@
-"""What is counted, in processes of their own, since one that has counted must not time any more; and what to expect."""
+"""Hardware counts, taken in separate processes because a process that has counted must not time anything; and expected
+values."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ DEADLINE_S = 100.0
 
 
 def apart(function: Callable[..., T], *args: object) -> T:
-    """`function(*args)` in a fresh process.
+    """Runs `function(*args)` in a fresh process.
 
     Raises:
         TimeoutError: it was killed at its deadline.
@@ -33,7 +34,7 @@ def apart(function: Callable[..., T], *args: object) -> T:
 
 
 def count_copy(num_bytes: int, metrics: tuple[str, ...]) -> CounterReport:
-    """Counts a kernel that reads `num_bytes` and writes as many, behind a read of 256 MiB."""
+    """Counts a kernel that reads `num_bytes` and writes as many, after a read of 256 MiB."""
     import cupy
 
     from tuner.workers.gpu.measuring.counters import count_around
@@ -45,7 +46,7 @@ def count_copy(num_bytes: int, metrics: tuple[str, ...]) -> CounterReport:
 
 
 def count_works(tools_cubin: bytes, problem: Problem, works: list[Work], metrics: tuple[str, ...]) -> list[CountAnswer]:
-    """Counts one work after the other; `tools_cubin` is tools.cu compiled for the card."""
+    """Counts several workloads in turn; `tools_cubin` is tools.cu compiled for the GPU."""
     from tuner.workers.gpu.session import Session
 
     session = Session(tools_cubin)
@@ -53,9 +54,10 @@ def count_works(tools_cubin: bytes, problem: Problem, works: list[Work], metrics
 
 
 def num_mma_instructions(graph: TileGraph) -> int:
-    """Warp instructions m16n8k16 of one launch of the `mma` engine: tiles count whole, and so do stages.
+    """The number of warp-level m16n8k16 instructions of one launch of the `mma` engine; partial tiles and stages count
+    as whole.
 
-    A task computes tile_m x tile_n x (k rounded up to tile_k); one instruction, 16 x 8 x 16 of it.
+    A task computes tile_m x tile_n x (k rounded up to tile_k); one instruction computes 16 x 8 x 16 of it.
     """
     total = 0
     for index, (rows, columns) in graph.grids.items():

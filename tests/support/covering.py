@@ -1,4 +1,4 @@
-"""Pairwise covering samples: of any two axes, every pair of values that the population has is in the sample."""
+"""Pairwise covering samples: for any two axes, every pair of values in the population occurs in the sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search over a chain with the toy tile op, for programs that have the toy."""
+"""A search over a chain with the toy tile op, for processes that have the toy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.search.searcher import Searcher
 
 
 def values_tried(workload: Workload, num_trials: int) -> set[int]:
-    """Of the toy's own axis, by so many trials whose times are the forecasts."""
+    """The values of the toy's own axis tried in this many trials, whose times are the forecasts."""
     gpu = CATALOGUE["h200"]
 
     def judged(candidate: Candidate) -> Outcome:

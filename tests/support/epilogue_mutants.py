@@ -1,4 +1,4 @@
-"""What may go wrong with what a task reads in its epilogue: one change to a plan's tables."""
+"""Faults in what a task reads in its epilogue: each is one change to a plan's tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 
 
 def _wait_removed(plan: Plan, rng: random.Random) -> Plan:
-    """A task loses its last wait, one for its epilogue where there is such a task."""
+    """A task loses its last wait, if possible one for its epilogue."""
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     if not waiting.size:
         return plan
@@ -23,7 +23,8 @@ def _wait_removed(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _tiles_exchanged(plan: Plan, rng: random.Random) -> Plan:
-    """Two tasks of an op compute each other's tile, and post as they did: squares come to the other's slot."""
+    """Two tasks of an op compute each other's tile but keep their signals, so squares are written to the other's
+    slot."""
     tasks = plan.tasks.copy()
     pairs = [
         (one, other)
@@ -38,7 +39,7 @@ def _tiles_exchanged(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _share_missing(plan: Plan, rng: random.Random) -> Plan:
-    """A task waits for one post less, or for one signal less, in its last wait, which is then its own."""
+    """A task gets its own copy of its last wait, which requires one post or one signal less."""
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3]).tolist()
     if not waiting:
         return plan
@@ -55,7 +56,7 @@ def _share_missing(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _wait_moved(plan: Plan, rng: random.Random) -> Plan:
-    """A wait for A stands before the epilogue, or one for the epilogue before the first k-step."""
+    """A wait for A is moved to the epilogue, or a wait for the epilogue to the first k-step."""
     if not len(plan.waits):
         return plan
     wait = rng.randrange(len(plan.waits))

@@ -1,6 +1,6 @@
-"""Toy ops whose rows are counted at run time: products of experts, each with as many tokens as it was routed.
+"""Toy ops whose row counts are known at run time: products of experts, each with the tokens routed to it.
 
-Tensors are [experts, tokens, channels]. Of an expert's tokens there are `routed[expert]`.
+Tensors are [experts, tokens, channels]; expert `e` has `routed[e]` tokens.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ROUTED = RunTimeInput(name="routed", count=EXPERTS, least=0, most=TOKENS)
 
 
 def bounds_of(*tensors: str, limit: RunTimeInput = ROUTED) -> tuple[Bound, ...]:
-    """Of tensors of tokens."""
+    """The bounds for tensors of tokens."""
     return tuple(Bound(tensor=tensor, dimension=1, limit=limit, by=0) for tensor in tensors)
 
 
 def product(name: str, source: str, *, tile: int = 2, parts: int = 1, limit: RunTimeInput = ROUTED) -> TileSpace:
-    """Each expert's tokens by its weights, by three coordinates, in steps along the channels."""
+    """Multiplies each expert's tokens by its weights; three coordinates, steps along the channels."""
     expert, tokens, channels = along(0, EXPERTS, 1), along(1, TOKENS, tile), along(2, CHANNELS, 4)
     steps = along(STEP, CHANNELS, 2)
     return TileSpace(
@@ -43,7 +43,7 @@ def product(name: str, source: str, *, tile: int = 2, parts: int = 1, limit: Run
 
 
 def total(name: str, source: str, *, tile: int = 2, limit: RunTimeInput = ROUTED) -> TileSpace:
-    """The sum of each expert's tokens, in steps along these: how many it has is known at run time."""
+    """Sums each expert's tokens, in steps along the tokens, whose number is known at run time."""
     expert, channels, steps = along(0, EXPERTS, 1), along(1, CHANNELS, 4), along(STEP, TOKENS, tile)
     return TileSpace(
         name=name,
@@ -56,7 +56,7 @@ def total(name: str, source: str, *, tile: int = 2, limit: RunTimeInput = ROUTED
 
 
 def with_all_tokens(name: str, source: str, tokens: str) -> TileSpace:
-    """What an expert's tile of the source is, and all of its rows of the tokens, which are read late."""
+    """An expert's tile of the source, and late reads of all its token rows."""
     expert, channels = along(0, EXPERTS, 1), along(1, CHANNELS, 4)
     return TileSpace(
         name=name,
@@ -71,7 +71,7 @@ def with_all_tokens(name: str, source: str, tokens: str) -> TileSpace:
 
 
 def routed_graph(*, limit: RunTimeInput = ROUTED, parts: int = 1, tile: int = 2) -> BoxGraph:
-    """Two products of experts in a row, and the sums of the second one's rows."""
+    """Two consecutive products of experts, and the sums of the second one's rows."""
     return box_graph(
         product("a", "x", limit=limit, tile=tile),
         product("b", "a", parts=parts, limit=limit),
@@ -80,7 +80,7 @@ def routed_graph(*, limit: RunTimeInput = ROUTED, parts: int = 1, tile: int = 2)
 
 
 class ExpertTiles(Arithmetic):
-    """What they compute, of what is left of their boxes."""
+    """The arithmetic on the remaining parts of their boxes."""
 
     def __init__(self, space: TileSpace, values: Mapping[str, Sequence[int]]) -> None:
         self._space, self._values = space, values
@@ -107,14 +107,14 @@ class ExpertTiles(Arithmetic):
 
 
 def inputs(seed: int) -> Memory:
-    """Tokens and weights; tokens that are not there are NaN."""
+    """Tokens and weights; missing tokens are NaN."""
     rng = np.random.default_rng(seed)
     weights = {f"{name}.weight": rng.standard_normal((EXPERTS, CHANNELS, CHANNELS)) for name in "ab"}
     return {"x": rng.standard_normal((EXPERTS, TOKENS, CHANNELS)), **weights}
 
 
 def answers(tensors: Mapping[str, Tensor], routed: Sequence[int]) -> Memory:
-    """Every op's output; NaN where nothing is to be written."""
+    """Every op's output; NaN where nothing should be written."""
     there = np.arange(TOKENS)[None, :, None] < np.array(routed)[:, None, None]
     known = dict(tensors)
     for name, source in (("a", "x"), ("b", "a")):

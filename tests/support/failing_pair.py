@@ -1,6 +1,7 @@
-"""A pair of launches on a card of which the second one fails: python -m tests.support.failing_pair PACK LIBCUDA.
+"""A pair of launches on a GPU, the second of which fails: python -m tests.support.failing_pair PACK LIBCUDA.
 
-It is a process of its own, since a process loads one driver: `LIBCUDA` is that of failing_libcuda.c, compiled."""
+It runs in a separate process, because a process loads only one driver: `LIBCUDA` is failing_libcuda.c, compiled.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ NUM_LAUNCHES = 3
 
 
 def failure_of(call: Any) -> str:
-    """The sentence of a call that must fail."""
+    """The error message of a call that must fail."""
     try:
         call()
     except RuntimeFailure as error:
@@ -31,7 +32,7 @@ def failure_of(call: Any) -> str:
 
 
 def main(pack_path: str, library: str) -> None:
-    """Prints what came of it as JSON."""
+    """Prints the outcome as JSON."""
     os.environ["TUNER_LIBCUDA"] = library
     driver, of = ctypes.CDLL(library), operands(on_card.workload(ROWS))
     pack, stream = load(pack_path), cupy.cuda.Stream(non_blocking=True)

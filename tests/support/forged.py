@@ -1,4 +1,4 @@
-"""What nobody proved or built, tied as if somebody had: what a bug in prover or builder would let through."""
+"""Plans and cubins tied without proof or build, as a bug in the prover or builder might do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.workers.source.launchable import Launchable, Ties, cubin_digest
 
 
 def forged(verified: VerifiedPlan, words: np.ndarray[Any, np.dtype[np.int32]]) -> VerifiedPlan:
-    """A plan that verify() never saw, with the digest that a proof of it would have."""
+    """A plan that was not verified, with the digest that its proof would have."""
     return _changed(verified, plan=Plan.from_words(words))
 
 
@@ -29,7 +29,7 @@ def _changed(verified: VerifiedPlan, **fields: object) -> VerifiedPlan:
 
 
 def tied(plans: tuple[VerifiedPlan, ...], cubin: bytes, smem_bytes: int = 0, build: str = "by hand") -> Launchable:
-    """Any cubin beside any plans."""
+    """Ties any cubin to any plans."""
     ties = Ties(
         workload=plans[0].graph.workload.digest,
         proofs=tuple(plan.digest for plan in plans),
@@ -48,6 +48,6 @@ def with_others(work: Work, *, plans: tuple[VerifiedPlan, ...] = (), cubin: byte
 
 
 def passed_off(work: Work, workload: Workload) -> Work:
-    """The same work, which claims to be of another workload with the same shapes."""
+    """The same work, claiming to be of another workload with the same shapes."""
     plans = tuple(_changed(plan, graph=replace(plan.graph, workload=workload)) for plan in work.plans)
     return with_others(work, plans=plans)

@@ -1,7 +1,8 @@
-"""Processes that are there at once: forked from one that has done all imports. A kill ends them like any other.
+"""Processes that start at once, because they are forked from one that has done all imports. A kill ends them like any
+other process.
 
-To import a server takes seconds, and tests start many. What a command does when it is started as a user starts it is
-tested by the wheel, the demo and the commands of a cluster.
+Importing a server takes seconds, and tests start many. Commands started as a user starts them are tested with the
+wheel, the demo and the commands of a cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LIMIT_S = 120.0
 
 
 class Forked:
-    """One process: what it prints, and its end."""
+    """One process: its output and its end."""
 
     def __init__(self, main: Callable[[list[str]], None], *arguments: str, log: Path, **environment: str) -> None:
         """`log` takes what it logs, behind what is there; a file beside it what it prints. Its environment and its
@@ -44,17 +45,17 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """The process id."""
         assert self._process.pid is not None
         return self._process.pid
 
     @property
     def printed(self) -> str:
-        """All that it has printed."""
+        """All its output."""
         return self._out.read_text() if self._out.exists() else ""
 
     def line(self) -> str:
-        """What it prints first."""
+        """Its first line of output."""
         end = time.monotonic() + _LIMIT_S
         while time.monotonic() < end and self._process.is_alive():
             if (text := self.printed).endswith("\n"):
@@ -78,13 +79,13 @@ class Forked:
         return self._process.exitcode
 
     def kill(self) -> None:
-        """SIGKILL, and its end waited for; nothing where it has ended."""
+        """Sends SIGKILL and waits for the end; does nothing if it has ended."""
         self._process.kill()
         self.wait()
 
 
 def command(arguments: list[str]) -> None:
-    """`tuner` with these arguments."""
+    """Runs `tuner` with these arguments."""
     from tuner.cli import main
 
     main(arguments)

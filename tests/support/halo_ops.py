@@ -1,8 +1,8 @@
-"""Toy ops of no kind that ships: products over tensors [h, w, c], a blur with a halo, and a scan that reads itself.
+"""Toy ops without a kind: products over tensors [h, w, c], a blur with a halo, and a scan that reads itself.
 
 The blur's tiles have three coordinates. It reads a halo of one in h and in w, channel by channel in its steps, and may
-add its own box of the same tensor behind them. The scan goes down h: each of its tiles reads the last row of the one
-before, which it wrote itself.
+add its own box of the same tensor after them. The scan goes down h: each of its tiles reads the last row of the
+previous tile, which the scan wrote itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _num_steps(shape: Shape) -> int:
 
 
 def product(name: str, source: str, shape: Shape) -> TileSpace:
-    """[h, w, c] from whole rows of [h, w, c], by two coordinates."""
+    """[h, w, c] from whole rows of [h, w, c]; two coordinates."""
     rows, columns = along(0, shape.h, shape.tile_h), along(1, shape.channels, shape.tile_c)
     inputs = Read(box=Box(tensor=source, extents=(rows, whole(shape.w), _by_channels(shape))))
     weights = Read(box=Box(tensor=f"{name}.weight", extents=(columns, _by_channels(shape))))
@@ -69,7 +69,7 @@ def product(name: str, source: str, shape: Shape) -> TileSpace:
 
 
 def blur(name: str, source: str, shape: Shape, *, halo: int = 1) -> TileSpace:
-    """Sums of neighbours, mixed along channels; by three coordinates."""
+    """Sums of neighbours, mixed along channels; three coordinates."""
     sides = [(shape.h, shape.tile_h), (shape.w, shape.tile_w)]
     near = [along(axis, size, tile, before=halo, after=halo) for axis, (size, tile) in enumerate(sides)]
     own = [along(axis, size, tile) for axis, (size, tile) in enumerate(sides)]
@@ -90,7 +90,7 @@ def blur(name: str, source: str, shape: Shape, *, halo: int = 1) -> TileSpace:
 
 
 def scan(name: str, source: str, shape: Shape) -> TileSpace:
-    """Row by row half of the row before, and a row of the source."""
+    """Each row is half of the previous row plus a row of the source."""
     rows, columns = along(0, shape.h, shape.tile_h), along(1, shape.channels, shape.tile_c)
     before = Extent(axes=(0,), begin=np.maximum(rows.begin - 1, 0), end=rows.begin.copy())
     return TileSpace(
@@ -116,7 +116,7 @@ def scanned(shape: Shape) -> BoxGraph:
 
 
 def chained(shape: Shape) -> BoxGraph:
-    """All of them, and two blurs in a row."""
+    """All of them, and two consecutive blurs."""
     return box_graph(
         product("a", "x", shape),
         blur("b", "a", shape),
@@ -127,7 +127,7 @@ def chained(shape: Shape) -> BoxGraph:
 
 
 class Tiles(Arithmetic):
-    """What any of these computes, of what its boxes hold."""
+    """The arithmetic of these ops on the contents of their boxes."""
 
     def __init__(self, space: TileSpace, shape: Shape) -> None:
         self.space, self._shape = space, (shape.h, shape.w, shape.channels)
@@ -158,14 +158,14 @@ class Tiles(Arithmetic):
 
 
 def neighbours(tensor: Tensor) -> Tensor:
-    """[h, w, c] the sum of each element and those around it in h and w."""
+    """The sum of each element and its neighbours in h and w, [h, w, c]."""
     padded = np.pad(tensor, ((1, 1), (1, 1), (0, 0)))
     h, w = tensor.shape[:2]
     return np.asarray(sum(padded[i : i + h, j : j + w] for i in range(3) for j in range(3)))
 
 
 def inputs(graph: BoxGraph, shape: Shape, seed: int) -> Memory:
-    """What no op writes."""
+    """The inputs of the graph."""
     rng = np.random.default_rng(seed)
     square = (shape.channels, shape.channels)
     weights = {f"{space.name}.weight": rng.standard_normal(square) for space in graph.ops}
@@ -197,7 +197,7 @@ def random_plan(
     granularity: Granularity | None = None,
     position: WaitPosition | None = None,
 ) -> Plan:
-    """Op after op, tile after tile; in queues or by tickets. Tiles that do not read their own op come in any order."""
+    """Ops and tiles in order, in queues or by tickets. Tiles of ops that do not read themselves are shuffled."""
     columns = []
     for op, space in graph.spaces.items():
         tiles = list(range(space.num_tiles))
@@ -215,7 +215,7 @@ def random_plan(
 
 
 def prove(plan: Plan, graph: TaskGraph) -> Plan:
-    """The plan, read from its words and proven, but for what a kernel and a card must have.
+    """The plan, read from its words and proven, without the requirements on kernel and GPU.
 
     Raises:
         PlanError: as `verify`.

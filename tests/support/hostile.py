@@ -1,4 +1,4 @@
-"""A proxy in front of a service that answers some requests with what belongs to others."""
+"""A proxy for a service that replaces the answers to some requests by those of others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rewrite = Callable[[str, str, Any], Any]
 
 @contextmanager
 def hostile_proxy(url: str, rewrite: Rewrite) -> Iterator[str]:
-    """The address of a proxy whose JSON answers are rewritten; all other bytes, and their signatures, are passed on."""
+    """The address of a proxy that rewrites JSON answers; all other bytes, and their signatures, are passed on."""
 
     class Handler(BaseHTTPRequestHandler):
         def _pass(self) -> None:

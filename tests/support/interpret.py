@@ -1,4 +1,4 @@
-"""What products compute, whole and tile by tile, on small NumPy matrices: the arithmetic of `task_machine`."""
+"""Products computed whole and tile by tile on small NumPy matrices: the arithmetic for `task_machine`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
 
 
 def _factors(op: GemmOp, squares: Matrix) -> Matrix:
-    """[m, 1] what the norm of an op multiplies its rows by, where `squares` [slots, m] has shares of their squares."""
+    """The factors [m, 1] by which an op's norm multiplies its rows; `squares` [slots, m] has partial sums of their
+    squares."""
     return np.asarray(1 / np.sqrt(squares.sum(axis=0) / op.k + op.eps))[:, None]
 
 
 def _turned(op: GemmOp, halves: Sequence[Matrix], angles: Matrix, columns: slice) -> Matrix:
-    """Pairs of some columns as complex numbers: queries' and keys' are turned by the angles of their rows."""
+    """Pairs of columns as complex numbers: those of queries and keys are rotated by the angles of their rows."""
     assert op.rotary is not None
     half = op.rotary.head_dim // 2
     pairs = np.arange(op.n)[columns]
@@ -112,20 +113,20 @@ class ProductTiles:
         self._inputs, *self._weights = boxes
 
     def outputs(self) -> dict[str, Matrix]:
-        """C, and the squares of its rows where a norm needs them."""
+        """C, and the squares of its rows if a norm needs them."""
         made = {self.op.name: np.full((self.op.m, self.op.n), np.nan, dtype=complex if self.op.rotary else float)}
         if self._writes_squares:
             made[f"{self.op.name}.squares"] = np.full((self._space.grid[1], self.op.m), np.nan)
         return made
 
     def add(self, memory: Mapping[str, Matrix], tile: tuple[int, ...], step: int, sums: Any) -> list[Matrix]:
-        """[halves of W] products so far."""
+        """The accumulated products, one array per half of W."""
         rows = block(memory, self._inputs, tile, step)
         products = [rows @ block(memory, weights, tile, step).T for weights in self._weights]
         return [old + new for old, new in zip(sums, products, strict=True)] if sums else products
 
     def store(self, memory: dict[str, Matrix], tile: tuple[int, ...], parts: list[list[Matrix]]) -> None:
-        """Adds up the parts, in their order, and does the epilogue."""
+        """Adds up the parts in order and applies the epilogue."""
         op, (rows, columns) = self.op, self._out.at(tile)
         scale = memory[f"{op.name}.row_scale"][rows, None] if op.row_scale else 1.0
         if op.norm and f"{op.norm}.squares" in memory:

@@ -1,4 +1,4 @@
-"""Which parameters of a test run in `make test` and in CI, where all of them would take too long."""
+"""Selects the parameters of a test that run in `make test` and in CI, when all of them would take too long."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 
 def soaked(*values: T) -> list[object]:
-    """All of them for `make soak` alone."""
+    """All parameters, for `make soak` only."""
     return [pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.soak) for value in values]
 
 
 def one_in(number: int, values: Iterable[T]) -> list[object]:
-    """All of them; `make soak` alone runs those that are not the first of each `number` values."""
+    """All parameters; those that are not the first of each `number` values are run by `make soak` only."""
     return soak_unless(lambda place, _: place % number == 0, values)
 
 
 def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[object]:
-    """All of them; those that are not short, told by place and value, are marked `soak`: `make soak` alone runs them.
+    """All parameters; those that are not short, by index and value, are marked `soak` and run by `make soak` only.
 
     Raises:
         ValueError: none is short.

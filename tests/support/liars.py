@@ -1,4 +1,4 @@
-"""A worker that lies: its honest answers with one word changed to what cannot be."""
+"""A worker that sends false answers: one value of an honest answer is changed to an impossible one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COPIED = ("candidate", "manifest", "files", "procedure", "library", "source", "
 
 
 def _places(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each number of an answer."""
+    """The path to each number of an answer."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key not in _COPIED:
@@ -30,7 +30,7 @@ def _places(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def lies(answer: bytes, chance: random.Random, number: Any = None) -> bytes:
-    """The answer with one number changed, or where it has none with another lie; an error stays as it is."""
+    """The answer with one number changed, or with another lie if it has none; an error stays as it is."""
     said = json.loads(answer)
     if said.get("error") or said.get("value") is None:
         return answer

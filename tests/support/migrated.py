@@ -1,5 +1,5 @@
-"""Empty databases of SQLite are copies of one that the migrations made, once in a process: to run all takes most of the
-time in which a store is opened."""
+"""Empty SQLite databases are copies of one that the migrations created once per process: running them takes most of the
+time of opening a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.store.engine.engines import make_engine
 
 @contextmanager
 def copied() -> Iterator[None]:
-    """While the block runs, stores that are opened in this process begin so."""
+    """Stores opened in this process during the block start as copies."""
     upgrade = migrate.upgrade
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         made = make_engine(Path(folder), None, 10.0)

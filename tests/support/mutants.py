@@ -1,4 +1,4 @@
-"""Plans that someone broke: one random change to a plan's tables."""
+"""Broken plans: one random change to a plan's tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.core.plan.table.words import TASK_FIELDS, Plan, Words
 
 
 def rebuilt(plan: Plan, queues: list[list[Words]]) -> Plan:
-    """The plan with other queues of tasks; tickets have one."""
+    """The plan with other queues of tasks; with tickets there is one."""
     tasks = [task for queue in queues for task in queue]
     table = np.array(tasks, dtype=np.int32).reshape(-1, TASK_FIELDS)
     bounds = np.cumsum([0, *map(len, queues)]).astype(np.int32)
@@ -30,41 +30,41 @@ def lists(plan: Plan) -> list[list[Words]]:
 
 
 def drop(plan: Plan, task: int) -> Plan:
-    """Without one task."""
+    """Removes one task."""
     queues = lists(plan)
     return rebuilt(plan, [[t for i, t in q] for q in _numbered(queues, lambda i: i != task)])
 
 
 def double(plan: Plan, task: int) -> Plan:
-    """With one task twice."""
+    """Duplicates one task."""
     queues = lists(plan)
     queues[-1].append(plan.tasks[task].copy())
     return rebuilt(plan, queues)
 
 
 def move(plan: Plan, task: int, queue: int, place: int) -> Plan:
-    """One task taken out and put elsewhere."""
+    """Moves one task to another position."""
     queues = [[t for _, t in q] for q in _numbered(lists(plan), lambda i: i != task)]
     queues[queue].insert(place, plan.tasks[task].copy())
     return rebuilt(plan, queues)
 
 
 def edit(plan: Plan, task: int, column: int, value: int) -> Plan:
-    """One word of a task changed."""
+    """Changes one word of a task."""
     tasks = plan.tasks.copy()
     tasks[task, column] = value
     return replace(plan, tasks=tasks)
 
 
 def edit_wait(plan: Plan, wait: int, column: int, value: int) -> Plan:
-    """One word of a wait changed."""
+    """Changes one word of a wait."""
     waits = plan.waits.copy()
     waits[wait, column] = value
     return replace(plan, waits=waits)
 
 
 def with_true_steps(plan: Plan) -> Plan:
-    """The posts per launch counted again, where a wait's signals agree on one."""
+    """Recomputes the posts per launch of each wait whose signals have equal counts."""
     posts = np.array(list({tuple(task[:3]): task[5] for task in plan.tasks.tolist()}.values()))  # one of each tile
     totals = np.bincount(posts[posts >= 0], minlength=plan.num_signals)
     waits = plan.waits.copy()
@@ -76,7 +76,7 @@ def with_true_steps(plan: Plan) -> Plan:
 
 
 def _numbered(queues: list[list[Words]], keep: Callable[[int], bool]) -> Iterator[list[tuple[int, Words]]]:
-    """Each queue's tasks with their indices, less those that are not kept."""
+    """Each queue's tasks with their indices, without the removed ones."""
     number = 0
     for queue in queues:
         kept: list[tuple[int, Words]] = []
@@ -140,7 +140,7 @@ def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
 
 
 def _split(plan: Plan, task: int) -> Plan:
-    """A task's first wait over several signals becomes one wait for each."""
+    """Splits a task's first wait over several signals into one wait for each."""
     begin, end = plan.tasks[task, 3:5].tolist()
     if begin == end:
         return plan

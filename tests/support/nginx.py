@@ -1,4 +1,4 @@
-"""The example of `deploy/nginx` as an nginx without rights, on a free port, with a certificate of its own."""
+"""Runs the example of `deploy/nginx` unprivileged, on a free port, with its own certificate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 def certificate(folder: Path) -> Path:
-    """A certificate for loopback, signed by itself; its key lies beside it."""
+    """A self-signed certificate for loopback; its key is in the same folder."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     made = (

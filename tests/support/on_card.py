@@ -1,4 +1,4 @@
-"""Small problems and schedules for the GPU lane."""
+"""Small problems and schedules for the GPU tests."""
 
 from __future__ import annotations
 
@@ -95,9 +95,8 @@ def check_artifact(
     changed: str = "",
     by_fallback: bool = False,
 ) -> dict[str, Any]:
-    """Runs a candidate from its zip alone, which must give the right numbers; its manifest, as today's files say it.
-    Where a byte of the file `changed` is another one, it must not run. `by_fallback`: by the launches for cards of
-    fewer clusters."""
+    """Runs a candidate from its zip alone and checks the results and the manifest's form. If a byte of the file
+    `changed` is modified, it must not run. `by_fallback`: uses the launches for GPUs that hold fewer clusters."""
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
     here = Environment(gpu_name=gpu.name, simulated=False)
     made = assemble(
@@ -130,7 +129,7 @@ def check_artifact(
 
 
 def as_format_1(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest as versions before the start gate had its name wrote it."""
+    """The manifest as versions before the renaming of the start gate wrote it."""
     old: dict[str, Any] = json.loads(json.dumps(manifest)) | {"format": 1}
     for launch in old["launches"]:
         launch["gate"] = launch.pop("start_gate")

@@ -1,4 +1,4 @@
-"""The block of a decoder whose products read 8 bits, and faults that a check must find."""
+"""A decoder block whose products read 8-bit operands, and faults that a check must find."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def block(m: int = 5, dtype: str = "fp8_e4m3", weights: str = "") -> Workload:
 
 
 def _converted(op: dict[str, Any], weights: str) -> dict[str, Any]:
-    """With elements of 16 bits, and without scales: groups of weights have their own."""
+    """The op with 16-bit elements and without scales: groups of weights have their own."""
     parts = [part for part in op["epilogue"] if part["part"] == "operand"]
     kept = {name: value for name, value in op.items() if name not in ("out_dtype", "row_scale")}
     return {**kept, "epilogue": parts, "weights": weights}

@@ -1,4 +1,4 @@
-"""A second judge for tiny plans: reads the words itself and walks every reachable state."""
+"""A second judge for tiny plans: it decodes the words itself and walks every reachable state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Table(NamedTuple):
 
 
 def read(words: list[int]) -> Table:
-    """The tables of a plan's words."""
+    """Decodes the tables of a plan's words."""
     num_tasks, _, num_ctas, assignment, queue_at, task_at, wait_at, _ = words[2:10]
     tasks = []
     for at in range(task_at, task_at + 8 * num_tasks, 8):
@@ -76,9 +76,9 @@ def read(words: list[int]) -> Table:
 
 
 def faults(words: list[int], graph: TaskGraph, resident: int | None = None) -> set[str]:
-    """Of words, coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
+    """The violations of a plan where `resident` CTAs fit at once: of words, coverage, liveness, safety, residency.
 
-    Queues and first waves, with signals, are launched cooperatively, which a device refuses where not all CTAs fit.
+    Queues and first waves with signals are launched cooperatively, which a device refuses if not all CTAs fit.
     """
     table = read(words)
     if not _are_words_in_range(words, table):
@@ -126,12 +126,12 @@ def _written(graph: TaskGraph) -> set[str]:
 
 
 def _reads_late(op: int, graph: TaskGraph) -> bool:
-    """Whether the op reads late what an op of the launch writes."""
+    """Whether the op reads an output of the launch late."""
     return any(read.is_late and read.box.tensor in _written(graph) for read in graph.spaces[op].reads)
 
 
 def _able_in_band(graph: TaskGraph) -> int:
-    """Bit i: op i reads in its steps what another op of the launch writes, in a kernel that reads in band."""
+    """Bit i: op i reads an output of another op of the launch in its steps, in a kernel that reads in band."""
     able = (
         op
         for op, space in graph.spaces.items()
@@ -148,8 +148,8 @@ def _epilogue_placed(task: Task, num_steps: int) -> Task:
 
 
 def _is_covered(table: Table, graph: TaskGraph) -> bool:
-    """Whether each tile is one task, or each of its parts is one, which have each of its k-steps once, post to the same
-    signal and meet in a slot that is no other tile's."""
+    """Whether each tile is one task, or its parts together have each of its k-steps once, post to the same signal, and
+    share a slot that no other tile uses."""
     tiles: dict[tuple[int, int, int], list[Task]] = {}
     taken: list[int] = []
     for task in table.tasks:
@@ -173,14 +173,14 @@ def _is_covered(table: Table, graph: TaskGraph) -> bool:
 
 
 def steps_of(task: Task, graph: TaskGraph, *, strided: bool) -> list[int]:
-    """The steps of its tile that a task has, in their order."""
+    """The steps of its tile that a task computes, in order."""
     if not task.num_parts:
         return list(range(graph.spaces[task.op].num_steps))
     return [task.first_step + number * (task.num_parts if strided else 1) for number in range(task.num_steps)]
 
 
 def posts_of(table: Table, done: frozenset[int] | set[int]) -> Counter[int]:
-    """Signal -> posts once these tasks are done: one for each tile that is among them whole or with all its parts."""
+    """Signal -> posts after these tasks: one for each tile whose task, or all of whose parts, are among them."""
     posts = Counter(table.tasks[task].post for task in done if not table.tasks[task].num_parts)
     parts = Counter(table.tasks[task][:3] for task in done if table.tasks[task].num_parts)
     posts.update({table.tasks[i][:3]: table.tasks[i].post for i in done if _is_whole(table.tasks[i], parts)}.values())
@@ -192,7 +192,7 @@ def _is_whole(part: Task, parts: Counter[tuple[int, ...]]) -> bool:
 
 
 def _epoch_faults(table: Table) -> set[str]:
-    """What goes wrong in the second launch, whose signals start at what they got in the first."""
+    """The violations in the second launch, whose signals start at the values after the first."""
     posts = posts_of(table, set(range(len(table.tasks))))
     found = set()
     for task in table.tasks:
@@ -204,9 +204,9 @@ def _epoch_faults(table: Table) -> set[str]:
 
 
 def _producers(table: Table, graph: TaskGraph) -> list[list[set[int]]]:
-    """[task] [step] the tasks that write, or help to write, an element of what it reads in that step; and behind these
-    steps, of what it reads late. Whichever part of a tile is the last reads that, so each part counts as one that does.
-    A box that does not go by steps is read in the first one. What is read in band says itself that it is there."""
+    """[task] [step]: the tasks that write, or help to write, an element that it reads in this step; after the steps,
+    those of its late reads. Any part of a tile may be the last, so each part counts as a late reader. A box without
+    steps is read in the first one. Data read in band signals its own arrival."""
     tiles = [graph.spaces[task.op].coordinates(task.row, task.col) for task in table.tasks]
     written = [
         [(box.tensor, _sides(box, tile, 0)) for box in graph.spaces[task.op].writes]
@@ -252,8 +252,8 @@ def _meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) 
 
 
 def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -> set[str]:
-    """Every state that `num_resident` CTAs can reach: a state is what is held and which of its waits are over, what is
-    left, and what is done."""
+    """Explores every state that `num_resident` CTAs can reach: the tasks held, which of their waits are over, what
+    remains, and what is done."""
     found: set[str] = set()
     lanes = len(table.queues)
     start = ((None,) * num_resident, (0,) * lanes, frozenset[int]())
@@ -293,8 +293,8 @@ def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -
 
 
 def _explore_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
-    """Every order in which tasks can complete, where nothing is known of who takes which, and how far ahead: a state is
-    what is done."""
+    """Every order in which tasks can complete, if it is unknown which CTA takes which task and how far ahead; a state
+    is the set of completed tasks."""
     found: set[str] = set()
     seen, todo = {frozenset[int]()}, [frozenset[int]()]
     while todo:
@@ -314,11 +314,11 @@ def _explore_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
 
 
 def wave_can_deadlock(table: Table) -> bool:
-    """Whether CTAs that begin with a task each, and then draw as far ahead as they like, can all get stuck, by some
-    choice of who draws what and when.
+    """Whether CTAs that start with one task each, and then draw arbitrarily far ahead, can all get stuck for some
+    choice of draws.
 
-    What can complete does so at once: that only helps those who wait, and a CTA that is left with less in its hand may
-    draw no less than before. So a state is how many are drawn, and what each CTA holds.
+    Whatever can complete does so at once: this only helps waiting CTAs, and a CTA that holds fewer tasks may draw at
+    least as many as before. So a state is the number of drawn tasks and the tasks that each CTA holds.
     """
     (tasks,), num_first = table.queues, table.num_assigned
     start = (num_first, _completed(table, set(tasks[:num_first]), tuple((task,) for task in tasks[:num_first])))
@@ -339,7 +339,8 @@ def wave_can_deadlock(table: Table) -> bool:
 
 
 def _completed(table: Table, drawn: set[int], hands: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """The hands when all has completed that can; each works its tasks off in the order drawn."""
+    """The hands after everything that can complete has completed; each CTA works through its tasks in the order
+    drawn."""
     while True:
         posts = posts_of(table, drawn - {task for hand in hands for task in hand})
         over = [

@@ -1,4 +1,4 @@
-"""Packs of forged cubins: all but the machine code is what a card's artifacts have."""
+"""Packs with forged cubins; everything but the machine code is real."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TILINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A kernel for a pack, and what it was made of."""
+    """A kernel for a pack, and what it was made from."""
 
     kernel: Kernel
     plans: tuple[VerifiedPlan, ...]
@@ -68,7 +68,7 @@ def ffn(m: int = 16, *, full: bool = False, d_in: int = 64, d_out: int = 128) ->
 
 
 def mlp(m: int = 16, *, norm: bool = True, d_hidden: int = 256) -> Workload:
-    """A small run of a decoder layer: norm, gate_up and down, and the stream that they are added to."""
+    """A small run of a decoder layer: norm, gate_up and down, and the residual stream."""
     normed = {"norm": "residual"} if norm else {}
     up = GemmOp(
         name="gate_up", m=m, n=d_hidden, k=64, source="residual", gated=True, activation=Activation.SILU, **normed
@@ -114,12 +114,12 @@ def make(
 
 
 def make_for_both(kind: PlanKind, workload: Workload = WIDE) -> Made:
-    """Made on the card of 30 clusters, with a fallback for the others."""
+    """A kernel made on the GPU with 30 clusters, with a fallback for the others."""
     return make(kind, IN_FOURS, workload=workload, gpu=LIVE)
 
 
 def without_source(kernel: Kernel) -> Kernel:
-    """The same, small: nothing that runs it reads its sources."""
+    """A smaller copy without sources, which are not needed to run it."""
     manifest = json.loads(kernel.files["manifest.json"])
     emptied = dict.fromkeys((name for name in kernel.files if name.endswith(".cu")), b"")
     manifest["files"] |= {name: {"sha256": hashlib.sha256(b"").hexdigest(), "size_bytes": 0} for name in emptied}
@@ -127,7 +127,7 @@ def without_source(kernel: Kernel) -> Kernel:
 
 
 def ladder(*kernels: Kernel) -> Entry:
-    """One shape's kernels by their rows, the library above."""
+    """The kernels of one shape by row count, with the library above them."""
     rungs, end = [], 0
     for kernel in kernels:
         most = kernel.manifest["rows"]["max"]

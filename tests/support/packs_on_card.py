@@ -1,4 +1,4 @@
-"""Packs of kernels that a card runs, made without a service: for the GPU lane and for benchmarks."""
+"""Packs of kernels that a GPU runs, made without a service, for the GPU tests and for benchmarks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kernel_on_card(
     driver: str = "",
     spin_limit_cycles: int = 0,
 ) -> Kernel:
-    """A candidate's artifact with all its variants; `spin_limit_cycles` where a wait's limit is not the default."""
+    """A candidate's artifact with all its variants; `spin_limit_cycles` if the wait limit is not the default."""
     limit = {"spin_limit_cycles": spin_limit_cycles} if spin_limit_cycles else {}
     ready = prepare(workload, gpu, candidate, builder, {}, **limit)
     assert not ready.refusal, ready.refusal
@@ -52,7 +52,8 @@ def kernel_on_card(
 
 
 def pack_of(folder: Path, *kernels: Kernel) -> Path:
-    """A pack of one shape's kernels, each for the rows from those of the one before up to its own most."""
+    """A pack of one shape's kernels; each serves the row counts above those of the previous kernel, up to its own
+    maximum."""
     rungs, end = [], 0
     for kernel in kernels:
         most = kernel.manifest["rows"]["max"]
@@ -64,7 +65,7 @@ def pack_of(folder: Path, *kernels: Kernel) -> Path:
 
 
 def attention_on_card(builder: Builder, gpu: Gpu, workload: Workload, candidate: Candidate) -> Kernel:
-    """An attention's artifact, with that of the product behind it."""
+    """An attention's artifact, with that of the product after it."""
     ready = prepare(workload, gpu, candidate, builder, {})
     assert not ready.refusal, ready.refusal
     work = ready.work

@@ -1,4 +1,4 @@
-"""Workloads for each part of an epilogue: those of the program, and toys of a package."""
+"""Workloads for each epilogue part: the built-in ones, and a package's toys."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def name_of(part: Part) -> str:
 
 
 def workload_of(part: Part) -> Workload:
-    """An op that has the part, and one of the same tile that has not."""
+    """An op that has the part, and one of the same tile without it."""
     shape = {"m": M, "n": 96, "k": 128}
     ops = GemmOp(**{"name": "up", **shape, **SET[name_of(part)]}), GemmOp(name="plain", **shape)
     return Workload(kind=WorkloadKind.CHAIN, ops=ops)

@@ -1,6 +1,6 @@
-"""Faults on purpose: a real candidate whose kernel, or whose message, does one thing that it must not.
+"""Deliberate faults: a real candidate whose kernel, or whose message, does one forbidden thing.
 
-They go the whole way of a candidate, through `GpuSupervisor.measure`, without a hook in what is tested.
+They pass through `GpuSupervisor.measure` like any candidate; the tested code has no hooks for them.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ HANG = KernelFault(name="hang", statement=_ENDLESS, kind=FailureKind.HANG, reaso
 
 
 def planted_source(fault: KernelFault, source: str) -> str:
-    """`source` with the fault as its kernel's first act."""
+    """`source` with the fault as its kernel's first statement."""
     entry = re.compile(r"(__global__ [^;{]*\btuner_chain\([^)]*\) \{\n)")
     assert len(entry.findall(source)) == 1, "the kernel's entry is not where it was"
     statement = f"  if (blockIdx.x == 0 && threadIdx.x == 0) {{ {fault.statement} }}\n"
@@ -130,7 +130,7 @@ def with_fault(fault: KernelFault, prepared: PreparedKernel, builder: Builder, a
 
 
 def with_raised_threshold(prepared: PreparedKernel, spin_limit_cycles: int = 10**9) -> PreparedKernel:
-    """The same candidate, one of whose waits asks for one post too many: its bounded wait expires."""
+    """The same candidate with a wait that asks for one post too many: its bounded wait expires."""
     (plan,) = prepared.plans
     words = plan.words.copy()
     wait_offset = int(words[8])
@@ -141,7 +141,7 @@ def with_raised_threshold(prepared: PreparedKernel, spin_limit_cycles: int = 10*
 
 
 class _Deed:
-    """Something that is done in the process that unpickles it."""
+    """An action in the process that unpickles it."""
 
     def __init__(self, function: Callable[..., object], *arguments: Any) -> None:
         self._done = (function, arguments)
@@ -151,7 +151,7 @@ class _Deed:
 
 
 def answer_garbage() -> bytes:
-    """Writes nonsense into every pipe of this process that leads to its supervisor."""
+    """Writes garbage into every pipe of this process that leads to its supervisor."""
     for thing in gc.get_objects():
         if isinstance(thing, Connection) and not thing.closed and thing.writable:
             thing.send_bytes(b"garbage")
@@ -159,7 +159,7 @@ def answer_garbage() -> bytes:
 
 
 def kill_itself() -> None:
-    """SIGKILL, as from outside."""
+    """Sends itself SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -182,6 +182,6 @@ PROCESS_FAULTS = (
 
 
 def with_deed(fault: ProcessFault, prepared: PreparedKernel) -> PreparedKernel:
-    """The same candidate in a message that does the deed when the child reads it."""
+    """The same candidate in a message that performs the action when the child reads it."""
     deed = cast(Launchable, _Deed(fault.function, *fault.arguments))
     return replace(prepared, work=replace(prepared.work, launchables=(deed,)))

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server in a temporary folder, run by an ordinary user, reached by its socket alone."""
+"""A private PostgreSQL server in a temporary folder, run by an ordinary user, reachable only by its socket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PostgreSQL:
         self._as_user: dict[str, Any] = {"user": USER} if os.geteuid() == 0 else {}
 
     def run(self, program: str, *arguments: str) -> None:
-        """Runs one of its programs to its end."""
+        """Runs one of its programs to the end."""
         newest = max(PROGRAMS.glob(f"*/bin/{program}"), key=lambda path: float(path.parts[-3]))
         command = [str(newest), *arguments]
         done = subprocess.run(
@@ -45,7 +45,7 @@ class PostgreSQL:
         self.run("pg_ctl", "-D", "data", "-m", "immediate", "-W", "stop")
 
     def stop_in_order(self) -> None:
-        """Cuts all connections. What was committed is kept, which `stop` does not promise here."""
+        """Closes all connections. Committed data is kept, which `stop` does not guarantee here."""
         self.run("pg_ctl", "-D", "data", "-m", "fast", "-w", "stop")
 
     def database(self) -> str:
@@ -64,7 +64,7 @@ class PostgreSQL:
 
 @contextmanager
 def postgresql() -> Iterator[PostgreSQL]:
-    """A server for the length of the block."""
+    """A server for the duration of the block."""
     folder = Path(tempfile.mkdtemp(prefix="tuner-pg-"))  # a socket's path must be short
     server = PostgreSQL(folder)
     try:

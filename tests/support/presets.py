@@ -19,12 +19,12 @@ __all__ = ["MODELS", "LayerRun", "Run", "attention_pair", "decoder_attention", "
 def attention_pair(
     shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL, form: AttentionForm = PLAIN
 ) -> Workload:
-    """Decode attention, and behind it a product with `d_out` columns where that is given."""
+    """Decode attention, followed by a product with `d_out` columns if that is given."""
     return projected(AttentionOp(name="attention", shape=shape, lengths=lengths, form=form), d_out)
 
 
 def decoder_block(model: str, *, has_reduce: bool = True, **asked: Any) -> Workload:
-    """What lies between two attentions, or a run of it.
+    """The ops between two attentions, or a run of them.
 
     Args:
         model: its name.
@@ -40,10 +40,10 @@ def decoder_block(model: str, *, has_reduce: bool = True, **asked: Any) -> Workl
 
 
 def decoder_attention(model: str, **asked: Any) -> Workload:
-    """Its attention, and o_proj behind it."""
+    """The model's attention, followed by o_proj."""
     return DecoderAttention(model=model, **asked).to_workload()
 
 
 def decoder_layer(model: str, **asked: Any) -> Workload:
-    """A decode step, or a run of it."""
+    """A decode step of a layer, or a run of its ops."""
     return DecoderLayer(model=model, **asked).to_workload()

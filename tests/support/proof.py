@@ -1,6 +1,6 @@
-"""Random small plans and their mutants, judged twice: by `verify`, and by the walk over every state in `oracle`.
+"""Random small plans and their mutants, judged by `verify` and by the exhaustive walk of `oracle`.
 
-The label is the oracle's alone. That a mutation was made says nothing: some are harmless, and must be accepted.
+The label is the oracle's alone, because some mutations are harmless and must be accepted.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SPLIT_GRAPHS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One plan, and what both judges say."""
+    """One plan, and the verdicts of both judges."""
 
     #: The mutation, or "none".
     mutation: str
@@ -91,7 +91,7 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """The one word for the counts."""
+        """The one-word verdict for the counts."""
         return self.refusal or "accepted"
 
     @property
@@ -107,7 +107,7 @@ class Judged:
 def judged_plans(
     seed: int, count: int, pools: Sequence[Sequence[TileGraph]] = (GRAPHS, SPLIT_GRAPHS, CHAIN_GRAPHS)
 ) -> Iterator[tuple[Judged, Plan, TileGraph, int]]:
-    """`count` plans with their verdicts, their graphs, and how many CTAs are resident at once; a graph is one of one of
+    """`count` plans with their verdicts, graphs, and numbers of resident CTAs; each graph is drawn from one of
     `pools`."""
     rng = random.Random(seed)
     for _ in range(count):
@@ -129,7 +129,7 @@ def judged_plans(
 
 
 def refusal(plan: Plan, graph: TileGraph, resident: int) -> str | None:
-    """The reason of `verify` on a GPU that holds so many CTAs."""
+    """The reason given by `verify` for a GPU that holds this many CTAs."""
     try:
         verify(plan, graph, ROOMY, small_gpu(resident))
     except PlanError as error:
@@ -138,7 +138,7 @@ def refusal(plan: Plan, graph: TileGraph, resident: int) -> str | None:
 
 
 def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
-    """A legal combination of values, offered or legal by name alone; the deal is drawn on its own."""
+    """A legal combination of values, offered or only legal; the assignment is drawn separately."""
     workload, tiles = graph.workload, graph.tiling.tiles
     known = (*INTERLEAVES, *INTERLEAVES_BY_NAME)
     interleave = rng.choice([value for value in known if interleave_problem(workload, tiles, value) is None])
@@ -169,7 +169,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
 
 
 def mutated(plan: Plan, mutation: str, resident: int, rng: random.Random) -> tuple[Plan, int]:
-    """The plan after one mutation, and the CTAs that are resident then."""
+    """The plan after one mutation, and the number of resident CTAs."""
     if mutation == "grid too large":
         return plan, max(1, resident - rng.randint(1, 2))
     changed = MUTATIONS[mutation](plan, rng)
@@ -178,7 +178,7 @@ def mutated(plan: Plan, mutation: str, resident: int, rng: random.Random) -> tup
 
 
 def _waiting(plan: Plan, rng: random.Random) -> int:
-    """A task that waits, where there is one."""
+    """A task that waits, if there is one."""
     waiting = [task for task in range(plan.num_tasks) if plan.tasks[task, 4] > plan.tasks[task, 3]]
     return rng.choice(waiting or range(plan.num_tasks))
 
@@ -249,7 +249,7 @@ def _part_changed(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _part_steps_changed(plan: Plan, rng: random.Random) -> Plan:
-    """A part begins or ends elsewhere; half the time the one beside it takes what it leaves and the other way."""
+    """A part begins or ends elsewhere; half the time, the neighbouring part is adjusted."""
     task, step = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0]), rng.choice((-1, 1))
     part, first, num_steps = plan.tasks[task, [6, 9, 10]].tolist()
     same = (plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)
@@ -263,7 +263,7 @@ def _part_steps_changed(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _part_steps_swapped(plan: Plan, rng: random.Random) -> Plan:
-    """Two parts of a tile have each other's k-steps; half the time each other's waits, too."""
+    """Two parts of a tile exchange their k-steps; half the time, their waits, too."""
     task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
     same = np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)).tolist()
     other, tasks = rng.choice(same), plan.tasks.copy()
@@ -273,7 +273,7 @@ def _part_steps_swapped(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _slot_changed(plan: Plan, rng: random.Random) -> Plan:
-    """One part, or the whole of its tile, meets elsewhere; or there is a slot less, or one more."""
+    """One part, or the whole tile, uses another slot; or there is one slot less or more."""
     if rng.random() < 0.2:
         return replace(plan, num_split_tiles=max(0, plan.num_split_tiles + rng.choice((-1, 1))))
     task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
@@ -285,7 +285,7 @@ def _slot_changed(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _made_whole(plan: Plan, rng: random.Random) -> Plan:
-    """One part becomes the whole tile; half the time the others go."""
+    """One part becomes the whole tile; half the time, the other parts are removed."""
     task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
     others = np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1))[::-1].tolist()
     plan = mutants.edit(mutants.edit(plan, task, 6, 0), task, 7, 0)
@@ -296,7 +296,7 @@ def _made_whole(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _tile_post_moved(plan: Plan, rng: random.Random) -> Plan:
-    """All parts of a tile post elsewhere."""
+    """All parts of a tile post to another signal."""
     task, signal = rng.randrange(plan.num_tasks), rng.randint(-1, plan.num_signals - 1)
     for other in np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)).tolist():
         plan = mutants.edit(plan, other, 5, signal)
@@ -304,7 +304,7 @@ def _tile_post_moved(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _word_made_extreme(plan: Plan, rng: random.Random) -> Plan:
-    """A word of a task or of a wait, or a count, is far out of its range."""
+    """A word of a task or of a wait, or a count, is set far out of its range."""
     value = rng.choice((-(2**31), -(2**30), -1, 2**30, 2**31 - 1))
     kind = rng.choice(("task", "wait", "count")) if len(plan.waits) else rng.choice(("task", "count"))
     if kind == "task":
@@ -316,7 +316,7 @@ def _word_made_extreme(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _band_changed(plan: Plan, rng: random.Random) -> Plan:
-    """An op reads in band that did not, or the other way round."""
+    """Toggles whether an op reads in band."""
     return replace(plan, in_band_ops=plan.in_band_ops ^ 1 << rng.randrange(4))
 
 
@@ -350,7 +350,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
 
 
 def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:
-    """A row per mutation, and one for all: plans by verdict, harmless mutants, and disagreements by kind."""
+    """A row per mutation and a total: plans by verdict, harmless mutants, and disagreements by kind."""
     by_mutation: dict[str, Counter[str]] = {}
     for one in judged:
         for name in (one.mutation, "all"):

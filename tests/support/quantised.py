@@ -36,5 +36,5 @@ UNPROMOTED = (
 
 
 def pair(scheme: Scheme, m: int = 5, d: int = 384, hidden: int = 208) -> Workload:
-    """Of the last tile, and of the last line of the second op, there is little."""
+    """A pair in which the last tile, and the last row of the second op, are small."""
     return QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=scheme).to_workload()

@@ -1,4 +1,4 @@
-"""What a block asks of the database, and how SQLite goes about it."""
+"""The database queries of a block, and SQLite's plans for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Engine, event
 
 @contextmanager
 def plans_of(engine: Engine) -> Iterator[list[str]]:
-    """The steps of the query plan of each SELECT of the block, each with its statement, once the block has ended."""
+    """The steps of the query plan of each SELECT of the block, each with its statement; complete after the block."""
     asked: list[tuple[str, Any]] = []
     steps: list[str] = []
 
@@ -32,13 +32,13 @@ def plans_of(engine: Engine) -> Iterator[list[str]]:
 
 
 def whole_tables(steps: list[str]) -> list[str]:
-    """Those steps that look at every row of a table or an index."""
+    """The steps that scan every row of a table or an index."""
     return [step for step in steps if step.startswith("SCAN") and "CONSTANT ROW" not in step]
 
 
 @contextmanager
 def statements_of(engine: Engine, *, elsewhere: bool = False) -> Iterator[list[str]]:
-    """The statements of the block; with `elsewhere` those of other threads meanwhile."""
+    """The statements of the block; with `elsewhere`, those of other threads in that time."""
     statements, caller = list[str](), threading.get_ident()
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

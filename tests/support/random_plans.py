@@ -1,4 +1,4 @@
-"""Random plans of products, ragged, gated, turned, normed, in band and in parts, by a seed alone."""
+"""Random plans of products: ragged, gated, rotated, normed, read in band and split, determined by a seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 
 def random_plans(seed: int, count: int) -> Iterator[tuple[TileGraph, Plan]]:
-    """`count` tile graphs of two to four ops, some of which one launch runs, and a plan of each."""
+    """`count` tile graphs of two to four ops, not all of which need be in one launch, and a plan of each."""
     rng = random.Random(seed)
     for _ in range(count):
         graph = random_graph(rng)

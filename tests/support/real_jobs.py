@@ -1,7 +1,7 @@
-"""Jobs that an H200 ran, as a server knows them: a backup of its tables, cut down to a few jobs, and one kernel.
+"""Jobs that an H200 ran: a backup of a server's tables, cut down to a few jobs, and one kernel.
 
 python -m tests.support.real_jobs FOLDER makes the files in `tests/pages/h200` from the folder of the server that ran
-them. The tables keep the revision that they were written in, so each later version must bring them to its own.
+them. The tables keep the revision in which they were written, so each later version must migrate them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load(data: Path) -> None:
 
 
 def make(source: Path) -> None:
-    """Writes the files anew from a server's data folder."""
+    """Rewrites the files from a server's data folder."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "tuner.db"
         shutil.copy(source / "tuner.db", path)
@@ -55,8 +55,8 @@ def make(source: Path) -> None:
 
 
 def _keep_only(connection: Connection, kept: Collection[str]) -> str:
-    """Deletes all jobs but those, what belongs to them, and the inspections that were never taken; the digest of the
-    chain's kernel."""
+    """Deletes all other jobs and their records, and inspections that never ran; returns the digest of the chain's
+    kernel."""
     metadata = MetaData()
     metadata.reflect(connection)
     tables: dict[str, Table] = dict(metadata.tables)

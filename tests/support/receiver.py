@@ -1,4 +1,4 @@
-"""A receiver of webhooks on the loopback interface, which can be told how to behave."""
+"""A webhook receiver on the loopback interface with configurable behaviour."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 
 
 class Receiver:
-    """Answers every POST with `status`, after `pause_s`; notes what it got."""
+    """Answers every POST with `status`, after `pause_s`; records what it received."""
 
     def __init__(self, status: int = 200, port: int = 0, pause_s: float = 0.0) -> None:
         self.status = status
@@ -20,10 +20,10 @@ class Receiver:
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
-            """One request."""
+            """Handles one request."""
 
             def do_POST(self) -> None:
-                """Notes it, and answers."""
+                """Records it, and answers."""
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
                 receiver.closing.wait(60.0 if self.path in receiver.silent_at else receiver.pause_s)
@@ -34,7 +34,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Suppresses the log."""
 
         self.closing = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
@@ -45,11 +45,11 @@ class Receiver:
         self._thread.start()
 
     def url(self, path: str = "/hook") -> str:
-        """An address of it."""
+        """A URL of the receiver."""
         return f"http://{self.host}{path}"
 
     def close(self) -> None:
-        """Ends it; a second call does nothing."""
+        """Closes it; a second call does nothing."""
         self.closing.set()
         self._server.shutdown()
         self._thread.join()

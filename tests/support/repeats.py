@@ -1,4 +1,4 @@
-"""The last trials of a pair's budget: which kind takes over the best schedule of which."""
+"""The last trials of a pair's budget: which kind repeats the best schedule of which other kind."""
 
 from __future__ import annotations
 

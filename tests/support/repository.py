@@ -1,4 +1,4 @@
-"""Where the repository lies."""
+"""The path of the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU child must never do: mains of real processes that touch no GPU and misbehave."""
+"""GPU children that misbehave: main functions of real processes that use no GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HELLO = messages.Hello(
 
 
 def rogue(connection: Connection, uuid: str, parent_pid: int) -> None:
-    """Behaves until it is asked to evaluate; what it does then, or before, is told by its UUID."""
+    """Behaves until it is asked to evaluate; its UUID selects what it does then, or before."""
     die_with_parent(parent_pid)
     while True:
         match connection.recv(), uuid:

@@ -1,4 +1,4 @@
-"""What the runtime must keep on a card, as figures: tests and benchmarks compare them with what is asked."""
+"""The runtime's guarantees on a GPU, as figures that tests and benchmarks compare with their bounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuner.workers.builder.nvrtc import Builder
 
 
 def candidate(tiling: Tiling, kind: PlanKind, assignment: Assignment = Assignment.STATIC) -> Candidate:
-    """A tiling in its plainest order."""
+    """A tiling in its simplest order."""
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
     return Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
 
@@ -37,7 +37,7 @@ def workload(m: int, dtype: Dtype = Dtype.FP16, *, gated: bool = True, d: int = 
 
 
 def long_and_narrow() -> Workload:
-    """Few CTAs that work for long: two launches fit a card at once."""
+    """Few CTAs with long tasks, so that two launches fit a GPU at once."""
     return ffn_pair(m=16, d_in=16384, d_hidden=512, d_out=512, activation=Activation.SILU)
 
 
@@ -58,7 +58,7 @@ def opened(
 
 @dataclass(frozen=True, kw_only=True)
 class EveryRowCount:
-    """What came of all row counts."""
+    """The outcome for all row counts."""
 
     #: The largest relative error, divided by the tolerance of the type.
     worst: float
@@ -69,7 +69,7 @@ class EveryRowCount:
 
 
 def every_row_count(pack: Pack, of: Operands, most: int) -> EveryRowCount:
-    """1 to `most` rows against float64."""
+    """Compares 1 to `most` rows with float64."""
     ffn, errors, touched = pack.bind(of.weights), [], 0
     for rows in range(1, most + 1):
         y = of.output(rows + 8)
@@ -82,7 +82,7 @@ def every_row_count(pack: Pack, of: Operands, most: int) -> EveryRowCount:
 
 
 def rows_that_depend_on_others(pack: Pack, of: Operands, most: int) -> int:
-    """Rows whose bits differ from those that the row has alone, over all row counts, first and last place."""
+    """Rows whose bits differ from those of the row computed alone, over all row counts, first and last position."""
     ffn, wanted = pack.bind(of.weights), of.output(most)
     for row in range(most):
         ffn(of.x[row : row + 1], out=wanted[row : row + 1])
@@ -99,7 +99,7 @@ def rows_that_depend_on_others(pack: Pack, of: Operands, most: int) -> int:
 
 
 def differing_layers(pack: Pack, of: Operands, *, layers: int, replays: int) -> int:
-    """Layers of one graph whose output differs, in the end, from that of the first replay."""
+    """Layers of one graph whose final output differs from that of the first replay."""
     rows = of.workload.tile_ops[0].m
     ffn, stream = pack.bind(of.weights), cupy.cuda.Stream(non_blocking=True)
     outputs = [of.output(rows) for _ in range(layers)]
@@ -122,7 +122,7 @@ def differing_layers(pack: Pack, of: Operands, *, layers: int, replays: int) -> 
 
 
 def errors_of_two_strands(pack: Pack, of: Operands, launches: int = 200) -> list[float]:
-    """Of two streams with workspaces of their own: each one's relative error, over the tolerance."""
+    """The relative errors of two streams with separate workspaces, over the tolerance."""
     strands = [pack.bind(of.weights, strand=strand) for strand in range(2)]
     streams, rows = [cupy.cuda.Stream(non_blocking=True) for _ in strands], of.workload.tile_ops[0].m
     outputs = [of.output(rows) for _ in strands]
@@ -135,7 +135,7 @@ def errors_of_two_strands(pack: Pack, of: Operands, launches: int = 200) -> list
 
 
 def shared_workspace(pack: Pack, of: Operands) -> tuple[list[str], float]:
-    """Two streams on one workspace: what is reported, and the relative error over the tolerance after a reset."""
+    """Two streams on one workspace: the report, and the relative error over the tolerance after a reset."""
     rows, ffn = of.workload.tile_ops[0].m, pack.bind(of.weights)
     streams, y = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)], of.output(rows)
     for _ in range(50):
@@ -165,7 +165,7 @@ extern "C" __global__ void write(unsigned short* to, const unsigned short* from,
 
 
 def wrong_after_a_writer(pack: Pack, of: Operands, *, safe_weights: bool, no_pdl: bool, launches: int = 60) -> int:
-    """Launches whose result is not that of the weights which a kernel wrote just before."""
+    """Launches whose result does not reflect the weights that a kernel wrote just before."""
     rows, ffn = of.workload.tile_ops[0].m, pack.bind(of.weights, safe_weights=safe_weights)
     write = cupy.RawKernel(WRITER, "write", options=("--std=c++17",))
     sources = [operands(of.workload, seed) for seed in (1, 2, 3)]
@@ -185,7 +185,7 @@ def wrong_after_a_writer(pack: Pack, of: Operands, *, safe_weights: bool, no_pdl
 
 @dataclass(frozen=True, kw_only=True)
 class InjectedAbort:
-    """An abort, and what follows."""
+    """An abort and its consequences."""
 
     #: Until it was reported, seconds.
     reported_s: float
@@ -195,7 +195,7 @@ class InjectedAbort:
 
 
 def injected_abort(pack: Pack, of: Operands) -> InjectedAbort:
-    """A launch whose waits never end, since its workspace says that more launches ran than have posted."""
+    """A launch whose waits never end, because its workspace claims more launches than have posted."""
     rows, ffn = of.workload.tile_ops[0].m, pack.bind(of.weights)
     y = of.output(rows)
     ffn(of.x, out=y)

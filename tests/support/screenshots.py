@@ -1,4 +1,4 @@
-"""Draws the pictures of the dashboard in `docs`, from the jobs of an H200 that lie in `tests/pages/h200`.
+"""Draws the dashboard's pictures in `docs` from the H200 jobs in `tests/pages/h200`.
 
 python -m tests.support.screenshots [NAME ...] takes half a minute; it needs chromium.
 """

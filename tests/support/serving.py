@@ -1,4 +1,4 @@
-"""Services and servers for tests: everything real but the GPU, which is the simulated twin."""
+"""Services and servers for tests: everything is real except the GPU, which is simulated."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def running_service(
 
 @contextmanager
 def listening(service: Service, **options: Any) -> Iterator[str]:
-    """The address of a server around `service`, in a thread of this process; `options` as `create_app` takes them."""
+    """The address of a server around `service`, in a thread of this process; `options` are those of `create_app`."""
     with listen("127.0.0.1", 0) as listener:
         app = create_app(service, **options)
         config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
@@ -68,14 +68,14 @@ def listening(service: Service, **options: Any) -> Iterator[str]:
 
 
 def wait_until_final(service: Service, job_id: str) -> str:
-    """The job's last state."""
+    """Returns the job's final state."""
     # Each poll takes milliseconds of CPU time from the job.
     wait_until(lambda: service.job(job_id).state.is_final, pause_s=0.05)
     return service.job(job_id).state
 
 
 def wait_until_inspected(service: Service, job_id: str) -> None:
-    """Returns when every inspection at the job has ended, so that its page stays as it is."""
+    """Returns when every inspection of the job has ended, so that its page no longer changes."""
     numbers = range(service.job(job_id).num_trials)
 
     def has_ended() -> bool:
@@ -85,7 +85,7 @@ def wait_until_inspected(service: Service, job_id: str) -> None:
 
 
 class Server:
-    """`tuner serve` in a process of its own."""
+    """`tuner serve` in a separate process."""
 
     def __init__(self, data: Path, *options: str, port: int = 0, **environment: str) -> None:
         self.log = data.with_suffix(".log")
@@ -95,15 +95,15 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return urlsplit(self.url).port or 0
 
     def kill(self) -> None:
-        """As if the power had gone."""
+        """Kills it without warning."""
         self.process.kill()
 
     def stop(self) -> int:
-        """Asks it to end; its exit status."""
+        """Asks it to end; returns its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait()
 

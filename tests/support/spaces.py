@@ -1,4 +1,4 @@
-"""Spaces of schedules, shared by the tests of one process: to list the tilings of one takes seconds."""
+"""Schedule spaces, cached in one process because listing tilings takes seconds."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ space_of = lru_cache(maxsize=12)(Space)
 
 @lru_cache(maxsize=12)
 def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
-    """Of a workload with an attention too."""
+    """The space of any workload, including one with an attention."""
     return JointSpace(workload, gpu) if workload.launch_ops else space_of(workload, gpu)

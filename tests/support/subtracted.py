@@ -1,4 +1,4 @@
-"""The repository without the folder of one kind of op."""
+"""A copy of the repository without the folder of one op kind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _AUTHOR = ("-c", "user.name=tuner", "-c", "user.email=tuner@localhost", "-c", "c
 
 
 def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
-    """A copy there of what git has, and would have, in these places, without ``tuner/ops/<kind>``; of the tests all are
-    there. Pages speak of the whole program: what of them leads into the folder leads nowhere, and is text."""
+    """Copies all tracked and untracked files in these places, except ``tuner/ops/<kind>``; all tests are copied. Links
+    of the documents into that folder become plain text."""
     # Tests that ask git for its history.
     subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", ROOT, to], check=True)
     said = subprocess.run(
@@ -43,6 +43,6 @@ def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
 
 
 def unlinked(kind: str, page: str) -> str:
-    """A page without links into the kind's folder, and without code words that are paths there."""
+    """A page without links into the kind's folder, and without code words that are paths in it."""
     page = re.sub(rf"\]\([^)\s]*tuner/ops/{kind}(?:[/#][^)\s]*)?\)", "]", page)
     return re.sub(rf"`((?:tuner/ops/)?{kind}/[^`\n]*|tuner/ops/{kind})`", r"\1", page)

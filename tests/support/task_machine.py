@@ -30,27 +30,27 @@ Memory = dict[str, Tensor]
 
 
 class Arithmetic(Protocol):
-    """What the tiles of an op compute of what their boxes hold."""
+    """What the tiles of an op compute from the contents of their boxes."""
 
     def outputs(self) -> Memory:
-        """The tensors that they write, all NaN."""
+        """The tensors that they write, filled with NaN."""
 
     def add(self, memory: Mapping[str, Tensor], tile: tuple[int, ...], step: int, sums: Any) -> Any:
         """The sums after one more step of a tile; `sums` is None before the first one."""
 
     def store(self, memory: Memory, tile: tuple[int, ...], parts: list[Any]) -> None:
-        """Stores a tile, given the sums of its parts in their order."""
+        """Stores a tile, given the sums of its parts in order."""
 
 
 def block(memory: Mapping[str, Tensor], box: Box, tile: tuple[int, ...], step: int = 0) -> Tensor:
-    """What a box of a tile holds: a view."""
+    """The contents of a box of a tile, as a view."""
     return memory[box.tensor][box.at(tile, step)]
 
 
 def left(
     space: TileSpace, box: Box, tile: tuple[int, ...], step: int, values: Mapping[str, Sequence[int]]
 ) -> tuple[slice, ...]:
-    """What is left of a tile's box at these values of the run-time inputs."""
+    """The part of a tile's box that remains at these values of the run-time inputs."""
     sides = list(box.at(tile, step))
     for bound in (bound for bound in space.bounds if bound.tensor == box.tensor):
         number = 0 if bound.by is None else sides[bound.by].start
@@ -60,7 +60,7 @@ def left(
 
 
 def is_left(space: TileSpace, box: Box, tile: tuple[int, ...], step: int, values: Mapping[str, Sequence[int]]) -> bool:
-    """Whether that is anything."""
+    """Whether any of it remains."""
     return all(side.start < side.stop for side in left(space, box, tile, step, values))
 
 
@@ -100,7 +100,7 @@ def launch_plan(
 
 @dataclass(kw_only=True)
 class _Held:
-    """A task that a CTA is at."""
+    """A task in progress on a CTA."""
 
     #: In the plan.
     index: int
@@ -129,7 +129,7 @@ class _Launch:
         self._partial: dict[int, dict[int, Any]] = {}
 
     def run(self, rng: random.Random, num_resident: int) -> None:
-        """To its end."""
+        """Runs to its end."""
         plan, queues = self._plan, [list(range(self._plan.num_tasks))] * num_resident  # one list from which all draw
         if plan.assignment == STATIC:
             bounds = plan.queues.tolist()
@@ -173,7 +173,7 @@ class _Launch:
         return _Held(index=index, steps=kept if self._is_left(op, tile) else [])
 
     def _is_left(self, op: int, tile: tuple[int, ...]) -> bool:
-        """Whether there is anything of a tile to write."""
+        """Whether a tile has anything to write."""
         space = self._graph.spaces[op]
         return all(is_left(space, box, tile, 0, self._values) for box in space.writes)
 
@@ -182,8 +182,8 @@ class _Launch:
         return op, self._graph.spaces[op].coordinates(row, col)
 
     def _is_ready(self, task: _Held) -> bool:
-        """Whether what the plan says of the task's next step, and of those before, has come; behind the last one what
-        it says of late reads. What is read in band says so itself."""
+        """Whether all signals for the task's next step and the earlier ones have arrived; after the last step, those
+        for late reads. Data read in band signals its own arrival."""
         op, tile = self._tile_of(task.index)
         if task.done < len(task.steps):
             step, reads = task.steps[task.done], self._graph.spaces[op].reads
@@ -200,8 +200,8 @@ class _Launch:
         )
 
     def _store(self, task: _Held) -> bool:
-        """Stores a tile whose sums are complete; of a part, leaves its sums and stores the tile if it is the last.
-        Whether the tile is stored."""
+        """Stores a tile whose sums are complete; for a part, leaves its sums and stores the tile if it is the last.
+        Returns whether the tile is stored."""
         _, _, _, _, _, _, part, num_parts, slot, *_ = self._plan.tasks[task.index].tolist()
         arrived = self._partial.setdefault(slot, {}) if num_parts else {}
         arrived[part] = task.sums

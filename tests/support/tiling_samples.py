@@ -25,7 +25,7 @@ GATED = full_pair(2048)
 
 
 def axes(tiling: Tiling) -> tuple[int, ...]:
-    """What is compiled in."""
+    """The compiled-in axes."""
     return (
         tiling.tiles[0].m,
         *(tile.n for tile in tiling.tiles),

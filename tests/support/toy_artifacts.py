@@ -1,4 +1,4 @@
-"""Artifacts of ops that packages of the tests bring, made in a process that has the package, as bytes of a zip."""
+"""Artifacts of ops from test packages, built in a process that has the package, as bytes of a zip."""
 
 from __future__ import annotations
 

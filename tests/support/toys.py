@@ -1,4 +1,4 @@
-"""Packages of the tests that bring kinds of ops, installed beside the program: nothing of the program is replaced."""
+"""Test packages with op kinds, installed beside the program without changing it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOYS = ROOT / "tests" / "toys"
 
 
 def install(name: str, site: Path) -> Path:
-    """Puts a toy into a folder of packages, as an installer does: its files, and its metadata with entry points."""
+    """Installs a toy into a folder of packages as an installer does: its files, and its metadata with entry points."""
     project = tomllib.loads((TOYS / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     package = f"toy_{name}"
     shutil.copytree(TOYS / name / package, site / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -33,7 +33,7 @@ def install(name: str, site: Path) -> Path:
 
 
 def run(program: str, *sites: Path, timeout_s: float = 120.0, warnings: str = "error") -> str:
-    """What a fresh process prints that has these folders of packages, too. `warnings`: what becomes of them.
+    """The output of a fresh process that also has these folders of packages. `warnings`: how they are handled.
 
     Raises:
         AssertionError: it failed.
@@ -55,7 +55,7 @@ class Toys:
     """A server and a client of it, in processes that have the packages."""
 
     def __init__(self, *names: str, folder: Path, gpu: str = "simulated:h200") -> None:
-        """Starts them."""
+        """Starts both."""
         for name in names:
             self.site = install(name, folder)
         self._others = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -74,25 +74,25 @@ class Toys:
         assert self.url
 
     def remove(self) -> None:
-        """Both again, without the package, on the same data."""
+        """Restarts both without the package, on the same data."""
         self.stop()
         self._environment["PYTHONPATH"] = os.pathsep.join(self._others)
         self._start()
 
     def client(self, *arguments: str) -> str:
-        """What a command prints."""
+        """The output of a command."""
         command = "from tuner.client.cli import main; main()"
         return self.python(command, "--url", self.url, *arguments)
 
     def refused(self, *arguments: str) -> str:
-        """What a command says that fails."""
+        """The error message of a failing command."""
         command = "from tuner.client.cli import main; main()"
         ran = self._ran(command, "--url", self.url, *arguments)
         assert ran.returncode != 0, ran.stdout
         return ran.stdout + ran.stderr
 
     def python(self, program: str, *arguments: str) -> str:
-        """What a program prints."""
+        """The output of a program."""
         ran = self._ran(program, *arguments)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
@@ -121,6 +121,6 @@ class Toys:
         return listed
 
     def stop(self) -> None:
-        """Ends the server."""
+        """Stops the server."""
         with self._server:
             self._server.terminate()

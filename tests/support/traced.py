@@ -1,4 +1,4 @@
-"""A job in a store whose one trial has a trace of as many tasks as its schedule says: for pages that draw one."""
+"""A job in a store whose single trial has a trace with as many tasks as its schedule, for pages that draw one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGE = ffn_pair(m=4096, d_in=4096, d_hidden=16384, d_out=4096)
 
 
 def schedule_of(workload: Workload) -> Schedule:
-    """Tiles of 64 x 64, column by column."""
+    """Tiles of 64 x 64, in column-major order."""
     tiles = (Tile(m=64, n=64, k=64),) * len(workload.tile_ops)
     tiling = Tiling(engine=Engine.MMA, tiles=tiles, num_stages=4, num_warps=4)
     rasters = (Raster(kind=RasterKind.COLUMN),) * len(workload.tile_ops)
@@ -38,7 +38,8 @@ def schedule_of(workload: Workload) -> Schedule:
 
 
 def store_traced_job(path: Path, workload: Workload) -> str:
-    """Writes a job that was cancelled after its one trial, and the trial's trace, into a data folder; the job's id."""
+    """Writes a job that was cancelled after its single trial, and the trial's trace, into a data folder; returns the
+    job's id."""
     candidate = fused(schedule_of(workload))
     twin = SimulatedEvaluator(parse_target(TARGET), faults=Faults(hang=0.0, crash=0.0, wrong_numbers=0.0))
     problem = Problem(workload=workload, objective=Objective(), seed=0)

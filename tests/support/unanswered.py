@@ -1,4 +1,4 @@
-"""A phase that `tests/house/planted.py` plants, asked of a process that does not answer."""
+"""A phase that `tests/house/planted.py` plants, requested from a process that does not answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.workers.protocol import messages
 
 
 def check_a_planted_phase_is_killed_at(planted_s: float) -> None:
-    """By the deadline that its setting says, and no other."""
+    """Checks that the phase ends at the deadline of its setting."""
     limits = Settings.model_validate({"planted_deadline_s": planted_s}).limits
     problem = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
     processes = GpuProcesses("hangs", b"", limits, main=rogue)

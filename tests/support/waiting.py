@@ -1,4 +1,4 @@
-"""Waiting for a state, however busy the machine is: never for a time."""
+"""Waits for a state rather than for a fixed time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIMIT_S = 120.0
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = LIMIT_S, pause_s: float = 0.01) -> None:
-    """Returns when it holds.
+    """Returns when the condition holds.
 
     Raises:
         AssertionError: it does not in so many seconds.

@@ -1,4 +1,4 @@
-"""Counters as a card gave them, for the bars of a run's time."""
+"""Counters measured on a GPU, for the bars of a run's time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ ROWS: list[dict[str, Any]] = json.loads(
 
 
 def report(values: Mapping[str, float]) -> CounterReport:
-    """With these."""
+    """A report with these counters."""
     counters = tuple(Counter(name=name, unit="", description="", value=value) for name, value in values.items())
     return CounterReport(counters=counters, num_passes=13)
 
 
 def counted(time_us: float) -> CounterReport:
-    """Of a run of which SMs work for nine tenths, half of that with products; the busiest a quarter longer."""
+    """Counters of a run in which SMs are active nine tenths of the time, half of that with products; the busiest SM a
+    quarter longer."""
     cycles = {ACTIVE_CYCLES: 0.9 * time_us, MEAN_TENSOR_CYCLES: 1.8 * time_us, MOST_TENSOR_CYCLES: 2.25 * time_us}
     return report({COUNTED_CLOCK: 1e9} | {name: 1e3 * value for name, value in cycles.items()})

@@ -1,1 +1,1 @@
-"""Each package alone, in one process: core, search, store, wire, workers, benchmarks."""
+"""Unit tests in one process: core, search, store, wire, workers, benchmarks."""

@@ -1,4 +1,4 @@
-"""An address that cannot be bound is refused with what to change about it."""
+"""An address that cannot be bound is refused with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script that has processes started is run once, with a guard or without one."""
+"""A script that starts processes runs once, with or without a main guard."""
 
 from __future__ import annotations
 

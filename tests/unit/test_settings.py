@@ -1,4 +1,4 @@
-"""Settings of the server: what a user changes reaches what it is about."""
+"""Settings of the server take effect where they should."""
 
 from __future__ import annotations
 

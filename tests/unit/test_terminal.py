@@ -1,4 +1,4 @@
-"""What commands print where stdout takes less than a terminal does."""
+"""The commands' output if stdout supports less than a terminal does."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""vLLM itself, on a CPU; a lane of its own (`make test-vllm`)."""
+"""Tests in vLLM itself, on a CPU; run separately (`make test-vllm`)."""

@@ -1,4 +1,4 @@
-"""Arms inside vLLM, each a process of its own (`arm.py`), with the wheel as it is installed."""
+"""Arms inside vLLM, each in its own process (`arm.py`), with the wheel as it is installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _stock: dict[tuple[str, ...], Arm] = {}
 
 
 def run_arm(wheel: Path, tmp_path: Path, family: str, load_format: str, *flags: str) -> Arm:
-    """What an arm printed, and all of its output. All arms share one compile cache, and a stock arm runs once."""
+    """An arm's result, and all of its output. All arms share one compile cache, and a stock arm runs once."""
     if load_format != "dummy":
         return _run(wheel, tmp_path, family, load_format, *flags)
     if (asked := (family, *flags)) not in _stock:

@@ -1,4 +1,4 @@
-"""The wheel that all arms have, and how long a test may wait for them."""
+"""The wheel for all arms, and the time limits of tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.vllm.arms import WAIT_S
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Arms are ended by their CPU time: how long that takes is a matter of what else the machine does."""
+    """Arms are limited by CPU time, because wall time depends on the machine's load."""
     for item in items:
         if "wheel" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(4 * WAIT_S))
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's own files, with its entry points, as an installation has them; and `layers_by_torch` as a plugin."""
+    """The wheel's own files with its entry points, as installed; and `layers_by_torch` as a plugin."""
     built, folder = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(built), str(ROOT)]
     subprocess.run(command, check=True)

@@ -1,7 +1,7 @@
-"""PyTorch in the place of a pack's layers, on a CPU: attention, and the write to the cache, are vLLM's own.
+"""PyTorch in place of a pack's layers, on a CPU; attention and the write to the cache are vLLM's own.
 
-It computes what the launches do from the tensors that they are given, by the same names. So it shows that vLLM's
-weights, streams, lengths and caches are handed over right, and nothing of a kernel.
+It computes what the launches do from the tensors that they are given, by the same names. So it tests that vLLM's
+weights, streams, lengths and caches are passed correctly, but tests no kernel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Bound:
         return out.flatten(1)
 
     def _turn_and_write(self, halves: torch.Tensor, cache: str, queries: torch.Tensor) -> None:
-        """Of rows that have the first halves of all heads first; `cache` is of the next layer's, or of its own."""
+        """Rows have the first halves of all heads first; `cache` belongs to the next layer, or to this one."""
         given = self._given
         half, lengths = len(given["qkv.frequencies"]), given[f"{cache}.lengths"]
         x, y = (part.view(len(halves), -1, half).float() for part in halves.chunk(2, dim=-1))
@@ -76,7 +76,7 @@ class Bound:
             attention.impl.do_kv_cache_update(attention, k.contiguous(), v.contiguous(), attention.kv_cache, slots)
 
     def _of_cache(self, keys: torch.Tensor) -> tuple[Any, Any]:
-        """vLLM's attention whose cache this is, and its metadata of the step."""
+        """The vLLM attention that owns this cache, and its metadata of the step."""
         from vllm.forward_context import get_forward_context
 
         context = get_forward_context()
@@ -96,14 +96,14 @@ class Program:
         return Bound(dict(tensors), self._eps)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """As a pack's program has it: room for some rows more."""
+        """The shape as in a pack's program: room for several more rows."""
         assert tensor == "residual.squares"
         return (8,)
 
 
 def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, tuple[Program, ...]]:
-    """In the place of `tuner.vllm.layers.programs_of`: for one and for three sequences, none for two. The environment
-    says whether they are whole layers (1) or runs of them (2)."""
+    """Replaces `tuner.vllm.layers.programs_of`: for one and for three sequences, none for two. The environment selects
+    whole layers (1) or runs of them (2)."""
     from tuner.vllm.layers import reasons_against_model
 
     assert reasons_against_model(model, vllm_config) == []
@@ -116,7 +116,7 @@ def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, tuple[Prog
 
 
 def register() -> None:
-    """Puts it in the plugin's place. vLLM calls it in each of its processes, as a plugin by itself."""
+    """Registers it in place of the plugin. vLLM calls it in each of its processes, as a separate plugin."""
     from vllm.model_executor.model_loader import weight_utils
 
     # vLLM draws weights so small that an MLP would hardly change a token.
@@ -132,7 +132,7 @@ _kept: list[tuple[Any, Any]] = []
 
 
 def install(model: Any, programs: Any) -> None:
-    """In the place of `tuner.vllm.decode.install`, which then finds the weights."""
+    """Replaces `tuner.vllm.decode.install`, which then finds the weights."""
     from tuner.vllm import decode
 
     for module, weight in _kept:

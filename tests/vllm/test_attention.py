@@ -38,7 +38,7 @@ def configured() -> Iterator[None]:
 
 @pytest.fixture(params=["NHD", "HND"])
 def cache(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A layer's, made as vLLM's model runner makes it; NaN where nothing was written."""
+    """A layer's cache, created as by vLLM's model runner; NaN where nothing was written."""
     from vllm.v1.attention.backends.flash_attn import FlashAttentionBackend
     from vllm.v1.attention.backends.utils import set_kv_cache_layout
 
@@ -51,18 +51,18 @@ def cache(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def halves(cache: Any) -> tuple[Any, Any]:
-    """Keys and values, as our operators take them: [blocks, KV heads, tokens, head_dim]."""
+    """Keys and values as our operators take them: [blocks, KV heads, tokens, head_dim]."""
     return cache[..., :HEAD_DIM], cache[..., HEAD_DIM:]
 
 
 def table(tokens: int) -> Any:
-    """Blocks of each sequence, in no order, as vLLM's table has them."""
+    """Blocks of each sequence in random order, as in vLLM's table."""
     each = -(-max(LENGTHS) // tokens)
     return torch.randperm(BLOCKS, dtype=torch.int32)[: len(LENGTHS) * each].view(len(LENGTHS), each)
 
 
 def slots(blocks: Any, starts: Any, positions: Any, tokens: int) -> Any:
-    """Where vLLM puts these tokens."""
+    """The slots to which vLLM writes these tokens."""
     found = torch.empty(positions.shape[0], dtype=torch.int64)
     torch.ops._C.compute_slot_mapping_kernel_impl(starts, positions, blocks, found, tokens)
     return found
@@ -73,12 +73,12 @@ def ends(counts: tuple[int, ...]) -> Any:
 
 
 def put(cache: Any, keys: Any, values: Any, at: Any) -> None:
-    """Lines of tokens at their slots."""
+    """Writes rows of tokens to their slots."""
     cache[at // TOKENS, :, at % TOKENS] = torch.cat([keys, values], dim=-1)
 
 
 def of_vllm(q: Any, keys: Any, values: Any, window: int, soft_cap: float) -> Any:
-    """vLLM's attention on a CPU, over a cache in its own form."""
+    """vLLM's attention on a CPU, over a cache in its own layout."""
     from vllm import _custom_ops as ops
 
     blocks, starts = table(TOKENS_OF_CPU), ends(LENGTHS)

@@ -1,4 +1,4 @@
-"""Whole layers inside vLLM, on a CPU, with PyTorch in the place of a pack's launches: the tokens are vLLM's own."""
+"""Whole layers inside vLLM, on a CPU, with PyTorch in place of a pack's launches: the tokens equal vLLM's own."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(wheel: 
 def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
     wheel: Path, tmp_path: Path, family: str, settings: dict[str, Any], of_layers: str, of_mlps: str
 ) -> None:
-    """By a pack of layers of another model, which fits nothing here."""
+    """Uses a pack of another model's layers, which do not fit."""
     workload = decoder_layer("llama3-8b", dtype=Dtype.BF16, sequences=1, max_length=64, page_tokens=16)
     schedule = next(iter(first_guesses(space_with(workload), 0)))
     kernel = made_of(workload, Candidate(plan_kind=PlanKind.N_LAUNCHES_PDL, schedule=schedule)).kernel

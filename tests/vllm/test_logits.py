@@ -1,4 +1,4 @@
-"""The logits that `benchmarks.runtime.vllm_logits` holds arms against are those of transformers' own model in fp32."""
+"""The reference logits of `benchmarks.runtime.vllm_logits` equal those of transformers' own model in fp32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The norm's kernel: its numbers, by Triton's interpreter, and what it says to the launches before and after it."""
+"""The norm's kernel: its results in Triton's interpreter, and its signals to the previous and next launches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""`tuner.vllm` inside vLLM itself, on a CPU: the tokens are vLLM's own, in each family, eager and compiled.
+"""`tuner.vllm` inside vLLM itself, on a CPU: the tokens equal vLLM's own, in each family, eager and compiled.
 
-It runs where vLLM is installed: `make test-vllm`, from the wheel as it is built. The
-operator computes by PyTorch's products there.
+It requires vLLM: `make test-vllm` runs it from the built wheel. There, the operator uses PyTorch's products.
 """
 
 from __future__ import annotations

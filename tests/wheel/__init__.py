@@ -1,1 +1,1 @@
-"""The wheel, used from an empty environment."""
+"""Tests of the wheel in an empty environment."""

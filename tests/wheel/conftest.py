@@ -1,4 +1,4 @@
-"""A wheel, a release, and empty environments outside of the checkout that have the wheel installed."""
+"""A wheel, a release, and empty environments outside of the checkout with the wheel installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Environment:
     directory: Path
 
     def run(self, *command: str, timeout_s: float = 60.0, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Runs a program of the environment, with nothing of ours in its variables."""
+        """Runs a program of the environment, without our variables."""
         return subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
             cwd=self.directory,
@@ -43,7 +43,7 @@ class Environment:
 
     @property
     def variables(self) -> dict[str, str]:
-        """This process' variables without Python's and tuner's own."""
+        """This process's variables, without those of Python and tuner."""
         return {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TUNER_", "VIRTUAL"))
         }
@@ -51,7 +51,7 @@ class Environment:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what the Dockerfile copies, and nothing else: so an image has all that it needs, too."""
+    """Built from only the files that the Dockerfile copies, which also shows that an image has all it needs."""
     folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
     for line in (ROOT / "Dockerfile").read_text().splitlines():
         for name in line.split()[1:-1] if line.startswith("COPY ") else ():
@@ -68,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `make release` filled, by the tools of this environment."""
+    """The folder that `make release` filled, with the tools of this environment."""
     folder = tmp_path_factory.mktemp("release")
     bin_folder = Path(sys.executable).parent
     command = ["make", "--old-file=.venv/.dev", f"BIN={bin_folder}", f"DIST={folder}", "release"]
@@ -78,7 +78,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(folder: Path, wheel: Path) -> Environment:
-    """An environment with the wheel and what it requires."""
+    """An environment with the wheel and its requirements."""
     venv.create(folder / "venv", with_pip=False)
     environment = Environment(bin=folder / "venv/bin", directory=folder / "elsewhere")
     environment.directory.mkdir()
@@ -87,7 +87,7 @@ def install(folder: Path, wheel: Path) -> Environment:
 
 
 def pip(environment: Environment, *arguments: str) -> str:
-    """What this process' pip says of the environment, or does there: to install one there takes longer."""
+    """Runs this process's pip on the environment, since installing pip there takes longer."""
     program = [sys.executable, "-m", "pip", "--python", str(environment.bin / "python"), "--disable-pip-version-check"]
     done = subprocess.run(
         [*program, *arguments],
@@ -103,7 +103,7 @@ def pip(environment: Environment, *arguments: str) -> str:
 
 
 def pip_install(environment: Environment, *what: str) -> None:
-    """Modules are compiled where they are used."""
+    """Modules are compiled when they are used."""
     pip(environment, "install", "--quiet", "--no-compile", *what)
 
 
@@ -115,7 +115,8 @@ def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="session")
 def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """A server's, made by the command that the base install prints; another project's `workers` is there before."""
+    """A server's environment, made by the command that the base install prints; another project's `workers` package is
+    already there."""
     environment = install(tmp_path_factory.mktemp("server"), wheel)
     folder = environment.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
     (stranger := Path(folder) / "workers").mkdir()
@@ -129,7 +130,7 @@ def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment
 
 @contextmanager
 def serving(environment: Environment) -> Iterator[str]:
-    """A running server, started from an empty directory, that simulates an H200; its address."""
+    """The address of a running server, started from an empty directory, that simulates an H200."""
     command = [str(environment.bin / "tuner"), "serve", "--port", "0", "--data", "data", "--gpu", "simulated:h200"]
     log = environment.directory / "server.log"
     with (

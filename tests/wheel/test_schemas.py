@@ -1,4 +1,4 @@
-"""What is exported for other autotuners follows their own JSON schemas, which Kernel Tuner's wheel brings."""
+"""Exports for other autotuners conform to their own JSON schemas, which Kernel Tuner's wheel contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages with op kinds and element types, installed beside the wheel: each from POST /jobs to the C runtime."""
+"""Packages with op kinds and element types, installed with the wheel: each from POST /jobs to the C runtime."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ print([found(m) for m in (pair["m"], pair["m"] + 1)])
 
 @pytest.fixture(scope="module")
 def beside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """A fresh environment with the wheel and packages; what it requires comes from this one's."""
+    """A fresh environment with the wheel and packages; its requirements come from this one."""
     folder = tmp_path_factory.mktemp("toys")
     venv.create(folder / "venv", with_pip=False)
     environment = Environment(bin=folder / "venv/bin", directory=folder / "elsewhere")

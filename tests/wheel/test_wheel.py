@@ -1,4 +1,4 @@
-"""The wheel, installed into empty environments elsewhere, is all that one needs. Installs from PyPI."""
+"""The wheel is complete: it works in empty environments elsewhere. Installs from PyPI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVER_ONLY = ["alembic", "fastapi", "numpy", "optuna", "pydantic", "sqlalchemy"
 
 @pytest.fixture(scope="module")
 def address(server: Environment) -> Iterator[str]:
-    """A running server, started from an empty directory, that simulates an H200."""
+    """The address of a running server, started from an empty directory, that simulates an H200."""
     with serving(server) as url:
         yield url
 
@@ -87,7 +87,7 @@ def test_the_base_install_is_client_and_command_line_only(base: Environment) -> 
 
 
 def test_a_vllm_beside_it_finds_the_plugin_and_one_that_is_none_breaks_nothing(base: Environment) -> None:
-    """As vLLM does it, in an environment without it."""
+    """As vLLM does it, in an environment without vLLM."""
     finds = "from importlib.metadata import entry_points as of; (found,) = of(group='vllm.general_plugins')"
     done = base.run("python", "-c", f"{finds}; print(found.name); print(found.load()())")
     assert done.stdout.split() == ["tuner", "None"], done.stderr
@@ -95,7 +95,7 @@ def test_a_vllm_beside_it_finds_the_plugin_and_one_that_is_none_breaks_nothing(b
 
 
 def test_a_kind_of_op_of_another_package_is_known_beside_it(base: Environment) -> None:
-    """Installed as a user does it; the base install has no NumPy, and what is asked of an op needs none."""
+    """Installed as a user does it; the base install has no NumPy, and workloads of the op need none."""
     pip_install(base, str(ROOT / "tests" / "toys" / "gather"))
     asked = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
     program = f"""

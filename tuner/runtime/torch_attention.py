@@ -90,7 +90,7 @@ def by_torch(
     soft_cap: float,
     number: int = 0,
 ) -> torch.Tensor:
-    """The same with PyTorch's own operators, on any device. Scores and weights are at least float32."""
+    """The result by PyTorch's own operators, on any device. Scores and weights are at least float32."""
     of = {"heads_first": heads_first, "scale": scale, "window": window, "soft_cap": soft_cap}
     rows = attend(q, keys, values, lengths, pages, **of)  # type: ignore[arg-type]
     return rows if w is None else product(rows, w)
@@ -124,7 +124,7 @@ def _checked_by_torch(q: torch.Tensor, *others: Any) -> torch.Tensor:
 def _on_cuda(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any
 ) -> torch.Tensor:
-    """The same on a card, with the registered kernels, if they accept these operands."""
+    """The operator on a card, with the registered kernels if they accept these operands."""
     pages, w, options, number = others[0], others[1], others[2:6], others[6:]
     _check(q, keys, values, lengths, *others)
     given = (q, lengths, keys, pages, w)

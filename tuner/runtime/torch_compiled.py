@@ -79,7 +79,7 @@ class Compiled:
         self._register(number, ctypes.addressof(known))
 
     def forget(self, number: int) -> None:
-        """Lets go of it."""
+        """Unregisters a prepared FFN."""
         self._register(number, None)
 
 

@@ -79,7 +79,7 @@ class Operands(NamedTuple):
 
     @property
     def options(self) -> tuple[Any, ...]:
-        """What is no tensor."""
+        """The arguments that are not tensors."""
         return self[12:18]
 
 
@@ -89,7 +89,7 @@ _TENSORS = Operands._fields[:12]
 
 @dataclass(frozen=True, kw_only=True)
 class _Registered:
-    """What is launched, and for which operands."""
+    """A registered layer, and the operands that it is for."""
 
     layer: Layer
     #: The manifest's name of each tensor argument; missing ones have none.
@@ -197,7 +197,7 @@ def _refused(problem: str, remedy: str) -> RuntimeFailure:
 
 @at_its_own_precision
 def by_torch(*arguments: Any) -> torch.Tensor:
-    """The same with PyTorch's own operators, on any device; it writes to the caches, too."""
+    """The result by PyTorch's own operators, on any device; it writes to the caches, too."""
     given = Operands(*arguments)
     x = given.x if given.eps is None else normed(given.x, given.squares, given.eps)
     q, at = product(x, given.w_qkv, given.b_qkv), (given.keys, given.values, given.lengths, given.pages)
@@ -281,7 +281,7 @@ def _apart_by_torch(given: Operands) -> torch.Tensor:
 
 
 def _on_cuda(*arguments: Any) -> torch.Tensor:
-    """The same on a card, with the registered kernels, if they accept these operands."""
+    """The operator on a card, with the registered kernels if they accept these operands."""
     given = Operands(*arguments)
     _check(given)
     there = {name: one for name in _TENSORS if (one := getattr(given, name)) is not None}
@@ -299,7 +299,7 @@ def _on_cuda(*arguments: Any) -> torch.Tensor:
 
 
 def _with_room(squares: torch.Tensor, wanted: int) -> torch.Tensor:
-    """As many as the kernels read."""
+    """The sums of squares, padded to as many as the kernels read."""
     missing = wanted - squares.shape[0]
     return torch.nn.functional.pad(squares, (0, missing)) if missing > 0 else squares.contiguous()
 

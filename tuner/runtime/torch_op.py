@@ -110,7 +110,7 @@ def by_torch(
     gated: bool,
     number: int = 0,
 ) -> torch.Tensor:
-    """The same with PyTorch's own products, on any device."""
+    """The result by PyTorch's own products, on any device."""
     hidden = product(x, w1, b1, row_scale=row_scale, activation=activation, gated=gated)
     return product(hidden, w2, b2, residual=residual)
 
@@ -146,7 +146,7 @@ def _checked_by_torch(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *othe
 
 
 def _on_cuda(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
-    """The same on a card, with the prepared kernel, if there is one for these operands."""
+    """The operator on a card, with the prepared kernel if there is one for these operands."""
     b1, b2, residual, row_scale, activation, gated, *number = others
     given = (x, w1, w2, b1, b2, residual, row_scale)
     fitting = (one for one in _prepared.of(lie(given[1:5]), *number) if one.computes(given, activation, gated))

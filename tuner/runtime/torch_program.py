@@ -78,11 +78,11 @@ class Form:
         #: The operator's inputs, except caches: each op's input, weights, residual, and its options.
         self.names = tuple(dict.fromkeys(name for name in read if name not in made))
         of_caches = [self.cache_of(op) for op in self.ops if _has_cache(op) or op.get("rotary")]
-        #: Keys and values of each.
+        #: The tensors of keys and values of each cache.
         self.caches = tuple(f"{name}.{what}" for name in dict.fromkeys(of_caches) for what in ("keys", "values"))
-        #: What leaves.
+        #: The outputs.
         self.outputs = tuple(op["name"] for op in self.ops if op["name"] not in read or op.get("is_output"))
-        #: Of each.
+        #: The columns of each output.
         self.columns = tuple(columns(op) for op in self.ops if op["name"] in self.outputs)
         fixed: dict[str, int | None] = {}
         for op in self.ops:
@@ -94,7 +94,7 @@ class Form:
 
     @property
     def writes_caches(self) -> bool:
-        """Whether a product writes keys and values of new tokens there."""
+        """Whether a product writes keys and values of new tokens to the caches."""
         return any(op.get("rotary") for op in self.ops)
 
     @property
@@ -139,7 +139,7 @@ form = lru_cache(maxsize=256)(Form)
 
 
 def form_of(program: Program) -> Form:
-    """That of a program."""
+    """The form of a program."""
     return form(ops_without_sizes(program.artifact.manifest["workload"]))
 
 
@@ -154,7 +154,7 @@ _registered = Found[_Registered]()
 
 def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: range | None = None) -> int:
     """From now on the operator uses the program for these weights and this many rows: by default all rows that the
-    program supports. The number is for `forget`.
+    program supports. Returns a number for `forget`.
 
     Raises:
         WrongOperand: a weight is missing.
@@ -195,7 +195,7 @@ def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
 
 
 def by_torch(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
-    """The same with PyTorch's own operators, on any device; it writes to the caches, too."""
+    """The results by PyTorch's own operators, on any device; it writes to the caches, too."""
     there, first = dict(tensors), tensors[of.names[0]]
     assert first is not None
     for op in of.ops:
@@ -294,7 +294,7 @@ def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operan
 
 
 def _wide(given: torch.Tensor | None) -> str:
-    """What kernels have in fp32; PyTorch's own operators compute in wider types, too."""
+    """The tensors that kernels have in fp32; PyTorch's own operators compute in wider types, too."""
     return "float64" if given is not None and given.dtype is torch.float64 else "float32"
 
 
@@ -323,7 +323,7 @@ def _apart_by_torch(of: Form, there: Tensors) -> None:
 
 
 def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> None:
-    """The same on a card, with the registered program for these weights and rows."""
+    """The operator on a card, with the registered program for these weights and rows."""
     of = form(ops)
     there = _check(of, tensors, written)
     rows = written[-1].shape[0]

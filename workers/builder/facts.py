@@ -99,7 +99,7 @@ def numbers(
 
 
 def _order_of_sums(op: LaunchOp, schedule: LaunchOpSchedule) -> str:
-    """The order in the words of its kind; empty if the kind does not say it."""
+    """The order in the words of the op's kind; empty if the kind does not define it."""
     words = part_of(op.KIND, "words")
     return str(words.order_of_sums(op, schedule)) if words and hasattr(words, "order_of_sums") else ""
 
@@ -122,7 +122,7 @@ def aliasing(workload: Workload) -> list[dict[str, str]]:
             "why": f"the thread that writes an element of the output has read the same element of {part.field} before",
         }
         for name, (part, tensor) in added.items()
-        if [*inputs, *(one for _, one in added.values())].count(tensor) == 1  # nobody else reads it
+        if [*inputs, *(one for _, one in added.values())].count(tensor) == 1  # no other op reads it
     ]
 
 

@@ -266,7 +266,7 @@ class Builder:
 
         Raises:
             BuildTimeout: the deadline passed and the compiler was killed, or no compiler accepted the source.
-            BuildError: the compiler refused the source, or died.
+            BuildError: the compiler refused the source, or its process died.
             WorkerError: the builder was closed meanwhile.
         """
         key = build_key(source, arch, self._compiler)

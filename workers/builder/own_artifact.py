@@ -59,7 +59,7 @@ class OwnArtifact(Protocol):
 
     @property
     def files(self) -> dict[str, bytes]:
-        """By name."""
+        """The op's files, by name."""
 
     def recipes(self, compiled: Compiled, *, programmatic: bool) -> list[Json]:
         """Recipes of each launch, in order."""
@@ -76,11 +76,11 @@ class OwnKernels:
 
     workload: Workload
     gpu: Gpu
-    #: Among launch ops.
+    #: Index of the op among launch ops.
     index: int
     schedule: Any
     launches: OpLaunches
-    #: Digest of its proof, hex.
+    #: Hex digest of the op's proof.
     proof: str
     source: str
     #: None if nothing was compiled.
@@ -94,7 +94,7 @@ class OwnKernels:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """By name."""
+        """The op's files, by name."""
         files = {f"{self._file}.cu": self.source.encode()}
         for launch, one in enumerate(self.launches.launches):
             files |= {self._table(launch, field): field.table for field in one.fields if field.table is not None}

@@ -169,7 +169,7 @@ def _prove(
 
 
 def _build(proven: Proven, builder: Builder, stage_s: dict[str, float]) -> tuple[Built, ...]:
-    """Of each kernel."""
+    """Builds each kernel."""
     with _timed(stage_s, Stage.BUILD):
         return tuple(builder.build(source, proven.gpu.arch) for source in proven.sources)
 

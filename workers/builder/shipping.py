@@ -48,6 +48,6 @@ def adopt(shipped: ShippedKernel, build_cache: Path) -> None:
         WorkerError: the received data is not a build.
     """
     for kernel in shipped.kernels:
-        if not _KEY.fullmatch(kernel.built.key):  # it names files
+        if not _KEY.fullmatch(kernel.built.key):  # the key becomes a file name
             raise WorkerError("a build arrived whose key is not a sha256")
         keep_build(build_cache, kernel.built, kernel.source)

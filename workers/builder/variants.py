@@ -22,7 +22,7 @@ class VariantBuild:
     variant: Variant
     #: None if it may not be launched.
     launchable: Launchable | None
-    #: Why not; empty if it may.
+    #: Why it may not be launched; empty if it may.
     refusal: str = ""
 
 

@@ -86,7 +86,7 @@ class Session:
         answer = self._evaluate(problem, work, kernels, incumbent_speedup)
         if answer.poisoned:
             return answer
-        try:  # only now, since a failure kept its objects until its frames were gone
+        try:  # only now, since a failure keeps its objects alive until its frames are gone
             kernels.unload()
         except Exception as error:
             return EvaluateAnswer(outcome=_failure(Stage.TIME, error, answer.outcome.stage_s), poisoned=True)

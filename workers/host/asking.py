@@ -1,4 +1,4 @@
-"""Requests to the process at a card other than trials: an answer of one kind arrives, or the process is lost."""
+"""Requests other than trials to a card's process: an answer of one kind arrives, or the process is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Asking:
         self._limits = limits
 
     def ask(self, problem: Problem, request: messages.Request, wanted: type[A], deadline_s: float, what: str) -> A:
-        """Its answer; `what` describes the request as text.
+        """The answer of the process; `what` describes the request as text.
 
         Raises:
             ChildLost: it died, was killed at the deadline, or answered something else.
@@ -45,7 +45,7 @@ class Asking:
         num_rounds: int,
         others: tuple[TorchCalls | messages.OwnProgram, ...] = (),
     ) -> messages.FinalsAnswer:
-        """Makes each of the works be checked, then all be timed in the same rounds, with other programs if requested.
+        """Has each of the works checked, then all of them timed in the same rounds, with other programs if requested.
 
         Raises:
             ChildLost: a work ended the process, or the deadline passed.
@@ -59,7 +59,7 @@ class Asking:
         return self.ask(problem, request, messages.FinalsAnswer, deadline_s, what)
 
     def energy(self, problem: Problem, work: messages.Work) -> EnergyReport:
-        """Makes a work be checked, and the energy of one run be measured.
+        """Has a work checked, and the energy of one run measured.
 
         Raises:
             ChildLost: it ended the process, or the deadline passed.

@@ -26,7 +26,7 @@ class Card:
     name: str
     compute_capability: tuple[int, int]
     driver: str
-    #: Whether it is cut into slices (MIG), one of which CUDA assigns to a process.
+    #: Whether the card is divided into MIG instances, one of which CUDA assigns to a process.
     is_sliced: bool = False
 
 

@@ -122,7 +122,7 @@ class GpuProcess:
     def end(self) -> None:
         """SIGKILL, and closes its pipe, so that no thread waits for an answer; any thread may call this. A process
         that waits inside the driver survives SIGKILL for a while, with its end of the pipe open."""
-        with suppress(ValueError):  # closed meanwhile
+        with suppress(ValueError):  # another thread has closed it
             self._process.kill()
         with self._pipe_lock, suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:
             pipe.shutdown(socket.SHUT_RDWR)
@@ -223,7 +223,7 @@ class GpuProcesses:
 
     @_alone
     def ready(self, problem: Problem) -> messages.Answer | None:
-        """Makes the child prepare `problem`; returns the reason if it cannot, else None.
+        """Has the child prepare `problem`; returns the reason if it cannot, else None.
 
         Raises:
             Quarantined: the card does not work.
@@ -289,8 +289,9 @@ class GpuProcesses:
         self._current, self._hello, self._problem, self._is_preparing = None, None, None, False
 
     def leave(self) -> None:
-        """Kills the process at the card at once, whatever it does; any thread may call this. A thread that waits for
-        its answer gets Quarantined."""
+        """Kills the process at the card immediately, even during a request; any thread may call this. A thread that
+        waits for its answer gets Quarantined.
+        """
         current = self._current
         if current is not None:
             current.end()
@@ -310,7 +311,7 @@ class GpuProcesses:
         return "this worker is closed" if self._is_closed else self._away()
 
     def _begin(self, problem: Problem | None) -> None:
-        """Makes a spare take over, and spawns the next one.
+        """Starts a spare on the card, and spawns the next spare.
 
         Raises:
             Quarantined: the card is not available now.

@@ -51,11 +51,11 @@ class Lending:
         self._thread = threading.Thread(target=self._watch, name="lending", daemon=True)
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Starts the watching thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watching thread."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -63,7 +63,7 @@ def _compiled_ones(
 def _fault_alone(
     asking: Asking, processes: GpuProcesses, problem: Problem, library: messages.Work, program: messages.OwnProgram
 ) -> str:
-    """Why it cannot be timed next to the library; empty if it can."""
+    """Why a program cannot be timed next to the library; empty if it can."""
     try:
         (times,) = asking.time_together(problem, (library,), 1, (program,)).others
     except WorkerError as error:  # including a lost process

@@ -110,7 +110,7 @@ class GpuSupervisor:
 
     @property
     def uuid(self) -> str:
-        """The card's."""
+        """The UUID of the card."""
         return self._card.uuid
 
     @property

@@ -46,7 +46,7 @@ def beside_compiled(times: FinalsTimes, time_together: Rounds) -> FinalsTimes:
 
 
 def _asked(time_together: Rounds) -> FinalsAnswer | str:
-    """Its answer, or the reason why there is none, since PyTorch's errors are not raised."""
+    """PyTorch's answer, or the reason why there is none, since PyTorch's errors are not raised."""
     try:
         return time_together()
     except WorkerError as error:  # including a lost child

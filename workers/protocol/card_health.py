@@ -18,7 +18,7 @@ MEMORY_SLACK_BYTES = 2 * 2**30
 class CardCheck:
     """The findings of a fresh process on the card."""
 
-    #: Whether the known-good kernel computed the right results.
+    #: Whether the known-good kernel computed the correct results.
     is_right: bool
     #: SM clock under a short load, MHz.
     clock_mhz: float

@@ -65,7 +65,7 @@ class PrepareRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareAnswer:
-    """They are made."""
+    """The problem's tensors and baseline are ready."""
 
     #: The library's algorithms for the problem.
     picked: Picked | None = None
@@ -134,7 +134,7 @@ OwnProgram = OwnKernels | PythonFunction
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsRequest:
-    """Time all of these in the same rounds."""
+    """Time several works in the same rounds."""
 
     problem: Problem
     works: tuple[Work, ...]
@@ -169,7 +169,7 @@ class FinalsAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyRequest:
-    """Check this, then measure the energy of a run."""
+    """Check a work, then measure the energy of a run."""
 
     problem: Problem
     work: Work
@@ -184,7 +184,7 @@ class EnergyAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class CountRequest:
-    """Read hardware counters over cold runs of this; afterwards all times of this process are wrong."""
+    """Read hardware counters over cold runs of a work; afterwards all times of this process are wrong."""
 
     problem: Problem
     work: Work
@@ -194,14 +194,14 @@ class CountRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CountAnswer:
-    """What was counted, or why a metric is refused."""
+    """The counters, or why a metric is refused."""
 
     report: CounterReport | InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRequest:
-    """Run this once, cold, and stamp every task; its cubin is a traced build."""
+    """Run a work once, cold, and stamp every task; its cubin is a traced build."""
 
     problem: Problem
     work: Work

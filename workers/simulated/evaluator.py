@@ -89,7 +89,7 @@ class PreparedModel(Prepared):
     """A candidate with its simulated time."""
 
     candidate: Candidate
-    #: Without noise, microseconds.
+    #: The time without noise, microseconds.
     true_us: float
 
 
@@ -139,7 +139,7 @@ class SimulatedEvaluator:
         return ""
 
     def environment(self) -> Environment:
-        """Says that it is simulated, and whether its rates are estimates."""
+        """The name shows that it is simulated, and whether its rates are estimates."""
         gpu = self._target.gpu
         return Environment(
             gpu_name=f"simulated NVIDIA {gpu.name}" + ("" if fit_of(gpu.id) else ", by its data sheet"),
@@ -333,11 +333,11 @@ class SimulatedEvaluator:
         num_rounds: int,
         winner: int,
     ) -> tuple[BaselineTime, ...]:
-        """Programs cannot be modelled."""
+        """There are no times: a user's programs cannot be modelled."""
         return tuple(BaselineTime(name=one.name, reason=_NO_PROGRAMS) for one in baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
-        """A model's."""
+        """The energy according to a model."""
         fault = self._fault(candidate, {})
         if fault:
             return no_energy(fault.reason)

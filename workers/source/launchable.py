@@ -21,7 +21,7 @@ class LaunchRefused(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Ties:
-    """What belongs together, by hexadecimal digests."""
+    """Hexadecimal digests of the objects that belong together."""
 
     #: Digest of the workload.
     workload: str
@@ -57,7 +57,7 @@ class Launchable:
 
     @property
     def num_threads(self) -> int:
-        """Of one CTA."""
+        """Threads of one CTA."""
         return self.tiling.num_threads
 
     def check(self) -> None:

@@ -24,5 +24,5 @@ def kernels_of(parts: Parts) -> list[tuple[str, Parts]]:
 
 
 def describe(op: Product, parts: Sequence[Part]) -> str:
-    """These steps as text, in order."""
+    """The steps of these parts as text, in order."""
     return ", ".join(part.step(op) for part in parts)

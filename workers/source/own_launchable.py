@@ -16,7 +16,7 @@ from .launchable import LaunchRefused, Ties, cubin_digest
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLaunchable:
-    """Only a value until it is checked; made by `tuner.workers.builder.tie`."""
+    """A proven and built launch op; only a value until it is checked. `tuner.workers.builder.tie` makes it."""
 
     #: The workload whose tensors it reads and writes.
     workload: Workload
@@ -33,7 +33,7 @@ class OwnLaunchable:
 
     @property
     def op(self) -> Any:
-        """What it computes."""
+        """The launch op that it computes."""
         return self.workload.launch_ops[self.index]
 
     @property

@@ -14,7 +14,7 @@ from .rows import in_place
 
 #: The row, and the column or the row of W, within the matrix.
 _PLACE = "min(row, op.m - 1), half * op.n + min(column, op.n - 1)"
-#: As finish.cuh calls them.
+#: The stages' names in finish.cuh.
 _STAGES = {Stage.SUMS: "kOfSums", Stage.OUTPUT: "kOfOutput", Stage.RESULT: "kOfResult"}
 
 

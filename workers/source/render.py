@@ -43,7 +43,7 @@ _BASE_FILES = (
     "trace.cuh",
     "sync.cuh",
 )
-#: Of variants alone.
+#: Files that only variants have.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
 #: The files of epilogues' parts, in the order in which they are applied to an element.
 _PART_FILES = ("row_scale.cuh", "bias.cuh", "gate.cuh", "residual.cuh")
@@ -110,7 +110,7 @@ DEVICE_FILES = {
     ),
 }
 
-#: The architectures that compile a source of each engine, as its first lines say.
+#: The architectures for which a source of each engine compiles, as written in its first lines.
 _ARCHITECTURES = {Engine.MMA: "sm_80 or later", Engine.SIMT: "sm_80 or later", Engine.WGMMA: "sm_90a"}
 
 #: Name of the kernel in every generated source.
@@ -163,7 +163,7 @@ def kernel_version() -> str:
 
 @functools.cache
 def pages_version() -> str:
-    """The same for the additional code of kernels that write to the pages of a cache."""
+    """The version of the additional code of kernels that write to the pages of a cache."""
     return hashlib.sha256(without_comments(device_text(_PAGES_FILE)).encode()).hexdigest()[:12]
 
 
@@ -330,7 +330,7 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
     if tiling.engine is Engine.WGMMA and not op.IS_PRODUCT:
-        tile = Tile(m=0, n=0, k=0)  # it is not multiplied, and is not in a ring
+        tile = Tile(m=0, n=0, k=0)  # such an op is not multiplied, and has no ring
     options = (str(option).lower() for option in (op.bias, op.rows_per_column == 2, op.residual, op.row_scale))
     fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op, dtype), op.activation.row.enumerator, *options, *of_tiling)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"

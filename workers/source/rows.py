@@ -1,4 +1,4 @@
-"""The code of rows of element types and activations in a source, which replaces the device files' declarations."""
+"""The code of element types and activations in a source, which replaces the device files' declarations."""
 
 from __future__ import annotations
 

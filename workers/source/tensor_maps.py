@@ -58,7 +58,7 @@ class TensorMap:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Its fields in a manifest; corners, (column, row) each, exist only in im2col mode."""
+        """The map's fields in a manifest; corners, (column, row) each, exist only in im2col mode."""
         strides = self.im2col.strides if self.im2col else (1,) * len(self.dims)
         corners = {"corners": [[self.im2col.lower] * 2, [self.im2col.upper] * 2]} if self.im2col else {}
         sizes = {"dims": self.dims, "strides_bytes": self.strides_bytes, "box": self.box}

@@ -26,7 +26,7 @@ def kernel_of(name: str, dtype: Dtype) -> str:
 
 
 def _of_part(part: type[AddedPart]) -> str:
-    """The kernel of a package's part, which takes its struct's members."""
+    """The kernel of a package's part; its parameters are the members of the part's struct."""
     types = [*part.number_types().values(), *part.pointer_types().values()]
     names = [f"given{i}" for i in range(len(types))]  # a package's own names may equal those of the kernel
     return Template(device_text("tools_of_part.in")).substitute(

@@ -1,5 +1,5 @@
-"""What SM clocks say about samples: the mean clock between two readings of the counters, and the rounds that it
-invalidates. Pure.
+"""Which samples are valid according to SM clocks: the mean clock between two readings of the counters, and the rounds
+that it invalidates. Pure.
 
 A reading is one row per SM: (sample number, SM cycles, nanoseconds of the global timer). An SM's cycle counter and the
 timer are read together before and after a sample. The quotient of the two differences is the mean clock of that SM
@@ -70,7 +70,7 @@ def drop_reasons(tracks: Sequence[Sequence[Sample]], regime: Regime) -> list[Dro
 
 
 def _is_slow(row: Sequence[Sample], least_mhz: Sequence[float]) -> bool:
-    """A round of the burst regime."""
+    """Whether a round of the burst regime has a sample with too low a clock."""
     return any(0 < sample.clock_mhz < least for sample, least in zip(row, least_mhz, strict=True))
 
 
@@ -80,7 +80,7 @@ def _median_known(track: Sequence[Sample]) -> float:
 
 
 def _why_off(row: Sequence[Sample], middles_mhz: Sequence[float]) -> DropReason | None:
-    """A round of the sustained regime."""
+    """Why a round of the sustained regime is invalid; None if it is valid."""
     if any(sample.event_bits & SLOWDOWN_BITS for sample in row):
         return DropReason.SLOWDOWN
     for sample, middle_mhz in zip(row, middles_mhz, strict=True):

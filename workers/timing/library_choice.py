@@ -30,7 +30,7 @@ Choices = tuple[int, ...]
 class Picked:
     """The library's algorithms, and the times that led to them."""
 
-    #: To be used.
+    #: The choice to use.
     choices: Choices
     #: Time of one run with the heuristic's first algorithms, microseconds.
     first_us: float
@@ -119,7 +119,7 @@ def contest(rounds_us: Rounds) -> tuple[float, float, bool]:
 
 
 def first_of(ops: Sequence[object]) -> Choices:
-    """The heuristic's first for each of the ops."""
+    """The heuristic's first algorithm for each op."""
     return (0,) * len(ops)
 
 

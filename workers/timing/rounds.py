@@ -169,7 +169,7 @@ def _metrics(rounds: Sequence[Round]) -> tuple[Metric, ...]:
 
 
 def _remark(rounds: Sequence[Round]) -> str:
-    """What weakens the figures: there is only a preview, or more than half of the rounds were dropped."""
+    """What limits the quality of the figures: there is only a preview, or more than half of the rounds were dropped."""
     if rounds and not whole(rounds):
         return f"it was clearly slower in {len(rounds)} short samples; no round was run"
     dropped, rounds = num_dropped(rounds), whole(rounds)

@@ -51,7 +51,7 @@ def serving(path: Path, **options: Any) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A service that has measured something."""
+    """A service with finished measurements."""
     twin = SimulatedEvaluator(parse_target("simulated:h200"), seed=TWIN_SEED)
     with serving(tmp_path_factory.mktemp("api") / "data", evaluators=[twin]) as api:
         job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
@@ -62,7 +62,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture
 def slow_api(tmp_path: Path) -> Iterator[Api]:
-    """A service whose trials take long enough for a job to stay open."""
+    """A service whose trials are slow enough for a job to stay open."""
     with serving(tmp_path / "data", latency_s=0.1) as api:
         yield api
 

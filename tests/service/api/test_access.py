@@ -1,4 +1,4 @@
-"""Tokens: authorization, whose jobs are whose, and what the audit log says of it."""
+"""Tokens: authorization, ownership of jobs, and the entries of the audit log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.wire.requests.problems import MEDIA_TYPE
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
-    """A server that asks for tokens, and one of each kind."""
+    """A server that requires tokens, and one token of each kind."""
 
     url: str
     service: Service
@@ -33,7 +33,7 @@ class Guarded:
 
 
 def make_token(service: Service, owner: str, role: Role, expires_at: float | None = None) -> tuple[str, str]:
-    """Id and secret."""
+    """The id and secret of a new token."""
     with service._store.write() as session:
         token, secret = tokens.create(session, owner, role, time.time(), expires_at=expires_at)
     return token.id, secret
@@ -41,7 +41,7 @@ def make_token(service: Service, owner: str, role: Role, expires_at: float | Non
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """Its jobs stay open: each trial takes long."""
+    """A server with tokens whose jobs stay open, because each trial is slow."""
     path: Path = tmp_path_factory.mktemp("access") / "data"
     with running_service(path, latency_s=5.0) as service, listening(service) as url:
         people = {"reader": ("rita", Role.READ), "alice": ("alice", Role.SUBMIT), "bob": ("bob", Role.SUBMIT),

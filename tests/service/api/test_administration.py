@@ -1,4 +1,4 @@
-"""Tokens and quotas by API, page and command line."""
+"""Tokens and quotas through the API, the dashboard and the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.store.tables.models import JobRow
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Guarded]:
-    """Its jobs stay as they are: it measures nothing."""
+    """A server with tokens that measures nothing, so its jobs stay as they are."""
     with running_service(tmp_path / "data", latency_s=3.0) as service, listening(service) as url:
         people = {"alice": ("alice", Role.SUBMIT), "bob": ("bob", Role.SUBMIT), "admin": ("root", Role.ADMIN)}
         secrets = {name: make_token(service, *who)[1] for name, who in people.items()}

@@ -222,7 +222,7 @@ def test_a_trace_has_the_attentions_tasks_and_the_products(http: httpx.Client, j
 
 
 def charts(http: httpx.Client, trial: str) -> list[dict[str, Any]]:
-    """The measured run of a trial, which is traced first, and its forecast."""
+    """The charts of a trial, which is traced first: its measured run and its forecast."""
     trace = http.post(f"{trial}/trace")
     for _ in range(1000):
         if trace.status_code != 202:

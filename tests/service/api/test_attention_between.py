@@ -1,5 +1,4 @@
-"""A layer that begins with its qkv, from `POST /jobs` to its artifact: an attention between products, on the simulated
-target."""
+"""A layer that starts with its qkv product, from `POST /jobs` to its artifact, on the simulated target."""
 
 from __future__ import annotations
 
@@ -43,13 +42,13 @@ def _submit(http: httpx.Client, num_behind: int, **pages: Any) -> dict[str, Any]
 
 @pytest.fixture(scope="module")
 def pair(http: httpx.Client) -> dict[str, Any]:
-    """[qkv, attention, o_proj], as a rank of several runs them."""
+    """[qkv, attention, o_proj], as each of several tensor-parallel ranks runs them."""
     return _submit(http, 1)
 
 
 @pytest.fixture(scope="module")
 def layer(http: httpx.Client) -> dict[str, Any]:
-    """The whole layer, whose cache has pages."""
+    """The whole layer, with a paged cache."""
     return _submit(http, 3, page_tokens=16)
 
 

@@ -1,4 +1,4 @@
-"""Bad input: a problem document that names the field and the remedy, never a 500, never a half-made job."""
+"""Bad input gives a problem document that names the field and the remedy; never a 500 or a half-created job."""
 
 from __future__ import annotations
 

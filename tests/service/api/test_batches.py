@@ -1,4 +1,4 @@
-"""Batches over HTTP: their states, pages, events and refusals."""
+"""Batches over HTTP: states, pages, events and refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG = {**BODY, "budget": {"trials": 1000}}
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
-    """A service with a batch that was worked off."""
+    """A service with a finished batch."""
     with serving(tmp_path_factory.mktemp("batches") / "data") as api:
         answer = api.http.post("/batches", json=BODY)
         assert answer.status_code == 202, answer.text
@@ -97,7 +97,7 @@ def test_a_batch_says_for_which_share_of_its_searches_the_card_was_busy(done: Do
 
 
 class LongFinals(SimulatedEvaluator):
-    """Finals take `FINALS_S`, and the second ones do not end before they are let."""
+    """Finals take `FINALS_S`, and the second finals wait until they are released."""
 
     FINALS_S = 0.6
 

@@ -29,7 +29,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 def submit(http: httpx.Client, pair: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A job that has ended."""
+    """Submits a job and waits for its end."""
     answer = http.post("/jobs", json={"pair": pair, "budget": {"trials": 12}, **changes})
     assert answer.status_code in (200, 201, 202), answer.text
     job: dict[str, Any] = answer.json()
@@ -43,7 +43,7 @@ def submit(http: httpx.Client, pair: dict[str, Any], **changes: Any) -> dict[str
 
 @pytest.fixture(scope="module")
 def job(http: httpx.Client) -> dict[str, Any]:
-    """Of a small block of four ops."""
+    """A job of a small block of four ops."""
     block = Chain.from_workload(decoder_block(16, 512, 512, 512, heads=512))
     return submit(http, json.loads(block.model_dump_json()))
 
@@ -120,7 +120,7 @@ def test_the_trace_of_a_chain_has_its_four_ops(http: httpx.Client, job: dict[str
     ids=["pair", "fan-out", "one op"],
 )
 def test_chains_of_other_shapes_are_searched_too(http: httpx.Client, pair: dict[str, Any], kinds: set[str]) -> None:
-    """Every kind is tried. The twin lets a trial fail now and then, so not each is sure to be in the finals."""
+    """Every kind is tried. The simulated target lets some trials fail, so not every kind reaches the finals."""
     job = submit(http, {"kind": "chain", **pair})
     trials = http.get(f"{job['links']['self']}/trials").json()["items"]
     assert kinds <= {trial["candidate"]["plan_kind"] for trial in trials}

@@ -1,4 +1,4 @@
-"""Connections that say nothing, or very little, do not last; those that speak do."""
+"""Idle and very slow connections are closed; active ones are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def num_sockets(server: Server) -> int:
-    """Sockets that the server's process holds open."""
+    """The number of sockets that the server's process has open."""
     count = 0
     for link in Path(f"/proc/{server.process.pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # it was closed meanwhile
@@ -76,7 +76,7 @@ def test_a_connection_that_is_used_again_and_again_lasts(server: Server) -> None
 
 
 def answer_to(server: Server, *parts: bytes) -> bytes:
-    """What comes back before the connection ends."""
+    """What is received before the connection closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=120) as client:
         with suppress(OSError):  # the connection may be closed before everything is sent
             for part in parts:
@@ -177,7 +177,7 @@ def test_silence_keeps_nobody_out(tmp_path: Path, beginning: bytes) -> None:
 
 
 def test_the_last_descriptors_are_not_for_connections(tmp_path: Path) -> None:
-    """A storm of connections at a small limit of the process: others are answered, and the log says little."""
+    """Many connections at a low descriptor limit: other clients get answers, and the log stays short."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as clients:
         server = clients.enter_context(Server(tmp_path / "data", "--gpu", "none", TUNER_REQUEST_DEADLINE_S="600"))

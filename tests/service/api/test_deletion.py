@@ -1,4 +1,4 @@
-"""Deleted jobs over HTTP: who may, what is left, and jobs that go by age and count."""
+"""Deleted jobs over HTTP: permissions, remaining data, and deletion by age and count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route, parameter and field of a request is in docs/http-api.md, and nothing is there that is not."""
+"""docs/http-api.md lists exactly the routes, parameters and request fields of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event stream: everything once, in order, and resumable."""
+"""The event stream sends every event once and in order, and can be resumed."""
 
 from __future__ import annotations
 

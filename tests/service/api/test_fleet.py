@@ -1,4 +1,5 @@
-"""The fleet's last day: what was recorded in each minute, what the driver said, and which jobs had trials fail."""
+"""The fleet's last day: what was recorded in each minute, what the driver reported, and which jobs had failed
+trials."""
 
 from __future__ import annotations
 

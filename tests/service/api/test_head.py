@@ -1,4 +1,4 @@
-"""HEAD on every path that knows GET."""
+"""HEAD works on every path that has GET."""
 
 from __future__ import annotations
 

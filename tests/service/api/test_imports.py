@@ -1,4 +1,4 @@
-"""Winners of a search elsewhere: jobs begin with them, and they answer for nothing."""
+"""Imported winners of another search: jobs start with them, but they are never returned as results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAIR: FfnPair = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 
 
 @pytest.fixture
 def file(api: Api, tmp_path: Path) -> Path:
-    """What one service exported."""
+    """The export file of a service."""
     job, trials = api.http.get(f"/jobs/{api.job_id}").json(), api.http.get(f"/jobs/{api.job_id}/trials").json()
     path = tmp_path / "t4.json"
     path.write_text(json.dumps(results_of(job, trials["items"])))
@@ -72,7 +72,7 @@ def test_the_fastest_of_each_kind_of_ours_are_taken(file: Path) -> None:
 
 
 def refused(api: Api, body: Any, **changes: Any) -> str:
-    """What `POST /imports` says of a body."""
+    """The refusal of a body by `POST /imports`."""
     response = api.http.post("/imports", json={**body, **changes})
     assert response.status_code == 422, response.text
     return str(response.json()["detail"])

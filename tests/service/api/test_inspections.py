@@ -1,4 +1,4 @@
-"""Counters and traces over HTTP, and what is no subject for them."""
+"""Counters and traces over HTTP, and trials that cannot be inspected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def number_of(api: Api, **filters: str) -> int:
 
 @pytest.fixture(scope="module")
 def fused(api: Api) -> int:
-    """A measured fused trial that is no finalist, so that nobody asked about it."""
+    """A measured fused trial that is not a finalist, so it has not been inspected."""
     finals = {row["trial_number"] for row in api.get(f"/jobs/{api.job_id}/best")["finals"]}
     trials = api.get(f"/jobs/{api.job_id}/trials", params={"outcome": "measured", "plan_kind": "fused"})["items"]
     return next(int(trial["number"]) for trial in trials if trial["number"] not in finals)

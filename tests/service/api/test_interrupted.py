@@ -1,4 +1,4 @@
-"""A request that the end of a server cuts is no fault of it: a 503 that says when to ask again."""
+"""A request cut off by the end of the server gets a 503 with a retry time, not a 500."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCOPE = {"type": "http", "method": "GET", "path": "/ui/results", "headers": []}
 
 
 async def interrupted(*, has_begun: bool) -> list[dict[str, Any]]:
-    """What is sent of a request that is cancelled in the middle, as uvicorn does when its patience ends."""
+    """The response to a request that is cancelled half-way, as uvicorn does after its shutdown timeout."""
     waits, sent = asyncio.Event(), list[dict[str, Any]]()
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a client sees of a card in quarantine, and of one that is shared."""
+"""What a client sees of a GPU in quarantine, and of a shared GPU."""
 
 from __future__ import annotations
 

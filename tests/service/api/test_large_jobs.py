@@ -1,4 +1,4 @@
-"""A job of very many trials: what is asked of it reads a bounded number of its rows."""
+"""A job with very many trials: each request reads a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUM_TRIALS = 300
 
 
 def random_trials() -> list[Trial]:
-    """Trials of every kind and outcome, many of equal times."""
+    """Trials of every kind and outcome, many with equal times."""
     chance = random.Random(5)
     found = []
     for number in range(NUM_TRIALS):
@@ -43,7 +43,7 @@ def random_trials() -> list[Trial]:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A store, the job's id and its trials."""
+    """A store, and the id and trials of its job."""
     path: Path = tmp_path_factory.mktemp("large") / "data"
     store, known = Store.open(path), random_trials()
     with store.write() as session:
@@ -56,7 +56,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def rank(one: Trial, sort: str) -> tuple[float, int]:
-    """Where a trial stands in an order."""
+    """The position of a trial in an order."""
     if sort == "number":
         return float(one.number), one.number
     if not isinstance(one.outcome, Measured):

@@ -1,4 +1,4 @@
-"""The front page's rows: their order, batches as one row, whose they are, and several ended at once."""
+"""The rows of the front page: their order, batches as single rows, owners, and ending several jobs at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_S = 0.5
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
-    """500 jobs in 20 batches by 10 owners, some of each state, and 30 jobs alone; nothing works on them."""
+    """500 jobs in 20 batches by 10 owners, some in each state, and 30 single jobs; no server runs them."""
     store = Store.open(tmp_path_factory.mktemp("many") / "data")
     with closing(many_jobs(store)) as service, listening(service) as url:
         yield service, url

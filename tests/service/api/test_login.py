@@ -1,4 +1,4 @@
-"""The dashboard behind tokens: login, session, forms of other sites."""
+"""The dashboard with tokens: login, session, and forms of other sites."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def browser(service: Service) -> Iterator[httpx.Client]:
-    """What a browser sends, but for what its scripts do."""
+    """Sends what a browser sends, without running scripts."""
     headers = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     with listening(service) as url, httpx.Client(base_url=url, headers=headers) as browser:
         yield browser
 
 
 def log_in(browser: httpx.Client, service: Service, role: Role = Role.SUBMIT) -> str:
-    """Id of the token that the browser is signed in by."""
+    """Logs in; returns the id of the token."""
     token_id, secret = make_token(service, "alice", role)
     response = browser.post("/login?next=/?state=queued", data={"token": secret})
     assert (response.status_code, response.headers["location"]) == (303, "/?state=queued")

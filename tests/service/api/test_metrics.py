@@ -1,4 +1,4 @@
-"""Figures for Prometheus: they are what happened, and the file for Grafana asks for no other."""
+"""Prometheus metrics: their values are right, and the Grafana dashboard uses no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DASHBOARD = json.loads((ROOT / "deploy/grafana/tuner.json").read_text())
 
 
 def scrape(http: httpx.Client) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Value by name and labels."""
+    """The value of each metric, by name and labels."""
     response = http.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain")
     return {

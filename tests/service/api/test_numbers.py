@@ -1,4 +1,4 @@
-"""Numbers that are none, or too large, in every numeric field of every route: never a 500."""
+"""Invalid and overlarge numbers in every numeric field of every route never cause a 500."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARK = 918_273_645
 
 
 def places(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each number."""
+    """The path to each number."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield from places(inner, (*inside, key))
@@ -32,7 +32,7 @@ def places(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def changed(body: Any, place: tuple[Any, ...], word: str) -> str:
-    """The body as text, with `word` in a number's place."""
+    """The body as text, with `word` in place of a number."""
     copied = copy.deepcopy(body)
     where = copied
     for step in place[:-1]:
@@ -42,7 +42,7 @@ def changed(body: Any, place: tuple[Any, ...], word: str) -> str:
 
 
 def bodies(api: Api) -> Iterator[tuple[str, Any]]:
-    """Each route that takes a body, with numbers in all fields that have any."""
+    """Each route that takes a body, with all numeric fields filled."""
     trials = api.get(f"/jobs/{api.job_id}/trials")["items"]
     ours = [one for one in trials if one["outcome"]["kind"] == "measured" and one["candidate"]["schedule"]]
     winners = [

@@ -1,4 +1,4 @@
-"""`GET /orders` and the order explorer say what `tuner orders` says, and refuse what they cannot answer."""
+"""`GET /orders` and the order explorer agree with `tuner orders`, and refuse what they cannot answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUM_CASES = 200
 
 
 def cases() -> list[dict[str, int | str]]:
-    """Grids, caches and policies whose optimum is found in a moment."""
+    """Grids, caches and policies whose optimum is found quickly."""
     rng = random.Random(22)
     drawn = []
     for _ in range(NUM_CASES):
@@ -32,7 +32,7 @@ def cases() -> list[dict[str, int | str]]:
 
 
 def printed(case: dict[str, int | str]) -> tuple[int, dict[str, int]]:
-    """The least, and each raster's traffic, as the command line prints them."""
+    """The minimum and each raster's traffic, as the command line prints them."""
     arguments = ["orders", case["rows"], case["cols"], "--cache", case["cache"], "--k", case["k"]]
     result = CliRunner().invoke(main, [*map(str, arguments), "--policy", str(case["policy"])])
     assert result.exit_code == 0, result.stderr

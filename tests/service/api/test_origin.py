@@ -1,4 +1,4 @@
-"""Foreign hosts and origins: a page of another site neither reads here nor changes anything."""
+"""Foreign hosts and origins: a page of another site can neither read nor change anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a job with a trial of every outcome there is."""
+"""The page of a job that has a trial of every outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A server with one job that has a trial of each."""
+    """A server with one job that has a trial of every outcome."""
     path = Path(tmp_path_factory.mktemp("outcomes") / "data")
     store = Store.open(path)
     with store.write() as session:

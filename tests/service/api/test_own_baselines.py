@@ -1,4 +1,4 @@
-"""A user's own programs stand wherever a result is shown, with their times or with why they have none."""
+"""User-supplied baseline programs appear wherever a result is shown, with a time or the reason for its absence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROGRAMS = [Baseline(name=one.name, program=PythonFunction(pickled=b"", argument
 
 
 class WithPrograms(SimulatedEvaluator):
-    """A card that a user's own programs were timed on; `asked` is with what."""
+    """A GPU that timed user-supplied programs; `asked` lists the requests."""
 
     asked: tuple[Any, ...] = ()
     error: WorkerError | None = None

@@ -1,4 +1,4 @@
-"""Packs over HTTP: signed, kept, the same bytes for the same order; or a problem that names what is missing."""
+"""Packs over HTTP: signed, stored, and reproducible to the byte; or a problem document that names what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Geometry of the pictures of a ladder and of a chain."""
+"""The geometry of the pictures of a ladder and of a chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.wire.responses.batches import GainView, LadderView, RungView
 
 
 def ladder(ranges: Sequence[tuple[int, int, int | None, float | None]]) -> LadderView:
-    """Of (first row, last row, kernel, gain there)."""
+    """A ladder of (first row, last row, kernel, gain)."""
     rungs = [
         RungView(m_lo=lo, m_hi=hi, kernel=kernel, job_id="job-1", time_us=10.0, library_us=12.0, speedup=gain,
                  speedup_ci95=None if gain is None else (gain - 0.02, gain + 0.01), loss=0.0)
@@ -62,7 +62,7 @@ def test_a_ladder_of_one_row_without_an_interval_has_a_picture_and_one_without_a
 
 
 def chain(starts: Sequence[int]) -> list[OpRow]:
-    """The ops of a block, in launches that begin with these."""
+    """The ops of a block, in launches that start at these ops."""
     rows = OpRow.all_of(block(16), None)
     launches = [sum(start <= place for start in starts) for place in range(len(rows))]
     return [row.model_copy(update={"launch": one}) for row, one in zip(rows, launches, strict=True)]

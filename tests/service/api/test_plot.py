@@ -1,4 +1,4 @@
-"""Geometry of the best-so-far plot."""
+"""The geometry of the best-so-far plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A login by a proxy's header: believed of listed connections alone, and tried with a real OpenID Connect proxy."""
+"""Login by a proxy's header: accepted from listed addresses only, and tested with a real OpenID Connect proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates: how many requests pass in any window, by a clock that the test turns."""
+"""Rate limits: the number of requests per window, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_address_may_guess_twenty_times_and_any_token_may_ask_where_there_is_
 
 
 def test_a_right_token_is_let_in_whatever_else_its_address_sends() -> None:
-    """Of an address with too many wrong ones each is looked up, one at a time."""
+    """If an address has sent too many wrong tokens, its tokens are looked up one at a time."""
     rates, at_once, most = Rates(0), 0, 0
 
     def find(secret: str) -> Token | None:

@@ -1,4 +1,4 @@
-"""Below a path of a site: whatever an answer leads to begins with it, and is there."""
+"""A service below a path of a site: every link and redirect begins with the path and leads to an existing page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def links_of(answer: httpx.Response) -> set[str]:
 
 
 def crawl(http: httpx.Client, first: list[str], most_per_form: int = 2) -> dict[str, httpx.Response]:
-    """Every answer that links lead to; of a form of addresses (`/ui/jobs/*/trials/*`) a few."""
+    """Every page reachable by links; only a few of each address pattern (`/ui/jobs/*/trials/*`)."""
     found: dict[str, httpx.Response] = {}
     waiting, forms = list(first), dict[str, int]()
     while waiting:

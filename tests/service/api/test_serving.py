@@ -1,4 +1,4 @@
-"""`tuner`: starting, refusing, stopping; the settings."""
+"""`tuner`: starting, refusing to start, stopping, and its settings."""
 
 from __future__ import annotations
 

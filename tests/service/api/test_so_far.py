@@ -1,4 +1,4 @@
-"""The page of a job that has no verdict: what is the fastest so far."""
+"""The page of an unfinished job shows the fastest kernel so far."""
 
 from __future__ import annotations
 

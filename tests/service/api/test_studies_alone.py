@@ -1,4 +1,4 @@
-"""A schedule of a study that was not in the shared rounds says so, wherever the study is shown."""
+"""A schedule of a study that was not timed in the shared rounds is marked wherever the study is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: how they are treated, found again, paused, resumed and tried again."""
+"""Jobs over HTTP: priorities and other terms, lookup, pausing, resuming and retrying."""
 
 from __future__ import annotations
 

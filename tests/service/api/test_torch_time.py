@@ -1,4 +1,4 @@
-"""PyTorch's time stands wherever a result is shown, or its reason does; and no result needs one."""
+"""PyTorch's time, or the reason why it is missing, appears wherever a result is shown; no result requires one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 class WithTorch(SimulatedEvaluator):
-    """A card whose finals are followed by PyTorch's time."""
+    """A GPU whose finals are followed by timing PyTorch."""
 
     def __init__(self, torch: TorchTime) -> None:
         super().__init__(parse_target("simulated:h200"), seed=TWIN_SEED)
@@ -93,7 +93,7 @@ def test_a_result_without_the_setting_says_nothing_of_pytorch(api: Api) -> None:
 
 
 class WithCompiled(SimulatedEvaluator):
-    """A card beside which torch.compile takes a share of the library's time, where a job asks for it."""
+    """A GPU on which torch.compile takes a fixed share of the library's time if a job asks for it."""
 
     def __init__(self, share: float) -> None:
         super().__init__(parse_target("simulated:h200"), seed=TWIN_SEED)
@@ -117,7 +117,7 @@ class WithCompiled(SimulatedEvaluator):
 
 
 def finished_beside(api: Api) -> str:
-    """A job that has asked for torch.compile."""
+    """A job that asked for torch.compile, and has succeeded."""
     asked = body(budget={"trials": NUM_TRIALS}, objective={"torch_compile": True})
     job_id = api.http.post("/jobs", json=asked).json()["id"]
     assert wait_until_final(api.service, job_id) == "succeeded"

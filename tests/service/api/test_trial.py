@@ -1,4 +1,4 @@
-"""Routes and pages of one trial: its run as columns, its source, its plan, and what the page says of them."""
+"""Routes and pages of one trial: its run as columns, its source, its plan, and the sentences of its page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.store.trials import inspections
 
 
 def number_of(api: Api, plan_kind: str, outcome: str = "measured") -> int:
-    """A trial of the job."""
+    """The number of a trial of the job."""
     items = api.get(f"/jobs/{api.job_id}/trials?plan_kind={plan_kind}&outcome={outcome}&sort=time")["items"]
     return int(items[0]["number"])
 

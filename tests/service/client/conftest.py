@@ -1,4 +1,4 @@
-"""One server, in a process of its own, with one finished job; and the command line pointed at it."""
+"""A server in a separate process with one finished job, and the command line configured for it."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def run(server: Server) -> Run:
 
 @pytest.fixture(autouse=True)
 def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine of the tests may have a card: what is found of it must not change what they see."""
+    """Hides any GPU of the machine that runs the tests."""
     monkeypatch.setattr("tuner.client.commands.fetch.detect", dict)
     assert Asker().gpu_name is None

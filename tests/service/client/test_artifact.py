@@ -1,4 +1,4 @@
-"""An artifact is used only if every byte of it is what it should be."""
+"""An artifact is used only if every byte of it is as expected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
 
 
 def artifact_zip(manifest: dict[str, Any] | None = None, **files: bytes) -> bytes:
-    """A zip with `kernel.cu` and its manifest, and what `files` add or replace behind the manifest's back."""
+    """A zip with `kernel.cu` and its manifest; `files` are added or replaced without updating the manifest."""
     listed = {"kernel.cu": {"sha256": sha256(SOURCE), "size_bytes": len(SOURCE)}}
     content = json.dumps({"simulated": False, "files": listed, **(manifest or {})}).encode()
     return zipped({"manifest.json": content, "kernel.cu": SOURCE, **{n.replace("_", "."): c for n, c in files.items()}})

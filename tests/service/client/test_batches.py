@@ -1,4 +1,4 @@
-"""Batches on the command line: submitted by a list of rows, followed, fetched, ended."""
+"""Batches on the command line: submitted as a list of row counts, followed, fetched, ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line against a real server: what is printed where, and every exit code."""
+"""The command line with a real server: output on stdout and stderr, and every exit code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_job_is_submitted_watched_and_its_result_printed(run: Run) -> None:
 
 
 def test_submit_prints_the_id_alone_on_stdout(run: Run, client: Client, job_id: str) -> None:
-    """`job_id` was submitted before, and perhaps others of its problem, so that this is no new job."""
+    """The job of `job_id` was submitted before, perhaps with others of its problem, so the same id is printed."""
     before = {job["id"] for job in client.jobs()}
     result = run("submit", *PAIR, "--reuse")
     found = result.stdout.removesuffix("\n")
@@ -72,7 +72,7 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
 
 
 def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> None:
-    """Each is cancelled at once: what is asked here is what the server was told."""
+    """Each job is cancelled at once; the test checks the submitted request only."""
     path = tmp_path / "chain.json"
     ops = [{"name": "a", "source": "x", "n": 64, "k": 32}, {"name": "b", "source": "a", "n": 32, "k": 64}]
     path.write_text(json.dumps({"m": 16, "ops": ops}))

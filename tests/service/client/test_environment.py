@@ -1,4 +1,4 @@
-"""What the asker knows of its machine, and what then differs."""
+"""What the client knows about its machine, and how differences are reported."""
 
 from __future__ import annotations
 

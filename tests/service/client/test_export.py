@@ -1,4 +1,4 @@
-"""`tuner-client export`: each format holds every trial, and is read by the program that it is for."""
+"""`tuner-client export`: each format has every trial, and can be read by the program that it is for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.core.schedule.schedule import Schedule
 
 @pytest.fixture(scope="module")
 def trials(client: Client, job_id: str) -> list[Trial]:
-    """Those of the job."""
+    """The trials of the job."""
     return list(client.trials(job_id))
 
 

@@ -1,4 +1,4 @@
-"""Fetching a result: checked, whole, left alone where nothing changed, honest about weaker matches."""
+"""Fetching a result: it is verified, complete, not rewritten if unchanged, and weaker matches are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEAR = ["--m", "17", *PAIR[2:], "--match", "nearest"]
 
 
 def as_kind(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """The kernel that comes is of this plan kind, as the result says that was changed."""
+    """Changes the result so that the fetched kernel has this plan kind."""
     fetched = Client.artifact
 
     def changed(*asked: Any) -> Any:
@@ -202,7 +202,7 @@ def test_where_the_library_is_the_answer_its_attention_is_named(
 def test_where_an_attention_has_a_launch_of_its_own_several_launches_need_no_option(
     run: Run, job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in every kind: nobody who calls the kernel of an attention or a layer counts on one launch."""
+    """This holds for every plan kind: callers of an attention or layer kernel do not rely on a single launch."""
     path, measured = tmp_path / "kernel.zip", Client.best
 
     def best_of_a_layer(*asked: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A proxy that answers with another job's digest, rightly signed: nothing is written, and the exit code is 6."""
+"""A proxy that returns another job's digest with a valid signature: nothing is written, and the exit code is 6."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FETCH = ["fetch", "best", "--even-if-slower"]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of its own: what is found here must not answer for other tests."""
+    """A separate server, so that its results are not reused by other tests."""
     with Server(tmp_path_factory.mktemp("hostile") / "data", "--gpu", "simulated:h200") as server:
         yield server
 
@@ -62,12 +62,12 @@ def finished(client: Client, **changes: Any) -> str:
 
 @pytest.fixture(scope="module")
 def other_id(client: Client) -> str:
-    """A job of another number of rows."""
+    """A job with another number of rows."""
     return finished(client, pair={**body()["pair"], "m": 32})
 
 
 def with_artifact(stranger: Any) -> Rewrite:
-    """Answers with the artifact of another job's result, in the asked job's name."""
+    """Returns the artifact of another job's result under the requested job's name."""
 
     def rewrite(method: str, path: str, found: Any) -> Any:
         if path.startswith("/best"):
@@ -78,7 +78,7 @@ def with_artifact(stranger: Any) -> Rewrite:
 
 
 def with_result(stranger: Any, **kept: Any) -> Rewrite:
-    """Answers with the whole of another job's result; but for what is kept."""
+    """Returns the whole of another job's result, except for the fields in `kept`."""
 
     def rewrite(method: str, path: str, found: Any) -> Any:
         if path.startswith("/best"):
@@ -225,7 +225,7 @@ def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Serv
     tuning = ["tune-model", str(config), *asked, "-o", str(output)]
 
     def another(shape: Any, **changes: Any) -> Any:
-        """The jobs of a batch as it was asked for with this shape, which all have ended."""
+        """The jobs of a batch with this shape, after all of them have ended."""
         batch = client.submit_batch({"shapes": [{"m": [16], **shape}], "budget": {"trials": 3}, **changes})
         follow(client, batch, plain_console(quiet=True), timeout_s=120)
         return {"items": list(client.batch_jobs(batch["id"])), "next_cursor": None}

@@ -1,4 +1,4 @@
-"""The connection: broken streams are resumed, silence ends, and errors are the client's own."""
+"""The connection: interrupted streams are resumed, silence times out, and errors are the client's own types."""
 
 from __future__ import annotations
 

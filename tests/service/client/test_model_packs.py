@@ -1,4 +1,4 @@
-"""From configs of models with attentions, or with quantised weights, to packs."""
+"""From configs of models with attentions or quantised weights to packs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model's config to a pack, and from a lock file to exactly its bytes."""
+"""From a model's config to a pack, and from a lock file to exactly the same bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test leaves a pack in the home of who runs it."""
+    """Keeps the packs of tests out of the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -55,7 +55,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def locked(run: Run, job_id: str, tmp_path: Path) -> Path:
-    """A lock with one pack, whose bytes are in the cache `tmp_path / "cache"`."""
+    """A lock with one pack, which is in the cache `tmp_path / "cache"`."""
     lock = tmp_path / "tuner.lock"
     made = run("pack", "--job", job_id, "-o", str(tmp_path / "model.tunerpack"), "--lock", str(lock))
     assert made.exit_code == 0, made.stderr
@@ -316,7 +316,7 @@ def test_the_signature_names_its_key(run: Run, job_id: str, server: Server, tmp_
 
 @pytest.fixture(scope="module")
 def forged() -> bytes:
-    """A pack whose kernel has a cubin of no machine code."""
+    """A pack whose kernel has an invalid cubin."""
     return pack_bytes([ladder(make().kernel)])
 
 

@@ -1,4 +1,4 @@
-"""What a watcher sees."""
+"""The output of watching a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`submit --schedule`: a job tries exactly the schedules that it was given."""
+"""`submit --schedule`: a job tries exactly the given schedules."""
 
 from __future__ import annotations
 

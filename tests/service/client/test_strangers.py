@@ -1,4 +1,4 @@
-"""Something else answers at the address: the client says so, in one line and with its exit code."""
+"""If the address belongs to a server other than tuner's, the client says so in one line, with its exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.client.connection import http
 
 @contextmanager
 def stranger(content_type: str, body: bytes, pause_s: float = 0.0) -> Iterator[str]:
-    """The address of a server that answers 200 and always the same; with a pause, byte by byte."""
+    """The address of a server that always returns the same body with status 200; with a pause, byte by byte."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:

@@ -1,4 +1,4 @@
-"""The studies of the literature by one command each, with the numbers of `tuner orders` and of the simulator."""
+"""Studies from the literature, each run by one command, with the numbers of `tuner orders` and of the simulator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONE = "mma 64x64x64 s3 w4 | row producer_first row-sync static 1/SM"
 
 
 def study(run: Run, client: Client, *command: str) -> dict[str, Any]:
-    """What one command makes, once the job has ended."""
+    """The output of one command after its job has ended."""
     job = json.loads(run("submit", *command, "--json").stdout)
     assert run("watch", job["id"]).exit_code == ExitCode.OK
     return dict(client.study(job["id"])) | {"pair": job["pair"]}
@@ -117,7 +117,8 @@ SPIRAL = (ROOT / "docs/schedule-space.md").read_text().partition("```python\n# s
 
 
 def test_an_order_of_ones_own_is_made_here_and_sent_as_a_table(run: Run, client: Client, tmp_path: Path) -> None:
-    """The documented function, and a table that waits for what comes later, whose trial has the witness."""
+    """Covers the documented function, and a table that waits for a later tile; the trial of the latter has the
+    witness."""
     code, table = tmp_path / "spiral.py", tmp_path / "backwards.json"
     code.write_text("#" + SPIRAL)
     tiles = [[op, row, col] for op in range(2) for row in range(4) for col in range(4)]

@@ -1,4 +1,4 @@
-"""`tuner.tune`: in this process and at a service, what it answers, what it shows, and how it is interrupted."""
+"""`tuner.tune`: in this process and with a service; its result, its output, and interruption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TARGET = "simulated:h200"
 
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the user's."""
+    """Hides the user's settings."""
     for name in ("TUNER_URL", "TUNER_TOKEN", "TUNER_DATA", "TUNER_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -42,7 +42,7 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> tuner.Result:
-    """A pair that was tuned in this process, which listened nowhere."""
+    """A pair that was tuned in this process, without listening on a port."""
 
     def listen(*_: object) -> None:
         raise AssertionError("a port was opened")

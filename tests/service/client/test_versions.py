@@ -1,4 +1,4 @@
-"""A client and a service of other versions tell each other so, before anything is done."""
+"""If client and service have different versions, each reports it before anything else happens."""
 
 from __future__ import annotations
 

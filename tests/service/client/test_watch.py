@@ -1,4 +1,4 @@
-"""Several jobs watched together, and what is said behind Ctrl-C."""
+"""Watching several jobs together, and the output after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_live_table_fits_its_terminal(url: str, ids: list[str], width: int) 
 
 
 def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tmp_path: Path) -> None:
-    """In a terminal, by its key: each line that is told is pasted there again."""
+    """In a terminal, with the real key: each suggested command is then run there."""
     config = tmp_path / "config.json"
     config.write_text(
         json.dumps({"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,

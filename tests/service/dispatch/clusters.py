@@ -1,4 +1,4 @@
-"""Clusters on the loopback interface: members in this process, whose evaluators are watched, and processes."""
+"""Clusters on the loopback interface: members in this process with watched evaluators, and separate processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = "127.0.0.1"
 
 
 class Members:
-    """Scheduler and workers in this process: one thread, one event loop."""
+    """A scheduler and workers in this process: one thread, one event loop."""
 
     def __init__(self, security: Security, folder: Path) -> None:
         prepare_process()
@@ -58,7 +58,7 @@ class Members:
         limits: Limits | None = None,
         answer: Any = None,
     ) -> ClusterWorker:
-        """A worker with these evaluators; `answer` takes the place of its answers."""
+        """Adds a worker with these evaluators; `answer` replaces its answers."""
         calls = WorkerCalls(name, evaluators, self.folder, limits or Limits(), num_places=num_places)
 
         async def start() -> ClusterWorker:
@@ -78,7 +78,7 @@ class Members:
         return worker
 
     def run_worker(self, evaluators: Sequence[Evaluator], scheduler: Coroutine[Any, Any, str]) -> None:
-        """A worker that joins again by itself, by another way to the scheduler."""
+        """Runs a worker that rejoins by itself, through another address of the scheduler."""
         calls = WorkerCalls("w", evaluators, self.folder, Limits(), num_places=1)
 
         async def run() -> None:
@@ -99,7 +99,7 @@ class Members:
         self._runs.append(asyncio.run_coroutine_threadsafe(run(), self._loop))
 
     def leave(self, worker: ClusterWorker) -> None:
-        """A worker goes."""
+        """Removes a worker."""
         self.do(worker.close(nanny=False))
 
     def dispatcher(self, slack_s: float = 20.0) -> ClusterDispatcher:
@@ -134,7 +134,7 @@ class Process:
             )
 
     def address(self) -> str:
-        """What it printed first."""
+        """The address that it printed first."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         assert line, self.log.read_text()
@@ -145,7 +145,7 @@ class Process:
             os.kill(self._process.pid, number)
 
     def end(self) -> int:
-        """Killed, and waited for."""
+        """Kills it and waits for it."""
         self.kill(signal.SIGCONT)
         self.kill()
         code = self._process.wait(120)
@@ -159,7 +159,7 @@ class Process:
 
 @contextmanager
 def ended(processes: list[Process]) -> Iterator[list[Process]]:
-    """Ends what is in the list afterwards."""
+    """Ends the processes of the list afterwards."""
     try:
         yield processes
     finally:
@@ -175,13 +175,13 @@ def scheduler_process(log: Path, port: int = 0, tls: Path | None = None) -> tupl
 
 
 def worker_process(scheduler: str, log: Path, name: str, *options: str, gpu: str = "simulated:h200") -> Process:
-    """`tuner worker`, joining."""
+    """`tuner worker`, joining the scheduler."""
     own = ("--scheduler", scheduler, "--gpu", gpu, "--name", name, "--listen", HERE, "--places", "1")
     return Process("worker", *own, "--cache", str(log.parent / "builds"), *options, log=log)
 
 
 def wait_for_cards(dispatcher: ClusterDispatcher, count: int, target_id: str = "simulated:h200") -> None:
-    """Until so many cards are there and fit."""
+    """Waits until this many healthy GPUs have joined."""
 
     def num_fit() -> int:
         return sum(dispatcher.quarantine(target_id, n) is None for n in range(dispatcher.num_workers(target_id)))

@@ -1,7 +1,7 @@
-"""What every build pool and every measure lane must do: test classes that each implementation derives its own from.
+"""Requirements on every build pool and every measure lane, as test classes that each implementation derives from.
 
-A derived class gives the fixtures `pool` or `lane`, around evaluators that this module has made ready for it: `Watched`
-notes who calls it, and lets a call go on when `may_go` is set.
+A derived class provides the fixtures `pool` or `lane`, around the evaluators of this module: `Watched` records its
+calls, and a call proceeds when `may_go` is set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OURS = tuple(fused(Schedule.of(tiling=tiling, ordering=SPACE.orderings(tiling)[0
 
 
 class Watched(SimulatedEvaluator):
-    """Notes who calls it; goes on when let."""
+    """Records its calls; each call proceeds when it is released."""
 
     def __init__(self, target_id: str = "simulated:h200", **options: Any) -> None:
         super().__init__(parse_target(target_id), faults=Faults(hang=0, crash=0, wrong_numbers=0), **options)
@@ -91,14 +91,14 @@ class Watched(SimulatedEvaluator):
 
 
 def prepared_of(evaluator: SimulatedEvaluator, candidate: Candidate) -> Prepared:
-    """Made ready without a pool."""
+    """Prepares a candidate without a pool."""
     prepared = SimulatedEvaluator.prepare(evaluator, PROBLEM, candidate)
     assert isinstance(prepared, Prepared)
     return prepared
 
 
 class BuildPoolContract:
-    """`pool` builds three at a time, by `watched`."""
+    """`pool` builds three candidates at a time with `watched`."""
 
     def test_it_builds_as_many_at_a_time_as_it_has_places_for(self, pool: BuildPool, watched: Watched) -> None:
         futures = [pool.prepare(PROBLEM, candidate) for candidate in OURS]
@@ -130,7 +130,7 @@ class BuildPoolContract:
 
 
 class MeasureLaneContract:
-    """`lane` measures by `watched`."""
+    """`lane` measures with `watched`."""
 
     def test_calls_run_one_at_a_time_in_their_order_and_in_one_thread(
         self, lane: MeasureLane, watched: Watched

@@ -1,4 +1,4 @@
-"""A worker without a scheduler waits for it, and says so plainly and seldom."""
+"""A worker without a scheduler waits for it, with clear and infrequent log lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = security_for("tcp://127.0.0.1:1", None)
 
 
 def dead_address() -> str:
-    """Where nobody listens."""
+    """An address on which nothing listens."""
     with socket.socket() as taken:
         taken.bind((HERE, 0))
         return f"tcp://{HERE}:{taken.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""The cluster's form of the protocols, by their contracts, over mutual TLS on the loopback interface."""
+"""The cluster's implementation of the protocols passes their contracts, over mutual TLS on the loopback interface."""
 
 from __future__ import annotations
 

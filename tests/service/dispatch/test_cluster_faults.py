@@ -49,7 +49,7 @@ def serving(dispatcher: ClusterDispatcher, folder: Path) -> Iterator[Service]:
 
 
 def check_ended(service: Service, job_id: str, num_trials: int) -> None:
-    """The job ends, with every trial recorded once."""
+    """Checks that the job ends with every trial recorded once."""
     wait_until_final(service, job_id)
     job = service.job(job_id)
     assert (job.state, job.reason) == (JobState.SUCCEEDED, "")
@@ -114,7 +114,7 @@ def test_ten_workers_that_join_at_once_all_measure_and_a_job_ends(tmp_path: Path
 
 
 class Evil:
-    """Writes a file where it is unpickled."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -161,10 +161,10 @@ def test_nobody_joins_without_a_certificate_of_the_authority(tmp_path: Path) -> 
 
 
 class Cable:
-    """Carries bytes between a worker and the scheduler, until it is cut; what is sent then is lost without a word.
+    """Forwards bytes between a worker and the scheduler until it is cut; later bytes are silently dropped.
 
-    Nothing more is heard on a connection that lost something, not even its end. The cable is also cut behind the first
-    message with `ends_with` in it, so that the answer to that one is lost.
+    After a loss, nothing more arrives on a connection, not even its end. The cable is also cut after the first message
+    that contains `ends_with`, so the answer to that message is lost.
     """
 
     def __init__(self, to: str) -> None:
@@ -176,12 +176,12 @@ class Cable:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def lay(self) -> str:
-        """Its near end."""
+        """Opens the near end."""
         self._server = await asyncio.start_server(self._join, HERE, 0)
         return f"tcp://{HERE}:{self._server.sockets[0].getsockname()[1]}"
 
     async def take_up(self) -> None:
-        """Its end."""
+        """Opens the far end."""
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()

@@ -1,4 +1,4 @@
-"""A kernel that is built on one machine and measured on another: by the real compiler, up to where a card is due."""
+"""A kernel is built on one machine and measured on another: with the real compiler, up to the launch on a GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CANDIDATE = fused(schedule())
 
 
 class UpToTheCard(SimulatedEvaluator):
-    """Prepares kernels of an H200; in the place of the card it says what it was handed."""
+    """Prepares kernels for an H200; instead of launching, it reports what it was given."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(H200)
@@ -54,7 +54,7 @@ class UpToTheCard(SimulatedEvaluator):
 
 @pytest.fixture
 def card(tmp_path: Path) -> Iterator[tuple[UpToTheCard, WorkerCalls]]:
-    """A worker with the card, and its evaluator."""
+    """A worker with the GPU, and its evaluator."""
     evaluator = UpToTheCard(tmp_path / "measures")
     calls = WorkerCalls("card", [evaluator], tmp_path / "measures", Limits(), num_places=1)
     yield evaluator, calls

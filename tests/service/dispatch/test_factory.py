@@ -57,7 +57,7 @@ def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
 
 
 class CardOrNone(SimulatedEvaluator):
-    """Stands where a card's supervisor would; ``GPU-broken`` does not come up, ``GPU-late`` does at its third try."""
+    """Replaces a GPU's supervisor; ``GPU-broken`` never starts, ``GPU-late`` starts at its third attempt."""
 
     late_tries = 0
 
@@ -81,13 +81,13 @@ class CardOrNone(SimulatedEvaluator):
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card is tried again at once."""
+    """Retries a GPU without pauses."""
     monkeypatch.setattr("tuner.dispatch.factory._PAUSE_S", 0.0)
     monkeypatch.setattr(CardOrNone, "late_tries", 0)
 
 
 def put_in(monkeypatch: pytest.MonkeyPatch, *uuids: str, refused: tuple[str, ...] = ()) -> None:
-    """Has this machine have these cards."""
+    """Makes this machine appear to have these GPUs."""
     cards = [Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580") for uuid in uuids]
     monkeypatch.setattr("tuner.workers.host.cards.choice_of_gpus", lambda: Choice(usable=tuple(cards), refused=refused))
     monkeypatch.setattr("tuner.workers.host.cards.missing_packages", lambda: ())

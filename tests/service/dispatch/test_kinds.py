@@ -1,4 +1,4 @@
-"""A worker of a cluster says which kinds of ops it has; what needs another one is not built there."""
+"""A worker of a cluster reports its op kinds; candidates that need another kind are not built there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one-machine form of the protocols, by their contracts, and what it adds."""
+"""The single-machine implementation of the protocols passes their contracts; also tests its additions."""
 
 from __future__ import annotations
 

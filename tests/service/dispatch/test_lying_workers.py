@@ -1,4 +1,4 @@
-"""A worker that lies is distrusted, and the job goes on."""
+"""A worker that sends false answers is distrusted, and the job goes on."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ready(target_id: str = TARGET_ID) -> Watched:
 
 @contextmanager
 def members_with_liar(folder: Path, lie: Callable[[str, bytes], bytes]) -> Iterator[Members]:
-    """A cluster whose only worker says what `lie` makes of a call's name and its honest answer."""
+    """A cluster whose only worker replaces each answer by `lie(call name, honest answer)`."""
     members = Members(security_for("tcp://127.0.0.1:1", None), folder)
     honest = WorkerCalls("liar", [ready()], folder / "liar", Limits(), num_places=2)
 
@@ -89,7 +89,7 @@ def test_a_lie_in_any_answer_ends_the_trust_in_who_told_it(tmp_path: Path, op: s
 
 
 def other_kernel(op: str, answer: bytes) -> bytes:
-    """The files of another workload, which hold together."""
+    """The files of another workload, which are consistent."""
     if op != "artifact":
         return answer
     said = json.loads(answer)
@@ -98,7 +98,7 @@ def other_kernel(op: str, answer: bytes) -> bytes:
 
 
 def too_few(op: str, answer: bytes) -> bytes:
-    """Finals of one candidate where two were asked for."""
+    """Finals of one candidate where two were requested."""
     if op != "finals":
         return answer
     said = json.loads(answer)
@@ -108,7 +108,7 @@ def too_few(op: str, answer: bytes) -> bytes:
 
 
 def refuses(op: str, answer: bytes) -> bytes:
-    """As if the service had asked nonsense."""
+    """Refuses the request as if it were malformed."""
     error = {"kind": "invalid_input", "message": "no", "details": ["a", "b", "c"]}
     return json.dumps({"error": error}).encode() if op == "measure" else answer
 
@@ -181,7 +181,7 @@ def test_a_worker_that_cannot_be_does_not_join(tmp_path: Path, field: str, value
 
 
 class Wrong(Watched):
-    """A card of this machine whose clock broke."""
+    """A GPU of this machine whose clock is broken."""
 
     def measure(self, *arguments: Any) -> Outcome:
         return replace(super().measure(*arguments), time_us=float("nan"))  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""What server and workers say to each other comes as it was sent, whatever the kinds of ops."""
+"""Messages between server and workers arrive unchanged, for every op kind."""
 
 from __future__ import annotations
 

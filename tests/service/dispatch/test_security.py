@@ -1,4 +1,4 @@
-"""Certificates that cannot be used are refused when a member starts, by the file that is wrong."""
+"""Unusable certificates are refused when a member starts, with the name of the faulty file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def ours(made: list[Path], tmp_path: Path) -> Path:
-    """A folder of good certificates, to be broken."""
+    """A folder of valid certificates, for tests to damage."""
     return Path(shutil.copytree(made[0], tmp_path / "ours"))
 
 

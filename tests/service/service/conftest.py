@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts a service over the test's one data directory; a second call goes on where the first one ended."""
+    """Starts a service over the test's data directory; a second call continues where the first one ended."""
     running: list[Service] = []
 
     def start(

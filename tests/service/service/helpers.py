@@ -1,4 +1,4 @@
-"""Evaluators with a will of their own, around the twin; and waiting."""
+"""Evaluators that deviate from the simulated one, and helpers for waiting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def evaluator(**options: Any) -> SimulatedEvaluator:
 
 
 def candidate_of(prepared: Prepared) -> Candidate:
-    """What the twin prepared."""
+    """The candidate that the simulated evaluator prepared."""
     assert isinstance(prepared, PreparedModel)
     return prepared.candidate
 
@@ -57,7 +57,7 @@ class FailingKinds(SimulatedEvaluator):
 
 
 class DyingChild(SimulatedEvaluator):
-    """The process at the card dies in the library's trial, the first `num_deaths` times."""
+    """The GPU's process dies during the library's trial, the first `num_deaths` times."""
 
     def __init__(self, num_deaths: int) -> None:
         super().__init__(parse_target(TARGET), faults=Faults(hang=0, crash=0, wrong_numbers=0))
@@ -85,7 +85,7 @@ class FailingWorker(SimulatedEvaluator):
 
 
 class SickCard(SimulatedEvaluator):
-    """Falls into quarantine when a given number of trials is done, until it is `fit` again."""
+    """Enters quarantine after a given number of trials, until it is `fit` again."""
 
     def __init__(self, num_trials: int, **options: Any) -> None:
         super().__init__(parse_target(TARGET), **options)
@@ -106,7 +106,7 @@ class SickCard(SimulatedEvaluator):
 
 
 class SharedCard(SimulatedEvaluator):
-    """Another process computes on the card while the library is timed."""
+    """Another process computes on the GPU while the library is timed."""
 
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
@@ -120,8 +120,8 @@ class SharedCard(SimulatedEvaluator):
 
 
 class Latch(SimulatedEvaluator):
-    """Measures `num_free` candidates, and nothing more until it is opened: a job stays where it is, however busy the
-    machine is."""
+    """Measures `num_free` candidates, then waits until it is opened, so that a job stays in a known state on a busy
+    machine."""
 
     def __init__(self, num_free: int = 0, **options: Any) -> None:
         super().__init__(parse_target(TARGET), **options)
@@ -142,7 +142,7 @@ class Latch(SimulatedEvaluator):
 
 
 def on_disk(directory: Path, query: str) -> object:
-    """The only value that `query` finds, read beside a living server."""
+    """The single value that `query` returns, read while a server is running."""
     with closing(sqlite3.connect(f"file:{directory / 'tuner.db'}?mode=ro", uri=True)) as connection:
         return connection.execute(query).fetchone()[0]
 

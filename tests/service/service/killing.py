@@ -1,4 +1,4 @@
-"""A server that is killed, and what it leaves."""
+"""A server that is killed, and the data that it leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def killed_afterwards(
     build_s: float = 0.0,
     artifact_s: float = 0.0,
 ) -> Iterator[Forked]:
-    """A server that runs inside the block; SIGKILL at its end."""
+    """A server that runs inside the block and gets SIGKILL at its end."""
     seconds = (str(one) for one in (trial_s, finals_s, counters_s, build_s, artifact_s))
     server = Forked(victim.main, str(directory), *seconds, log=directory.with_suffix(".log"))
     try:
@@ -49,7 +49,7 @@ def submit(directory: Path, num_trials: int) -> JobRecord:
 
 
 def read_back(directory: Path, job_id: str) -> tuple[JobRecord, list[Trial], list[Event]]:
-    """What a dead server left; opening it takes the lock that the dead one held."""
+    """The data of a killed server; opening it takes over the lock."""
     store = Store.open(directory)
     with store.read() as session:
         found = jobs.get(session, job_id), trials.history(session, job_id), events.after(session, job_id, 0, 10_000)
@@ -63,7 +63,7 @@ def state_on_disk(directory: Path) -> str:
 
 
 def wait_for_trials(directory: Path, at_least: int) -> None:
-    """Until so many trials of the only job are recorded."""
+    """Waits until this many trials of the only job are recorded."""
     wait_until(lambda: int(str(on_disk(directory, "select count(*) from trials"))) >= at_least)
 
 
@@ -74,7 +74,7 @@ def numbers(seen: list[Event]) -> list[int]:
 def check_kills_at_random_moments(
     directory: Path, seed: int, num_kills: int, num_trials: int = 150, build_s: float = 0.0
 ) -> None:
-    """They lose no trial and count none twice, and the job succeeds."""
+    """Checks that kills lose no trial and count none twice, and that the job succeeds."""
     job, chance = submit(directory, num_trials=num_trials), random.Random(seed)
     kept: list[Trial] = []
     for attempt in range(num_kills):

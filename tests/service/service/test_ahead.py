@@ -1,4 +1,4 @@
-"""How many candidates are on their way, on lists of numbers."""
+"""How many candidates are prepared ahead, tested on lists of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: jobs that share what they find, ladders that say which kernel runs for which rows, ends and restarts."""
+"""Batches: jobs that share their findings, ladders that assign kernels to row counts, ends and restarts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANN, BOB = (Caller(owner=name, role=Role.SUBMIT, token_id=f"tok-{name}") for nam
 
 @pytest.fixture(autouse=True)
 def slow_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the usual one, kernels for pairs as small as these lose everywhere."""
+    """The usual library beats every kernel for pairs as small as these."""
     monkeypatch.setattr(twin, "library_us", lambda *asked: 4 * library_us(*asked))
 
 
@@ -48,7 +48,7 @@ def finish(service: Service, batch_id: str) -> dict[int, Ladder]:
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, BatchRecord, Ladder]]:
-    """A batch that was worked off, of a fair search."""
+    """A finished batch of a search of adequate length."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(twin, "library_us", lambda *asked: 4 * library_us(*asked))
         with running_service(tmp_path_factory.mktemp("batch") / "data") as service:

@@ -1,4 +1,4 @@
-"""The wall clock is set, forward or back, while jobs run."""
+"""The wall clock is set forward or back while jobs run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEADLINE_S = 600.0
 
 
 class Clock:
-    """The machine's, which somebody sets."""
+    """The machine's clock, which the test sets."""
 
     def __init__(self) -> None:
         self.step_s = 0.0

@@ -1,5 +1,4 @@
-"""PostgreSQL is away for a while. Of two servers the one that ran the jobs ends, and the other one goes on. One alone
-goes on by itself."""
+"""PostgreSQL is temporarily unavailable. Of two servers, the one that ran the jobs exits and the other takes over."""
 
 from __future__ import annotations
 

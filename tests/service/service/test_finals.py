@@ -1,4 +1,4 @@
-"""Who goes to the finals, what others must come near to, and what a final's row tells."""
+"""Which candidates reach the finals, how close the others must come, and the contents of a final's row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's trials keep what was forecast for them, and the job says how good that was."""
+"""A job's trials store their forecasts, and the job reports how good the forecasts were."""
 
 from __future__ import annotations
 

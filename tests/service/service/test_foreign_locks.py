@@ -1,4 +1,4 @@
-"""The database is locked by a stranger, or the disk is full: the service says so, keeps what it has, and goes on."""
+"""Another program locks the database, or the disk is full: the service reports it, keeps its data, and goes on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TWIN = ("--gpu", "simulated:h200")
 
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Another program's write transaction."""
+    """A write transaction of another program."""
     with closing(sqlite3.connect(database, isolation_level=None, timeout=20)) as stranger:
         stranger.execute("begin immediate")
         stranger.execute("update jobs set reason = reason")
@@ -85,7 +85,7 @@ def test_a_request_waits_for_a_short_lock_and_is_told_of_a_long_one(tmp_path: Pa
 
 
 def limit_files(server: Server, num_bytes: int) -> None:
-    """From now on no file of the server's grows beyond that: what a full disk is to a program."""
+    """Limits the size of the server's files, which has the same effect as a full disk."""
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
@@ -138,7 +138,7 @@ def test_a_full_database_is_told_leaves_nothing_behind_and_takes_writes_when_it_
 
 
 class Faulty(LocalDispatcher):
-    """Ends the runner that asks it: a fault that nobody foresaw."""
+    """Crashes the runner that calls it: an unexpected error."""
 
     is_faulty = False
 

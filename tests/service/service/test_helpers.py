@@ -1,4 +1,4 @@
-"""Two cards of one model and one job: the card without a job measures for the other's search."""
+"""Two GPUs of one model and one job: the GPU without a job measures for the other's search."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATENCY_S = 0.1
 
 
 class Noting(SimulatedEvaluator):
-    """Notes what it measured, and for which workloads it held finals."""
+    """Records what it measured, and the workloads of its finals."""
 
     def __init__(self, target: str = TARGET, latency_s: float = LATENCY_S) -> None:
         super().__init__(parse_target(target), faults=NO_FAULTS, latency_s=latency_s)
@@ -44,7 +44,7 @@ class Noting(SimulatedEvaluator):
 
 
 class GoodAlone(Noting):
-    """Works for the job whose library it measured, and for no other one."""
+    """Works only for the job whose library it measured."""
 
     def __init__(self, what: Exception | Outcome) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def trials_of(service: Service, job: JobRecord) -> list[Trial]:
 
 
 def helped(trials: Collection[Trial]) -> set[Candidate]:
-    """What the trials say that the other card measured."""
+    """The trials that the other GPU measured."""
     return {
         trial.candidate
         for trial in trials
@@ -75,7 +75,7 @@ def helped(trials: Collection[Trial]) -> set[Candidate]:
 
 
 def first_and_other(cards: tuple[Noting, Noting]) -> tuple[Noting, Noting]:
-    """The card that had the library's trial, and the other one."""
+    """The GPU that ran the library's trial, and the other one."""
     first = next(card for card in cards if any(one.schedule is None for _, one in card.measured))
     return first, next(card for card in cards if card is not first)
 

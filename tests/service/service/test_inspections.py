@@ -1,4 +1,4 @@
-"""Inspections: of finalists by the service itself, of any trial on request; never at a job's expense."""
+"""Inspections: of finalists automatically, and of any trial on request; they never delay a job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNTERS, ENERGY, TRACE = InspectionKind.COUNTERS, InspectionKind.ENERGY, Inspec
 
 
 class FailingEye(SimulatedEvaluator):
-    """Counting raises `error`, the first `num_failures` times."""
+    """Counting raises `error` the first `num_failures` times."""
 
     def __init__(self, error: Exception, num_failures: int = 1000) -> None:
         super().__init__(parse_target(TARGET))
@@ -49,7 +49,7 @@ class FailingEye(SimulatedEvaluator):
 
 
 class SlowEye(Latch):
-    """Counts when it may; measures the free ones, and the others when it is opened."""
+    """Counts when released; measures the first ones freely, and the others after it is opened."""
 
     def __init__(self, num_free: int = 1000) -> None:
         super().__init__(num_free)
@@ -110,7 +110,7 @@ def test_the_finalists_of_a_job_are_inspected_after_its_verdict(serve: Serve) ->
 
 
 class SlowScales(SimulatedEvaluator):
-    """Measures an energy when it may; the library's, never."""
+    """Measures an energy when released; never the library's."""
 
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))

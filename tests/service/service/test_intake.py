@@ -1,4 +1,4 @@
-"""Jobs that many ask for at once share a transaction, and none of them suffers from another."""
+"""Jobs submitted at the same time share a transaction without affecting each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALICE = Caller(owner="alice", role=Role.SUBMIT, token_id="tok-1", address="127.0
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """Not started: its jobs stay queued."""
+    """A service that is not started, so its jobs stay queued."""
     service = Service(Store.open(tmp_path / "data", lock_patience_s=20), LocalDispatcher([evaluator()]))
     yield service
     service.close()

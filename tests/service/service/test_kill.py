@@ -1,4 +1,4 @@
-"""Nothing lost: the server is killed in the finals or during an inspection, and goes on.
+"""The server is killed during the finals or an inspection, and continues without loss.
 
 Kills at random moments of a search are tests/soak/kills.py.
 """

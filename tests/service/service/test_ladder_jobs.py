@@ -1,4 +1,5 @@
-"""What a job of a ladder is given to try when all have searched: over a real database, with trials laid into it."""
+"""Which schedules of other jobs a job of a ladder has to try after all searches: a real database with inserted
+trials."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ FASTEST = replace(BY_ROWS, plan_kind=PlanKind.FUSED_PDL)
 
 
 def ordered(width: int) -> Ordering:
-    """Its consumers wait for chunks of so many tiles."""
+    """The usual ordering, with consumers that wait for chunks of this many tiles."""
     assert BY_ROWS.schedule
     return replace(BY_ROWS.schedule.ordering, granularity=Granularity.CHUNK, sync_width=width)
 
@@ -49,7 +50,7 @@ def in_order(candidate: Candidate, ordering: Ordering, stages: int) -> Candidate
 
 @pytest.fixture
 def ladder(tmp_path: Path) -> Iterator[tuple[Store, list[JobRecord]]]:
-    """Three jobs of 16, 32 and 64 rows that nobody works off."""
+    """Three jobs of 16, 32 and 64 rows that no server runs."""
     store = Store.open(tmp_path / "data")
     with closing(Service(store, LocalDispatcher([evaluator()]))) as service:
         batch, _ = service.batches.submit([spec(m) for m in (16, 32, 64)])
@@ -59,7 +60,7 @@ def ladder(tmp_path: Path) -> Iterator[tuple[Store, list[JobRecord]]]:
 
 
 def lay(store: Store, job: JobRecord, *candidates: tuple[Candidate, float]) -> list[Trial]:
-    """Its trials, with their times in µs."""
+    """Inserts trials with these times in µs."""
     laid = [
         replace(trial(number, measured(time_us)), candidate=candidate)
         for number, (candidate, time_us) in enumerate(candidates)

@@ -1,4 +1,4 @@
-"""Which stored result answers a question, in a real database."""
+"""Which stored result matches a query, in a real database."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COLD, WARM = Objective(), Objective(l2=CacheState.WARM)
 
 @dataclass(frozen=True)
 class Result:
-    """What a job found."""
+    """The result of a job."""
 
     m: int
     target_id: str = "h200"
@@ -50,7 +50,7 @@ class Result:
 
 
 def best_of(one: Result) -> Best:
-    """A result whose fused launch gains that much at least."""
+    """A result whose fused launch gains at least this much."""
     if one.gains is None:
         return replace(BEST, environment=one.here)
     row = FinalRow(
@@ -65,7 +65,7 @@ def best_of(one: Result) -> Best:
 
 
 def keep(store: Store, results: Sequence[Result]) -> list[str]:
-    """The results' jobs, the first one the oldest."""
+    """Stores the jobs of the results, oldest first."""
     ids = []
     with store.write() as session:
         for one in results:
@@ -91,7 +91,7 @@ def ask(store: Store, asked: Workload, least: MatchKind, target_id: str = "h200"
 def find(
     store: Store, results: Sequence[Result], m: int, least: MatchKind, target_id: str = "h200"
 ) -> tuple[int, MatchKind, str]:
-    """The place of the result that fits best, how well it does, and what differs."""
+    """The index of the best-matching result, the quality of the match, and the differences."""
     ids = keep(store, results)
     found = ask(store, workload(m), least, target_id)
     assert found.best.job_id == found.job.id
@@ -220,7 +220,7 @@ def test_a_question_looks_through_no_whole_table(store: Store, match: MatchKind)
 
 
 def nearness(one: Workload, other: Workload) -> float:
-    """Sum of the factors between their sizes, in powers of two."""
+    """The sum of the ratios of their sizes, in powers of two."""
     sizes = [[size for op in workload.tile_ops for size in (op.m, op.n, op.k)] for workload in (one, other)]
     return sum(abs(math.log2(a / b)) for a, b in zip(*sizes, strict=True))
 

@@ -1,4 +1,4 @@
-"""A result stands for one kernel: its files, time and gain belong together wherever they are shown or shipped."""
+"""A result describes one kernel: its files, time and gain stay together wherever they are shown or shipped."""
 
 from __future__ import annotations
 

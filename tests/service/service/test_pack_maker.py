@@ -1,4 +1,4 @@
-"""Which results a pack is made of, in a real database."""
+"""Which results a pack is built from, in a real database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def asked() -> Workload:
 
 
 def packed_job(store: Store, kernel_version: str | None) -> str:
-    """The job that the pack's rows 16 come from."""
+    """The job that provides the pack's kernel for 16 rows."""
     made = make_pack(store, ORDER, 1.0, kernel_version)
     rung = read_pack(store.artifacts.get(made.digest)).entries[0].at(16)
     assert rung is not None

@@ -1,4 +1,4 @@
-"""Several candidates on their way: the card is kept busy, and nothing that holds for one of them is lost."""
+"""Several candidates in flight: the GPU stays busy, and each candidate is treated as if it were alone."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ pytestmark = pytest.mark.slow
 
 
 class Slow(SimulatedEvaluator):
-    """Builds slowly and measures quickly, and notes how many builds and measurements ran at a time.
+    """Builds slowly and measures quickly, and records how many builds and measurements ran concurrently.
 
-    No build ends before `together` have run at a time: on a busy machine the search may choose more slowly than they
-    end.
+    No build ends before `together` of them have run concurrently: on a busy machine, the search may choose more slowly
+    than builds end.
     """
 
     def __init__(self, build_s: float = 0.15, latency_s: float = 0.03, together: int = 1) -> None:
@@ -69,7 +69,7 @@ def trials_of(service: Service, job: JobRecord) -> list[Trial]:
 
 
 def replay(job: JobRecord, trials: list[Trial]) -> list[Candidate | None]:
-    """What a searcher chooses that learns of the trials when the job's did."""
+    """The choices of a searcher that learns of the trials when the job's searcher did."""
     gpu = parse_target(job.spec.target_id).gpu
     searcher = Searcher(Space(job.spec.workload, gpu), seed=job.spec.seed, num_trials=job.spec.budget.trials)
     chosen, num_known = list[Candidate | None](), 0
@@ -114,7 +114,7 @@ def test_the_last_trials_of_a_budget_are_chosen_when_all_before_them_are_known(s
 
 
 class SlowLibrary(Slow):
-    """The library is made ready after one of ours, which is refused."""
+    """The library is prepared after one of our candidates, which is refused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def test_nothing_overtakes_the_library_and_a_refusal_is_a_trial(serve: Serve) ->
 
 
 class FailingBuilds(Slow):
-    """The build machines fail, a number of times."""
+    """The build machines fail a given number of times."""
 
     def __init__(self, num_failures: int) -> None:
         super().__init__()

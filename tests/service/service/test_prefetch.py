@@ -1,4 +1,4 @@
-"""The next job begins while the card is at work: its first builds are there in its turn, and it tries the same."""
+"""The next job starts while the GPU is busy: its first builds are ready at its turn, and its trials are unchanged."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def next_job(order: SearchOrder) -> NextJob:
 
 
 def foreseen_by(order: SearchOrder) -> list[Candidate]:
-    """What is built beforehand of a job of 20 trials, at most."""
+    """What is built ahead for a job of 20 trials, at most."""
     search = order.begin()
     return [candidate for _ in range(15) if (candidate := search.foresee())]
 
 
 class Searches:
-    """Begins searches here, and counts them."""
+    """Starts searches in this process and counts them."""
 
     def __init__(self) -> None:
         self.num_begun = self.num_ended = 0
@@ -63,7 +63,7 @@ class Searches:
 
 
 class Noting(SimulatedEvaluator):
-    """Notes what was prepared, and the most at a time."""
+    """Records the prepared candidates and the largest number at a time."""
 
     def __init__(self, build_s: float = 0.0) -> None:
         super().__init__(parse_target(TARGET), build_s=build_s)
@@ -168,7 +168,7 @@ def test_a_fault_beforehand_costs_the_job_nothing(noting: Card) -> None:
 
 
 class Held(Noting):
-    """Holds the card in the first job until something of the second one was prepared."""
+    """Blocks the GPU in the first job until a candidate of the second one was prepared."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A job begins with what earlier jobs found, says so, and can be asked not to."""
+"""A job starts with the findings of earlier jobs, reports this, and can be told not to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 
 class StandIn(SimulatedEvaluator):
-    """Answers for a real H200, as far as its target goes."""
+    """Simulates a target that is named as a real H200."""
 
     def __init__(self) -> None:
         super().__init__(Target(gpu=CATALOGUE["h200"]))
@@ -86,7 +86,7 @@ def test_two_questions_differ_where_one_is_fair_and_old_names_of_problems_stay()
 
 
 class Kept:
-    """Winners of a real H200, said to be a thousand times as fast as the library."""
+    """Winners of a real H200 whose speed-up is set to 1,000."""
 
     def __init__(self) -> None:
         space = Space(spec(16).workload, CATALOGUE["h200"])

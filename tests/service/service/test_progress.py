@@ -1,4 +1,4 @@
-"""A search that makes no progress ends when its patience does, and a restart does not begin it again."""
+"""A search without progress ends when its patience runs out; a restart does not reset the count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A card that is not fit: its jobs wait, say why, and go on when a probe finds it fit again."""
+"""An unhealthy GPU: its jobs wait with a reason, and go on when a probe finds the GPU healthy again."""
 
 from __future__ import annotations
 

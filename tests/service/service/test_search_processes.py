@@ -1,4 +1,4 @@
-"""A search whose process dies costs its job nothing but time; one that always dies costs the job."""
+"""A search whose process dies costs its job only time; if it dies every time, the job fails."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_only_a_server_that_takes_jobs_starts_a_process_that_searches(tmp_path: 
 
 
 class Dying:
-    """A search that chooses the library, if anything; then its process is gone."""
+    """A search that may choose the library; then its process exits."""
 
     waits_for_all = False
 
@@ -124,7 +124,7 @@ def test_a_server_searches_beside_itself_and_takes_its_processes_with_it(tmp_pat
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes whose parent is `pid`."""
+    """The child processes of `pid`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

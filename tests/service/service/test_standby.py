@@ -1,4 +1,4 @@
-"""Several servers over one database: one runs the jobs, and another one takes over when it was killed."""
+"""Several servers over one database: one runs the jobs, and another takes over if it is killed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wait_for(url: str, condition: Any) -> Any:
 
 
 def recorded(trial: dict[str, Any]) -> tuple[object, ...]:
-    """What is written once; inspections come later."""
+    """The part of the record that is written once; inspections are added later."""
     outcome = trial["outcome"]
     return (trial["number"], trial["candidate"], outcome["kind"], outcome.get("samples_us"), trial["finished_at"])
 
@@ -200,7 +200,7 @@ def test_who_listens_at_a_shared_store_is_woken_by_what_others_write(tmp_path: P
 
 
 def drop_lock(store: Store) -> None:
-    """Ends the connection of who leads, as a restart of the database would."""
+    """Closes the leader's connection, as a restart of the database would."""
     held = "locktype = 'advisory' and objid = :lock and granted"
     with store.engine.connect() as connection:
         connection.execute(text(f"select pg_terminate_backend(pid) from pg_locks where {held}"), {"lock": LEADER_LOCK})
@@ -253,7 +253,7 @@ def test_a_server_whose_lock_the_database_drops_gives_up(tmp_path: Path, server:
 
 @contextmanager
 def next_in_line(store: Store) -> Iterator[None]:
-    """Somebody else waits for the lock, and so has it as soon as it is dropped."""
+    """Waits for the lock, so it gets it as soon as it is released."""
     waiting = text("select count(*) from pg_locks where locktype = 'advisory' and objid = :lock and not granted")
     with store.engine.connect() as other, store.engine.connect() as watching:
         taken = threading.Thread(target=other.execute, args=(text(f"select pg_advisory_lock({LEADER_LOCK})"),))

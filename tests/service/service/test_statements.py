@@ -1,4 +1,4 @@
-"""What a job asks of its database, counted: a trial costs a server of many cards little."""
+"""Counts the database statements of a job: a trial must stay cheap for a server of many GPUs."""
 
 from __future__ import annotations
 

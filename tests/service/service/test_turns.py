@@ -1,4 +1,4 @@
-"""Whose turn it is: priorities, fair shares, deadlines, pauses; and that no trial is lost where a job gives way."""
+"""Scheduling of jobs: priorities, fair shares, deadlines, pauses; no trial is lost when a job yields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TARGET = "simulated:h200"
 
 
 def is_whole(service: Service, job: JobRecord, num_trials: int) -> bool:
-    """Whether every trial of its budget was tried once."""
+    """Whether each trial of the budget ran exactly once."""
     trials = service.trials(job.id, limit=500).items
     return [one.number for one in trials] == list(range(num_trials)) and len({one.candidate for one in trials}) == len(
         trials
@@ -255,7 +255,7 @@ def test_the_places_of_a_page_are_those_of_its_jobs_and_read_a_long_queue_once(s
 
 
 def places_of_begun(waiting: list[JobRecord]) -> int:
-    """Where the one that was begun stands, by priority and age."""
+    """The position of the started job, by priority and age."""
     order = sorted((job for index, job in enumerate(waiting) if index != 5), key=lambda job: -job.priority)
     return [job.id for job in order].index(waiting[7].id)
 

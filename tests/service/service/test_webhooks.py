@@ -1,4 +1,4 @@
-"""Webhooks: against a receiver on the loopback interface that takes them, fails, hangs, redirects and dies."""
+"""Webhooks: with a receiver on the loopback interface that accepts, fails, hangs, redirects and dies."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SECRET = "a secret of sixteen or more"
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses of a test's length."""
+    """Uses pauses short enough for a test."""
     monkeypatch.setattr(sender, "PAUSES_S", (0.05, 0.1, 0.2))
     monkeypatch.setattr(sender, "PERIOD_S", 0.05)
     monkeypatch.setattr(sender, "_REST_S", 0.05)
 
 
 class Services:
-    """Services over one data folder, one after the other."""
+    """Consecutive services over one data folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

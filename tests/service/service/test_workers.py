@@ -1,4 +1,4 @@
-"""Two cards of one model: two runners draw from one queue, and no two do the same."""
+"""Two GPUs of one model: two runners draw from one queue, and never the same candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server without HTTP, to be killed: works off whatever is open in a data directory, four builds at a time."""
+"""A server without HTTP, to be killed: runs all open jobs of a data directory, four builds at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 class SlowEvaluator(SimulatedEvaluator):
-    """The twin, taking its time over finals, counters and the kernel that is kept."""
+    """The simulated evaluator with slow finals, counters and kernel packing."""
 
     def __init__(self, finals_s: float, counters_s: float, artifact_s: float, **options: Any) -> None:
         super().__init__(parse_target("simulated:h200"), **options)
@@ -38,8 +38,8 @@ class SlowEvaluator(SimulatedEvaluator):
 
 
 def main(arguments: list[str]) -> None:
-    """Until it is killed; takes the directory, seconds per trial, of the finals, of counting, of a build, and of the
-    kernel that is kept."""
+    """Runs until it is killed; arguments: the directory, and the seconds per trial, finals, counting, build, and packed
+    kernel."""
     directory, *seconds = arguments
     trial_s, finals_s, counters_s, build_s, artifact_s = map(float, seconds)
     twin = SlowEvaluator(finals_s, counters_s, artifact_s, latency_s=trial_s, build_s=build_s)

@@ -1,4 +1,4 @@
-"""Attentions alone and with a product behind them: clusters, spans, blocks of columns, rings of every depth."""
+"""Attentions, alone and followed by a product: clusters, spans, blocks of columns, rings of every depth."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FEW_THREADS = {
 
 
 def one_tile(schedule: Schedule) -> Schedule:
-    """Of the first op alone."""
+    """The tile of the first op only."""
     tiling = replace(schedule.tiling, tiles=schedule.tiling.tiles[:1])
     return schedule.but(tiling=tiling, ordering=replace(schedule.ordering, rasters=schedule.ordering.rasters[:1]))
 
@@ -90,7 +90,7 @@ BEHIND = {
 
 
 def by_mma(schedules: Mapping[str, Schedule]) -> dict[str, Schedule]:
-    """Those without clusters, by the engine that has no copy engine."""
+    """Cases without clusters, on the engine that needs no copy engine."""
     return {
         f"{name}, by cp.async": one.but(launch_ops=(replace(one.launch_ops[0], engine=AttentionEngine.MMA),))
         for name, one in schedules.items()

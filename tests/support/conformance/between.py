@@ -1,4 +1,4 @@
-"""An attention between products: what every engine writes is what the attention reads, and what it writes they read."""
+"""An attention between products: it reads the output of every engine, and every engine reads its output."""
 
 from __future__ import annotations
 

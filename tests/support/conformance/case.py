@@ -1,4 +1,4 @@
-"""A row of the conformance table: a workload, how it is run, and what is asserted of it."""
+"""A row of the conformance table: a workload, how to run it, and what to assert."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.core.schedule.schedule import Schedule
 
 
 class Claim(StrEnum):
-    """What is asserted of a case; each has a test module of its own."""
+    """What a case asserts; each claim has its own test module."""
 
     #: Compares every op's results with float64, checks the guards around every buffer, and takes a time.
     NUMBERS = "numbers"
@@ -60,7 +60,7 @@ class Case:
     num_sms: int = 0
 
     def on(self, gpu: Gpu) -> Candidate:
-        """The candidate for a GPU of so many SMs."""
+        """The candidate for a GPU with this many SMs."""
         schedule = self.candidate.schedule
         if not self.num_sms or schedule is None:
             return self.candidate
@@ -86,7 +86,7 @@ def cross(
     claim: Claim = Claim.NUMBERS,
     **fields: Any,
 ) -> list[Case]:
-    """Every schedule on every workload in every kind; two streams take queues alone."""
+    """Every schedule on every workload in every plan kind; two streams allow queues only."""
     return [
         Case(
             id="-".join((table, group, name, on, str(kind))),
@@ -103,12 +103,12 @@ def cross(
 
 
 def named(schedules: Mapping[str, Schedule], *names: str) -> dict[str, Schedule]:
-    """Some of them."""
+    """The cases with these names."""
     return {name: schedules[name] for name in names}
 
 
 def of_claim(cases: Iterable[Case], claim: Claim) -> list[Case]:
-    """A claim's cases. Those of one workload follow each other: a session prepares it once."""
+    """A claim's cases. Those of one workload are adjacent, so a session prepares it once."""
     groups: dict[Workload, list[Case]] = {}
     for case in cases:
         if case.claim is claim:

@@ -1,4 +1,4 @@
-"""Chains with norms and residuals of earlier ops: every engine, every way in which squares leave a tile, every kind."""
+"""Chains with norms and residuals of earlier ops: every engine, every way to store sums of squares, every plan kind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DOTS = {"simt": dots(*((4, 16, 256), (4, 8, 256)) * 2)}
 
 
 def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
-    """Our kernel launched in every way that takes any schedule: runs of ops are named by a schedule."""
+    """Our kernel in every plan kind that accepts any schedule; kinds with runs of ops need the runs in the schedule."""
     return tuple(
         kind
         for kind in PlanKind
@@ -52,7 +52,7 @@ def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
 
 
 def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[str, Schedule]:
-    """The same, launched in runs that begin there."""
+    """The same, launched as runs of ops that begin at these ops."""
     return {
         f"{name}, from {'+'.join(map(str, one))}": chosen.but(ordering=replace(chosen.ordering, run_starts=one))
         for name, chosen in schedules.items()
@@ -61,7 +61,7 @@ def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[st
 
 
 def unequal(schedules: dict[str, Schedule]) -> dict[str, Schedule]:
-    """The same with signals for each tile."""
+    """The same with one signal per tile."""
     return {
         name: one.but(ordering=replace(one.ordering, granularity=Granularity.TILE)) for name, one in schedules.items()
     }

@@ -1,4 +1,4 @@
-"""Clusters of CTAs: every shape of cluster, edge, option and way of launching."""
+"""Clusters of CTAs: every cluster shape, edge, option and launch mode."""
 
 from __future__ import annotations
 

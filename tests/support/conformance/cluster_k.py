@@ -1,4 +1,4 @@
-"""CTAs of a cluster that split a tile's K: every cut of a tile, edge, option and way of launching."""
+"""CTAs of a cluster that split a tile's K: every split, edge, option and launch mode."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ TWO, FOUR = TWO_SHARE_K, FOUR_SHARE_K
 
 
 def wide(tiles: Tiles, **fields: Any) -> Schedule:
-    """On few SMs, so that each cluster has several tasks."""
+    """Few SMs, so that each cluster has several tasks."""
     return plain(tiles, **{**FEW_CTAS, **fields})
 
 
 def roomy(schedule: Schedule, kib: int) -> Schedule:
-    """With so much room for sums."""
+    """A tiling with this much room for sums."""
     return schedule.but(tiling=replace(schedule.tiling, sum_kib=kib))
 
 
@@ -123,7 +123,7 @@ OPTIONS = ({}, {"bias": True}, RESIDUAL, {"row_scale": True}, GATED, EVERY_OPTIO
 
 
 def rows() -> dict[str, Schedule]:
-    """Where tasks are few, on every SM."""
+    """Few tasks, on all SMs."""
     alone = named(SHAPES, "2, 192 rows", "4, 128 rows, shares with fewer vectors than exchanges")
     return {
         **named(SHAPES, "2, 16 rows", "2, 112 rows, tickets", "4, 64 rows, tickets", "1x2 and 2", "2x1 and 2, swapped"),
@@ -161,8 +161,8 @@ def workloads() -> list[Case]:
 
 
 def aborted() -> list[Case]:
-    """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps, so that
-    one CTA alone gives up before it multiplies what it waited for."""
+    """Either the first wait asks for one post too many, or the last one before a task's last k-steps does, so that a
+    single CTA aborts before it multiplies the awaited inputs."""
     first, last = {}, {}
     tiles = ((64, 96, 64), (64, 64, 64))
     for name, assigned in ASSIGNMENTS.items():

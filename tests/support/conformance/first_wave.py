@@ -1,4 +1,4 @@
-"""Tickets behind a first wave that is dealt: every engine, cluster and way of launching."""
+"""Tickets after a statically assigned first wave: every engine, cluster and launch mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cache hints: they change where lines lie, never a number."""
+"""Cache hints affect caching only, never a result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPES = {
 
 
 def hinted(name: str, shape: Schedule, workload: Workload) -> dict[str, Schedule]:
-    """With every legal pair of hints."""
+    """The tiling with every legal pair of hints."""
     asked = {
         f"{name}, weights {weights}, intermediate {between}": replace(
             shape.tiling, weight_hint=weights, intermediate_hint=between

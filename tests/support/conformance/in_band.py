@@ -1,4 +1,4 @@
-"""Intermediates that are read in band, and weights that run ahead of waits with few stages under way."""
+"""Intermediates that are read in band, and weights that are loaded ahead of waits with few stages in flight."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHAPES = {
 
 
 def banded(shapes: dict[str, Schedule], *, ahead_window: int = 0, in_band: bool = True) -> dict[str, Schedule]:
-    """The same, read in band or by signals."""
+    """The same schedule, reading in band or by signals."""
     return {
         name: one.but(tiling=replace(one.tiling, in_band=in_band, ahead_window=ahead_window))
         for name, one in shapes.items()
@@ -55,7 +55,7 @@ PAIR_KINDS = (PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL)
 
 
 def same_bits() -> list[Case]:
-    """Who reads in band leaves the bits that signals leave, in every launch."""
+    """Reading in band gives the same bits as reading by signals, in every launch."""
     cases = cross(
         "in_band",
         "bits",

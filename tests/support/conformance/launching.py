@@ -1,4 +1,4 @@
-"""A case on a card: made ready, measured, or launched alone."""
+"""A case on a GPU: prepared, measured, or launched alone."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Bits = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class OnCard:
-    """What a test of a case needs of the card."""
+    """The GPU resources that a case's test needs."""
 
     session: Session
     builder: Builder
     gpu: Gpu
 
     def candidate(self, case: Case) -> Candidate:
-        """The case's candidate on this GPU; the test is skipped where the GPU has no such engine or kind."""
+        """The case's candidate on this GPU; the test is skipped if the GPU lacks the engine or plan kind."""
         candidate = case.on(self.gpu)
         schedule = candidate.schedule
         if schedule is not None and schedule.tiling.engine is Engine.WGMMA and self.gpu.compute_capability != (9, 0):
@@ -50,30 +50,30 @@ class OnCard:
         return candidate
 
     def ready(self, workload: Workload, candidate: Candidate) -> PreparedKernel:
-        """Proven and built, which must not be refused."""
+        """The proven and built candidate; it must not be refused."""
         prepared = prepare(workload, self.gpu, candidate, self.builder, {})
         assert not prepared.refusal
         return prepared
 
     def evaluate(self, workload: Workload, work: Work) -> Outcome:
-        """Numbers checked, guards too, then timed."""
+        """Checks the results and guards of the candidate, then times it."""
         return self.session.evaluate(problem(workload), work).outcome
 
     def measured(self, workload: Workload, candidate: Candidate) -> Measured:
-        """The same of a candidate that must succeed."""
+        """Evaluates a candidate that must succeed."""
         outcome = self.evaluate(workload, self.ready(workload, candidate).work)
         assert isinstance(outcome, Measured), outcome
         return outcome
 
     def launches(self, workload: Workload, candidate: Candidate, count: int) -> list[Bits]:
-        """What each of so many launches leaves in outputs that were NaN before it."""
+        """The outputs of each of this many launches; they are filled with NaN before each."""
         from tuner.workers.gpu.session import Kernels, load_runner
 
         prepared = self.session._prepare(problem(workload))
         return self.run(workload, load_runner(prepared, self.ready(workload, candidate).work, Kernels()), count)
 
     def run(self, workload: Workload, runner: Any, count: int) -> list[Bits]:
-        """The same of a runner. What was left twice is kept once, so that many launches need little memory."""
+        """The same for a runner. Equal outputs are stored once, so that many launches need little memory."""
         prepared = self.session._prepare(problem(workload))
         left: list[Bits] = []
         for _ in range(count):
@@ -85,7 +85,7 @@ class OnCard:
         return left
 
     def kernel(self, work: Work) -> Kernel:
-        """Its code, loaded."""
+        """Loads the kernel."""
         from tuner.workers.gpu.launching.launch import Kernel
         from tuner.workers.gpu.library.runners import launchable_of
 
@@ -93,5 +93,5 @@ class OnCard:
 
 
 def same(one: Bits, other: Bits) -> bool:
-    """Whether two launches left the same bits in the same ops."""
+    """Whether two launches gave the same bits in the same ops."""
     return one.keys() == other.keys() and all(bool((one[op] == other[op]).all()) for op in one)

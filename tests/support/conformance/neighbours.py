@@ -1,4 +1,4 @@
-"""Neighbours: CTAs that are placed together and know nothing of it, also where one of them has no task."""
+"""Neighbours: CTAs that are scheduled on one SM without depending on each other, including CTAs without a task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TILES = ((64, 48, 64), (64, 64, 64))
 
 
 def beside(schedule: Schedule) -> Schedule:
-    """With neighbours."""
+    """The schedule with neighbours."""
     return schedule.but(tiling=replace(schedule.tiling, neighbours=2))
 
 

@@ -45,7 +45,7 @@ def by_the_library(group: str, workloads: dict[str, Workload]) -> list[Case]:
 
 
 def optioned() -> dict[str, Workload]:
-    """A gate with the activations that models have; the rest with ReLU."""
+    """A gate with the activations that models use; the others with ReLU."""
     return {
         f"{name}, {activation}, {dtype}": workload
         for options in OPTIONS
@@ -66,12 +66,12 @@ def shapes() -> list[Case]:
 
 
 def drawn() -> dict[str, Schedule]:
-    """From the gated space."""
+    """A sample of the gated space."""
     return {str(one): one for one in space_of(DRAWN, CATALOGUE["h200"]).sample(random.Random(3), 12)}
 
 
 def found_out() -> list[Case]:
-    """Kernels built without an option that they are asked to compute with."""
+    """Kernels built without an option that their workload has; the check must reject them."""
     pair = ffn_pair(m=64, d_in=128, d_hidden=256, d_out=128, activation=Activation.SILU, **EVERY_OPTION)
     return [
         replace(case, built_for=replace(pair, ops=tuple(replace(op, **{forgotten: False}) for op in pair.tile_ops)))

@@ -1,4 +1,4 @@
-"""Math warpgroups that take turns: every tile shape, edge, option and way of launching."""
+"""Alternating math warpgroups: every tile shape, edge, option and launch mode."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def every_number_of_rows() -> dict[str, Workload]:
 
 
 def aborted() -> list[Case]:
-    """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
+    """Either the first wait asks for one post too many, or the last one before a task's last k-steps does."""
     tiles = ((64, 96, 64), (64, 64, 64))
     first = {name: in_turns(tiles, granularity=Granularity.TILE, **assigned) for name, assigned in ASSIGNMENTS.items()}
     last = {name: in_turns(tiles, **BY_SLICE, **assigned) for name, assigned in ASSIGNMENTS.items()}

@@ -1,4 +1,5 @@
-"""Scattered sums: each part of a tile adds up and stores a share of it; the bits are those of the last part's sums."""
+"""Scattered sums: each part of a tile reduces and stores a share of it; the bits equal those of a reduction by the last
+part."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PAIRS = {
 
 
 def scattered(schedule: Schedule, part_sums: PartSums = PartSums.SCATTERED) -> Schedule:
-    """With parts that add up shares, or with the sums of the last part."""
+    """A reduction by all parts in shares, or by the last part alone."""
     return schedule.but(tiling=replace(schedule.tiling, part_sums=part_sums))
 
 

@@ -1,4 +1,4 @@
-"""Schedules of every engine, said in few words."""
+"""Compact constructors for schedules of every engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def wide(
     cluster: tuple[int, ...] = (1, 1),
     **ordering: Any,
 ) -> Schedule:
-    """The wgmma engine, in static queues, row by row, where nothing else is asked for."""
+    """The wgmma engine, by default with static queues and row-major order."""
     rows = max(m for m, _, _ in tiles) // cluster[0]
     tiling = Tiling(
         engine=Engine.WGMMA,
@@ -66,7 +66,7 @@ def wide(
 
 
 def in_turns(tiles: Tiles, **fields: Any) -> Schedule:
-    """The wgmma engine with two teams that take turns, each of several tasks."""
+    """The wgmma engine with two alternating teams, each with several tasks."""
     shared = wide(tiles, **{**FEW_CTAS, **fields})
     return shared.but(tiling=replace(shared.tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG))
 
@@ -86,18 +86,18 @@ def by_copies(tiles: Tiles, *, ping_pong: bool = False, **fields: Any) -> Schedu
 
 
 def dots(*tiles: tuple[int, int, int], ordering: dict[str, Any] | None = None, **tiling: Any) -> Schedule:
-    """The engine of the CUDA cores, in static queues, row by row, where nothing else is asked for."""
+    """The CUDA-core engine, by default with static queues and row-major order."""
     chosen = simt(*tiles, **tiling)
     plain = Ordering(rasters=(Raster(),) * len(chosen.tiles), assignment=Assignment.STATIC)
     return Schedule.of(tiling=chosen, ordering=replace(plain, **(ordering or {})))
 
 
 def waved(chosen: Schedule, reserved_sms: int = 120) -> Schedule:
-    """The first wave dealt, the rest drawn; on few SMs, so that most tasks are drawn."""
+    """The first wave is assigned statically and the rest drawn; on few SMs, so that most tasks are drawn."""
     ordering = replace(chosen.ordering, assignment=Assignment.FIRST_WAVE, reserved_sms=reserved_sms)
     return chosen.but(ordering=ordering)
 
 
 def prefetching(chosen: Schedule, stages: int = STARTUP_PREFETCHES[-1], **tiling: Any) -> Schedule:
-    """Weights of so many stages brought into the L2 at the start."""
+    """Prefetches the weights of this many stages into the L2 at the start."""
     return chosen.but(tiling=replace(chosen.tiling, startup_prefetch=stages, **tiling))

@@ -1,4 +1,4 @@
-"""The engine of the CUDA cores: every tile shape, edge, option and way of launching."""
+"""The CUDA-core engine: every tile shape, edge, option and launch mode."""
 
 from __future__ import annotations
 

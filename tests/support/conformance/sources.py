@@ -1,4 +1,4 @@
-"""The kernels that the table asks for: each source once, and what it has in it."""
+"""The kernels that the table needs: each distinct source once, with its compiled-in values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """What the source of products is made from, and the first row that asks for it."""
+    """The inputs of a product kernel's source, and the first row that needs it."""
 
     id: str
     workload: Workload
@@ -28,12 +28,12 @@ class Kernel:
 
     @property
     def source(self) -> str:
-        """As it is compiled."""
+        """The source as it is compiled."""
         return render(self.workload, self.tiling)
 
     @property
     def values(self) -> set[Hashable]:
-        """What is compiled in, an axis at a time, for its engine."""
+        """The compiled-in values by axis, for its engine."""
         tiling, workload, engine = self.tiling, self.workload, self.tiling.engine
         found = {(field.name, getattr(tiling, field.name)) for field in fields(tiling) if field.name not in _NOT_VALUES}
         found |= {("rows", tile.m) for tile in tiling.tiles} | {("depth", tile.k) for tile in tiling.tiles}
@@ -44,7 +44,7 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheKernel:
-    """What the source of an attention is made from, and the first row that asks for it."""
+    """The inputs of an attention kernel's source, and the first row that needs it."""
 
     id: str
     tiling: AttentionTiling
@@ -52,18 +52,18 @@ class CacheKernel:
 
     @property
     def source(self) -> str:
-        """As it is compiled."""
+        """The source as it is compiled."""
         return render_attention(self.tiling, self.dtype)
 
     @property
     def values(self) -> set[Hashable]:
-        """What is compiled in, an axis at a time."""
+        """The compiled-in values by axis."""
         found = {(field.name, getattr(self.tiling, field.name)) for field in fields(self.tiling)}
         return {("attention", *value) for value in found | {("dtype", self.dtype)}}
 
 
 def kernels(cases: tuple[Case, ...]) -> list[Kernel | CacheKernel]:
-    """Every tiling of every workload that the table names, in its order. Some are the same source."""
+    """Every tiling of every workload of the table, in its order. Some have the same source."""
     found: dict[Hashable, Kernel | CacheKernel] = {}
     for case in cases:
         workload = case.built_for or case.workload
@@ -84,5 +84,5 @@ def _kernels_of(row: str, workload: Workload, candidate: Candidate) -> list[Kern
 
 
 def distinct(some: list[Kernel | CacheKernel]) -> list[Kernel | CacheKernel]:
-    """Each source once, comments aside."""
+    """Each source once, ignoring comments."""
     return list({without_comments(kernel.source): kernel for kernel in reversed(some)}.values())

@@ -1,4 +1,4 @@
-"""Tiles in parts: right numbers, the same bits in every launch, and one post for each tile."""
+"""Split tiles: right results, the same bits in every launch, and one post for each tile."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parts() -> list[Case]:
 
 
 def epilogues() -> dict[str, Workload]:
-    """Plain ones with a bias; and with a gate and a row scale in the first op, a residual in the second."""
+    """Plain epilogues with a bias; and a gate and a row scale in the first op, with a residual in the second."""
     workloads = {}
     for activation in Activation:
         plain = ffn_pair(m=50, d_in=272, d_hidden=528, d_out=72, activation=activation, bias=True)
@@ -59,7 +59,7 @@ def epilogues() -> dict[str, Workload]:
 
 
 def own_columns() -> dict[str, Schedule]:
-    """Finer signals let parts begin before the rest of their row is there."""
+    """Finer signals let parts start before the rest of their row is ready."""
     syncs = (
         (Granularity.TILE, 1),
         (Granularity.CHUNK, 2),
@@ -75,7 +75,7 @@ def own_columns() -> dict[str, Schedule]:
 
 
 def strides() -> dict[str, Schedule]:
-    """Of 8 and 17 k-steps: parts of equal and of unequal numbers of them, with the ragged last one in any of them."""
+    """8 and 17 k-steps: parts with equal and unequal numbers of them, with the ragged last step in any part."""
     syncs = ((Granularity.TILE, 1), (Granularity.CHUNK, 4), (Granularity.STRIDED, 3))
     return {
         f"{split}, {assigned}, waits by {position}, {granularity}{width}": chosen(
@@ -122,7 +122,7 @@ ASSIGNMENTS = (
 
 
 def tailed(shape: str, assignment: Assignment, partition: int, split_tiles: SplitTiles) -> tuple[Schedule, int]:
-    """On few SMs, so that a few tiles are left for the last wave, and these alone are split; and on how many."""
+    """Few SMs, so that only the few tiles of the last wave are split; and the number of SMs."""
     _, tiling, num_sms = TAILED[shape]
     ordering = portable(TILES, assignment=assignment, partition=partition).ordering
     schedule = Schedule.of(tiling=tiling, ordering=replace(ordering, split_tiles=split_tiles))
@@ -151,7 +151,7 @@ def tails() -> list[Case]:
 
 
 def even_shares() -> list[Case]:
-    """Fewer tiles than CTAs, of unequal depth: each is cut wherever a CTA's share ends."""
+    """Fewer tiles than CTAs, of unequal depth: each is split wherever a CTA's share ends."""
     cases: list[Case] = []
     for shape in ("mma", "wgmma", "simt"):
         workload, tiling, _ = TAILED[shape]
@@ -166,7 +166,7 @@ def even_shares() -> list[Case]:
 
 
 def again() -> dict[str, Schedule]:
-    """Whoever arrives last: so many launches that the order of arrivals is sure to differ."""
+    """The result does not depend on which part arrives last: enough launches to get different orders."""
     return {
         f"(4, 8), {assigned}, {order}": chosen((4, 8), assigned, split_order=order)
         for assigned in QUEUES_AND_TICKETS

@@ -1,4 +1,4 @@
-"""Weights brought into the L2 at the start: they change when bytes come, never a number."""
+"""Weights prefetched into the L2 at the start: this affects timing only, never a result."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ STORED_BY_COPIES = wide(((128, 128, 64), (128, 64, 64)), stages=2)
 
 
 def prefetched(shapes: dict[str, Schedule]) -> dict[str, Schedule]:
-    """With as many stages as there may be."""
+    """The largest legal number of stages."""
     return {name: prefetching(shape) for name, shape in shapes.items()}
 
 
 def same_bits(group: str, shapes: dict[str, Schedule], workloads: dict[str, Workload]) -> list[Case]:
-    """Every number of stages leaves the bits that the fewest leave, in the first launch and in the second."""
+    """Every number of stages gives the bits of the smallest number, in the first launch and in the second."""
     return [
         replace(case, others=tuple(fused(prefetching(shape, stages)) for stages in STARTUP_PREFETCHES[1:]))
         for name, shape in shapes.items()

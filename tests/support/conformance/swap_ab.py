@@ -1,4 +1,4 @@
-"""Weights as operand A: every tile shape, edge, option and way of launching."""
+"""Weights as operand A: every tile shape, edge, option and launch mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole table: what every engine and every feature is asked to keep."""
+"""The whole table: the cases of every engine and every feature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles stored by the copy engine: every tile shape, edge, option and way of launching."""
+"""Tiles stored by the copy engine: every tile shape, edge, option and launch mode."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def hinted() -> dict[str, Schedule]:
 
 
 def stored_by_threads() -> list[Case]:
-    """Every shape leaves the bits that it leaves where threads store."""
+    """Every shape gives the same bits as with stores by threads."""
     options = {"bias": True, "residual": True, "row_scale": True}
     pair = ffn_pair(m=150, d_in=136, d_hidden=520, d_out=328, activation=Activation.GELU, **options)
     return [

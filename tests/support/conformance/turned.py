@@ -1,4 +1,4 @@
-"""Chains whose last op turns queries and keys and writes to a cache: every epilogue, one and three new tokens."""
+"""Chains whose last op rotates queries and keys and writes to a cache: every epilogue, one and three new tokens."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FEW_TO_PAGES = block(3, rotary=Rotary(heads=4, kv_heads=2, head_dim=64, max_leng
 
 
 def layer(**pages: Any) -> Workload:
-    """An attention, and the block behind it, whose last op writes to a cache; both of such `pages`."""
+    """An attention and the block after it, whose last op writes to a cache; both caches have `pages`."""
     heads = Rotary(heads=8, kv_heads=2, head_dim=64, max_length=700, **pages)
     first, *others = block(4, heads=512, rotary=heads, dtype=Dtype.BF16).tile_ops
     alone = attention(form=pages)

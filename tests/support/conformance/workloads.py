@@ -1,4 +1,4 @@
-"""Workloads small enough to run often, and odd enough to break things."""
+"""Workloads small enough to run often, and unusual enough to find faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY_OPTION = {"gated": True, "bias": True, "residual": True, "row_scale": True
 
 
 def by_options(*options: dict[str, bool], **pair: Any) -> dict[str, Workload]:
-    """An FFN pair with these options of its ops, by the names of the options."""
+    """An FFN pair for each set of options of its ops, by the names of the options."""
     return {"+".join(one) or "none": ffn_pair(**pair, **one) for one in options}
 
 
@@ -35,12 +35,12 @@ def by_dtype(workload: Workload) -> dict[str, Workload]:
 
 
 def by_rows(workload: Workload, *rows: int) -> dict[str, Workload]:
-    """The same with so many rows."""
+    """The same with this many rows."""
     return {f"m={m}": replace(workload, ops=tuple(replace(op, m=m) for op in workload.tile_ops)) for m in rows}
 
 
 def chain_of_three(m: int, dims: tuple[int, int, int, int]) -> Workload:
-    """A gated op, a plain one that reads it, and one with a residual that reads that."""
+    """A gated op, a plain one that reads it, and one with a residual that reads the latter."""
     ops = (
         GemmOp(name="first", m=m, n=dims[1], k=dims[0], activation=Activation.SILU, gated=True),
         GemmOp(name="second", m=m, n=dims[2], k=dims[1], source="first"),
@@ -50,5 +50,5 @@ def chain_of_three(m: int, dims: tuple[int, int, int, int]) -> Workload:
 
 
 def apart(one: tuple[int, int, int], other: tuple[int, int, int]) -> dict[str, Workload]:
-    """Two ops that read nothing of each other, by name."""
+    """Two independent ops, by name."""
     return {"apart": independent_pair(one, other)}

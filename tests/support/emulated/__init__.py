@@ -1,1 +1,1 @@
-"""Generated sources on the CPU: every thread is a fiber, every wrapper of an instruction is C++."""
+"""Runs generated sources on the CPU: every thread is a fiber, and every instruction wrapper is C++."""

@@ -1,4 +1,4 @@
-"""The kernel in front of an attention on the CPU, by its own device code."""
+"""The kernel that appends to the cache before an attention, run on the CPU from its device code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ NAN = 0x7FFF
 def append_library(
     op: DecodeAttention, changes: Sequence[tuple[str, str]] = (), paged: PagedCache | None = None
 ) -> ctypes.CDLL:
-    """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
+    """The kernel compiled by g++; `changes` are applied to the generated source, which must contain each original
+    text."""
     source = render_append(op, paged)
     for before, after in changes:
         assert before in source, before
@@ -49,7 +50,7 @@ def append_library(
 
 @dataclass
 class EmulatedAppend:
-    """A launch over random rows, and caches of NaN."""
+    """A launch over random rows, and caches filled with NaN."""
 
     op: DecodeAttention
     lengths: Sequence[int]
@@ -77,7 +78,7 @@ class EmulatedAppend:
 
     @property
     def keys(self) -> Array:
-        """[sequences, KV heads, max_length, head_dim]; of pages in order."""
+        """[sequences, KV heads, max_length, head_dim]; for a paged cache, in page order."""
         return self._in_order(self.held[0])
 
     @property
@@ -94,7 +95,7 @@ class EmulatedAppend:
         return rows[:, :, : self.op.max_length]
 
     def run(self, library: ctypes.CDLL) -> None:
-        """One launch."""
+        """Runs one launch."""
         lengths = np.array(self.lengths, np.int32)
         arrays = (self.qkv, self.frequencies, self.q, *self.held, lengths, self.pages)
         names = ("qkv", "frequencies", "q", "keys", "values", "lengths", "pages")
@@ -104,7 +105,7 @@ class EmulatedAppend:
         assert library.emulate(args, append_ctas(self.op), APPEND_THREADS, 1, 0) == 0
 
     def overruns(self) -> bool:
-        """Whether something was written behind a cache."""
+        """Whether anything was written past the end of a cache."""
         return any(bool((whole[held.size :] != NAN).any()) for whole, held in zip(self._whole, self.held, strict=True))
 
     def _is_in_cache(self, sequence: int, place: int) -> bool:
@@ -113,7 +114,7 @@ class EmulatedAppend:
         return bool(0 <= self.pages[sequence, place // self.paged.page_tokens] < self.paged.num_pages)
 
     def expected(self) -> tuple[Array, Array, Array]:
-        """Queries, keys and values, in float64 and not rounded; NaN where nothing is written."""
+        """Queries, keys and values in unrounded float64; NaN where nothing is written."""
         op = self.op
         rows = from_bits(self.qkv, op.dtype).reshape(op.sequences, op.new_tokens, -1, op.head_dim)
         places = np.array(self.lengths)[:, None] - op.new_tokens + np.arange(op.new_tokens)

@@ -1,4 +1,4 @@
-"""Decode attention on the CPU, by its own device code."""
+"""Decode attention, run on the CPU from its device code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def attention_library(
     traced_tasks: int = 0,
     lengths_once: bool = False,
 ) -> ctypes.CDLL:
-    """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
+    """The kernel compiled by g++; `changes` are applied to the generated source, which must contain each original
+    text."""
     source = render_attention(tiling, op.dtype, form=form, traced_tasks=traced_tasks, lengths_once=lengths_once)
     for before, after in changes:
         assert before in source, before
@@ -59,8 +60,8 @@ def attention_library(
 
 
 def asked_of_l2(library: ctypes.CDLL) -> list[tuple[int, int, bool, int]]:
-    """What launches have prefetched since the library was loaded: addresses, sizes, whether the thread that asked had
-    waited for the launches before, and copies of the copy engine that were under way."""
+    """The prefetches of all launches since the library was loaded: addresses, sizes, whether the requesting thread had
+    waited for the previous launches, and the copy engine's outstanding copies."""
     most = int(library.prefetched(None, 0))
     words = np.zeros((most, 4), np.uint64)
     library.prefetched(ctypes.c_void_p(words.ctypes.data), most)
@@ -69,7 +70,7 @@ def asked_of_l2(library: ctypes.CDLL) -> list[tuple[int, int, bool, int]]:
 
 @dataclass
 class EmulatedAttention:
-    """Inputs of an op, and launches over them. What no query may see is NaN."""
+    """Inputs of an op, and launches over them. Tokens that no query may see are NaN."""
 
     op: DecodeAttention
     lengths: Sequence[int]
@@ -101,11 +102,12 @@ class EmulatedAttention:
         self.refused = np.zeros(STATUS_WORDS, np.uint32)
 
     def _seen(self, length: int) -> tuple[int, int]:
-        """Of a context, what a query sees."""
+        """The part of a context that a query sees."""
         return self.form.first_seen(self.op, length), max(length, 0)
 
     def _fill_pages(self, paged: PagedCache, rng: np.random.Generator) -> None:
-        """Pages in random order; NaN in what no query sees, and no page for what lies wholly outside of that."""
+        """Pages in random order; tokens that no query sees are NaN, and pages that lie entirely among them are
+        missing."""
         free = [int(page) for page in rng.permutation(paged.num_pages)]
         seen = np.zeros((paged.num_pages, paged.page_tokens), bool)
         for sequence, length in enumerate(self.lengths):
@@ -127,8 +129,8 @@ class EmulatedAttention:
         next_weights: WeightsAt | None = None,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> Array:
-        """The bits of the result of one launch. The counters of arrivals, and a trace, go on from launch to launch. A
-        cycle is a round of all threads."""
+        """The bits of the result of one launch. Arrival counters and a trace continue from launch to launch. A cycle is
+        one round over all threads."""
         out = np.full_like(self.q, 0x7FFF)
         if self.arrivals.size == 0:
             self.arrivals = np.zeros(plan.num_counters, np.uint32)
@@ -176,7 +178,7 @@ class EmulatedAttention:
         return out
 
     def expected(self) -> Array:
-        """In float64."""
+        """The float64 reference."""
         q, k, v = (from_bits(bits, self.op.dtype) for bits in (self.q, self.k, self.v))
         if self.form.paged:
             k, v = (gathered(self.op, self.form.paged, cache, self.pages, self.lengths, np) for cache in (k, v))

@@ -1,4 +1,4 @@
-"""Launches of attention's device code on the CPU: the worst element, and what a launch says of values out of range."""
+"""Launches of attention's device code on the CPU: the worst error, and the record for out-of-range values."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tuner.workers.source.refused import refused_launch
 
 
 def worst(case: Case, *changes: tuple[str, str], seed: int = 0, engine: AttentionEngine = AttentionEngine.TMA) -> float:
-    """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ.
-    `seed`: of the operands, and of how long copies take."""
+    """The worst error over two plans, each launched twice on the same counters; the bits must not differ."""
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op, engine)
     form = form_of(case, op)
@@ -38,7 +37,7 @@ def worst(case: Case, *changes: tuple[str, str], seed: int = 0, engine: Attentio
 def run_out_of_range(
     engine: AttentionEngine, lengths: tuple[int, ...], page: int, *changes: tuple[str, str]
 ) -> tuple[str, np.ndarray[Any, Any]]:
-    """What a launch tells of a length, or of a page number, that it cannot use; and its result."""
+    """The abort record for an invalid length or page number, and the launch's result."""
     case = CASES["pages of 16"]
     op, form = DecodeAttention(**case.op), form_of(case, DecodeAttention(**case.op))
     tiling, plan = tiling_of(case, op, engine), plan_of(case, op, contiguous=False)

@@ -1,4 +1,4 @@
-"""Products around an attention on the CPU, each launch by its own device code, in the order in which they run."""
+"""Products around an attention on the CPU: each launch runs its device code, in launch order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST = 2e-3
 
 
 class EmulatedBetween(EmulatedChain):
-    """Tensors of a workload whose attention stands between products, and a candidate's launches over them."""
+    """Tensors of a workload with an attention between products, and a candidate's launches over them."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class EmulatedBetween(EmulatedChain):
         *,
         is_packed: bool = False,
     ) -> None:
-        """Draws and builds them; `lengths` are the sequences', `changes` are made in the attention's source.
-        `is_packed`: of the cache, as `EmulatedCache` has it."""
+        """Draws the tensors and builds the kernels; `lengths` are the sequences', `changes` are applied to the
+        attention's source. `is_packed`: the cache is packed, as in `EmulatedCache`."""
         super().__init__(workload, is_packed=is_packed)
         op = workload.launch_ops[0]
         self._put(op.name, np.zeros((op.m, op.n)))
@@ -75,7 +75,7 @@ class EmulatedBetween(EmulatedChain):
             self.attention.changed = partial(self._packed, recipe)
 
     def _packed(self, recipe: dict[str, Any], args: bytes) -> bytes:
-        """The attention's parameter over the packed cache, as `tuner.runtime` makes it of the manifest's recipe."""
+        """The attention's parameter over the packed cache, as `tuner.runtime` builds it from the manifest's recipe."""
         cache, changed = self.caches[self.front.name], bytearray(args)
         view = partial(View, dtype="float16")
         steps = tuple(one // 2 for one in cache._caches[0].strides)
@@ -96,12 +96,12 @@ class EmulatedBetween(EmulatedChain):
         return bytes(changed)
 
     def new_rows(self) -> list[tuple[Array, tuple[Any, ...]]]:
-        """Of both caches the bits, and where in them the tokens are that the product in front writes."""
+        """The bits of both caches, and the positions of the tokens that the preceding product writes."""
         cache = self.caches[self.front.name]
         return [cache.new_rows(held) for held in cache._caches]
 
     def poison(self) -> None:
-        """NaN in all that a run writes."""
+        """Fills all outputs of a run with NaN."""
         for op in self.workload.ops:
             self._tensors[op.name][...] = NAN
         for squares in self._squares.values():
@@ -110,13 +110,13 @@ class EmulatedBetween(EmulatedChain):
             held[rows] = NAN
 
     def draw(self, seed: int) -> None:
-        """Other numbers in what the product in front reads, and in the squares of their rows."""
+        """Draws new inputs for the first product, and new sums of squares of their rows."""
         source = self._tensors[self.front.source]
         drawn = np.asarray(np.random.default_rng(seed).standard_normal(source.shape))
         self._put(self.front.source, drawn)
 
     def launch(self, order: Sequence[tuple[int, ...]]) -> None:
-        """Launches in that order, over what is there."""
+        """Runs the launches in this order on the current memory."""
         for ops in order:
             if ops not in self._held:
                 found = self.attention.run(
@@ -130,14 +130,14 @@ class EmulatedBetween(EmulatedChain):
             self._launch(self._of_products, plan, words, workspace)
 
     def wrong(self) -> list[str]:
-        """Of all ops those that are wrong: each is judged by what it read, as the launches in front left it."""
+        """The ops with wrong results: each is compared with a reference computed from its actual inputs."""
         dtype, name = self.workload.dtype, self.workload.launch_ops[0].name
         wanted = self.expected() | {name: self.attention.expected().reshape(self._tensors[name].shape)}
         got = {op.name: from_bits(self._made(op.name), dtype) for op in self.workload.ops}
         return [one for one, rows in got.items() if not error_of(rows, wanted[one]) < MOST]
 
     def _made(self, name: str) -> Array:
-        """Of what is turned queries, keys and values."""
+        """The queries, keys and values of a rotating op."""
         if name != self.front.name or not self._is_turned:
             return self._tensors[name]
         cache = self.caches[name]

@@ -1,4 +1,4 @@
-"""Chains that are run on the CPU: every way in which squares leave a tile, or factors reach one."""
+"""Chains that run on the CPU: every way to store sums of squares, and every way to read factors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATIC, TILES = ordering(4, assignment=Assignment.STATIC), ordering(4, granulari
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated:
-    """One chain, and how it is run."""
+    """One chain, and how to run it."""
 
     workload: Workload
     tiling: Tiling

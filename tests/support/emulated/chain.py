@@ -1,4 +1,4 @@
-"""A workload's tensors in the memory of this process, its launches on the CPU, and what they must leave."""
+"""A workload's tensors in the memory of this process, its launches on the CPU, and their expected results."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ ABORT_OFFSET, GUARD_OFFSET = 128, 200
 
 
 def aligned(num_bytes: int, fill: int = 0xEE) -> Array:
-    """Bytes that begin at a multiple of 256."""
+    """Bytes that start at a multiple of 256."""
     raw = np.full(num_bytes + 512, fill, dtype=np.uint8)
     begin = -raw.ctypes.data % 256
     return raw[begin : begin + num_bytes]
 
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
-    """Rounded to nearest even."""
+    """Rounds to nearest even."""
     found: Array = dtype.row.to_bits(np, values)
     return found
 
 
 def from_bits(bits: Array, dtype: Dtype) -> Array:
-    """In float64."""
+    """Converts to float64."""
     found: Array = dtype.row.from_bits(np, bits).astype(np.float64)
     return found
 
@@ -68,7 +68,7 @@ def from_bits(bits: Array, dtype: Dtype) -> Array:
 def plans_of(
     workload: Workload, tiling: Tiling, chosen: Ordering | None = None, *, is_fused: bool
 ) -> list[VerifiedPlan]:
-    """One of all ops, or one of each."""
+    """One plan for all ops, or one for each."""
     resources, ops = estimated_resources(workload, tiling), range(len(workload.tile_ops))
     graphs = [tile_graph(workload, tiling, launch) for launch in ([tuple(ops)] if is_fused else [(op,) for op in ops])]
     order = chosen or ordering(len(workload.tile_ops))
@@ -76,7 +76,7 @@ def plans_of(
 
 
 def reference_of(op: TileOp) -> Any:
-    """What an op must be, by the file ``reference`` of its kind."""
+    """The reference of an op, from the file ``reference`` of its kind."""
     part = part_of(op.KIND, "reference")
     assert part, op.KIND
     return part.reference
@@ -154,7 +154,7 @@ class EmulatedChain:
                 self._before[one.name] = self._tensors[one.name].copy()
 
     def normal(self, shape: tuple[int, ...], dtype: str = "") -> Array:
-        """Elements, as a trial has them."""
+        """Normally distributed elements, as in a trial."""
         return self._random.standard_normal(shape)
 
     def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
@@ -162,7 +162,7 @@ class EmulatedChain:
         return self._random.integers(least, most, shape, endpoint=True)
 
     def factors(self, shape: tuple[int, ...]) -> Array:
-        """From 0.5 to 2, as a trial has them."""
+        """Factors from 0.5 to 2, as in a trial."""
         return self._random.uniform(0.5, 2, shape)
 
     def _put_weights(self, op: GemmOp) -> None:
@@ -227,7 +227,7 @@ class EmulatedChain:
         return found | {name: self._values(self._tensors[name]) for name in self._left()}
 
     def _memory_of(self, tiling: Tiling, plans: Sequence[VerifiedPlan]) -> list[Memory]:
-        """What the launches count in and hand to each other, zeroed."""
+        """Zeroed memory for counters and for data passed between launches."""
         memory = []
         for index, op in enumerate(self.workload.tile_ops):
             if self.workload.writes_squares(index):
@@ -241,7 +241,7 @@ class EmulatedChain:
         return memory
 
     def _written(self, op: GemmOp) -> Array:
-        """All that an op makes: of what is turned the queries, and the new rows of both caches."""
+        """All outputs of an op; for a rotating op, the queries and the new rows of both caches."""
         out = self._tensors[op.name]
         return self.caches[op.name].beside(out) if op.name in self.caches else out
 
@@ -282,7 +282,7 @@ class EmulatedChain:
         return replace(recipe, dims=(recipe.dims[0], self._rows, *recipe.dims[2:]))
 
     def take_operands(self, other: EmulatedChain) -> None:
-        """Its weights, and the first rows of its inputs."""
+        """Takes its weights, and the first rows of its inputs."""
         for name, held in self._tensors.items():
             held[...] = other._tensors[name][: len(held)]
 
@@ -309,7 +309,7 @@ class EmulatedChain:
         return self._tensors[name].ctypes.data if name in self._tensors else 0
 
     def expected(self) -> dict[str, Array]:
-        """In float64, every op's output rounded as the next one reads it."""
+        """The outputs of all ops in float64, rounded as the next op reads them."""
         dtype = self.workload.dtype
         values = {name: self._values(bits) for name, bits in (self._tensors | self._before).items()}
         for op in self.workload.tile_ops:
@@ -344,13 +344,13 @@ class EmulatedChain:
         return values
 
     def _sums(self, op: GemmOp, values: dict[str, Array]) -> Array:
-        """Of a product, by what its kind says where it gathers its rows."""
+        """The sums of a product; its kind defines how its rows are gathered."""
         a, w = values[op.source], values[f"{op.name}.w"]
         found: Array = reference_of(op)(np, op, a, w, roundoff=0.0)[0] if op.GATHERS else a @ w.T
         return found
 
     def references(self) -> dict[str, Reference]:
-        """What the check of a trial holds each output against."""
+        """The references that the check of a trial uses for each output."""
         made: dict[str, Reference] = {}
         for index, op in enumerate(self.workload.tile_ops):
             tensors, is_normed = _Tensors(self, op, made), self.workload.writes_squares(index)
@@ -358,7 +358,7 @@ class EmulatedChain:
         return made
 
     def known(self, op: GemmOp, name: str) -> Array:
-        """What the op reads by that name: elements in float64, all else as it is."""
+        """The op's input of this name: elements in float64, anything else unchanged."""
         operand = name.removeprefix(f"{op.name}.")
         if operand in ("lengths", "frequencies"):
             found: Array = getattr(self.caches[op.name], operand)
@@ -370,7 +370,7 @@ class EmulatedChain:
         return from_bits(held, dtype) if held.dtype == dtype.row.bits_name else held
 
     def _left(self) -> list[str]:
-        """What ops write beside their outputs."""
+        """What ops write in addition to their outputs."""
         beside = (one for op in self.workload.tile_ops for one in op.others(self.workload.dtype))
         return [one.name for one in beside if one.role in (Role.OUTPUT, Role.CACHE)]
 
@@ -378,7 +378,7 @@ class EmulatedChain:
         return from_bits(held, self.workload.dtype) if held.dtype == self._bits else held.astype(np.float64)
 
     def worst_row(self, got: dict[str, Array]) -> float:
-        """The largest relative error of a row of any output; NaN where one is NaN."""
+        """The largest relative error of a row of any output; NaN if an element is NaN."""
         wanted = self.expected()
         errors = [
             np.linalg.norm(got[name] - wanted[name], axis=-1).ravel() / np.linalg.norm(wanted[name], axis=-1).ravel()
@@ -388,7 +388,7 @@ class EmulatedChain:
 
 
 class _Tensors:
-    """What the reference of an op reads."""
+    """The inputs of an op's reference."""
 
     def __init__(self, chain: EmulatedChain, op: GemmOp, made: dict[str, Reference]) -> None:
         self._chain, self._op, self._made = chain, op, made

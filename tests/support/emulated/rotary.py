@@ -1,4 +1,4 @@
-"""A cache in the memory of this process that the epilogue of queries, keys and values writes to."""
+"""A cache in the memory of this process that the epilogue of a qkv product writes to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ NO_PAGE = 2**31 - 1
 
 
 class EmulatedCache:
-    """Keys and values of some sequences, their lengths and the frequencies; of pages their table, in random order."""
+    """Keys and values of some sequences, their lengths and the frequencies; if paged, the page table, in random
+    order."""
 
     def __init__(self, rotary: Rotary, rows: int, *, spare_pages: int = 3, is_packed: bool = False) -> None:
         """Lengths from none to one more than there is room for. `spare_pages`: memory behind the cache's last page.
@@ -57,7 +58,7 @@ class EmulatedCache:
 
     @property
     def buffers(self) -> dict[str, int]:
-        """Their addresses, and of pages their number, by the names of arguments."""
+        """Their addresses by argument name, and the number of pages if paged."""
         keys, values = (cache.ctypes.data for cache in self._caches)
         has_pages = self.rotary.page_tokens is not None
         found = {"keys": keys, "values": values, "lengths": self.lengths.ctypes.data}
@@ -68,18 +69,18 @@ class EmulatedCache:
         return found | {"line": self.line, "page_lines": self.page_lines}
 
     def poison(self) -> None:
-        """Nothing is written."""
+        """Resets the cache, so that nothing counts as written."""
         for cache in (*self._caches, *self._behind_pages):
             cache[...] = UNTOUCHED
 
     def positions(self) -> Array:
-        """Of each row's token, in its sequence."""
+        """The position of each row's token in its sequence."""
         tokens = np.arange(self._rows)
         new = self.rotary.new_tokens
         return self.lengths[tokens // new] - new + tokens % new
 
     def is_kept(self) -> Array:
-        """Of each row, whether it has a place."""
+        """For each row, whether the cache has a place for it."""
         at = self.positions()
         has_place = (at >= 0) & (at < self.rotary.max_length)
         if self.rotary.page_tokens is not None:
@@ -88,7 +89,7 @@ class EmulatedCache:
         return has_place
 
     def new_rows(self, cache: Array) -> tuple[Array, tuple[Any, ...]]:
-        """Of a cache its bits, heads in front of tokens, and where in them the rows that are kept are."""
+        """The bits of a cache with heads before tokens, and the positions of the stored rows."""
         rows = np.flatnonzero(self.is_kept())
         at, sequences = self.positions()[rows], rows // self.rotary.new_tokens
         if self.rotary.page_tokens is None:
@@ -97,13 +98,14 @@ class EmulatedCache:
         return cache if self.rotary.heads_first else cache.swapaxes(1, 2), place
 
     def _table_at(self, positions: Array, rows: Array) -> Array:
-        """The pages of these rows' positions as the table has them."""
+        """The table's pages for the positions of these rows."""
         assert self.rotary.page_tokens is not None
         inside = np.clip(positions, 0, self.rotary.max_length - 1)
         return self.pages[rows // self.rotary.new_tokens, inside // self.rotary.page_tokens]
 
     def beside(self, queries: Array) -> Array:
-        """Queries, keys and values of each row, as bits; zeros for what has no place. Nothing else was written."""
+        """The bits of each row's queries, keys and values; zeros for rows without a place. Checks that nothing else was
+        written."""
         found = [queries]
         assert all((gap == UNTOUCHED).all() for gap in self._behind_pages), "written between two pages"
         for cache in self._caches:
@@ -117,7 +119,8 @@ class EmulatedCache:
         return np.concatenate(found, axis=1)
 
     def expected(self, sums: Array) -> Array:
-        """The same from the product's sums, first halves of all heads and then second halves, in float64."""
+        """The same computed in float64 from the product's sums, which have the first halves of all heads and then the
+        second halves."""
         rotary = self.rotary
         x, y = (half.reshape(self._rows, -1, rotary.head_dim // 2) for half in np.hsplit(sums, 2))
         angles = (self.positions().astype(np.float32)[:, None] * self.frequencies).astype(np.float64)[:, None]

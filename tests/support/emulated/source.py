@@ -1,4 +1,4 @@
-"""From a generated source to a library that runs it on the CPU."""
+"""Compiles a generated source to a library that runs it on the CPU."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ RULES = (
 
 
 def cpp_of(source: str, engine: Engine) -> str:
-    """A generated source as C++."""
+    """Converts a generated source to C++."""
     _, *texts = re.split(r"^// ---- (\S+)\n", source, flags=re.MULTILINE)
     parts: list[str] = []
     for name, device_text in zip(texts[::2], texts[1::2], strict=True):
@@ -101,7 +101,8 @@ def library_of(
     changes: tuple[tuple[str, str], ...] = (),
     variant: Variant = Variant.MEASURED,
 ) -> ctypes.CDLL:
-    """Compiled, or as it was kept; `changes` are made in the generated source, each of which must be there."""
+    """The compiled library, or a cached one; `changes` are applied to the generated source, which must contain each
+    original text."""
     source = render(workload, tiling, variant=variant)
     for before, after in changes:
         assert before in source, before
@@ -111,7 +112,7 @@ def library_of(
 
 
 def built(text: str) -> ctypes.CDLL:
-    """C++ behind threads.h compiled, or as it was kept."""
+    """C++ that includes threads.h, compiled or from the cache."""
     threads = (HERE / "threads.h").read_text()
     path = _KEPT / f"{_digest(threads + text)}.so"
     if not path.exists():
@@ -123,7 +124,7 @@ def built(text: str) -> ctypes.CDLL:
 
 
 def _compiled(code: Path, text: str, *options: str, to: Path) -> None:
-    """What g++ makes of a text that is put there; others may do the same meanwhile."""
+    """Compiles a text with g++; other processes may do the same concurrently."""
     code.parent.mkdir(parents=True, exist_ok=True)
     part = to.with_name(f"{os.getpid()}.{to.name}")
     written = code.with_name(f"{os.getpid()}.{code.name}")

@@ -1,4 +1,4 @@
-"""The example of C++, built by CMake in a clean folder."""
+"""The C++ example, built by CMake in an empty folder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ COMPILERS = {"gcc": "g++", "clang": "clang++"}
 
 
 def run_command(*command: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """With these variables in its environment."""
+    """Runs a command with these variables in its environment."""
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **variables})
 
 
 def built_example(compiler: str, folder: Path, **options: Path | str) -> Path:
-    """The program, built in `folder` without a warning; paths among the `options` are seen from there."""
+    """The program, built in `folder` without a warning; paths among the `options` are relative to it."""
     shutil.copytree(ROOT / "examples" / "cpp", folder / "source")
     build = folder / "build"
     configured = run_command(

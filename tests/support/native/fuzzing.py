@@ -1,4 +1,4 @@
-"""Broken packs for the C reader, under AddressSanitizer: the program, and what it prints."""
+"""Broken packs for the C reader, under AddressSanitizer: the program, and its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SANITIZED = ("-O1", "-fno-omit-frame-pointer")
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of some inputs."""
+    """The outcome for some inputs."""
 
     inputs: int
     #: Packs that were not broken after all, since the reader does not use what changed.
@@ -31,7 +31,7 @@ class Found:
 
 
 def some_pack(folder: Path) -> Path:
-    """Kernels that differ in all that the runtime looks at; small."""
+    """A small pack of kernels that differ in everything that the runtime reads."""
     chain = make(PlanKind.FUSED_PDL, workload=mlp())
     small = [make(PlanKind.TWO_STREAMS), make(PlanKind.FUSED_PDL, workload=ffn(48))]
     full = [make(PlanKind.TWO_LAUNCHES_PDL, workload=ffn(16, full=True))]
@@ -58,7 +58,7 @@ class Fuzzer:
         self._program = compile_driver(folder, "fuzz", *SANITIZED, *sanitizers)
 
     def run(self, seed: int, count: int) -> Found:
-        """So many inputs of a seed."""
+        """Runs this many inputs of a seed."""
         command = [self._program, self._recorder, self._pack, "fuzz", str(seed), str(count)]
         ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         printed = re.fullmatch(r"(\d+) inputs, (\d+) opened\n", ran.stdout)

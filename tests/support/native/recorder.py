@@ -1,4 +1,4 @@
-"""The recorder of driver calls, and the C runtime on it: what was called is compared byte for byte."""
+"""The recorder of driver calls, and the C runtime linked to it; calls are compared byte for byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of the driver."""
+    """One driver call."""
 
     name: str
     values: tuple[int, ...]
@@ -34,22 +34,22 @@ class Call:
 
     @property
     def parameter(self) -> bytes:
-        """Of a launch."""
+        """The parameter of a launch."""
         return self.data
 
     @property
     def stream(self) -> int:
-        """Of a launch."""
+        """The stream of a launch."""
         return self.values[4]
 
     @property
     def attribute(self) -> tuple[int, int] | None:
-        """Id and value of a launch's attribute."""
+        """The id and value of a launch attribute."""
         return (self.values[6], self.values[7]) if self.values[5] else None
 
 
 def compile_c(folder: Path, name: str, sources: tuple[Path, ...], *flags: str) -> Path:
-    """A program, or a library where `flags` have ``-shared``."""
+    """Compiles a program, or a library if `flags` have ``-shared``."""
     path = folder / name
     command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", *flags, *map(str, sources), "-o", str(path)]
     subprocess.run([*command, "-ldl", "-pthread"], check=True)
@@ -57,18 +57,18 @@ def compile_c(folder: Path, name: str, sources: tuple[Path, ...], *flags: str) -
 
 
 def compile_driver(folder: Path, name: str, *flags: str) -> Path:
-    """The program `drive`, the runtime within it."""
+    """Compiles the program `drive`, which contains the runtime."""
     include = f"-I{native.FOLDER / 'include'}"
     return compile_c(folder, name, (HERE / "drive.c", *native.sources()), include, *flags)
 
 
 def compile_recorder(folder: Path) -> Path:
-    """The library that it calls."""
+    """Compiles the recorder library."""
     return compile_c(folder, "libcuda.so.1", (HERE / "fake_libcuda.c",), "-shared", "-fPIC", "-O1")
 
 
 class Recorder:
-    """The recorder, with the runtime that calls it."""
+    """The recorder, and the runtime that calls it."""
 
     def __init__(self, folder: Path) -> None:
         path = compile_recorder(folder)
@@ -79,15 +79,15 @@ class Recorder:
         native.checked(self.runtime, self.runtime.tuner_load_driver(str(path).encode()))
 
     def calls(self, name: str = "") -> list[Call]:
-        """Those since the last `clear`, of one name where it is given."""
+        """The calls since the last `clear`, optionally only those of one name."""
         return [call for call in self._all() if name in ("", call.name)]
 
     def clear_calls(self) -> None:
-        """Forgets them."""
+        """Forgets the calls."""
         self.cuda.fake_clear()
 
     def clear(self) -> None:
-        """Forgets them, and lets every call succeed again."""
+        """Forgets the calls, and lets every call succeed again."""
         self.clear_calls()
         self.fail("", 0)
         self.cuda.fake_device(9, 0, 132, 13000)
@@ -97,7 +97,7 @@ class Recorder:
         self.cuda.fake_capture(0)
 
     def fail(self, name: str, status: int, *, behind: int = 0) -> None:
-        """Calls of that name fail from now on, but for the first `behind`."""
+        """Makes calls of this name fail from now on, except for the first `behind`."""
         self._failing = name.encode()  # kept, since the recorder compares it at each call
         self.cuda.fake_fail(self._failing or None, status, behind)
 
@@ -109,7 +109,7 @@ class Recorder:
 
 
 class DeviceMemory:
-    """Memory of the host at a multiple of 256, which the recorder takes for the device's."""
+    """Host memory at a multiple of 256, which the recorder treats as device memory."""
 
     def __init__(self, num_bytes: int) -> None:
         self._raw = (ctypes.c_uint8 * (num_bytes + 256))()
@@ -118,5 +118,5 @@ class DeviceMemory:
         ctypes.memset(self.address, 0xCD, num_bytes)
 
     def read(self, offset: int, num_bytes: int) -> bytes:
-        """What lies there."""
+        """The bytes of the memory."""
         return ctypes.string_at(self.address + offset, num_bytes)

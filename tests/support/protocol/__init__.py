@@ -1,1 +1,1 @@
-"""Plans run for their protocol alone: what each task may read, and faults that must show."""
+"""Plans run for their synchronisation protocol alone: what each task may read, and faults that must be detected."""

@@ -1,4 +1,4 @@
-"""What the protocol test runs: small chains of odd shapes, and all ways of ordering and launching them."""
+"""The cases of the protocol test: small chains of unusual shapes, and all ways to order and launch them."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _axes(candidate: Candidate) -> list[Hashable]:
 
 
 def candidates(case: str, gpu: Gpu) -> list[Candidate]:
-    """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU. A draw mostly splits
-    the tail alone, where it may: half of these split all tiles in its place."""
+    """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU. Where a draw may
+    split the tail alone, it mostly does; half of these cases split all tiles instead."""
     workload, tiling = CASES[case]
     space = space_of(workload, gpu)
     legal, may_split_all = space.orderings(tiling), SplitTiles.ALL in space.split_tiles(tiling)
@@ -120,7 +120,7 @@ UNTAILED = {
 
 
 def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict[str, Schedule]:
-    """Producer first, for every granularity, wait position and assignment that may split these tiles."""
+    """Producer first, for every granularity, wait position and assignment that can split these tiles."""
     graph = tile_graph(*CASES[case])
     return {
         f"{granularity}{width} {position} {assignment}": _ordered(
@@ -139,7 +139,7 @@ def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict
 
 
 def few_ctas(case: str, gpu: Gpu, split_tiles: SplitTiles = SplitTiles.ALL) -> list[Schedule]:
-    """Tile row by tile row on a few CTAs: each of them soon meets again what it has read before."""
+    """Tile row by tile row on a few CTAs, so that each CTA soon reads the same tiles again."""
     by_row, reserved = Interleave(kind=InterleaveKind.BANDS, rows=1), gpu.num_sms - NUM_FEW
     return [
         _ordered(case, interleave=by_row, assignment=assignment, reserved_sms=reserved, split_tiles=split_tiles)

@@ -1,6 +1,6 @@
-"""Faults for the protocol test: waits of a plan, and statements of the engine, that are not what they should be.
+"""Faults for the protocol test: wrong waits of a plan, and wrong statements of the engine.
 
-Each comes with what is needed to see it for certain. Nothing here needs a GPU.
+Each has the conditions under which it is certain to show. Nothing here needs a GPU.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tuner.core.schedule.ordering import Granularity, Ordering, SplitTiles, Wait
 
 
 class Fault(StrEnum):
-    """What is wrong with a forged plan."""
+    """The fault of a forged plan."""
 
     TOO_LOW = "threshold too low by one"
     REMOVED = "wait removed"
     LATE = "wait after the k-step that reads"
 
     def is_sure_to_show(self, ordering: Ordering) -> bool:
-        """Whether all tasks whose waits it changes read the slow tile early: one that waits late, and has read nothing
-        that is missing, would hold up a reader behind it."""
+        """Whether all tasks whose waits the fault changes read the slow tile early: a task that waits late, and has
+        read all other tiles, would delay the readers after it."""
         by_tile = (ordering.wait_position, ordering.granularity) == (WaitPosition.SLICE, Granularity.TILE)
         return by_tile or self is not Fault.LATE
 
@@ -35,7 +35,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """A plan with a fault, and what is needed to see it for certain."""
+    """A plan with a fault, and the conditions under which it is certain to show."""
 
     plan: Plan
     #: The tasks whose waits are wrong.
@@ -51,7 +51,7 @@ class Planted:
 
 
 def plant(plan: Plan, tables: Tables, fault: Fault) -> Planted:
-    """The plan with a fault in the waits of one reader, and of all that share their records."""
+    """The plan with a fault in the waits of one reader, and of all tasks that share their records."""
     reader, slow = _reader_and_slow(plan, tables)
     tasks, waits = plan.tasks.copy(), plan.waits.copy()
     begin, end, signal = *tasks[reader, 3:5].tolist(), int(tasks[slow, 5])
@@ -79,11 +79,11 @@ def plant(plan: Plan, tables: Tables, fault: Fault) -> Planted:
 
 
 def _reader_and_slow(plan: Plan, tables: Tables) -> tuple[int, int]:
-    """A task that waits, and the last task of a tile that it reads, such that a slow tile holds up nothing but its own
-    signal, and the reader is sure to be reached meanwhile.
+    """A waiting task, and the last task of a tile that it reads, such that a slow tile delays only its own signal, and
+    the reader is certain to run meanwhile.
 
-    Nothing behind the slow task in its queue posts (a CTA may hold the next ticket, too). Nothing in front of the
-    reader in its queue waits for what it waits for; of tickets, fewer tasks than there are CTAs.
+    No task after the slow one in its queue posts (a CTA may hold the next ticket, too). No task before the reader in
+    its queue waits for the same signal; with tickets, there are fewer such tasks than CTAs.
     """
     bounds = plan.queues.tolist() if plan.assignment == STATIC else [0, plan.num_tasks]
     queue_of = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
@@ -106,7 +106,7 @@ def _reader_and_slow(plan: Plan, tables: Tables) -> tuple[int, int]:
 
 
 def _signals(plan: Plan, begin: int, end: int) -> frozenset[int]:
-    """What a task with these waits waits for."""
+    """The signals that a task with these waits waits for."""
     return frozenset(s for first, last, *_ in plan.waits[begin:end].tolist() for s in range(first, last))
 
 
@@ -119,7 +119,7 @@ def _waits_for_any(plan: Plan, signals: frozenset[int]) -> npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """One statement of the device files changed."""
+    """A change to one statement of the device files."""
 
     was: str
     becomes: str

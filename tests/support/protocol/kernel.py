@@ -1,4 +1,5 @@
-"""Plans run for their protocol alone: a kernel that computes nothing, what each task of it may read, and the judge.
+"""Plans run for their synchronisation protocol alone: a kernel that computes nothing, what each of its tasks may read,
+and the checks.
 
 The device half is kernel.cu. Nothing here needs a GPU.
 """
@@ -58,7 +59,7 @@ RUN = np.dtype(
 
 
 def source(workload: Workload, tiling: Tiling) -> str:
-    """The kernel of a tiling with kernel.cu in the place of all that multiplies; its name stays."""
+    """The kernel of a tiling, with kernel.cu replacing the multiplication; its name stays."""
     head, *sections = re.split(r"^// ---- (\S+)\n", render(workload, tiling), flags=re.MULTILINE)
     kept = {name: text for name, text in zip(sections[::2], sections[1::2], strict=True) if name not in REPLACED}
     body = (Path(__file__).with_suffix(".cu")).read_text(encoding="utf-8")
@@ -67,7 +68,8 @@ def source(workload: Workload, tiling: Tiling) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tables:
-    """Which tiles each unit reads, by the shapes alone: no plan, no signal, and none of the tile graph's code.
+    """Which tiles each unit reads, computed from the shapes alone: without plans, signals or the code of the tile
+    graph.
 
     A unit is a whole tile or a part of a split one. Units and tiles of all ops are numbered op by op, tile row by tile
     row.
@@ -89,7 +91,7 @@ class Tables:
         return self.first_tile[task[0]] + task[1] * self.num_columns[task[0]] + task[2]
 
     def num_units(self, tile: int) -> int:
-        """Units of a tile: 1 for a whole one, or its parts."""
+        """The number of units of a tile: 1 if it is whole, otherwise its parts."""
         return self.first_unit[tile + 1] - self.first_unit[tile]
 
     def unit(self, task: Sequence[int]) -> int:
@@ -169,7 +171,7 @@ def tables_of(
 
 
 def _unit_of(columns: Mapping[int, int], begins: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a unit reads that reads these columns of the rows of tiles that begin there, and when."""
+    """What a unit reads when it reads these columns of the rows of the tiles starting there, and in which step."""
     return tuple(begin + column for begin in begins for column in columns), tuple(columns.values()) * len(begins)
 
 
@@ -178,14 +180,14 @@ def _reads_nothing(steps: Sequence[range]) -> dict[int, int]:
 
 
 def _first_steps(steps: Sequence[range], width: int) -> dict[int, int]:
-    """Column of tiles so wide that these k-steps read -> the number of the first that does."""
+    """Column of tiles of this width that are read in these k-steps -> the first step that reads it."""
     last_first = ((k // width, number) for number, ks in reversed(list(enumerate(steps))) for k in ks)
     return dict(sorted(dict(last_first).items()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Record:
-    """What some runs left behind, one after the other on the same counters."""
+    """The records of several consecutive runs on the same counters."""
 
     #: The word of the last run, and the number of runs.
     last_number: int
@@ -215,7 +217,7 @@ Launches = tuple[tuple[Plan, ...], ...]
 
 
 def faults(record: Record, tables: Tables, launches: Launches) -> list[str]:
-    """What is wrong with a record, in words; empty where the protocol was kept."""
+    """Describes what is wrong with a record; empty if the protocol was kept."""
     found = [f"a wait expired: {record.abort}"] if record.abort else []
     if record.violation["count"]:
         count, kind, task, unit, tile, seen, expected, _ = record.violation.item()
@@ -238,7 +240,7 @@ def faults(record: Record, tables: Tables, launches: Launches) -> list[str]:
 
 
 def posts_per_launch(plans: Sequence[Plan]) -> list[int]:
-    """Of each signal: one from each tile, whichever of its parts is the last."""
+    """For each signal: one post from each tile, whichever of its parts is last."""
     posts = Counter(
         {(op, row, col): post for plan in plans for op, row, col, _, _, post, *_ in plan.tasks.tolist()}.values()
     )
@@ -246,7 +248,7 @@ def posts_per_launch(plans: Sequence[Plan]) -> list[int]:
 
 
 def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
-    """Of each slot: the parts of its tile. Whole tiles have none, whatever their words say."""
+    """For each slot: the parts of its tile. Whole tiles have none, whatever their words contain."""
     met = [0] * plans[0].num_split_tiles
     for task in (task for plan in plans for task in plan.tasks.tolist()):
         if (parts := tables.num_units(tables.tile(task))) > 1:
@@ -255,15 +257,15 @@ def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
 
 
 def draws_per_launch(plan: Plan) -> tuple[int, ...]:
-    """Of each counter. A CTA that knows its first task draws once, of nothing; of the list that CTAs draw from, each
-    draws its end as well."""
+    """For each counter. A CTA with a statically assigned first task draws once in vain; from the shared list, each CTA
+    also draws its end."""
     drawn = plan.num_tasks - plan.num_first_tasks
     lists = {STATIC: (0,), TICKET: (drawn,), FIRST_WAVE: (0, drawn)}[plan.assignment]
     return tuple(plan.num_ctas + num_tasks for num_tasks in lists)
 
 
 def _early_starts(record: Record, tables: Tables) -> list[str]:
-    """The read that came the longest time before its tile was there; the timer moves in ticks."""
+    """The read that preceded its tile by the longest time, given the timer's resolution."""
     if not record.read_ns.all() or not record.end_ns.all():
         return ["a read or a tile left no stamp"]
     tiles = [tile for read in tables.reads for tile in read]

@@ -1,4 +1,4 @@
-"""The protocol test's kernel, tables and records on a card; launched by what launches candidates."""
+"""The protocol test's kernel, tables and records on a GPU; launched by the code that launches candidates."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _POISON = 0x7FFF
 
 
 class Rig:
-    """One tiling, run after run; the words are numbered on from the first run to the last."""
+    """One tiling over several runs; the words of the runs are numbered consecutively."""
 
     def __init__(self, case: str, builder: Builder, gpu: Gpu, mutant: Mutant | None = None) -> None:
-        """Builds the kernel, with a statement of the engine changed where a mutant is given."""
+        """Builds the kernel, with a changed statement of the engine if a mutant is given."""
         self.workload, self.tiling = CASES[case]
         self.gpu = gpu
         text = source(self.workload, self.tiling)
@@ -77,7 +77,7 @@ class Rig:
         kind: PlanKind = PlanKind.FUSED,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> ChainRunner:
-        """The plans, launched like a candidate of this kind, on counters of zero."""
+        """The plans, launched like a candidate of this kind, with counters of zero."""
         work = Work(
             plan_kind=kind,
             launchables=((launchable := tied(plans, self._cubin)),),
@@ -99,7 +99,7 @@ class Rig:
         slow_unit: int = -1,
         slow_cycles: int = SLOW_CYCLES,
     ) -> Record:
-        """So many runs, enqueued back to back; the first one meets counters of zero."""
+        """Enqueues this many runs back to back; the first one starts with counters of zero."""
         first_unit = cupy.asarray(np.array(tables.first_unit, dtype=np.int32))
         reads_begin = cupy.asarray(np.cumsum([0, *map(len, tables.reads)]).astype(np.int32))
         reads, read_steps = (
@@ -149,7 +149,7 @@ class Rig:
         )
 
     def _ops(self, run_address: int) -> tuple[OpBuffers, ...]:
-        """The operands, and where the first op would have its residual the address of a `Run`."""
+        """The operands; the first op's residual is the address of a `Run`."""
         return tuple(
             OpBuffers(
                 a=int(a.data.ptr),
@@ -165,7 +165,7 @@ class Rig:
         )
 
     def is_poisoned(self) -> bool:
-        """Whether every element of every output is NaN; they are zero again afterwards."""
+        """Whether every element of every output is NaN; they are zeroed afterwards."""
         outputs = [operands[-1] for operands in self._operands]
         poisoned = all(bool((output == _POISON).all()) for output in outputs)
         for output in outputs:
@@ -174,7 +174,7 @@ class Rig:
 
 
 def clear_counters(runner: ChainRunner) -> None:
-    """What is done to a workspace after an abort."""
+    """Resets a workspace as after an abort."""
     for first, *_ in _by_workspace(runner):
         first._workspace.words.fill(0)
 
@@ -192,7 +192,7 @@ def _by_workspace(runner: ChainRunner) -> list[list[PlanOnDevice]]:
 
 
 def _arrivals(plan: PlanOnDevice) -> list[int]:
-    """[slots] parts that have met in each."""
+    """[slots] the number of parts that have arrived in each."""
     begin = workspace_layout(plan.plan)["arrivals"] // WORD_BYTES
     return _signed(plan._workspace.words[begin : begin + plan.plan.plan.num_split_tiles]).tolist()  # type: ignore[no-any-return]
 

@@ -1,8 +1,8 @@
-"""Which tiles of a launch stay whole where the tail is split, for the protocol test: by the definition.
+"""Which tiles of a launch stay whole when the tail is split, computed from the definition for the protocol test.
 
-The tail of an order is its last, incomplete wave: what is left when as many tiles as there are CTAs are dealt, again
-and again. Each launch has one, and with a partition each of its two sides. The order is that of the plan's words; into
-how many parts they split a tile is not read.
+The tail of an order is its last, incomplete wave: what remains after assigning one tile to each CTA as often as
+possible. Each launch has one; with a partition, each of its two sides has one. The order is taken from the plan's
+words, but not the number of parts of a tile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tile = tuple[int, int, int]
 
 
 def in_whole_waves(plan: Plan, partition: int) -> frozenset[Tile]:
-    """The tiles of a launch that are not of its tail; of queues it takes those that were dealt in turns."""
+    """The tiles of a launch outside its tail; with queues, those that were assigned round-robin."""
     whole: set[Tile] = set()
     for tasks, num_ctas in _sides(plan, partition):
         tiles = list(dict.fromkeys(map(tuple, plan.tasks[tasks, :3].tolist())))
@@ -29,7 +29,7 @@ def in_whole_waves(plan: Plan, partition: int) -> frozenset[Tile]:
 
 
 def in_whole_waves_of_each_op(plan: Plan) -> frozenset[Tile]:
-    """The tiles that are not of their op's tail."""
+    """The tiles outside their op's tail."""
     ((tasks, num_ctas),) = _sides(plan, 0)
     by_op: dict[int, dict[Tile, None]] = {}
     for tile in map(tuple, plan.tasks[tasks, :3].tolist()):
@@ -38,7 +38,7 @@ def in_whole_waves_of_each_op(plan: Plan) -> frozenset[Tile]:
 
 
 def _sides(plan: Plan, partition: int) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-    """The tasks of a side in the order in which they are dealt, and its CTAs; one side where there is no partition."""
+    """The tasks of a side in the order in which they are assigned, and its CTAs; one side if there is no partition."""
     tasks = np.arange(plan.num_tasks)
     if plan.assignment != STATIC:
         yield tasks, plan.num_ctas

@@ -1,4 +1,4 @@
-"""Where the prover and the second oracle agree, and the kinds of plans on which they may not."""
+"""Where the prover and the second oracle agree, and the kinds of plans for which they may disagree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = ("plans", "chains", "scattered", "tails", "accepted", *REASONS.values(
 
 
 class Judged(NamedTuple):
-    """A plan, and what both say of it."""
+    """A plan, and both verdicts on it."""
 
     case: Case
     verdict: Verdict
@@ -27,7 +27,7 @@ class Judged(NamedTuple):
 
     @property
     def kinds(self) -> list[str]:
-        """Disagreements, and named refusals."""
+        """Disagreements, and refusals by name."""
         verdict, refusal = self.verdict, self.refusal
         if refusal is None:
             return ["false_accept"] if verdict.faults else []
@@ -47,20 +47,20 @@ class Judged(NamedTuple):
 def judged_cases(
     seed: int, count: int, pools: Pools = (GRAPHS, CHAINS, SCATTERED), paired: Pool = PAIRED
 ) -> Iterator[Judged]:
-    """So many plans, drawn as `random_case` does."""
+    """This many plans, drawn as `random_case` does."""
     rng = random.Random(seed)
     for _ in range(count):
         yield judged_by_both(random_case(rng, pools, paired))
 
 
 def judged_by_both(case: Case) -> Judged:
-    """The plan, judged."""
+    """The plan with both verdicts."""
     error = case.refusal()
     return Judged(case, case.verdict(), REASONS[type(error)] if error else None)
 
 
 def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:
-    """A row per mutation: plans by the prover's verdict, disagreements, and named refusals."""
+    """A row per mutation: plans by the prover's verdict, disagreements, and refusals by name."""
     by_mutation: dict[str, Counter[str]] = {}
     for one in judged:
         case = one.case

@@ -1,6 +1,6 @@
-"""Small plans of every engine to judge, and the prover's verdict on them.
+"""Small plans of every engine, and the prover's verdict on them.
 
-This alone of the second oracle knows the project's types: it makes plans, and asks `verify`.
+This is the only module of the second oracle that uses the project's types: it makes plans, and calls `verify`.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ class Case:
 
     @property
     def is_chain(self) -> bool:
-        """Whether the launch has three ops or four, with a residual or a norm of one of them."""
+        """Whether the launch has three or four ops, with a residual or a norm of one of them."""
         return len(self.graph.op_indices) > 2 and bool(self.graph.late_edges)
 
     @property
     def kernel(self) -> Kernel:
-        """As the oracle has it."""
+        """The kernel as the oracle describes it."""
         workload, chosen = self.graph.workload, self.graph.tiling
         return Kernel(
             ops=ops_of(workload, chosen, self.graph.op_indices),
@@ -145,13 +145,13 @@ class Case:
         )
 
     def verdict(self) -> Verdict:
-        """The oracle's."""
+        """The oracle's verdict."""
         if len(self.raws) == 2:
             return judge_pair(self.raws[0], self.raws[1], self.kernel)
         return judge(self.raws[0], self.kernel)
 
     def refusal(self) -> PlanError | None:
-        """The prover's."""
+        """The prover's refusal."""
         size = self.graph.tiling.cluster_size
         gpu = replace(H200, num_sms=self.resident * size)
         resources = Resources(
@@ -172,7 +172,7 @@ class Case:
 
 @lru_cache(maxsize=256)
 def ops_of(workload: Workload, chosen: Tiling, launched: tuple[int, ...]) -> tuple[Op, ...]:
-    """The ops of a kernel, with the boxes of each CTA's tile, of which those in steps do not go by columns of CTAs."""
+    """The ops of a kernel, with the boxes of each CTA's tile; boxes read in steps do not depend on a CTA's column."""
     written = {workload.tile_ops[op].name for op in launched}
     found = []
     for number, (op, tile, mine) in enumerate(zip(workload.tile_ops, chosen.tiles, chosen.cta_tiles, strict=True)):
@@ -200,7 +200,7 @@ def _box(box: Box, tile: tuple[int, int], step: int = 0) -> table.Box:
 
 
 def random_case(rng: random.Random, pools: Pools = (GRAPHS, CHAINS, SCATTERED), paired: Pool = PAIRED) -> Case:
-    """A plan of one of `pools`, or two launches of `paired`, mostly with up to three changes to its words."""
+    """A plan from one of `pools`, or two launches from `paired`, usually with up to three changes to its words."""
     is_paired = rng.random() < 0.12
     workload, chosen = rng.choice(paired if is_paired else rng.choice(pools))
     alone = not is_paired and rng.random() < 0.08
@@ -215,7 +215,7 @@ def random_case(rng: random.Random, pools: Pools = (GRAPHS, CHAINS, SCATTERED), 
 
 
 def mutated(case: Case, rng: random.Random) -> Case:
-    """The case with other words, or on a smaller card."""
+    """The case with other words, or on a smaller GPU."""
     if rng.random() < 0.03:
         return replace(case, resident=max(1, case.resident - 1), mutation="a smaller card")
     raws, which = [*case.raws], rng.randrange(len(case.raws))
@@ -233,7 +233,7 @@ def mutated(case: Case, rng: random.Random) -> Case:
 
 
 def wrapped(word: int) -> int:
-    """As 32 bits hold it: a change on top of a change may leave their range."""
+    """Wraps to 32 bits: repeated changes may exceed their range."""
     return (word + 2**31) % 2**32 - 2**31
 
 
@@ -245,7 +245,7 @@ def is_sound(words: list[int]) -> bool:
 
 
 def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = False) -> Ordering:
-    """Values of every axis; those that legality would refuse too, where a plan can be made of them."""
+    """Values of every axis, including illegal combinations from which a plan can be built."""
     is_dependent = bool(graph.edges)
     merges = [Interleave(), Interleave(kind=InterleaveKind.LONGEST_FIRST)]
     if is_dependent:

@@ -1,6 +1,6 @@
-"""What the device does with a plan: who reads, waits, stores and posts, CTA by CTA of a cluster, in 32-bit arithmetic.
+"""The device's execution of a plan: which CTA of a cluster reads, waits, stores and posts when, in 32-bit arithmetic.
 
-A *unit* is one CTA's share of a task. Units are numbered, and a set of units is an integer of as many bits.
+A *unit* is one CTA's share of a task. Units are numbered; a set of units is an integer used as a bit mask.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ WORD = 1 << 32
 
 
 def signed(value: int) -> int:
-    """A word of 32 bits, as the device compares it."""
+    """A 32-bit word as the device compares it."""
     return (value + WORD // 2) % WORD - WORD // 2
 
 
 def is_over(seen: int, base: int, threshold: int, size: int) -> bool:
-    """A wait's test: `(int)(seen - (base + threshold * kClusterSize)) >= 0`."""
+    """The test of a wait: `(int)(seen - (base + threshold * kClusterSize)) >= 0`."""
     return signed(seen - (base + threshold * size)) >= 0
 
 
@@ -38,10 +38,10 @@ class Unit(NamedTuple):
 
 
 class Device:
-    """One launch of a plan that is well formed and covers its tiles."""
+    """One launch of a well-formed plan that covers its tiles."""
 
     def __init__(self, table: Table, kernel: Kernel) -> None:
-        """The first one on its workspace."""
+        """The first launch on its workspace."""
         self.table, self.kernel, self.size = table, kernel, kernel.size
         self.num_units = len(table.tasks) * self.size
         #: The count of a wait for one post of the plan.
@@ -71,17 +71,17 @@ class Device:
         self.loaded = cache(self._loaded)
 
     def at(self, launch: int) -> Device:
-        """The launch of this number, from 0 on: signals and slots start where the earlier ones left them."""
+        """The launch with this number, from 0: signals and slots start where the earlier launches left them."""
         other = copy(self)
         other._begin(launch % WORD)
         return other
 
     def unit(self, task: int, rank: int) -> int:
-        """As a set."""
+        """The unit as a set."""
         return 1 << task * self.size + rank
 
     def _place(self, rank: int) -> int:
-        """Which of the CTAs' tiles of a cluster's tile: CTAs that differ along k alone have the same."""
+        """The CTA's tile within a cluster's tile: CTAs that differ only along k have the same."""
         return rank % (self.kernel.cluster[0] * self.kernel.cluster[1])
 
     def _unit(self, number: int, rank: int) -> Unit:
@@ -123,7 +123,7 @@ class Device:
         return whole // task.num_parts if self.kernel.scatters and task.num_parts else whole
 
     def _table_of(self, number: int) -> dict[int, list[bool]]:
-        """Place in `signals` -> [posts so far in this launch] whether the wait's test holds."""
+        """Index in `signals` -> [posts so far in this launch] whether the wait's test holds."""
         wait, one = self.table.waits[number], self.posts_of_one
         base = self.launch * wait.per_launch * one
         places = [place for place, signal in enumerate(self.signals[:-1]) if wait.begin <= signal < wait.end]
@@ -138,13 +138,13 @@ class Device:
         }
 
     def wraps(self) -> bool:
-        """Whether a wait that some task has is over, and later is not any more."""
+        """Whether the test of a task's wait becomes true and later false again."""
         used = {index for unit in self.units for index, _ in unit.waits}
         return any(holds != sorted(holds) for index in used for holds in self.tests[index].values())
 
     def _posts(self, stored: int) -> tuple[int, ...]:
-        """[places in `signals`] CTAs' posts once these units are stored. Of a tile in parts the last one of each rank
-        posts, as its counter shows: it began this launch at `launch * parts`, and is at the next multiple of them."""
+        """The posts of CTAs, by index in `signals`, once these units are stored. Of a split tile, the last part of each
+        rank posts, as its counter shows: it began this launch at `launch * parts`, and is at the next multiple."""
         posts = [0] * len(self.signals)
         arrived: dict[tuple[int, int], int] = {}
         for number, task in enumerate(self.table.tasks):
@@ -166,8 +166,8 @@ class Device:
         return all(holds[posts[place]] for place, holds in self.tests[wait].items())
 
     def _loaded(self, unit: int, posts: tuple[int, ...]) -> tuple[int, bool]:
-        """Own k-steps whose inputs a unit may have requested, and whether all of its waits are over. It walks its waits
-        in the order of the plan, each no earlier than the one before."""
+        """The k-steps whose inputs a unit may have requested, and whether all of its waits have passed. The unit
+        performs its waits in the order of the plan, none earlier than the previous one."""
         reads, waits, _ = self.units[unit]
         stands_at = 0
         for wait, step in waits:
@@ -177,5 +177,5 @@ class Device:
         return len(reads), True
 
     def reads_too_early(self, unit: int, num_steps: int, stored: int) -> bool:
-        """Whether one of its first steps reads what is not stored yet."""
+        """Whether one of its first steps reads data that is not stored yet."""
         return any(needed & ~stored for needed in self.units[unit].reads[:num_steps])

@@ -1,13 +1,13 @@
-"""Every interleaving of a small plan's CTAs, state by state.
+"""Explores every interleaving of a small plan's CTAs, state by state.
 
 A state is what has been drawn, which tasks each CTA has taken and not finished, and how many of them each CTA of a
-cluster has stored. What a CTA has loaded is no part of it: it may have loaded all that its waits allow, or less, and so
-each state is looked at with all that may have been loaded in it.
+cluster has stored. What a CTA has loaded is not part of it: it may have loaded everything that its waits allow, or
+less, so each state is checked with all possible loads.
 
-How far ahead a CTA takes tasks and loads is the engine's business. Two ways are walked: *in order*, as mma and simt do,
-a task's loads begin when the one before is stored, and a ticket is drawn when the waits of the task in hand are over;
-*ahead*, as wgmma does, loads go on into the next tasks, and tickets are drawn at any time. And a third one, which
-docs/proof.md promises: *anyhow*, every task has a CTA of its own.
+How far ahead a CTA takes tasks and loads depends on the engine. Two modes are explored. *In order*, as mma and simt do:
+a task's loads begin when the previous task is stored, and a ticket is drawn when the waits of the current task have
+passed. *Ahead*, as wgmma does: loads continue into the next tasks, and tickets are drawn at any time. A third mode is
+promised by docs/proof.md: *anyhow*, every task has its own CTA.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class State(NamedTuple):
 
 
 class Exploration:
-    """All that some resident CTAs can do with a plan."""
+    """Everything that a number of resident CTAs can do with a plan."""
 
     def __init__(
         self, device: Device, num_ctas: int, *, ahead: bool, most_taken: int = 2, late_hold: bool = True
     ) -> None:
-        """`most_taken` tasks are in a CTA's hands at a time where they are drawn. `late_hold`: a wait behind a task's
-        last step holds its store up, and not only the loads of the tasks that follow."""
+        """A CTA holds at most `most_taken` drawn tasks at a time. `late_hold`: a wait after a task's last step delays
+        its store, not only the loads of the following tasks."""
         self.device, self.ahead, self.most_taken, self.late_hold = device, ahead, most_taken, late_hold
         table = device.table
         tasks = tuple(range(len(table.tasks)))
@@ -62,7 +62,7 @@ class Exploration:
         self.start = State(0, tuple(ctas))
 
     def faults(self) -> set[str]:
-        """Of RACE and HANG what can happen; the walk ends with the first of each that it meets."""
+        """Which of RACE and HANG can happen; the walk ends after the first of each."""
         found: set[str] = set()
         seen, todo = {self.start}, [self.start]
         while todo:
@@ -113,7 +113,8 @@ class Exploration:
             yield from self._draws(state, number, ready)
 
     def _at_head(self, state: State, all_ready: list[list[int]]) -> int:
-        """The units whose CTA has stored all before them and loaded them: of parts, those that have left their sums."""
+        """The units that are loaded and whose CTA has stored all earlier ones: of parts, those that have left their
+        sums."""
         found = 0
         for cta, ready in zip(state.ctas, all_ready, strict=True):
             for rank, done in enumerate(cta.stored):
@@ -122,8 +123,8 @@ class Exploration:
         return found
 
     def _ready(self, cta: Cta, stored: int, posts: tuple[int, ...], found: set[str]) -> list[int]:
-        """[CTAs of the cluster] the tasks that each may have loaded whole, of those in hand; notes what it may have
-        read too early meanwhile."""
+        """[CTAs of the cluster] the tasks in hand that each may have loaded completely; records reads that may have
+        been too early."""
         ready = []
         for rank, done in enumerate(cta.stored):
             position = done
@@ -143,7 +144,7 @@ class Exploration:
         return ready
 
     def _finished(self, cta: Cta, rank: int) -> Cta:
-        """The CTA of that rank has stored its next task."""
+        """The state after the CTA of this rank has stored its next task."""
         stored = [done + (other == rank) for other, done in enumerate(cta.stored)]
         gone = min(stored)
         return cta._replace(tasks=cta.tasks[gone:], stored=tuple(done - gone for done in stored))
@@ -165,7 +166,7 @@ class Exploration:
 
 
 def anyhow(device: Device) -> set[str]:
-    """What can go wrong where every task has a CTA of its own."""
+    """What can go wrong if every task has its own CTA."""
     found: set[str] = set()
     seen, todo = {0}, [0]
     while todo:
@@ -185,8 +186,8 @@ def anyhow(device: Device) -> set[str]:
 
 
 def gated_hangs(device: Device, first_ctas: int, num_slots: int) -> bool:
-    """Whether two launches side by side can come to a stand where `num_slots` CTAs are resident at a time and no CTA of
-    the second starts before all of the first have. A state is how far each CTA is, -1 before it starts."""
+    """Whether two concurrent launches can get stuck if `num_slots` CTAs are resident at a time and no CTA of the second
+    starts before all of the first have. A state is the progress of each CTA, -1 before it starts."""
     queues = list(zip(device.table.queues, device.table.queues[1:], strict=False))
     start = (-1,) * len(queues)
     seen, todo = {start}, [start]

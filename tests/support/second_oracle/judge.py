@@ -1,4 +1,4 @@
-"""The second oracle's verdict on the words of a plan: what the documents forbid, and what breaks on the device."""
+"""The second oracle's verdict on the words of a plan: what the documents forbid, and what fails on the device."""
 
 from __future__ import annotations
 
@@ -41,13 +41,12 @@ class Verdict(NamedTuple):
 
     @property
     def faults(self) -> frozenset[str]:
-        """All of it."""
+        """All faults."""
         return self.rules | self.promised | self.ahead | self.in_order
 
 
 def judge(raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
-    """The verdict on these words, over launches of these numbers on one workspace. A CTA that runs ahead has as many
-    tasks in hand as a walk of every state affords."""
+    """The verdict on these words, over launches with these numbers on one workspace."""
     try:
         table = read(raw)
     except Malformed:
@@ -59,8 +58,8 @@ def judge(raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -
 
 
 def judge_pair(first: bytes, second: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
-    """The verdict on two launches side by side, an op each, which share signals and slots. The second begins when every
-    CTA of the first has started; none need be resident at once."""
+    """The verdict on two concurrent launches of one op each that share signals and slots. The second begins when every
+    CTA of the first has started; not all need be resident at once."""
     try:
         tables = read(first), read(second)
     except Malformed:
@@ -123,8 +122,8 @@ def _explored(
 
 
 def _stand_wrong(table: Table, kernel: Kernel) -> bool:
-    """Whether a task's waits are not in the order of their k-steps, or one stands at a step that the task lacks, or
-    before an epilogue that reads nothing."""
+    """Whether a task's waits are not in the order of their k-steps, or one is at a step that the task lacks, or before
+    an epilogue that reads nothing."""
     for task in table.tasks:
         stands = [wait.step for wait in table.waits_of(task)]
         num_steps = len(steps_of(task, kernel, strided=table.strided))
@@ -135,7 +134,7 @@ def _stand_wrong(table: Table, kernel: Kernel) -> bool:
 
 
 def _devices(table: Table, kernel: Kernel, launches: tuple[int, ...]) -> list[Device]:
-    """The launches, without those in which every wait's test says the same as in one before."""
+    """The launches, without those in which every wait's test equals that of an earlier one."""
     devices: list[Device] = []
     first = Device(table, kernel)
     for launch in launches:
@@ -146,7 +145,7 @@ def _devices(table: Table, kernel: Kernel, launches: tuple[int, ...]) -> list[De
 
 
 def _run(device: Device, *, is_ahead: bool, late_hold: bool, most_taken: int) -> set[str]:
-    """Tickets promise nothing of how many CTAs are resident, all others that all are."""
+    """Runs the plan: with tickets, any number of CTAs may be resident; otherwise all are."""
     table = device.table
     if table.assignment != TICKET:
         resident = [table.num_ctas]

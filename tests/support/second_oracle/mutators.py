@@ -1,4 +1,4 @@
-"""Changes to the words of a plan, whatever they mean: every word has its turn, and extreme values have."""
+"""Changes to the words of a plan, regardless of their meaning: any word may change, also to an extreme value."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EPILOGUE = 2**26
 
 
 def signed(value: int) -> int:
-    """As a word holds it."""
+    """The value as a signed word."""
     return (value + 2**31) % 2**32 - 2**31
 
 
 @dataclass
 class Sections:
-    """A plan's words, taken apart; put together again they have the offsets of their new sizes."""
+    """A plan's words by section; put together again, they have the offsets of the new sizes."""
 
     header: Words
     queues: Words
@@ -36,14 +36,14 @@ class Sections:
 
     @classmethod
     def of(cls, words: Words) -> Sections:
-        """Of a plan that is well formed."""
+        """The sections of a well-formed plan."""
         task_at, wait_at = words[7], words[8]
         queues = words[16 : 16 + words[4] + 1] if words[5] == 0 else []
         tasks = [words[at : at + 8] for at in range(task_at, wait_at, 8)]
         return cls(words[:16], queues, tasks, [words[at : at + 8] for at in range(wait_at, len(words), 8)])
 
     def words(self) -> Words:
-        """Together again."""
+        """The words, put together again."""
         head, queues = [*self.header], [*self.queues]
         filler = [0] * (-(16 + len(queues)) % 8)
         head[2], head[9] = len(self.tasks), len(self.waits)
@@ -53,7 +53,7 @@ class Sections:
 
 
 def value_for(old: int, words: Words, rng: random.Random) -> int:
-    """Near what was there, far from it, or what stands elsewhere."""
+    """A value near the old one, far from it, or from another place."""
     match rng.randrange(6):
         case 0 | 1:
             return old + rng.choice((-1, 1))
@@ -66,19 +66,19 @@ def value_for(old: int, words: Words, rng: random.Random) -> int:
 
 
 def any_word(words: Words, rng: random.Random) -> Words:
-    """Any word of the table."""
+    """Changes any word of the table."""
     at = rng.randrange(len(words))
     return [*words[:at], signed(value_for(words[at], words, rng)), *words[at + 1 :]]
 
 
 def header_word(words: Words, rng: random.Random) -> Words:
-    """A count of the header."""
+    """Changes a count of the header."""
     at = rng.choice((3, 4, 10, 11, 12, 13, 14, 15))
     return [*words[:at], signed(value_for(words[at], words, rng)), *words[at + 1 :]]
 
 
 def task_word(words: Words, rng: random.Random) -> Words:
-    """A word of a task; of its parts, one."""
+    """Changes a word of a task; with parts, of one part."""
     sections = Sections.of(words)
     task, at = rng.choice(sections.tasks), rng.randrange(8)
     new = value_for(task[at], words, rng)
@@ -92,7 +92,7 @@ def task_word(words: Words, rng: random.Random) -> Words:
 
 
 def wait_word(words: Words, rng: random.Random) -> Words:
-    """A word of a wait, mostly one that means something."""
+    """Changes a word of a wait, usually one that is used."""
     sections = Sections.of(words)
     if not sections.waits:
         return any_word(words, rng)
@@ -102,7 +102,7 @@ def wait_word(words: Words, rng: random.Random) -> Words:
 
 
 def queue_word(words: Words, rng: random.Random) -> Words:
-    """Where a queue ends."""
+    """Changes where a queue ends."""
     sections = Sections.of(words)
     if not sections.queues:
         return header_word(words, rng)
@@ -112,7 +112,7 @@ def queue_word(words: Words, rng: random.Random) -> Words:
 
 
 def tasks_swapped(words: Words, rng: random.Random) -> Words:
-    """Two tasks change places, or some words of theirs do."""
+    """Two tasks, or some of their words, are exchanged."""
     sections = Sections.of(words)
     one, other = rng.choice(sections.tasks), rng.choice(sections.tasks)
     whole = rng.random() < 0.5
@@ -122,14 +122,14 @@ def tasks_swapped(words: Words, rng: random.Random) -> Words:
 
 
 def task_moved(words: Words, rng: random.Random) -> Words:
-    """A task stands elsewhere in the table, and maybe in another queue."""
+    """A task is moved in the table, and maybe to another queue."""
     sections = Sections.of(words)
     sections.tasks.insert(rng.randrange(len(sections.tasks)), sections.tasks.pop(rng.randrange(len(sections.tasks))))
     return sections.words()
 
 
 def task_lost_or_doubled(words: Words, rng: random.Random) -> Words:
-    """One task less, or one twice; the last queue ends where the table does."""
+    """A task is removed or duplicated; the last queue ends with the table."""
     sections = Sections.of(words)
     at = rng.randrange(len(sections.tasks))
     sections.tasks[at : at + 1] = [] if rng.random() < 0.5 else [[*sections.tasks[at]], [*sections.tasks[at]]]
@@ -139,7 +139,7 @@ def task_lost_or_doubled(words: Words, rng: random.Random) -> Words:
 
 
 def part_less(words: Words, rng: random.Random) -> Words:
-    """A tile of three parts or more has one less, and the others its k-steps."""
+    """A tile of three or more parts loses one, and the others take its k-steps."""
     sections = Sections.of(words)
     tiles: dict[tuple[int, int, int], list[int]] = {}
     for at, task in enumerate(sections.tasks):
@@ -165,7 +165,7 @@ def part_less(words: Words, rng: random.Random) -> Words:
 
 
 def wait_in_front(words: Words, rng: random.Random) -> Words:
-    """A task waits for something else before all that it waits for."""
+    """A task waits for something else before all its waits."""
     sections = Sections.of(words)
     task = rng.choice([task for task in sections.tasks if task[4] > task[3]] or sections.tasks)
     own = [[*wait] for wait in sections.waits[task[3] : task[4]]]
@@ -179,7 +179,7 @@ def wait_in_front(words: Words, rng: random.Random) -> Words:
 
 
 def waits_narrowed(words: Words, rng: random.Random) -> Words:
-    """A task loses its first or its last wait, or has one of its own from now on, which is changed a little."""
+    """A task loses its first or its last wait, or gets its own copy of one, slightly changed."""
     sections = Sections.of(words)
     waiting = [task for task in sections.tasks if task[4] > task[3]]
     if not waiting:
@@ -200,7 +200,7 @@ def waits_narrowed(words: Words, rng: random.Random) -> Words:
 
 
 def post_changed(words: Words, rng: random.Random) -> Words:
-    """A tile posts elsewhere; half the time every wait counts what its signals get then."""
+    """A tile posts to another signal; half the time, every wait is updated to the new counts."""
     sections = Sections.of(words)
     task, signal = rng.choice(sections.tasks), rng.randrange(-1, max(1, words[3]))
     for other in sections.tasks:
@@ -210,7 +210,7 @@ def post_changed(words: Words, rng: random.Random) -> Words:
 
 
 def _counted(sections: Sections) -> Sections:
-    """Every wait whose signals agree has their posts for its posts per launch, and at most these for its threshold."""
+    """Updates each wait whose signals have equal counts: its posts per launch, and its threshold if that is larger."""
     tiles = {(task[0] & 0xFFFF, *task[1:3]): task[5] for task in sections.tasks}
     for wait in sections.waits:
         totals = {sum(post == signal for post in tiles.values()) for signal in range(wait[0], wait[1])}
@@ -221,7 +221,7 @@ def _counted(sections: Sections) -> Sections:
 
 
 def epilogue_wait_lost(words: Words, rng: random.Random) -> Words:
-    """A task loses its last wait, one for its epilogue where there is such a task."""
+    """A task loses its last wait, if possible one for its epilogue."""
     sections = Sections.of(words)
     waiting = [task for task in sections.tasks if task[4] > task[3]]
     late = [task for task in waiting if sections.waits[task[4] - 1][4] == EPILOGUE]
@@ -231,7 +231,7 @@ def epilogue_wait_lost(words: Words, rng: random.Random) -> Words:
 
 
 def share_missing(words: Words, rng: random.Random) -> Words:
-    """A task's last wait, its own from now on, asks for one post less, or for one signal less."""
+    """A task gets its own copy of its last wait, which requires one post or one signal less."""
     sections = Sections.of(words)
     waiting = [task for task in sections.tasks if task[4] > task[3]]
     if not waiting:
@@ -246,7 +246,8 @@ def share_missing(words: Words, rng: random.Random) -> Words:
 
 
 def tiles_exchanged(words: Words, rng: random.Random) -> Words:
-    """Two tasks of an op compute each other's tile, and post as they did: squares come to the other's slot."""
+    """Two tasks of an op compute each other's tile but keep their signals, so squares are written to the other's
+    slot."""
     sections = Sections.of(words)
     tasks = sections.tasks
     pairs = [
@@ -263,7 +264,7 @@ def tiles_exchanged(words: Words, rng: random.Random) -> Words:
 
 
 def wait_changes_sides(words: Words, rng: random.Random) -> Words:
-    """A wait for the inputs stands before the epilogue, or one for the epilogue before the first k-step."""
+    """A wait for the inputs is moved to the epilogue, or one for the epilogue to the first k-step."""
     sections = Sections.of(words)
     if sections.waits:
         wait = rng.choice(sections.waits)

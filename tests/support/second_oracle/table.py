@@ -1,7 +1,7 @@
-"""The words of a plan as the documents describe them, read by code of its own.
+"""Decodes the words of a plan as the documents describe them, with code of its own.
 
-What a word may be is said in the head of `tuner/core/plan/table/words.py` and in docs/proof.md. Nothing of the prover
-or of the first oracle is imported here.
+The head of `tuner/core/plan/table/words.py` and docs/proof.md describe the allowed words. Nothing of the prover or of
+the first oracle is imported here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WGMMA_CTAS, SLOT_BYTES = 160, 512 << 20
 
 
 class Box(NamedTuple):
-    """Some elements of a tensor: a range of each of its dimensions."""
+    """Elements of a tensor: a range of each of its dimensions."""
 
     tensor: str
     sides: tuple[range, ...]
 
     def meets(self, other: Box) -> bool:
-        """Whether they share an element."""
+        """Whether two boxes share an element."""
         return self.tensor == other.tensor and all(
             max(mine.start, theirs.start) < min(mine.stop, theirs.stop)
             for mine, theirs in zip(self.sides, other.sides, strict=True)
@@ -56,17 +56,17 @@ class Op(NamedTuple):
 
     @property
     def tensors(self) -> set[str]:
-        """That it writes."""
+        """The tensors that it writes."""
         return {box.tensor for boxes in self.writes.values() for box in boxes}
 
     @property
     def reads_late(self) -> bool:
-        """Whether any of its tiles reads something behind its last step."""
+        """Whether any of its tiles reads something after its last step."""
         return any(self.late.values())
 
 
 class Kernel(NamedTuple):
-    """All that the words are held against."""
+    """The data with which the words are compared."""
 
     ops: tuple[Op, ...]
     #: The launch runs some of these.
@@ -85,16 +85,17 @@ class Kernel(NamedTuple):
 
     @property
     def size(self) -> int:
-        """CTAs of a cluster."""
+        """The CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     @property
     def posts_of_tile(self) -> int:
-        """On the device, of each CTA: where parts store shares, as many as let all parts of a tile post the same."""
+        """The posts of each CTA on the device: if parts store shares, enough that all parts of a tile post equally
+        often."""
         return math.lcm(*(op.most_parts for op in self.ops)) if self.scatters else 1
 
     def reads_of_launch(self, op: int) -> bool:
-        """Whether the op reads in its steps what an op of the launch writes."""
+        """Whether the op reads an output of the launch in its steps."""
         written = set[str]().union(*(self.ops[other].tensors for other in self.launched))
         steps = (boxes for by_step in self.ops[op].reads.values() for boxes in by_step)
         return any(box.tensor in written for boxes in steps for box in boxes)
@@ -127,7 +128,7 @@ class Task(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A plan, read."""
+    """A decoded plan."""
 
     num_signals: int
     num_ctas: int
@@ -149,7 +150,7 @@ class Table(NamedTuple):
 
 
 class Malformed(Exception):
-    """The words are no plan; the message says which one is wrong."""
+    """The words are not a plan; the message names the wrong one."""
 
 
 def _want(holds: bool, what: str) -> None:
@@ -158,7 +159,7 @@ def _want(holds: bool, what: str) -> None:
 
 
 def read(raw: bytes) -> Table:
-    """The plan that the words are, or Malformed."""
+    """Decodes the words, or raises Malformed."""
     _want(len(raw) % 4 == 0 and len(raw) >= 64, "size")
     words = struct.unpack(f"={len(raw) // 4}i", raw)
     magic, version, num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = words[:10]
@@ -204,14 +205,14 @@ def _task(words: tuple[int, ...], num_signals: int, num_waits: int) -> Task:
 
 
 def steps_of(task: Task, kernel: Kernel, *, strided: bool) -> list[int]:
-    """The k-steps of its tile that a task takes, all ranks of a cluster together."""
+    """The k-steps of its tile that a task computes, over all ranks of a cluster."""
     if not task.num_parts:
         return list(range(kernel.ops[task.op].num_steps))
     return [task.first_step + i * (task.num_parts if strided else 1) for i in range(task.num_steps)]
 
 
 def capacity_fault(table: Table, kernel: Kernel) -> str:
-    """What is larger than what the device has for it; empty where nothing is."""
+    """What exceeds the device's capacity; empty if nothing does."""
     if table.held > kernel.stages_ahead:
         return "more stages are held back than the ring has"
     if table.in_band & ~sum(1 << op for op in kernel.launched if kernel.has_readers and kernel.reads_of_launch(op)):
@@ -228,7 +229,7 @@ def capacity_fault(table: Table, kernel: Kernel) -> str:
 
 
 def coverage_fault(table: Table, kernel: Kernel) -> str:
-    """What is not computed exactly once, or does not meet in a slot of its own; empty where all is well."""
+    """What is not computed exactly once, or does not use a slot of its own; empty if all is right."""
     by_tile: dict[tuple[int, int, int], list[Task]] = {}
     for task in table.tasks:
         by_tile.setdefault(task.tile, []).append(task)
@@ -261,9 +262,9 @@ def coverage_fault(table: Table, kernel: Kernel) -> str:
 
 
 def out_of_turn(table: Table) -> bool:
-    """Whether parts wait for each other, and tiles do not follow in turn: the turn of a tile is the place of its last
-    part, first the heads of all queues, then those behind. Turns rise along each queue, and a wait is over by posts of
-    earlier turns."""
+    """Whether parts wait for each other, and tiles do not follow in turn: a tile's turn is the position of its last
+    part, first the heads of all queues, then the later tasks. Turns increase along each queue, and waits depend on
+    posts of earlier turns."""
     if not any(task.num_parts for task in table.tasks):
         return False
     if table.assignment != STATIC:

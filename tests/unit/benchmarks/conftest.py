@@ -1,4 +1,4 @@
-"""The twin's workbench, for every benchmark that evaluates candidates."""
+"""A simulated workbench for every benchmark that evaluates candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which decoder layers are measured, and what is made of their jobs' finals."""
+"""The measured decoder layers, and the figures computed from their jobs' finals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of chains on the simulated twin: its rows, its jobs, and what it writes."""
+"""The benchmark of chains on the simulated GPU: its rows, its jobs, and its output."""
 
 from __future__ import annotations
 

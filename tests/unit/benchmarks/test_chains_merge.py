@@ -1,4 +1,4 @@
-"""Rows of several runs of the chains' benchmark become one file, and their winners another."""
+"""Rows of several runs of the chains' benchmark, and their winners, are merged into one file each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.chains import merge
 
 
 def report(name: str, *rows: dict[str, Any], gpu: str = "NVIDIA H100") -> dict[str, Any]:
-    """Of a run whose commit is called `name`; runs are a minute apart in the order of the alphabet."""
+    """The report of a run with commit `name`; runs are a minute apart, in alphabetical order."""
     meta = {"gpu": gpu, "command": f"python -m search --out /tmp/{name}", "commit": name, "date": date_of(name)}
     return {"meta": meta | {"kernel_version": name, "complete": False, "chains": {}}, "rows": list(rows)}
 

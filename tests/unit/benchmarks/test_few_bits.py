@@ -1,4 +1,4 @@
-"""Floors of pairs with weights of few bits, against figures that were reckoned by hand."""
+"""Floors of pairs with weights of few bits, compared with figures calculated by hand."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ META = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0", "commit": "c" * 40,
 
 
 def made_up() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Finals of every row, and first jobs of the rows that are pictured."""
+    """Made-up finals of every row, and first jobs of the rows in the picture."""
     rows = [
         {
             "suite": row.suite,

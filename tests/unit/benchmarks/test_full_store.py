@@ -1,4 +1,4 @@
-"""The large store that pages are timed in: what its copies of rows leave is a store like any other, and is served."""
+"""The large store for timing pages: the store with copied rows is valid, and can be served."""
 
 from __future__ import annotations
 

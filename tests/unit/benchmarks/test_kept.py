@@ -1,4 +1,4 @@
-"""Which kept winners stand for a row on a card."""
+"""Which stored winners are used for a row on a GPU."""
 
 from __future__ import annotations
 

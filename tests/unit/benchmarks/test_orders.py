@@ -1,4 +1,5 @@
-"""What order alone is worth, on the twin: which orderings are compared, what a row says, and how a run goes on."""
+"""The effect of order alone, on the simulated GPU: the compared orderings, the contents of a row, and continued
+runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forecast against the orderings that were timed on a card: it must know which order is fast."""
+"""The forecast against orderings that were timed on a GPU: it must predict which order is fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPLAYED = [case for case in CASES if case.m in (64, 512, 2048, 4096)]
 
 
 def forecast_and_measured(row: dict[str, Any], case: Any) -> tuple[list[float], list[float]]:
-    """Times of the row's orderings, microseconds."""
+    """Forecast and measured times of the row's orderings, in microseconds."""
     tiling = Schedule.from_json(row["best"]["schedule"]).tiling
     measured_us = {one["ordering"]: one["us"] for one in row["orderings"]}
     drawn = [one for one in orderings_of(space_of(case.workload, H200), tiling) if str(one.ordering) in measured_us]

@@ -1,4 +1,4 @@
-"""The page of orders: what an ordering changes, the plot, the tables, and that the committed page is what is drawn."""
+"""The page of orders: what an ordering changes, the plot and the tables; and the committed page is up to date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASE = "row+row producer_first row-sync static 1/SM"
 
 
 def made_up() -> list[dict[str, Any]]:
-    """A row whose orderings differ from row-major order in one axis each, and one in two."""
+    """A row with orderings that differ from row-major order in one axis each, and one that differs in two."""
     orderings = {
         "column+column producer_first row-sync static 1/SM": 80.0,
         BASE: 100.0,

@@ -18,7 +18,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def made_up(suite: str) -> list[dict[str, Any]]:
-    """Rows with figures that differ."""
+    """Rows with different figures."""
     return [
         {
             "suite": suite,

@@ -1,4 +1,5 @@
-"""The search of the pairs, by jobs of the service on the twin: what it writes, and what a run that was cut leaves."""
+"""The search of the pairs, by jobs of the service on the simulated GPU: its output, and the output of an interrupted
+run."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def written(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two rows were searched."""
+    """The output folder of a search of two rows."""
     folder = tmp_path_factory.mktemp("pairs")
     with opened(folder) as jobs:
         assert search(jobs, folder, SMALL, OTHER) == {}
@@ -168,7 +169,7 @@ def test_pytorch_is_a_cross_check_that_says_why_it_is_missing(bench: Workbench, 
 
 
 def ended(*kinds: PlanKind, **times: float | None) -> Ended:
-    """A job whose finals had these kinds, a trial each; a kind without a time failed there."""
+    """A job with finals of these kinds, a trial each; a kind without a time failed there."""
     finals, trials = [], []
     for number, kind in enumerate(kinds):
         time_us = times.get(str(kind), 50.0)

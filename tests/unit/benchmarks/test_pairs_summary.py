@@ -1,4 +1,4 @@
-"""What the rows of a suite come to, against its bars."""
+"""The summary of a suite's rows, compared with its targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a problem takes at least: by the rates that were measured of a card's model."""
+"""The minimum time of a problem, from the measured rates of a GPU model."""
 
 from __future__ import annotations
 

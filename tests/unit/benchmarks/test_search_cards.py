@@ -1,4 +1,4 @@
-"""Tasks of several cards: each is begun once, the first one first, behind what it needs and within the time."""
+"""Tasks on several GPUs: each starts once, in order, after its dependencies and within the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program that measures searches says what it needs."""
+"""The program that measures searches reports its requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of several runs of the benchmark of searches in one file."""
+"""Jobs of several runs of the search benchmark are merged into one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that runs says where each of its jobs stands, once at each change, and what card and builds did since."""
+"""A running batch reports each change of its jobs' steps, and what the GPU and the builds did since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the search's benchmark says of a job beside its result: here, the lead that the verdict is about."""
+"""What the search benchmark records of a job in addition to its result: the lead that decides the verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core.trial.records import FinalRow
 
 
 def timed(times_us: dict[PlanKind, float | None]) -> Timed:
-    """A job whose finals took four rounds, two in each process, of one finalist a kind."""
+    """A job whose finals took four rounds, two in each process, with one finalist per kind."""
     rows = tuple(
         FinalRow(
             candidate=LIBRARY if kind is PlanKind.LIBRARY else Candidate(plan_kind=kind, schedule=None),

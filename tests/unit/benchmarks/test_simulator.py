@@ -1,4 +1,4 @@
-"""The simulator against measured schedules of an H200, by rates fitted without the pair that is judged."""
+"""The simulator against measured schedules of an H200, with rates fitted without the evaluated pair."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_rates_are_a_vector_and_some_have_a_most() -> None:
 
 
 def test_a_step_of_the_fit_solves_a_linear_problem_and_sees_only_what_is_used() -> None:
-    """Residuals are 1 - rate 0 for the used trials; the others would pull it elsewhere."""
+    """Residuals are 1 - rate 0 for the used trials; the other trials would change the solution."""
     size = len(names())
     start = np.full(size, -3.0)
     slopes = np.zeros((8, size))
@@ -153,7 +153,7 @@ def test_a_step_of_the_fit_solves_a_linear_problem_and_sees_only_what_is_used() 
 
 
 def test_a_step_solves_again_for_the_rest_where_a_rate_reaches_its_most() -> None:
-    """Two rates explain the same times; one may rise by 0.01 alone, so the other one explains the rest."""
+    """Two rates explain the same times; one may rise by only 0.01, so the other one explains the rest."""
     share, time = names().index("dram_share"), names().index("post_us")
     start = to_vector(CATALOGUE_RATES)
     start[share] = np.log(MOST["dram_share"]) - 0.01
@@ -166,8 +166,8 @@ def test_a_step_solves_again_for_the_rest_where_a_rate_reaches_its_most() -> Non
 
 
 def test_schedules_of_attentions_are_ranked_as_they_were_measured() -> None:
-    """Where a task costs what a product's task does, and a tile of pages no time, these are 0.964, 0.614, 0.595 and
-    0.514."""
+    """If a task cost as much as a product's task, and a tile of pages took no time, these would be 0.964, 0.614, 0.595
+    and 0.514."""
     gpu, rows = measured("h200")
     wanted = {"llama3-8b/16/512": 0.95, "llama3-70b-tp8/16/512": 0.8, "llama3-70b-tp8/16/2048": 0.85}
     wanted["llama3-8b/16/1-4096/pages16"] = 0.8

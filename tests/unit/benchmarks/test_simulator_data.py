@@ -1,4 +1,4 @@
-"""The draw that the simulator is judged by, and its measuring on the twin."""
+"""The sample of schedules for evaluating the simulator, and its measurement on the simulated GPU."""
 
 from __future__ import annotations
 

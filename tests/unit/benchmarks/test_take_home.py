@@ -1,4 +1,4 @@
-"""The benchmark of packs: its winners are legal, and its timed loops make the calls that they name."""
+"""The benchmark of packs: its winners are legal, and its timed loops make the calls that they are named after."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_kernels_of_one_order_make_a_batch_invariant_ladder() -> None:
 
 
 def test_every_sentence_of_what_is_checked_on_a_card_has_a_check(tmp_path: Path) -> None:
-    """The checks are named without a card; taking one needs it, and says so in a row."""
+    """The checks are listed without a GPU; running one needs a GPU, and reports its absence in a row."""
     kernels = SimpleNamespace(builder=None)
     target = Target(gpu=H200, simulated=False)
     bench = SimpleNamespace(target=target, kernels=kernels, folder=tmp_path, rounds=None, wait=lambda: None)
@@ -99,7 +99,7 @@ def test_the_candidates_of_the_safety_checks_are_legal() -> None:
 
 
 def at_rows(gain: float, over_finals: float | None = None) -> AtRows:
-    """Of 10 us of the library; at a winner's own m where `over_finals` is given."""
+    """Results with a library time of 10 us; at a winner's own m if `over_finals` is given."""
     finals_us = None if over_finals is None else 10.0 / gain / over_finals
     return AtRows(
         op_us=10.0 / gain, library_us=10.0, library_over_op=gain, finals_us=finals_us, op_over_finals=over_finals or 0.0

@@ -1,4 +1,4 @@
-"""The simulated GPU's library against what cards measured: near in every group, and no kernel of it is left out."""
+"""The simulated GPU's library against measurements: close in every group, and every kernel of it is included."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_in_every_group_of_measured_rows_the_model_is_near(found: list[Compared]
 
 
 def test_a_layers_norms_products_turn_and_attention_are_all_in_its_time() -> None:
-    """The run of a shard, as PyTorch and cuBLASLt launch it on an H100: 35 µs in benchmarks/results/h100."""
+    """A shard's run, as PyTorch and cuBLASLt launch it on an H100: 35 µs in benchmarks/results/h100."""
     run = decoder_layer("llama3-70b", sequences=1, max_length=512, tp=8, run=LayerRun.QKV_ATTENTION)
     qkv = run.tile_ops[0]
     without_norm = replace(run, ops=(replace(qkv, norm=""), *run.ops[1:]))
@@ -45,7 +45,7 @@ def test_a_layers_norms_products_turn_and_attention_are_all_in_its_time() -> Non
 
 
 def test_weights_stream_as_fast_where_tiles_leave_a_wave_unfilled() -> None:
-    """8192 columns are 64 tiles for 132 SMs, 16896 are all of them."""
+    """8192 columns are 64 tiles for 132 SMs; 16896 columns are 132 tiles."""
     few, many = (ffn_pair(m=1, d_in=8192, d_hidden=n, d_out=8192) for n in (8192, 16896))
     per_byte = [(library_us(one, H100) - 2 * LIBRARY_PRODUCT_US) / one.weight_bytes for one in (few, many)]
     assert per_byte[0] == pytest.approx(per_byte[1], rel=0.01)

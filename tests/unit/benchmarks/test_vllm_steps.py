@@ -1,4 +1,4 @@
-"""Arms inside vLLM take turns, are kept, and become rows beside stock's."""
+"""Arms inside vLLM alternate, are stored, and become rows next to stock vLLM's."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_kernel_adds_what_lies_behind_the_ends_of_others() -> None:
 
 @pytest.fixture
 def python(tmp_path: Path) -> str:
-    """One that answers in the place of any program."""
+    """A Python that replaces any program."""
     path = tmp_path / "python"
     path.write_text(f"#!/usr/bin/env python3\n{ANSWERS}")
     path.chmod(0o755)
@@ -149,7 +149,7 @@ def test_no_turn_begins_behind_its_time(tmp_path: Path, python: str) -> None:
 def test_an_arm_finds_no_package_among_the_benchmarks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """transformers asks whether there is one that is called `kernels`."""
+    """transformers checks whether a package named `kernels` exists."""
     stub = tmp_path / "vllm.py"
     stub.write_text("import importlib.util, sys\nsys.exit(f'kernels: {importlib.util.find_spec(\"kernels\")}')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Bars of a pair's time, and the patches by which its parts are left out."""
+"""Bars of a pair's time, and the patches that leave out its parts."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Many jobs as one piece of work: how far it is, how long it will take, and how rows are spelled."""
+"""Many jobs as one batch: its progress, its remaining time, and how row counts are written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def batch(state: str, done: int, **by_state: int) -> dict[str, Any]:
 
 
 class Answers:
-    """Answers as a service does whose batch goes on with each question."""
+    """Answers like a service whose batch progresses with each request."""
 
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers = list(answers)

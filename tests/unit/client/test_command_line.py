@@ -1,4 +1,4 @@
-"""The command line itself: how little it imports, the shell's completion, the configuration file, and colours."""
+"""The command line itself: its few imports, shell completion, the configuration file, and colours."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_list_says_of_a_command_what_the_command_says_of_itself(name: str) -
 
 
 def completed(script: str, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """Bash's completions of the last word."""
     line = " ".join(["tuner-client", *words])
     program = (
         f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}\n_tuner_client_completion tuner-client\n"
@@ -72,7 +72,7 @@ def test_other_shells_have_their_script(shell: str, line: str) -> None:
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The configuration file, which is not there yet."""
+    """The configuration file, which does not exist yet."""
     monkeypatch.delenv("TUNER_URL", raising=False)
     monkeypatch.delenv("TUNER_CONFIG", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -81,7 +81,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(*arguments: str) -> Result:
-    """What becomes of a request to a port that nobody listens on: the message names the address."""
+    """The error of a request to a port on which nothing listens; it contains the address."""
     return CliRunner().invoke(main, [*arguments, "jobs"])
 
 

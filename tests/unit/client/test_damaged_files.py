@@ -1,4 +1,4 @@
-"""A file that is damaged is refused by its name, with what is wrong and what would be right, in one sentence."""
+"""A damaged file is refused in one sentence with its name, the fault, and what would be right."""
 
 from __future__ import annotations
 

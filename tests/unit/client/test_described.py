@@ -1,4 +1,4 @@
-"""Networks that are described by their layers: what is tuned of them, and what is told where one is wrong."""
+"""Networks described by their layers: what is tuned for them, and the message if a layer is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tuner-client estimate` says what would be gained, and from where it knows that; it asks no service."""
+"""`tuner-client estimate` reports the expected gain and its source, without asking a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A field of a model's config that is misspelt or missing is named before anything is tuned."""
+"""A misspelt or missing field of a model's config is named before anything is tuned."""
 
 from __future__ import annotations
 

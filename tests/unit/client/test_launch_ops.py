@@ -1,4 +1,4 @@
-"""Whether an answer of several launches of ours needs no leave: an op of it has a launch of its own in every kind."""
+"""An answer with several launches needs no permission if an op has a launch of its own in every plan kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock file says the same to every client, and no byte of it or of a cached pack can be changed unnoticed."""
+"""A lock file means the same to every client, and any changed byte of it or of a cached pack is detected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_another_file_is_called_no_lock_file(content: bytes) -> None:
 
 
 def as_a_file(body: dict[str, Any]) -> bytes:
-    """A lock of any content whose sum is right."""
+    """A lock with any content and a correct checksum."""
     return (json.dumps({**body, "sum": _sum(body)}, indent=2) + "\n").encode()
 
 

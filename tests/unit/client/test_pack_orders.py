@@ -1,4 +1,4 @@
-"""What `tuner-client pack` orders of finished jobs, and what it says of those that no pack holds."""
+"""What `tuner-client pack` requests for finished jobs, and its message for jobs that no pack can include."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.wire.requests.pairs import pair_of
 
 
 def job(workload: Workload, job_id: str = "job-1") -> dict[str, Any]:
-    """As `GET /jobs/{id}` answers it."""
+    """A job as `GET /jobs/{id}` returns it."""
     return {
         "id": job_id,
         "pair": pair_of(workload).model_dump(mode="json"),
@@ -49,7 +49,7 @@ def test_a_chain_without_an_attention_has_a_place(workload: Workload) -> None:
 
 
 def test_two_products_of_a_chain_are_no_ffn() -> None:
-    """Its workload has another digest, so its results are found by it alone."""
+    """The chain's workload has another digest, so only that digest finds its results."""
     chain = replace(ffn(), kind=WorkloadKind.CHAIN)
     order = order_of_jobs([job(chain), job(ffn())], 1.02)
     assert (len(order["shapes"]), len(order["chains"])) == (1, 1)

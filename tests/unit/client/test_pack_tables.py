@@ -1,4 +1,4 @@
-"""The tables of a pack show what our kernels gain, and what changed between two packs."""
+"""The tables of a pack show the gains of our kernels, and the changes between two packs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuner.packs.write import pack_bytes
 
 @pytest.fixture(scope="module")
 def entry() -> Entry:
-    """A kernel for some rows; the library runs for more."""
+    """A kernel for some rows; the library is used above them."""
     return ladder(make().kernel)
 
 
 def of(entry: Entry, speedup: float, the_librarys: float | None = None) -> Pack:
-    """The pack in which the kernel gains so much, and beside the library a figure stands, as of a kernel given up."""
+    """A pack in which the kernel has this gain; the library's entry also has a figure, as for a rejected kernel."""
     ours, library = entry.rungs
     rungs = (replace(ours, speedup=speedup), replace(library, speedup=the_librarys))
     return read_pack(pack_bytes([replace(entry, rungs=rungs)]))

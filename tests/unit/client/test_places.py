@@ -1,4 +1,4 @@
-"""Files of the client's: no change of another process is lost, and nothing lies where nobody said."""
+"""The client's files: no change by another process is lost, and nothing is written to unnamed places."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KEY = 64 * "a"
 
 
 def note(path: Path, number: int) -> None:
-    """Notes a pack, as `pack --lock` does."""
+    """Records a pack, as `pack --lock` does."""
     pack = LockedPack(path=f"{number:03}.tunerpack", sha256=64 * "b", size_bytes=number, order={})
     change_lock(path, lambda found: (found or Lock(key=KEY)).with_pack(pack))
 
 
 def log_in(folder: Path, number: int) -> None:
-    """Keeps a token, as `login` does."""
+    """Stores a token, as `login` does."""
     os.environ["XDG_CONFIG_HOME"] = str(folder)
     keep_token(f"http://host{number}", "token")
 

@@ -1,4 +1,4 @@
-"""Configs of quantised models become blocks that jobs take, or are refused before anything is submitted."""
+"""Configs of quantised models become blocks that jobs accept, or are refused before anything is submitted."""
 
 from __future__ import annotations
 

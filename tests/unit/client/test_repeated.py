@@ -1,4 +1,4 @@
-"""An option that is given twice is refused with both values, by every command of both programs."""
+"""A repeated option is refused with both values, by every command of both programs."""
 
 from __future__ import annotations
 

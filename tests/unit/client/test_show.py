@@ -1,4 +1,4 @@
-"""`tuner-client show` and `diff` read packs, and ask no service."""
+"""`tuner-client show` and `diff` read packs without asking a service."""
 
 from __future__ import annotations
 

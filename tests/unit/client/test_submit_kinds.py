@@ -1,4 +1,4 @@
-"""`tuner-client submit KIND`: options of a kind, by its fields; the flat ones; and a kind of another package."""
+"""`tuner-client submit KIND`: options of a kind by its fields; the flat options; and a kind of another package."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_several_kinds_are_called_is_the_one_of_that_name() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn(AskedWorkload):
-    """One whose field is called as an option of every job."""
+    """A kind with a field named like an option of every job."""
 
     KIND: ClassVar[str] = "of-chance"
     SUMMARY: ClassVar[str] = "drawn"

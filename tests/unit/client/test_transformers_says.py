@@ -1,4 +1,4 @@
-"""What `tune-model` reads in a config is what transformers' own class of that family makes of it."""
+"""`tune-model` reads a config as transformers' own class of that family does."""
 
 from __future__ import annotations
 

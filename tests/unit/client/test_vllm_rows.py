@@ -1,4 +1,4 @@
-"""The rows of `--m vllm` are those that vLLM captures; `tests/vllm` asks vLLM itself."""
+"""The rows of `--m vllm` are those that vLLM captures; `tests/vllm` compares with vLLM itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workload that the client makes of a pair is the service's own, for every kind of pair."""
+"""The client makes the same workload from a pair as the service, for every kind of pair."""
 
 from __future__ import annotations
 

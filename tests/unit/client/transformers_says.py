@@ -1,4 +1,4 @@
-"""Writes `transformers_says.json`: what transformers' own classes make of many configs.
+"""Writes `transformers_says.json`: how transformers' own classes read many configs.
 
 It runs where transformers is installed, which needs no PyTorch: `python tests/unit/client/transformers_says.py`.
 """
@@ -90,7 +90,7 @@ def biases(family: str, config: Any) -> dict[str, bool]:
 
 
 def windows(family: str, config: Any, text: str) -> list[int | None]:
-    """Of each layer; `text` is the modelling code."""
+    """The window of each layer; `text` is the modelling code."""
     count = config.num_hidden_layers
     if "sliding_window" not in text:
         return [None] * count
@@ -101,7 +101,7 @@ def windows(family: str, config: Any, text: str) -> list[int | None]:
 
 
 def says(given: dict[str, Any]) -> dict[str, Any]:
-    """What the class of a config makes of it."""
+    """How the class of a config reads it."""
     transformers = importlib.import_module("transformers")
     made = transformers.AutoConfig.for_model(**given)
     family = given["model_type"].removesuffix("_text")
@@ -130,7 +130,7 @@ def says(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def configs() -> list[dict[str, Any]]:
-    """All that are asked about."""
+    """All configs of the file."""
     found: list[dict[str, Any]] = []
     for family, changes in CHANGES.items():
         found.append({"model_type": family})

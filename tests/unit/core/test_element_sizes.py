@@ -1,5 +1,5 @@
-"""No literal knows how large an element is: with elements of half the size, and twice as many of them along k, every
-figure in bytes stays as it is, and so does what is legal."""
+"""No literal depends on the element size: with elements of half the size, and twice as many along k, every figure in
+bytes and the set of legal schedules stay the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tuner.workers.source.tensor_maps import tensor_maps
 
 
 class Byte(str):
-    """An element type of one byte that no table knows: only its size may be asked for."""
+    """A one-byte element type outside of all tables: only its size may be used."""
 
     size_bytes = 1
     elements = Dtype.elements
@@ -52,7 +52,7 @@ BYTE: Any = Byte("byte")
 
 @pytest.fixture(autouse=True)
 def weights_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tensor's bytes are those of its element type, by name."""
+    """The bytes of a tensor are those of its element type, by name."""
     monkeypatch.setitem(ELEMENTS, "byte", BYTE)
 
 
@@ -73,13 +73,13 @@ def halved(workload: Workload) -> Workload:
 
 
 def apart(workload: Workload) -> Workload:
-    """The same ops, each on an input of its own."""
+    """The same ops, each with its own input."""
     ops = tuple(replace(op, source=f"x{i}") for i, op in enumerate(workload.tile_ops))
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=workload.dtype)
 
 
 def deeper(tiling: Tiling) -> Tiling:
-    """The same stages, bytes for bytes."""
+    """The same stages in bytes."""
     return replace(tiling, tiles=tuple(replace(tile, k=2 * tile.k) for tile in tiling.tiles))
 
 
@@ -180,7 +180,7 @@ def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
 
 @pytest.mark.parametrize("workload", one_in(2, CASES))
 def test_the_tilings_on_offer_have_stages_of_good_bytes(workload: Workload) -> None:
-    """Not the same ones: products take other shares of the time."""
+    """Not the same tilings, because products take another share of the time."""
     other = halved(workload)
     offered = every_tiling(other)
     assert {tiling.engine for tiling in offered} == {tiling.engine for tiling in every_tiling(workload)}

@@ -1,4 +1,4 @@
-"""Ladders: in which order rows are searched, the fewest kernels, and what each number of rows runs."""
+"""Ladders: the order in which rows are searched, the fewest kernels, and the kernel for each number of rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GPU = parse_target("simulated:h200").gpu
 
 
 def fewest(sets: list[int], needed: int) -> int:
-    """By trying all."""
+    """The minimum by exhaustive search."""
     for count in range(len(sets) + 1):
         for some in combinations(sets, count):
             if not needed & ~sum_of(some):
@@ -91,7 +91,7 @@ def candidate(stages: int) -> Candidate:
 
 
 def measurement(m: int, library_us: float, **times_us: float) -> Measurement:
-    """`s3=10.0` is the kernel with three stages."""
+    """A measurement; `s3=10.0` is the kernel with three stages."""
     options = tuple(
         Option(
             name=kernel_name(candidate(int(name[1:])), workload(m)),
@@ -137,7 +137,8 @@ def test_what_lies_between_two_measured_numbers_of_rows_is_a_kernels_where_it_be
 
 
 def test_a_kernel_serves_all_rows_between_two_at_which_it_was_measured_and_runs() -> None:
-    """Half of its rows do not bound it there; where the library may be faster in between, they do no good either."""
+    """Half of its rows do not bound its time there; if the library may be faster in between, they do not help
+    either."""
 
     def served(*measurements: Measurement) -> list[tuple[int, int, int | None]]:
         return [(rung.m_lo, rung.m_hi, rung.kernel) for rung in make_ladder("pair", measurements).rungs]
@@ -162,7 +163,7 @@ def test_the_same_schedule_cut_into_more_tile_rows_is_another_kernel() -> None:
 
 @pytest.mark.parametrize("m", [1, 9, 15])
 def test_the_kernel_of_16_rows_serves_fewer_with_the_same_source_and_the_same_plan(m: int) -> None:
-    """So no row is padded: the launch says how many there are."""
+    """No row is padded, because the launch is given their number."""
     of_16, of_m = (plans_for(workload(rows), GPU, candidate(2)) for rows in (16, m))
     assert [plan.plan.words.tobytes() for plan in of_16] == [plan.plan.words.tobytes() for plan in of_m]
     tiling = schedule(2).tiling
@@ -219,7 +220,8 @@ def test_a_batch_stands_where_its_jobs_and_ladders_say(
 
 
 def test_a_kernel_that_takes_its_own_rows_alone_serves_no_others() -> None:
-    """One is at 8, 16 and 32 rows; between them, and below, it runs only if it takes fewer rows than its own."""
+    """One kernel is at 8, 16 and 32 rows; between and below these, it runs only if it accepts fewer rows than its
+    own."""
     served = [measurement(m, 100.0, s3=50.0) for m in (8, 16, 32)]
     assert [(rung.m_lo, rung.m_hi) for rung in make_ladder("w", served).rungs if rung.kernel is not None][-1] == (
         17,

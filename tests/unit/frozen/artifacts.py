@@ -1,7 +1,7 @@
-"""Artifacts of every format of the manifest, packs of every version of the index, a lock and winners, as written then.
+"""Artifacts of every manifest format, packs of every index version, a lock and winners, as written at the time.
 
-python -m tests.unit.frozen.artifacts    writes those of a format or a version that has none yet. Format 1 is of the
-last commit before the start gate had its name. Cubins are forged, and sources left empty.
+python -m tests.unit.frozen.artifacts    writes those of a format or a version that has none yet. Format 1 is from the
+last commit before the start gate was renamed. Cubins are forged, and sources are empty.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _chains() -> list[Entry]:
 
 
 def _fallbacks() -> list[Entry]:
-    """Of a card that holds more clusters than others of its model."""
+    """A ladder made on a GPU that holds more clusters than others of its model."""
     return [ladder(without_source(make_for_both(PlanKind.FUSED_PDL, one).kernel)) for one in (WIDE, WIDE_MLP)]
 
 
@@ -83,17 +83,17 @@ PACKS: dict[int, Callable[[], list[Entry]]] = {
 
 
 def artifact_path(number: int) -> Path:
-    """Of an artifact of that format."""
+    """The path of the artifact of that format."""
     return FOLDER / f"format{number}.zip"
 
 
 def pack_path(version: int) -> Path:
-    """Of a pack with an index of that version."""
+    """The path of a pack with an index of that version."""
     return FOLDER / f"index{version}.tunerpack.gz"
 
 
 def files_of(made: Made | MadeAttention) -> dict[str, bytes]:
-    """What the zip of an artifact holds."""
+    """The contents of an artifact's zip."""
     return dict(without_source(made.kernel).files)
 
 
@@ -115,7 +115,7 @@ def _write_zip(path: Path, files: dict[str, bytes]) -> None:
 
 
 def main() -> None:
-    """Writes what is not there."""
+    """Writes the missing files."""
     FOLDER.mkdir(exist_ok=True)
     for number, made in ARTIFACTS.items():
         if not artifact_path(number).exists():

@@ -1,7 +1,7 @@
-"""Workloads, schedules and jobs as JSON, in the domain's forms and in that of the wire, with digests.
+"""Workloads, schedules and jobs as JSON, in the domain's and in the wire's form, with digests.
 
-python -m tests.unit.frozen.documents    adds what is not there yet. What is there stays: rows, digests and artifacts of
-released versions have it.
+python -m tests.unit.frozen.documents    adds missing rows. Existing ones stay: rows, digests and artifacts of released
+versions depend on them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 def row_of(workload: Workload, candidate: Candidate) -> Row:
-    """All that leaves the program of a candidate of ours, but its words."""
+    """All output of the program for a candidate, except its words."""
     schedule = candidate.schedule
     assert schedule is not None
     plans = plans_for(workload, H200, candidate)
@@ -55,13 +55,13 @@ def row_of(workload: Workload, candidate: Candidate) -> Row:
 
 
 def read(row: Row) -> tuple[Workload, Candidate]:
-    """Those that a row is of."""
+    """The workload and schedule of a row."""
     schedule = Schedule.from_json(row["schedule"])
     return Workload.from_json(row["workload"]), Candidate(plan_kind=PlanKind(row["plan_kind"]), schedule=schedule)
 
 
 def rows() -> dict[str, Row]:
-    """Those that are kept."""
+    """The stored rows."""
     kept: dict[str, Row] = json.loads(gzip.decompress(FILE.read_bytes())) if FILE.exists() else {}
     return kept
 

@@ -1,4 +1,4 @@
-"""Artifacts, packs and locks of every format are read, and today's program writes what it wrote."""
+"""Artifacts, packs and locks of every format can be read, and the current program writes the same contents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ UNKNOWN = "of an unknown kind of op; install the package that provides it"
 
 
 def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
-    """Where a frozen document says what today's does not: a field may come, and none may go or say something else."""
+    """Where a frozen document differs from today's: fields may be added, but not removed or changed."""
     if isinstance(frozen, dict) and isinstance(today, dict):
         gone = [f"{path}.{key}" for key in frozen if key not in today]
         both = [key for key in frozen if key in today]
@@ -60,7 +60,7 @@ def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
 
 
 def without_prose(document: Any) -> Any:
-    """A manifest without its sentences for people: these may be said in other words."""
+    """A manifest without its sentences for readers, whose wording may change."""
     if isinstance(document, list):
         return [without_prose(one) for one in document]
     if not isinstance(document, dict):
@@ -77,7 +77,7 @@ def _facts(manifest: bytes) -> str:
 
 
 def in_kept_words(entries: list[Entry], frozen: dict[str, bytes]) -> list[Entry]:
-    """Entries whose kernels have the frozen manifests, wherever these differ from today's in prose alone."""
+    """Entries whose kernels have the frozen manifests, if these differ from today's only in wording."""
     kept = {_facts(data): data for path, data in frozen.items() if path.endswith(f"/{MANIFEST}")}
 
     def reworded(rung: Rung) -> Rung:
@@ -90,7 +90,7 @@ def in_kept_words(entries: list[Entry], frozen: dict[str, bytes]) -> list[Entry]
 
 
 def needs_unknown(manifest: bytes) -> bool:
-    """Whether a manifest has launches that a kind alone can read, which is not there."""
+    """Whether a manifest has launches that only a missing kind can read."""
     try:
         own_checks(json.loads(manifest))
     except InvalidInput:

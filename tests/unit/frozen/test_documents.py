@@ -1,4 +1,5 @@
-"""What released versions wrote is read, and today's program writes the same again: JSON, digests and proofs."""
+"""Documents of released versions can be read, and the current program writes them unchanged: JSON, digests and
+proofs."""
 
 from __future__ import annotations
 

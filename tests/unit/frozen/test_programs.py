@@ -1,4 +1,4 @@
-"""Programs that were written for 0.1.0 compile against today's headers, and say of frozen packs what they said."""
+"""Programs written for 0.1.0 compile with today's headers, and print the same about frozen packs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the runtime's objects, and the recorder in the driver's place."""
+    """A folder with the runtime's objects, and the recorder in place of the driver."""
     made = tmp_path_factory.mktemp("programs")
     include = f"-I{native.FOLDER / 'include'}"
     subprocess.run(["gcc", "-std=c11", include, "-c", *map(str, native.sources())], cwd=made, check=True)
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(folder: Path, language: str, version: int) -> str:
-    """What the program of that language prints of a frozen pack."""
+    """What the program of that language prints about a frozen pack."""
     compiler, pack = COMPILERS[language.partition("_")[0]], folder / f"index{version}.tunerpack"
     program = folder / f"program_{language}"
     if not program.exists():

@@ -1,4 +1,4 @@
-"""An attention's recipe that is not of its tables is refused: by a pack, and by what runs one artifact."""
+"""An attention's recipe that contradicts its tables is refused, by a pack and by programs that run one artifact."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MADE = {engine: make_attention(by=engine).kernel for engine in AttentionEngine}
 
 
 def put(value: Any, *path: str) -> Callable[[Json], None]:
-    """Of the recipe: another value, or what a function makes of its own."""
+    """Replaces a value of the recipe, or applies a function to it."""
 
     def change(recipe: Json) -> None:
         at = recipe
@@ -36,7 +36,7 @@ def put(value: Any, *path: str) -> Callable[[Json], None]:
 
 
 def field(name: str, value: int) -> Callable[[Json], None]:
-    """Of the parameter."""
+    """A field of the parameter."""
 
     def change(recipe: Json) -> None:
         (one,) = [one for one in recipe["parameter"]["fields"] if one["name"] == name]

@@ -1,4 +1,4 @@
-"""A pack says how weights are stored: who asks for elements gets no kernel of codes."""
+"""A pack records how weights are stored: a request for plain elements never gets a kernel for codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERAND, FORMAT, BITS, K, GROUP, ZEROS = 0, 4, 16, 20, 24, 28
 
 
 def without(workload: Workload) -> Workload:
-    """The same of elements."""
+    """The same workload with plain elements."""
     return replace(workload, ops=tuple(replace(op, weights=None) for op in workload.tile_ops))
 
 
@@ -62,7 +62,7 @@ def test_an_ffn_of_a_pack_has_no_place_for_them() -> None:
 
 @pytest.fixture(scope="module")
 def packed() -> bytes:
-    """Of 4 bits with zero points, in groups."""
+    """Weights of 4 bits with zero points, in groups."""
     workload = pair(Scheme.INT4_ZP)
     return pack_bytes([ladder(make(tiling=TILINGS["int4, zero points"][1], workload=workload).kernel)])
 

@@ -32,7 +32,7 @@ def found(m: int, speedup: float | None, parts: int = 1, best: float | None = No
 
 
 def runs(entry: Entry) -> list[tuple[int, int, int | None, float | None]]:
-    """Rows from and to, the rows that the kernel was made for, and its gain."""
+    """(first row, last row, the kernel's own row count, gain) of the runs."""
     return [
         (rung.m_lo, rung.m_hi, rung.kernel and rung.kernel.manifest["rows"]["max"], rung.speedup)
         for rung in entry.rungs
@@ -66,7 +66,7 @@ def test_a_kernel_of_another_order_gives_its_rows_to_the_next_larger_one_and_say
 
 
 def test_the_order_that_gains_most_of_those_of_the_largest_is_taken() -> None:
-    """Of equal ones the one with fewer kernels."""
+    """Of equal orders, the one with fewer kernels."""
     results = [found(8, 1.05), found(16, 1.3, parts=2), found(48, 1.1)]
     assert make_invariant_entry(SHAPE, results).rungs[-2].kernel == kernel(48)
     results[-1] = found(48, 1.1, parts=2)

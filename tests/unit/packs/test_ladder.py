@@ -1,4 +1,4 @@
-"""Every m has one answer: the fastest kernel of its own m or a larger one where it gains enough, else the library."""
+"""Every m has one answer: the fastest kernel for this or a larger m if it gains enough, else the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAND_IN = Kernel(files={})
 
 
 def found(m: int, speedup: float | None, kernel: Kernel | None = STAND_IN, library_us: float = 10.0) -> Found:
-    """By default the library takes as long for all rows."""
+    """By default, the library takes the same time for all rows."""
     time_us = None if speedup is None else library_us / speedup
     return Found(m=m, kernel=kernel, speedup=speedup, interval=None, time_us=time_us, library_us=library_us)
 
@@ -67,7 +67,7 @@ def test_a_kernel_does_not_serve_less_than_half_of_its_rows_beside_a_faster_one(
 def test_a_kernel_serves_fewer_rows_where_it_is_no_slower_with_all_of_its_own(
     time_us: float, library_us: float, served: list[tuple[int, int]]
 ) -> None:
-    """What it gains there is told as a bound: the library's time there over its time with all of its rows."""
+    """Its gain there is given as a bound: the library's time there over the kernel's time with all of its rows."""
     large = Kernel(files={"large": b""})
     results = [
         found(1, 10.0 / 8.2, Kernel(files={})),

@@ -1,4 +1,4 @@
-"""A manifest whose launches are not those of its plans is refused: by a pack, and by what runs one artifact."""
+"""A manifest whose launches contradict its plans is refused, by a pack and by programs that run one artifact."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TWO = make(PlanKind.TWO_LAUNCHES)
 
 
 def put(value: Any, *path: str, launch: int = 0) -> Callable[[Json], None]:
-    """Of a launch."""
+    """Replaces a value of a launch."""
 
     def change(manifest: Json) -> None:
         at = manifest["launches"][launch]
@@ -98,7 +98,7 @@ def test_a_plan_of_another_header_is_refused_though_its_digest_is_right(place: i
 
 
 def test_a_manifest_that_says_less_is_held_against_what_it_says() -> None:
-    """Those of older programs, which have no word of residency, of weights and of what is zeroed."""
+    """Manifests of older programs lack residency, weights and the zeroed memory."""
     manifest = json.loads(make(PlanKind.FUSED_PDL, workload=ffn(48)).kernel.files["manifest.json"])
     files = make(PlanKind.FUSED_PDL, workload=ffn(48)).kernel.files
     launch = manifest["launches"][0]

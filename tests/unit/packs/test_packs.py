@@ -1,4 +1,5 @@
-"""A pack is the same bytes for the same entries, lies as the C reader expects it, and refuses what is wrong."""
+"""A pack has the same bytes for the same entries, has the layout that the C reader expects, and refuses invalid
+entries."""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def test_a_simulated_kernel_says_so_in_its_pack() -> None:
 
 
 def test_a_compressed_pack_whose_stream_is_broken_is_refused(data: bytes) -> None:
-    """The decompressor would fail with an error of its own."""
+    """The decompressor alone would raise its own type of error."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as other:
         for info in archive.infolist():

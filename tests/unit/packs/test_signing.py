@@ -1,4 +1,4 @@
-"""A pack's signature: by a key of the data folder that its owner alone reads, and of every byte."""
+"""A pack's signature covers every byte; the key is in the data folder, readable only by its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of a user's own are checked before anything is searched."""
+"""User-supplied programs are checked before any search."""
 
 from __future__ import annotations
 

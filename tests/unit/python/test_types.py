@@ -1,4 +1,4 @@
-"""What a type checker says of a user's script."""
+"""A type checker's report on a user's script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes `checkpoints/*.safetensors`: modules as the formats' own libraries pack them, and what they stand for.
+"""Writes `checkpoints/*.safetensors`: modules packed by the formats' own libraries, and the values that they represent.
 
 It runs where compressed-tensors, vLLM (for GPTQ's packing) and safetensors are installed:
 `python tests/unit/runtime/checkpoints_say.py`.
@@ -16,7 +16,7 @@ ROWS, K = 32, 256
 
 
 def main() -> None:
-    """All files, each with its `quantization_config` in the file's metadata."""
+    """Writes all files, each with its `quantization_config` in the file's metadata."""
     torch = importlib.import_module("torch")
     torch.manual_seed(0)
     FOLDER.mkdir(exist_ok=True)
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _compressed(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """By compressed-tensors' own compressors."""
+    """Packs with compressed-tensors' compressors."""
     of = importlib.import_module("compressed_tensors.quantization")
     packing = importlib.import_module("compressed_tensors.compressors")
     functions = importlib.import_module("compressed_tensors.quantization.lifecycle.forward")
@@ -75,7 +75,7 @@ def _compressed(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _gptq(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """By vLLM's functions, which write what GPTQ's kernels read."""
+    """Packs with vLLM's functions, which write the layout of GPTQ's kernels."""
     tools = importlib.import_module("vllm.model_executor.layers.quantization.utils.quant_utils")
     types = importlib.import_module("vllm.scalar_type").scalar_types
     w = torch.randn(K, ROWS, dtype=torch.float16)
@@ -104,7 +104,7 @@ def _gptq(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _mxfp4(torch: Any) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """By compressed-tensors' compressor."""
+    """Packs with compressed-tensors' compressor."""
     of = importlib.import_module("compressed_tensors.quantization")
     by = importlib.import_module("compressed_tensors.compressors.mxfp4").MXFP4PackedCompressor
     given = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}

@@ -10,7 +10,7 @@ from tuner.core.problem.workload import Dtype
 
 
 def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> bytes:
-    """As the driver is asked for it by the worker."""
+    """The map as the worker requests it from the driver."""
     rank, raw = len(tensor_map.dims), ctypes.create_string_buffer(192)
     at = -(-ctypes.addressof(raw) // 64) * 64
     im2col, box = getattr(tensor_map, "im2col", None), [(ctypes.c_uint32 * rank)(*tensor_map.box)]

@@ -29,7 +29,7 @@ def tensors(**changed: int) -> native.Tensors:
 
 
 class Opened:
-    """`made` alone in a pack, prepared."""
+    """A pack of only `made`, opened and prepared."""
 
     def __init__(self, recorder: Recorder, made: Made, folder: Path, *, flags: int = 0, num_cached: int = 0) -> None:
         self.recorder, self.made, self.c = recorder, made, recorder.runtime

@@ -46,7 +46,7 @@ def make_layer(
     by: AttentionEngine = AttentionEngine.TMA,
     **asked: Any,
 ) -> MadeAttention:
-    """`by` computes the attention."""
+    """A layer whose attention is computed by engine `by`."""
     workload = between(**asked)
     if len(workload.tile_ops) == 1:
         kind = PlanKind.TWO_LAUNCHES_PDL
@@ -103,14 +103,15 @@ class Prepared:
         self.checked(self.c.tuner_layer_launch(self.layer, given, STREAM, flags))
 
     def file(self, name: str) -> int:
-        """Where a file of the artifact lies on the device; it is there."""
+        """The device address of a file of the artifact; asserts that its contents are there."""
         [fill] = [fill for fill in self.program.fills if fill.name == name]
         data = self.made.kernel.files[name]
         assert self.memory.read(fill.offset, len(data)) == data
         return self.memory.address + fill.offset
 
     def between(self, name: str) -> int:
-        """Where a tensor lies that only the launches read and write: from the beginning, in the manifest's order."""
+        """The address of a tensor that only the launches read and write; these tensors follow each other in the
+        manifest's order."""
         at, sizes = self.memory.address, {"fp32": 4}
         for tensor in self.made.kernel.manifest["tensors"]:
             if tensor["role"] in ("intermediate", "squares"):
@@ -123,7 +124,7 @@ class Prepared:
         return 0
 
     def address(self, name: str) -> int:
-        """Of any tensor; 0 for one that is not there."""
+        """The address of any tensor; 0 if it does not exist."""
         return self.at.get(name) or self.between(name)
 
 

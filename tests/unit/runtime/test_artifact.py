@@ -1,4 +1,4 @@
-"""What the runtime hands to the driver for an artifact is what the worker's own launcher hands to it, byte for byte."""
+"""The runtime passes the same bytes to the driver for an artifact as the worker's own launcher."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class OnDevice:
 
 
 def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
-    """An artifact of a chain that nothing compiled, and its plans."""
+    """An artifact of a chain without compiled kernels, and its plans."""
     num_ops = len(workload.tile_ops)
     tiling = replace(TILING, tiles=TILING.tiles[:num_ops])
     ordering = replace(ORDERING, rasters=ORDERING.rasters[:num_ops], run_starts=(1, 3) if kind.is_in_runs else ())
@@ -78,7 +78,7 @@ def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
 
 
 def attention_alone(engine: AttentionEngine = AttentionEngine.TMA, **form: Any) -> tuple[ArtifactFiles, Any]:
-    """An artifact of an attention with what goes in front, and the attention's kernel; `form` is for `form_for`."""
+    """An artifact of an attention with the kernel before it, and the attention's kernel; `form` is for `form_for`."""
     workload = attention(new_tokens=2, form=form)
     schedule = alone(span_tokens=192, cluster=1, engine=engine)
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=schedule)
@@ -101,7 +101,7 @@ def _on_the_recorder(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def tensors_of(artifact: Artifact, *roles: str) -> dict[str, OnDevice]:
-    """One of each that a caller must give, and of these roles; at addresses of their own."""
+    """One tensor for each required argument and for each of these roles, at distinct addresses."""
     types, left_out = (
         {"fp16": "<u2", "bf16": "<u2", "fp32": "<f4", "int32": "<i4"},
         {"intermediate", "squares", "optional"},
@@ -114,7 +114,7 @@ def tensors_of(artifact: Artifact, *roles: str) -> dict[str, OnDevice]:
 
 
 def launched(recorder: Recorder, artifact: Artifact, given: dict[str, OnDevice], sizes: list[int]) -> list[Any]:
-    """The calls that enqueue it; `sizes` are those of the launches' parameters."""
+    """The driver calls of enqueueing it; `sizes` are those of the launches' parameters."""
     launches = artifact.bind(given)
     recorder.clear()
     for launch, size in zip(launches._launches, sizes, strict=True):
@@ -126,7 +126,7 @@ def launched(recorder: Recorder, artifact: Artifact, given: dict[str, OnDevice],
 def buffers_of(
     artifact: Artifact, workload: Workload, given: dict[str, OnDevice], num_pages: int = 0
 ) -> tuple[OpBuffers, ...]:
-    """What the worker's launcher is given of the same tensors."""
+    """The worker launcher's arguments for the same tensors."""
 
     def at(name: str) -> int:
         return given[name].address if name in given else artifact._memory.get(name, 0)
@@ -296,7 +296,7 @@ def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
 
 
 def plan_of(manifest: dict[str, Any], ops: str) -> int:
-    """Of the launch of those products."""
+    """The plan of the launch of those products."""
     return [",".join(launch["ops"]) for launch in manifest["launches"]].index(ops)
 
 

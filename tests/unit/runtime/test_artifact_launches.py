@@ -1,4 +1,5 @@
-"""An artifact's launches in Python: fresh memory on no null stream, residency, calls enqueued in part, resets."""
+"""An artifact's launches in Python: fresh memory without the null stream, residency, partially enqueued calls,
+resets."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ STREAM = 0x4242
 
 @pytest.fixture(autouse=True)
 def _on_the_recorder(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches are compared by their first bytes: parameters of two kernels have different sizes."""
+    """Launches are compared by their first bytes, because the parameters of two kernels have different sizes."""
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     recorder.cuda.fake_parameter_bytes(64)
 
 
 def operands(attention: Attention, *, num_pages: int | None = None) -> dict[str, Any]:
-    """Of a call, by the names of its arguments."""
+    """The operands of a call, by argument name."""
     name = attention.op["name"]
     tensors = {"q": attention.op["source"], "lengths": f"{name}.lengths", "out": attention.output}
     tensors |= {what: f"{name}.{what}" for what in ("keys", "values")}
@@ -44,7 +44,7 @@ def operands(attention: Attention, *, num_pages: int | None = None) -> dict[str,
 
 
 def parameters(attention: Attention) -> list[bytes]:
-    """Of the launches that were packed last."""
+    """The parameters of the last packed launches."""
     return [launch._usual._parameter.raw for launch in list(attention._bound.values())[-1]._launches]
 
 

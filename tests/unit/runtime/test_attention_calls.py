@@ -1,4 +1,4 @@
-"""An attention of a pack in the C runtime: what the driver is handed is what the worker's launchers hand to it."""
+"""An attention of a pack in the C runtime passes the same to the driver as the worker's launchers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Prepared:
 
     @property
     def needed(self) -> dict[str, int]:
-        """Tensors that it must be given."""
+        """The required tensors."""
         op = self.made.attention.op
         without = {"num_pages"} | (set() if self.made.plans else {"w"}) | (set() if op.form.paged else {"pages"})
         given = {name: at for name, at in TENSORS.items() if name not in without}
@@ -88,7 +88,7 @@ class Prepared:
         self.checked(self.c.tuner_attention_launch(self.attention, given, STREAM, flags))
 
     def at(self, name: str) -> int:
-        """Where a file of the artifact lies on the device; it is there."""
+        """The device address of a file of the artifact; asserts that its contents are there."""
         [fill] = [fill for fill in self.program.fills if fill.name == name]
         data = self.made.kernel.files[name]
         assert self.memory.read(fill.offset, len(data)) == data
@@ -143,7 +143,7 @@ def workers_attention(one: Prepared) -> bytes:
 
 
 def workers_product(one: Prepared, *, is_programmatic: bool) -> bytes:
-    """That of the product behind it."""
+    """The parameter of the product after it."""
     [plan], [op], given = one.made.plans, one.made.workload.tile_ops, one.needed
     part = one.program.parts[1]
     assert part.abort_offset is not None

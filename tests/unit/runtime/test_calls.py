@@ -1,4 +1,4 @@
-"""What the C runtime hands to the driver is what the worker's own launcher hands to it, byte for byte."""
+"""The C runtime passes the same bytes to the driver as the worker's own launcher."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COOPERATIVE, PROGRAMMATIC = 2, 6
 
 
 def buffers(workload: Workload, m: int) -> tuple[OpBuffers, ...]:
-    """The addresses that the runtime is given, as the worker's launcher takes them."""
+    """The addresses given to the runtime, as the worker's launcher takes them."""
     a, (up, down) = ADDRESSES, workload.tile_ops
     first = OpBuffers(a=a["x"], w=a["w1"], bias=a["b1"], c=a["hidden"], row_scale=a["row_scale"], m=m, n=up.n, k=up.k)
     second = OpBuffers(
@@ -40,7 +40,7 @@ def buffers(workload: Workload, m: int) -> tuple[OpBuffers, ...]:
 
 
 def encoded(recorder: Recorder, tensor_map: TensorMap, address: int, m: int) -> bytes:
-    """As the driver is asked for it by the worker, but for the rows."""
+    """The map as the worker requests it from the driver, except for the rows."""
     rank = len(tensor_map.dims)
     dims = [m if i == 1 and tensor_map.operand != "w" else dim for i, dim in enumerate(tensor_map.dims)]
     raw = ctypes.create_string_buffer(192)
@@ -60,7 +60,7 @@ def encoded(recorder: Recorder, tensor_map: TensorMap, address: int, m: int) -> 
 
 
 def workers_parameters(opened: Opened, m: int) -> list[bytes]:
-    """What the worker's launcher hands over, launch by launch."""
+    """The parameters of the worker's launcher, launch by launch."""
     made, (words, workspaces) = opened.made, addresses(opened)
     ops, out = buffers(made.workload, m), []
     for index, plan in enumerate(made.plans):
@@ -83,7 +83,7 @@ def workers_parameters(opened: Opened, m: int) -> list[bytes]:
 
 
 def addresses(opened: Opened) -> tuple[list[int], list[int]]:
-    """Where the words of each plan, and its workspace, lie: the plan's words are found by what is there."""
+    """The addresses of each plan's words and of its workspace; the words are found by their contents."""
     manifest = opened.made.kernel.manifest
     spaces: dict[int, int] = {}
     end = opened.memory.address

@@ -1,4 +1,4 @@
-"""A chain without an attention in a pack: what the driver is handed for any number of rows is what the worker packs."""
+"""A chain without an attention in a pack: the driver gets what the worker packs, for any number of rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ADDRESSES = {"residual": 0x10000, "gate_up.w": 0x20000, "residual.squares": 0x30
 def workers_parameters(
     recorder: Recorder, made: Made, m: int, at: dict[str, int], spaces: list[tuple[int, int]]
 ) -> Any:
-    """Of each launch for `m` rows; `spaces` has where its words and its workspace lie."""
+    """The parameter of each launch for `m` rows; `spaces` has the addresses of its words and its workspace."""
     workload: Workload = mlp(m, norm=bool(made.workload.tile_ops[0].norm))
     buffers = tuple(
         OpBuffers(

@@ -1,4 +1,5 @@
-"""Checkpoints' tensors become what kernels read, and come back bit by bit: files of the formats' own libraries."""
+"""Tensors of checkpoints are converted to the kernels' layout and back without loss; the files are from the formats'
+own libraries."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ _OTHERS = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
 
 @dataclass(frozen=True)
 class Held:
-    """An array of a type that NumPy has not, as other libraries have it."""
+    """An array of a type that NumPy lacks, as other libraries provide it."""
 
     array: Array
     dtype: str
@@ -45,7 +46,7 @@ class Held:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tensors and the config of a safetensors file: its header's size, its header, its bytes."""
+    """Tensors and config of a safetensors file: the size of its header, the header, the data."""
     content = path.read_bytes()
     (size,) = struct.unpack_from("<Q", content)
     header, data = json.loads(content[8 : 8 + size]), content[8 + size :]

@@ -1,4 +1,4 @@
-"""Convolutions in a pack and as an artifact: what the driver is handed is what the worker packs."""
+"""Convolutions in a pack and as an artifact: the driver gets what the worker packs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL = {**BY_WARPGROUPS, "mma": CASES["a stride, a shortcut"]}
 def workers_parameters(
     recorder: Recorder, made: Made, at: dict[str, int], spaces: list[tuple[int, int]]
 ) -> list[bytes]:
-    """Of each launch; `at` has where tensors lie, `spaces` where words and a workspace do."""
+    """The parameter of each launch; `at` has the addresses of tensors, `spaces` those of words and a workspace."""
     workload, found = made.workload, list[bytes]()
     buffers = tuple(
         OpBuffers(

@@ -1,4 +1,4 @@
-"""The example of C++ builds in a clean folder by CMake, with gcc and with clang, and runs a pack over the recorder."""
+"""The C++ example is built by CMake in an empty folder, with gcc and with clang, and runs a pack over the recorder."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ tuner_add_pack(decode LOCK tuner.lock NAME model.tunerpack CACHE cache OFFLINE)
 
 
 def locked(folder: Path, *packs: bytes) -> None:
-    """A project in `folder` that takes a pack of a lock; the last of `packs` is locked, all are in the cache."""
+    """A project in `folder` that uses a locked pack; the last of `packs` is locked, all are in the cache."""
     cache, lock = Cache(folder / "cache"), Lock(key=None)
     for content in packs:
         sha256 = hashlib.sha256(content).hexdigest()

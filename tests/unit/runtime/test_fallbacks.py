@@ -44,7 +44,7 @@ def launched(recorder: Recorder) -> Call:
 
 
 def check_call(call: Call, made: Made, num_ctas: int) -> None:
-    """A launch's grid is that of the card, and its parameter has the header of the plan of that grid."""
+    """A launch's grid is that of the GPU, and its parameter has the header of the plan for that grid."""
     assert call.values[1] == num_ctas
     plan = "plan0.bin" if num_ctas == 120 else "fallback_plan0.bin"
     assert call.parameter[HEADER_IN_PARAMETER] == header_of(made, plan)
@@ -163,7 +163,7 @@ def flip(table: str, index: int, offset: int, bits: int) -> Callable[[Broken], N
 
 
 def larger_plan(pack: Broken) -> None:
-    """That of the first: needless, and nothing wrong to the C reader."""
+    """The first launch's plan: needlessly large, but valid to the C reader."""
     pack.copy_blob("launches", 1, 32, 0)
     pack.put("launches", 1, 0, 120)
 
@@ -218,7 +218,7 @@ def test_a_broken_fallback_of_a_chain_is_refused(recorder: Recorder, tmp_path: P
 def check_refused(
     recorder: Recorder, tmp_path: Path, workload: Any, change: Callable[[Broken], None], sentence: str
 ) -> None:
-    """By C, unless there is no sentence, and by Python."""
+    """Checks the refusal by C, if a sentence is given, and by Python."""
     data, path = pack_bytes([ladder(make_for_both(PlanKind.FUSED_PDL, workload).kernel)]), tmp_path / "one.tunerpack"
     assert refusal_by_c(recorder, data, path) == ""
     broken = Broken(data)
@@ -237,7 +237,7 @@ def test_a_pack_of_an_older_version_has_none(recorder: Recorder, tmp_path: Path)
 
 
 def change_fallback(**changes: Any) -> dict[str, bytes]:
-    """The files of an artifact, its fallback's launch changed."""
+    """The files of an artifact with a modified launch of its fallback."""
     files = dict(make_for_both(PlanKind.FUSED_PDL).kernel.files)
     manifest = json.loads(files["manifest.json"])
     manifest["fallback_launches"][0] |= changes

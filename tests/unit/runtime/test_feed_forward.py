@@ -1,4 +1,4 @@
-"""A checkpoint's block becomes what a kernel of its format reads, or is refused by the tensor that does not meet."""
+"""A checkpoint's block is converted to the layout of a kernel of its format, or refused with the mismatching tensor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FP8 = {"quant_method": "fp8", "activation_scheme": "static"}
 
 
 def kernel(scheme: Scheme, dtype: Dtype | None = None) -> dict[str, Any]:
-    """Tensors of a kernel, by name."""
+    """The tensors of a kernel, by name."""
     out = dtype or Dtype.BF16
     asked = QuantisedFfn(m=4, d_in=K, d_hidden=HIDDEN, d_out=K, scheme=scheme, dtype=dtype, out_dtype=out)
     tiling = TILINGS["int4"][1] if scheme.row.weights else TILINGS_OF_8["swapped"]
@@ -31,7 +31,7 @@ def kernel(scheme: Scheme, dtype: Dtype | None = None) -> dict[str, Any]:
 
 
 def widened(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The file's 32 rows of 256, again and again: gate and up [512, 256], down [256, 512]."""
+    """The file's 32 rows of 256, repeated: gate and up [512, 256], down [256, 512]."""
     tensors, config = read(FOLDER / f"{name}.safetensors")
     found: dict[str, Any] = {}
     if name == "compressed_fp8":
@@ -47,7 +47,7 @@ def widened(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def product(tensors: dict[str, Any], config: dict[str, Any], names: Any) -> Array:
-    """What the checkpoint's own words make of it."""
+    """The product computed from the checkpoint's own words."""
     one = convert(tensors, names, config)
     dtype = one.dtype or Dtype.BF16
     values = one.stored.row.known(np, one.weights, one.k, dtype.row)

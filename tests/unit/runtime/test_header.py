@@ -1,4 +1,4 @@
-"""What ctypes makes of `tuner.h` is what a C compiler makes of it."""
+"""The ctypes declarations have the sizes and offsets of `tuner.h` in a C compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index that says something else than its plans is refused, in C and in Python, whatever its digests are."""
+"""An index that contradicts its plans is refused, in C and in Python, even if its digests are right."""
 
 from __future__ import annotations
 
@@ -194,12 +194,12 @@ CACHES = {AttentionEngine.TMA: 256, AttentionEngine.MMA: 16}
 
 
 def by_value(place: int, value: int) -> Callable[[int], Change]:
-    """Another word of an attention's parameter, behind its caches."""
+    """Replaces a word of an attention's parameter, after its caches."""
     return lambda caches: lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, caches + place, value)
 
 
 def of_table(fill: int, place: int, value: int) -> Callable[[int], Change]:
-    """Another word of its tasks or its queues, which lie in the memory behind its workspace."""
+    """Replaces a word of its tasks or its queues, which are in memory after its workspace."""
     return lambda caches: lambda pack: pack.put_in_blob("fills", fill, FILL_BLOB, place, value)
 
 

@@ -1,4 +1,4 @@
-"""C lays a checkpoint out as Python does, byte for byte, and writes nothing of what it refuses."""
+"""C converts a checkpoint's layout exactly as Python does, and writes nothing of what it refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILLED = 0xA5
 
 
 class Laid:
-    """Two times the product of a file, above each other, by C and by Python."""
+    """Two stacked copies of a file's product, converted by C and by Python."""
 
     def __init__(self, c: Any, name: str, **changed: Any) -> None:
         tensors, config = read(FOLDER / f"{name}.safetensors")

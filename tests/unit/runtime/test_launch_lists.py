@@ -1,4 +1,4 @@
-"""A call whose launches are enqueued in part says so, and what follows is refused until the reset: no stale rows."""
+"""A partially enqueued call is reported, and later calls are refused until the reset, so that no rows are stale."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_layer_that_was_enqueued_in_part_is_refused_until_the_reset(
 def test_nothing_is_done_on_the_null_stream_but_what_a_caller_asks_for_there(
     recorder: Recorder, tmp_path: Path
 ) -> None:
-    """Of all calls with a stream: none is 0 where none was given as 0."""
+    """For all calls with a stream: none uses stream 0 unless 0 was given."""
     place = {"cuMemsetD8Async": 3, "cuMemcpyHtoDAsync_v2": 2, "cuMemcpyDtoHAsync_v2": 2, "cuStreamSynchronize": 0}
     place |= {"cuLaunchKernelEx": 4, "cuEventRecord": 1, "cuStreamWaitEvent": 0}
     recorder.clear()

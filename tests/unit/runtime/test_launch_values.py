@@ -1,4 +1,4 @@
-"""What only a launch sees: the pages of its caches, an abort, and a length or a page that it could not use."""
+"""What is known only at a launch: the pages of its caches, an abort, and an invalid length or page."""
 
 from __future__ import annotations
 

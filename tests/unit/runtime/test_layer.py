@@ -28,14 +28,14 @@ DTYPES = {"fp32": "float32", "int32": "int32"}
 
 @pytest.fixture(autouse=True)
 def _on_the_recorder(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches are compared by their first bytes: parameters of two kernels have different sizes."""
+    """Launches are compared by their first bytes, because the parameters of two kernels have different sizes."""
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)
     recorder.cuda.fake_parameter_bytes(64)
 
 
 def operands(layer: Layer) -> dict[str, Any]:
-    """One of each that a call must be given, and of the outputs."""
+    """One tensor for each required operand, and for the outputs."""
     return {
         name: Interfaced(aligned(*tensor["shape"], dtype=DTYPES.get(tensor["dtype"], "uint16")))
         for name, tensor in layer.tensors.items()

@@ -1,4 +1,4 @@
-"""A layer of a pack in the C runtime: what the driver is handed, in which order, is what the worker's launchers do."""
+"""A layer of a pack in the C runtime passes the same to the driver, in the same order, as the worker's launchers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_parameters_are_the_workers_in_the_order_of_the_manifest(
 
 
 def test_a_layer_that_begins_with_its_attention_runs_it_first(recorder: Recorder, tmp_path: Path) -> None:
-    """An attention, o_proj and a block behind it: more than a call of an attention has operands for."""
+    """An attention, o_proj and a block after it: more than the operands of an attention call allow."""
     workload = make_attention(d_out=512, form={"page_tokens": 16}).workload
     o_proj = workload.tile_ops[0]
     layer = replace(workload, ops=(*workload.ops, GemmOp(name="up", m=o_proj.m, n=256, k=512, source="o_proj")))

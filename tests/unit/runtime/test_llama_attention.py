@@ -1,4 +1,4 @@
-"""examples/llama_attention.py on the CPU: transformers' own Llama through the operator; it runs where PyTorch is."""
+"""examples/llama_attention.py on the CPU: transformers' own Llama with the operator; requires PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 @pytest.fixture
 def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
-    """llama_attention and llama_decode."""
+    """The modules llama_attention and llama_decode."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     names = ("llama_attention", "llama_decode")
     yield tuple(importlib.import_module(name) for name in names)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""examples/llama_layers.py with a tiny model on the CPU; it runs where PyTorch and transformers are installed."""
+"""examples/llama_layers.py with a tiny model on the CPU; requires PyTorch and transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of operands: whatever is not what a launch takes is refused before its address is used."""
+"""The table of operands: an operand that does not fit a launch is refused before its address is used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def artifact(workload: Any = None) -> Artifact:
 
 
 def test_every_operand_of_an_artifact_is_checked_in_shape_type_address_and_order(recorder: Recorder) -> None:
-    """No operand is left out, whatever its role: each wrong one is refused by its name, and nothing is launched."""
+    """Includes every operand, whatever its role: each wrong one is refused by name, and nothing is launched."""
     one = artifact()
     given = tensors_of(one)
     assert {tensor["role"] for name, tensor in one.tensors.items() if name in given} >= {"input", "weight", "output"}

@@ -1,5 +1,4 @@
-"""An op that another package brings, in an artifact and in a pack: what the driver is handed, though the package is not
-here."""
+"""An op of another package in an artifact and in a pack: the driver gets the right calls without that package."""
 
 from __future__ import annotations
 

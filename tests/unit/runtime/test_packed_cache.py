@@ -1,4 +1,4 @@
-"""A cache whose lines and pages have gaps, as servers have them: what launches are told, and what is refused."""
+"""A cache with gaps between lines and pages, as servers lay it out: the launches' parameters, and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _on_the_recorder(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def packed(layer: Layer, width: int = WIDTH, line: int = 2, gap: int = 0) -> dict[str, Any]:
-    """Operands whose keys and values lie in one array, in lines of `line` heads' elements; `gap` lines behind each
+    """Operands whose keys and values are in one array, in lines of `line` heads' elements, with `gap` lines after each
     page."""
     _, *middle, head_dim = layer.shape("attention.keys")
     lines = int(np.prod(middle))
@@ -49,7 +49,7 @@ def packed(layer: Layer, width: int = WIDTH, line: int = 2, gap: int = 0) -> dic
 
 
 def fields_of(recorder: Recorder, made: MadeAttention, layer: Layer, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of all launches' parameters by name: numbers, and of tensor maps dimensions, strides and box."""
+    """The fields of all launches' parameters by name: numbers, and the dimensions, strides and box of tensor maps."""
     manifest, found = made.kernel.manifest, []
     for place, one in enumerate(manifest["launch_order"]):
         parameter = (manifest if one["list"] == "launches" else manifest["attentions"][one["index"]])["parameter"]

@@ -1,4 +1,4 @@
-"""The runtime in programs of C: many threads, no allocation after it is prepared, and packs that are broken."""
+"""The runtime in C programs: many threads, no allocation after preparation, and broken packs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.runtime.binding import native
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the recorder, and a pack of kernels that differ in all that the runtime looks at."""
+    """A folder with the recorder, and a pack of kernels that differ in everything that the runtime reads."""
     made = tmp_path_factory.mktemp("programs")
     compile_recorder(made)
     some_pack(made)
@@ -45,7 +45,7 @@ def test_nothing_is_allocated_after_an_ffn_is_prepared(folder: Path) -> None:
 
 
 def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(tmp_path: Path) -> None:
-    """A small share of what tests/soak/packs.py runs."""
+    """A small share of the cases of tests/soak/packs.py."""
     found = Fuzzer(tmp_path).run(seed=1, count=4000)
     assert found.fault == ""
     assert 400 < found.opened < 3600
@@ -53,5 +53,5 @@ def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(tmp_path: Path) 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 def test_clang_compiles_the_runtime_without_a_warning(tmp_path: Path) -> None:
-    """What the recorder runs on was compiled by gcc, as strictly."""
+    """The runtime in the other tests is compiled by gcc, with equally strict warnings."""
     native.build(tmp_path, compiler="clang", flags=STRICT)

@@ -1,4 +1,4 @@
-"""The Python package: arrays of any protocol, the caller's stream, the library where the table says so."""
+"""The Python package: arrays of any protocol, the caller's stream, and the library where the table selects it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.runtime.tensors.arrays import View, address_of, view
 
 
 class Interfaced:
-    """An array that speaks `__cuda_array_interface__` alone."""
+    """An array that only has `__cuda_array_interface__`."""
 
     def __init__(self, values: np.ndarray[Any, Any]) -> None:
         self.values, self.shape = values, values.shape
@@ -31,7 +31,7 @@ class Interfaced:
 
 
 class Exchanged:
-    """An array that speaks DLPack alone."""
+    """An array that only supports DLPack."""
 
     def __init__(self, values: np.ndarray[Any, Any]) -> None:
         self.values, self.shape = values, values.shape

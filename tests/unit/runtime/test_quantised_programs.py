@@ -1,4 +1,4 @@
-"""A checkpoint's tensors to a launch of a pack's kernel: nobody but the converter knows how codes lie."""
+"""From a checkpoint's tensors to a launch of a pack's kernel: only the converter depends on the layout of codes."""
 
 from __future__ import annotations
 

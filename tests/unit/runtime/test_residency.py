@@ -1,4 +1,4 @@
-"""Whether what a stream runs on holds a kernel's CTAs: a device, a green context of it, in clusters or not."""
+"""Whether a stream's device, or its green context, can hold a kernel's CTAs, with and without clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANY = ffn_pair(m=160, d_in=64, d_hidden=512, d_out=512)
 
 
 def many(kind: PlanKind = PlanKind.FUSED_PDL) -> Made:
-    """All of its CTAs must be resident."""
+    """A kernel all of whose CTAs must be resident."""
     return make(kind, TILINGS[Engine.MMA], workload=MANY)
 
 
@@ -145,7 +145,7 @@ def test_a_layers_launches_are_asked_of_its_stream(recorder: Recorder, tmp_path:
 
 
 def checked(recorder: Recorder, path: Path) -> tuple[int, str]:
-    """What a pack says of device 0, and its sentence."""
+    """The pack's verdict on device 0, and its message."""
     pack = ctypes.c_void_p()
     assert recorder.runtime.tuner_pack_open(str(path).encode(), ctypes.byref(pack)) == 0
     recorder.clear_calls()

@@ -1,4 +1,4 @@
-"""The example of a whole network: each block reads and writes what a program of a pack is given."""
+"""The whole-network example: each block's tensors are those of the pack's program."""
 
 from __future__ import annotations
 

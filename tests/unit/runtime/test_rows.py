@@ -9,7 +9,7 @@ from tuner.runtime.binding.rows import HEADER, header
 
 
 def test_each_row_has_its_number_in_the_header() -> None:
-    """That of the program: programs of C know no others by name."""
+    """C programs refer to rows only by these numbers."""
     rows = [row for row in (*ELEMENTS.values(), *(one.row for one in Activation)) if not row.is_added]
     assert len(rows) >= 8
     assert {row.name: native.HEADER.constants[f"TUNER_{row.name.upper()}"] for row in rows} == {

@@ -1,4 +1,4 @@
-"""What the examples that run an artifact from its zip alone conclude of errors. On a card they run in tests/gpu."""
+"""The examples that run an artifact from its zip alone: how they judge errors. tests/gpu runs them on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runtime refuses, what it prepares, and what it says of an abort."""
+"""What the runtime refuses, what it prepares, and how it reports an abort."""
 
 from __future__ import annotations
 

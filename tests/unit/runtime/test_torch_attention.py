@@ -1,4 +1,4 @@
-"""`torch.ops.tuner.attention_proj` on tensors of the CPU; it runs where PyTorch is installed."""
+"""`torch.ops.tuner.attention_proj` on CPU tensors; requires PyTorch."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FORMS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def op() -> Any:
-    """The module, which registers the operator where it is imported first."""
+    """The module, which registers the operator at its first import."""
     from tuner.runtime import torch_attention
 
     return torch_attention
 
 
 def operands(form: dict[str, Any], dtype: Any, *, with_w: bool = True) -> tuple[Any, ...]:
-    """All arguments of the operator. What no query sees is NaN, and numbers of pages that nobody reads are none."""
+    """All arguments of the operator. Tokens that no query sees are NaN, and unused page numbers are invalid."""
     torch.manual_seed(3)
     made = form_for(SHAPE, **form)
     rows, heads = SHAPE.sequences * SHAPE.new_tokens, SHAPE.kv_heads * SHAPE.query_heads * SHAPE.head_dim

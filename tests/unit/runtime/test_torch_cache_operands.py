@@ -1,4 +1,4 @@
-"""Wrong operands of `attention_proj` and `decoder_layer` are refused alike when traced, on the CPU and on a card."""
+"""Wrong operands of `attention_proj` and `decoder_layer` are refused alike when traced, on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ WRONG_LAYER: dict[str, tuple[str, Change, str]] = {
 
 
 def bits(tensor: Any) -> Any:
-    """What lies there, whatever it is: NaN too."""
+    """The bit patterns of a tensor, including NaN."""
     return tensor.contiguous().view(torch.uint8)
 
 
@@ -151,7 +151,7 @@ def test_a_cache_that_is_written_lies_apart() -> None:
 
 
 def test_keys_and_values_of_one_allocation_lie_between_each_other() -> None:
-    """As caches of [pages, 2, ...] have them, and those of twice the columns."""
+    """As in caches [pages, 2, ...], and in caches with twice the columns."""
     from tests.unit.runtime.test_torch_layer import operands
     from tuner.runtime import torch_layer
 

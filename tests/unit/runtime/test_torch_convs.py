@@ -1,4 +1,4 @@
-"""`torch.ops.tuner.program` of convolutions on tensors of the CPU; it runs where PyTorch is installed."""
+"""`torch.ops.tuner.program` of convolutions on CPU tensors; requires PyTorch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def op() -> Any:
 
 
 def tensors_of(name: str) -> dict[str, Any]:
-    """Random ones of a case, by the names of its manifest."""
+    """Random tensors of a case, by the names of its manifest."""
     torch.manual_seed(3)
     workload, tiling = ALL[name]
     if len(workload.ops) > 2:
@@ -36,7 +36,7 @@ def tensors_of(name: str) -> dict[str, Any]:
 
 
 def convolved(op: Any, given: dict[str, Any]) -> Any:
-    """By a plain loop over places of a filter: another way than the formula's."""
+    """A convolution as a plain loop over filter positions, unlike the operator's formula."""
     x = given[op.source].reshape(op.images, op.height, op.width, op.channels)
     padded = torch.nn.functional.pad(x, (0, 0, op.padding, op.padding, op.padding, op.padding))
     w, sums = given[f"{op.name}.w"].reshape(op.filters, op.kernel, op.kernel, op.channels), 0

@@ -1,4 +1,4 @@
-"""`torch.ops.tuner.decoder_layer` on tensors of the CPU; it runs where PyTorch is installed."""
+"""`torch.ops.tuner.decoder_layer` on CPU tensors; requires PyTorch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def op() -> Any:
-    """The module, which registers the operator where it is imported first."""
+    """The module, which registers the operator at its first import."""
     from tuner.runtime import torch_layer
 
     return torch_layer
@@ -63,7 +63,7 @@ def operands(
     residual: bool = True,
     **form: Any,
 ) -> tuple[Any, ...]:
-    """All arguments of the operator. Rows of the cache behind a length are NaN, those of new tokens among them."""
+    """All arguments of the operator. Rows of the cache beyond a length are NaN, including those of new tokens."""
     torch.manual_seed(5)
     made, rows = form_for(SHAPE, **form), SHAPE.sequences * SHAPE.new_tokens
     columns = SHAPE.kv_heads * SHAPE.query_heads * SHAPE.head_dim
@@ -170,7 +170,7 @@ def test_the_operator_is_the_reference_in_float64(op: Any, asked: dict[str, Any]
 
 @pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
 def test_the_operator_passes_pytorchs_own_checks(op: Any, asked: dict[str, Any]) -> None:
-    """Schema, autograd, fake tensors, and whole graphs with shapes that change; what it mutates is what it says."""
+    """Schema, autograd, fake tensors, and whole graphs with changing shapes; it mutates what the schema declares."""
     given = operands(torch.bfloat16, **asked)
     given = tuple(one.nan_to_num() if getattr(one, "is_floating_point", bool)() else one for one in given)
     found = torch.library.opcheck(torch.ops.tuner.decoder_layer.default, given)

@@ -1,4 +1,4 @@
-"""`tuner.runtime.patch` over tiny models of transformers on the CPU; it runs where both are installed."""
+"""`tuner.runtime.patch` on tiny models of transformers on the CPU; requires PyTorch and transformers."""
 
 from __future__ import annotations
 

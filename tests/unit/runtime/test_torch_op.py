@@ -1,4 +1,4 @@
-"""The operator of PyTorch, on tensors of the CPU; it runs where PyTorch is installed, which no extra of ours brings."""
+"""The PyTorch operator on CPU tensors; requires PyTorch, which is in none of our extras."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def test_the_operator_is_the_formula_to_the_last_bits_of_float64(
 @pytest.mark.parametrize("activation", ["identity", "relu"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_small_integers_are_computed_exactly_in_every_type(op: Any, dtype: str, activation: str, gated: bool) -> None:
-    """Every sum is below 2^8, which each type holds exactly: one wrong row, column or sign shows as a wrong integer."""
+    """Every sum is below 2^8, which each type represents exactly: one wrong row, column or sign gives a wrong
+    integer."""
     random = np.random.default_rng(3)
     rows = (2 if gated else 1) * D_HIDDEN
     x, w1 = (np.where(random.random(shape) < 0.1, 1.0, 0.0) for shape in ((ROWS, D_IN), (rows, D_IN)))
@@ -151,7 +152,7 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
 def test_of_several_for_one_weight_the_number_chooses_and_else_the_last(
     op: Any, on_card: OnCard, recorder: Recorder, pack: Pack
 ) -> None:
-    """Strands have workspaces of their own, and each stream takes one."""
+    """Strands have separate workspaces, and each stream uses one."""
     half = {"dtype": torch.float16}
     w1, w2, x = torch.randn(256, 64, **half), torch.randn(128, 256, **half), torch.randn(9, 64, **half)
     first, second = (op.register(pack.bind(Weights(w1, w2, activation="silu"), strand=strand)) for strand in (0, 1))
@@ -202,7 +203,7 @@ Bound = tuple[tuple[Any, ...], int]
 
 @pytest.fixture
 def bound(op: Any, compiled: Any, recorder: Recorder, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> Bound:
-    """Arguments of the operator that a kernel of the pack computes, and their number."""
+    """Arguments of the operator for which the pack has a kernel, and their number."""
     monkeypatch.setattr(op, "compiled", compiled)
     w1, w2, x = (torch.randn(*shape, dtype=torch.float16) for shape in ((256, 64), (128, 256), (9, 64)))
     number = op.register(pack.bind(Weights(w1, w2, activation="silu")))
@@ -211,7 +212,7 @@ def bound(op: Any, compiled: Any, recorder: Recorder, pack: Pack, monkeypatch: p
 
 
 def test_parameters_are_packed_once_for_each_set_of_addresses(bound: Bound, recorder: Recorder) -> None:
-    """The operator asks for memory for Y each time, and the allocator gives the same again."""
+    """The operator allocates Y at each call, and the allocator returns the same memory again."""
     given, _ = bound
     seen = {in_cpp(*given).data_ptr()}  # this call also queries the device of its stream
     for _ in range(40):
@@ -245,7 +246,7 @@ def test_what_is_forgotten_is_computed_by_pytorch(op: Any, bound: Bound, recorde
 
 @pytest.fixture
 def on_cpu(bound: Bound) -> Iterator[Bound]:
-    """The operator in C++ stands in the place of that of the CPU."""
+    """Registers the C++ operator in place of the CPU's."""
     library = torch.library.Library("tuner", "IMPL")
     library.impl("ffn", in_cpp, "CPU", allow_override=True)
     yield bound
@@ -253,7 +254,7 @@ def on_cpu(bound: Bound) -> Iterator[Bound]:
 
 
 def test_the_operator_in_cpp_passes_pytorchs_own_checks(on_cpu: Bound) -> None:
-    """They copy the operands, so that PyTorch's own products compute them: what C++ asks Python for."""
+    """They copy the operands, so that PyTorch's own products compute them, which C++ calls through Python."""
     (x, w1, w2, *rest), _ = on_cpu
     given = (x.float(), w1.float(), w2.float(), *rest)
     found = torch.library.opcheck(torch.ops.tuner.ffn.default, given)

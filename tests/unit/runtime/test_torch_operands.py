@@ -1,4 +1,4 @@
-"""Wrong operands of `torch.ops.tuner.ffn` are refused alike when traced, on the CPU and on a card."""
+"""Wrong operands of `torch.ops.tuner.ffn` are refused alike when traced, on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ARGUMENTS = ("x", "w1", "w2", "b1", "b2", "residual", "row_scale", "activation",
 
 
 def faked(*given: Any) -> Any:
-    """The operator on fake tensors, as it is traced."""
+    """The operator on fake tensors, as in tracing."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode() as mode:
@@ -104,7 +104,7 @@ def test_a_gradient_of_any_operand_is_refused_alike(on_card: OnCard, recorder: R
 def test_weights_of_another_shape_order_or_type_at_a_known_address_are_others(
     op: Any, on_card: OnCard, recorder: Recorder, pack: Pack
 ) -> None:
-    """An address is used again when a tensor has gone."""
+    """An address is reused after a tensor is freed."""
     half = {"dtype": torch.float16}
     storage, w2 = torch.randn(256 * 64, **half), torch.randn(128, 256, **half)
     number = op.register(pack.bind(Weights(storage.view(256, 64), w2, activation="silu")))

@@ -1,4 +1,4 @@
-"""`torch.ops.tuner.program` on tensors of the CPU; it runs where PyTorch is installed."""
+"""`torch.ops.tuner.program` on CPU tensors; requires PyTorch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = ("residual", "gate_up.w", "residual.squares", "down.w")
 
 @pytest.fixture
 def op() -> Any:
-    """The module, which registers the operator where it is imported first."""
+    """The module, which registers the operator at its first import."""
     from tuner.runtime import torch_program
 
     return torch_program
@@ -79,7 +79,7 @@ def test_a_chain_is_the_formula_in_float64(op: Any) -> None:
     "asked", [{"bias": True}, {"block": True}, {"page_tokens": 16}], ids=["bias", "block", "pages"]
 )
 def test_a_layer_is_what_its_own_operator_computes(op: Any, asked: dict[str, Any]) -> None:
-    """Rows and caches."""
+    """Compares rows and caches."""
     from tuner.runtime import torch_layer
 
     given = torch_layer.Operands(*operands(torch.float64, residual=True, **asked))
@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused_with_what_would(op: Any) -> None:
 
 @pytest.fixture
 def chain(recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """For up to 16 rows, over the recorder; tensors of the CPU stand where a card's would."""
+    """A chain for up to 16 rows, over the recorder; CPU tensors replace a GPU's."""
     recorder.cuda.fake_parameter_bytes(64)
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)

@@ -1,4 +1,4 @@
-"""`torch.ops.tuner.program` of quantised weights; it runs where PyTorch is installed."""
+"""`torch.ops.tuner.program` of quantised weights; requires PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 @pytest.fixture
 def op() -> Any:
-    """The module, which registers the operator where it is imported first."""
+    """The module, which registers the operator at its first import."""
     from tuner.runtime import torch_program
 
     return torch_program
@@ -33,7 +33,7 @@ def workload(scheme: Scheme) -> Workload:
 
 
 def tensors_of(scheme: Scheme) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Random ones as the operator takes them, and what they stand for, in float64."""
+    """Random tensors as the operator takes them, and the values that they represent, in float64."""
     rng = np.random.default_rng(3)
     given: dict[str, Any] = {}
     known: dict[str, Array] = {}

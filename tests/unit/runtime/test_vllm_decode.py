@@ -1,5 +1,5 @@
-"""A decode step by a pack's layers: which steps they compute, and what their launches are given, over a recorder of the
-driver's calls. PyTorch is needed."""
+"""A decode step with a pack's layers: which steps they compute, and the arguments of their launches, over a recorder of
+driver calls. Requires PyTorch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HEADS, KV_HEADS, HEAD_DIM, HIDDEN, INNER = 32, 8, 128, 4096, 14336
 
 @pytest.fixture
 def decode(monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> Iterator[Any]:
-    """The module, over the stub that stands under vLLM's name."""
+    """The module, over the stub that is named vLLM."""
     own = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "vllm"}
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "support" / "vllm_stub"))
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
@@ -57,7 +57,7 @@ def decode(monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> Iterator[Any]
 
 
 def empty(*shape: int, dtype: Any = torch.bfloat16) -> Any:
-    """Memory that nobody writes takes none."""
+    """Memory that is never written takes no physical memory."""
     return torch.empty(shape, dtype=dtype)
 
 
@@ -68,7 +68,7 @@ class Norm(torch.nn.Module):  # type: ignore[misc]
 
 
 class Written:
-    """vLLM's attention, with a cache of tokens in front of heads, keys and values side by side."""
+    """vLLM's attention, with a cache that has tokens before heads, and keys next to values."""
 
     def __init__(self, place: int) -> None:
         memory = torch.zeros(BLOCKS, TOKENS, KV_HEADS, 2 * HEAD_DIM, dtype=torch.bfloat16)
@@ -140,7 +140,7 @@ def kernel_of(run: LayerRun) -> Kernel:
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[LayerRun, Path]:
-    """Of a whole layer, and of its two runs."""
+    """Artifacts of a whole layer, and of its two runs."""
     folder, found = tmp_path_factory.mktemp("artifacts"), {}
     for run in (LayerRun.LAYER, LayerRun.QKV_ATTENTION, LayerRun.MLP):
         found[run] = folder / f"{run}.zip"
@@ -156,7 +156,7 @@ def artifact(artifacts: dict[LayerRun, Path]) -> Path:
 
 
 class OnTheRecorder:
-    """A program whose tensors lie on a card, as it reads them."""
+    """A program whose tensors appear to be on a GPU."""
 
     def __init__(self, path: Path) -> None:
         self._program = load_layer(path)

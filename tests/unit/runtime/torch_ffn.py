@@ -1,4 +1,4 @@
-"""The operator of an FFN as the CPU runs it, and as a card would, over the recorder of driver calls."""
+"""The FFN operator as the CPU runs it, and as a GPU would, over the recorder of driver calls."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ STREAM = 0x4242
 
 @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 def current_stream(device: int, found: Any) -> int:
-    """PyTorch's function of C, as a card's PyTorch has it."""
+    """PyTorch's C function, as in a PyTorch with CUDA."""
     found[0] = STREAM
     return 0
 
 
 @pytest.fixture
 def op() -> Any:
-    """The module, which registers the operator where it is imported first."""
+    """The module, which registers the operator at its first import."""
     pytest.importorskip("torch")
     from tuner.runtime import torch_op
 
@@ -40,7 +40,7 @@ def op() -> Any:
 
 
 def operands(*, gated: bool, full: bool, dtype: Any = None) -> tuple[Any, ...]:
-    """Random ones; `full`: with biases, a residual and factors per row."""
+    """Random operands; `full`: with biases, a residual and factors per row."""
     import torch
 
     torch.manual_seed(7)
@@ -54,7 +54,7 @@ def operands(*, gated: bool, full: bool, dtype: Any = None) -> tuple[Any, ...]:
 
 
 def expected(given: tuple[Any, ...], activation: str, gated: bool) -> np.ndarray[Any, Any]:
-    """The formula in NumPy's float64, from the page on packs."""
+    """The formula of the page on packs in float64 NumPy."""
     x, w1, w2, b1, b2, residual, scale = (None if one is None else one.double().numpy() for one in given)
     z = x @ w1.T
     if scale is not None:
@@ -73,7 +73,7 @@ def expected(given: tuple[Any, ...], activation: str, gated: bool) -> np.ndarray
 
 @pytest.fixture
 def pack(op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
-    """Kernels for up to 16 rows over the recorder of driver calls; tensors of the CPU stand where a card's would."""
+    """Kernels for up to 16 rows over the recorder of driver calls; CPU tensors replace a GPU's."""
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)
     monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
     monkeypatch.setattr(op, "_current_stream", lambda device: STREAM)
@@ -87,7 +87,7 @@ def pack(op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture(scope="session")
 def compiled() -> Any:
-    """The operator in C++, loaded; from then on it is what a card's tensors would run."""
+    """Loads the C++ operator, which CUDA tensors would then use."""
     from tuner.runtime import torch_compiled, torch_op
 
     if shutil.which("ninja") is None or shutil.which("g++") is None:
@@ -102,7 +102,7 @@ OnCard = Callable[..., Any]
 
 
 def in_cpp(*given: Any) -> Any:
-    """The operator as a card's tensors run it; ours lie on the CPU."""
+    """The operator as CUDA tensors would run it; ours are on the CPU."""
     import torch
 
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
@@ -111,7 +111,7 @@ def in_cpp(*given: Any) -> Any:
 
 @pytest.fixture(params=["python", "c++"])
 def on_card(op: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OnCard:
-    """The operator on a card, in either language."""
+    """The operator as on a GPU, in either language."""
     if request.param == "python":
         found: OnCard = op._on_cuda
         return found

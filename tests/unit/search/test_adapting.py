@@ -1,4 +1,4 @@
-"""What was found for one shape as it suits another: as many waves, and rings as full."""
+"""Adapting a schedule found for one shape to another: the same number of waves and equally full rings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gated(m: int, d_hidden: int, width: int = 8192) -> Workload:
 
 
 def found(workload: Workload, tiling: Tiling) -> Found:
-    """A fused kernel by queues, legal for what it was found for."""
+    """A fused kernel with queues, legal for the shape for which it was found."""
     schedule = Schedule.of(tiling=tiling, ordering=Ordering(rasters=(ROW,) * len(tiling.tiles)))
     check_schedule(workload, H200, schedule)
     return Found(

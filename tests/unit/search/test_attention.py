@@ -1,4 +1,4 @@
-"""A search for an attention: seeds, the turns of its kinds, Optuna's view, and what it learns from other shapes."""
+"""A search for an attention: seeds, alternation of plan kinds, Optuna's view, and learning from other shapes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALL = pytest.mark.parametrize("workload", [ALONE, PAIR, PAGED], ids=["alone", "p
 
 
 def run(workload: Workload, num_trials: int) -> list[Trial]:
-    """A search on the simulated card."""
+    """A search on the simulated GPU."""
     twin = SimulatedEvaluator(Target(gpu=H200, simulated=True), faults=Faults(hang=0, crash=0, wrong_numbers=0))
     problem, trials = Problem(workload=workload, objective=OBJECTIVE), list[Trial]()
     searcher = Searcher(space_with(workload), seed=3, num_trials=num_trials)
@@ -113,7 +113,7 @@ def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> No
 
 
 def test_a_single_row_has_the_guesses_that_were_fastest_on_cards() -> None:
-    """Its product by `wgmma` with swapped operands beside a shallow ring of 64 tokens, not by `simt`."""
+    """Its product uses `wgmma` with swapped operands and a shallow ring of 64 tokens, not `simt`."""
     space = space_with(FEW)
     seeds = list(first_guesses(space, 0))
     first = seeds[0]
@@ -156,7 +156,7 @@ def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) 
 
 
 def test_searches_find_what_is_faster_than_their_first_guesses() -> None:
-    """In most shapes: for some the first guess is the best that there is on the twin, whose errors are drawn."""
+    """In most shapes: for some, the first guess is the best on the simulated GPU, whose errors are random."""
     sizes = ((4, 9000), (8, 9000), (32, 3000), (32, 9000))
     shapes = [*(attention(sequences=one, max_length=longest) for one, longest in sizes), PAIR]
     num_improved = 0

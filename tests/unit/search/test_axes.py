@@ -43,7 +43,7 @@ def test_different_schedules_have_different_features() -> None:
 
 
 def test_what_is_offered_around_a_schedule_alone_survives_too_and_has_features_of_its_own() -> None:
-    """Cache hints, and what is prefetched at the start."""
+    """Cache hints, and prefetches at the start."""
     workload, gpu = WORKLOADS[0], CATALOGUE["h200"]
     best = Schedule.of(tiling=wgmma((128, 128, 64), num_warps=8), ordering=ordering(assignment=Assignment.STATIC))
     near = space_of(workload, gpu).neighbours(best)

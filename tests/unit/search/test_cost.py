@@ -1,4 +1,4 @@
-"""What a search costs its core, counted: a clock would tell of the machine."""
+"""The cost of a search, by counting calls, because times depend on the machine."""
 
 from __future__ import annotations
 

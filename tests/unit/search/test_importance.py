@@ -1,4 +1,4 @@
-"""Which axes decided: the one that does is found, and those that never varied are left out."""
+"""Which axes mattered: the decisive one is found, and constant ones are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.search.model.importance import FEWEST_TRIALS, axis_importances
 
 
 def trials(count: int) -> list[tuple[int, Candidate, float]]:
-    """Those of many stages are fast; reserved SMs do nothing."""
+    """Trials in which many stages are fast; reserved SMs have no effect."""
     found = []
     for number in range(count):
         one = schedule(stages := 2 + number % 4)

@@ -1,4 +1,4 @@
-"""A kind of tile op with an axis of its own: spaces, rules, a search and its model know the axis by its record."""
+"""A tile op kind with an axis of its own: spaces, rules, the search and its model handle the axis by its record."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from tuner.search.searcher import Searcher
 
 @dataclass(frozen=True, kw_only=True)
 class StretchedOp(GemmOp):
-    """A product that some other kind of kernel computes."""
+    """A product that another kind of kernel computes."""
 
     KIND: ClassVar[str] = "stretched"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stretched(TileOpSchedule, kind="stretched"):
-    """How far: the axis of the kind alone."""
+    """The kind's only axis."""
 
     stretch: int = axis(1, values=(1, 2, 4), near=(1, 2, 4), word="stretch{}")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forgotten() -> Iterator[None]:
-    """No other test sees the kind."""
+    """Removes the kind after the test."""
     yield
     levels._KINDS.pop("stretched")
     levels.schedule_class.cache_clear()
@@ -49,7 +49,7 @@ def forgotten() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def workload() -> Workload:
-    """Between two products."""
+    """A workload with the op between two products."""
     sizes = {"m": 16, "n": 512}
     ops = (
         GemmOp(name="before", k=512, source="x", **sizes),

@@ -1,4 +1,4 @@
-"""Work in a fork of a search's process: it changes no choice, it may die, and it does not outlive the search."""
+"""Work in a fork of a search's process: it does not change choices, it may die, and it does not outlive the search."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_fork_ends_when_nobody_can_read_from_it() -> None:
 
 
 def chosen(begin: Begin | None, num: int) -> list[Candidate]:
-    """What a search chooses, every one of whose candidates is on its way with four others."""
+    """The choices of a search with each candidate in flight together with four others."""
     searcher, on_their_way, found = ORDER.begin(begin), list[Candidate](), list[Candidate]()
     while len(found) < num:
         while len(on_their_way) < 5 and (candidate := searcher.ask()):
@@ -118,7 +118,7 @@ def chosen(begin: Begin | None, num: int) -> list[Candidate]:
 
 
 def count_taken(num: int) -> tuple[bool, int, int]:
-    """Whether a search with forks chooses what it does without; how many calls it took from them, and of how many
+    """Whether a search with forks makes the same choices as without; the number of calls taken from forks, and of their
     names."""
     names = list[Hashable]()
 

@@ -1,4 +1,4 @@
-"""What a search begins with: the nearest shapes' best, legal for the shape that is asked."""
+"""Initial candidates of a search: the nearest shapes' best schedules, legal for the given shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches in processes of their own: they choose what one in this process would, and may die at any moment."""
+"""Searches in separate processes: they make the same choices as one in this process, and may die at any moment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def trial(number: int, candidate: Candidate) -> Trial:
 
 
 def is_there(pid: int) -> bool:
-    """Whether it runs; one that has ended, and whom nobody waited for, does not."""
+    """Whether it runs; a process that has ended but was not waited for does not."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

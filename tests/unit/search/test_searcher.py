@@ -49,7 +49,7 @@ def space(m: int = 128, gpu: Gpu = GPU) -> Space:
 
 
 def time_of(candidate: Candidate) -> Outcome:
-    """Fast where the tiles are large and the kind is fused; some candidates always fail."""
+    """A made-up time: large tiles and fused kinds are fast; some candidates always fail."""
     schedule = candidate.schedule
     if schedule is None:
         return Measured(time_us=50, library_us=50, speedup=1, spread=0, rounds=(), rel_error=0)
@@ -131,7 +131,7 @@ def test_what_is_drawn_is_foreseen_only_where_somebody_draws_it_meanwhile(num_tr
 
 
 def programmatically(factor: float) -> Judge:
-    """Programmatic launches take so much of the time."""
+    """Programmatic launches take this share of the time."""
 
     def judge(candidate: Candidate) -> Outcome:
         outcome = time_of(candidate)
@@ -169,7 +169,7 @@ def test_where_programmatic_launches_are_ahead_choices_are_launched_so_at_once()
 
 
 def test_the_best_is_soon_tried_with_a_first_wave() -> None:
-    """Such a schedule is a little faster here, and nothing else of an order counts."""
+    """Such a schedule is slightly faster here, and nothing else about the order matters."""
 
     def judge(candidate: Candidate) -> Outcome:
         outcome = time_of(candidate)
@@ -187,7 +187,7 @@ def test_the_best_is_soon_tried_with_a_first_wave() -> None:
 
 
 def best_of(trials: list[Trial], kind: PlanKind) -> Candidate:
-    """The fastest of a kind."""
+    """The fastest candidate of a kind."""
     measured = [
         (trial.outcome.time_us, trial.number, trial.candidate)
         for trial in trials
@@ -203,7 +203,7 @@ def as_kind(kind: PlanKind, candidate: Candidate) -> Candidate:
 
 @pytest.mark.slow
 def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) -> None:
-    """Two trials more, since one of the others may have its turn meanwhile."""
+    """Within two more trials, because another schedule may have its turn in between."""
     num_stays = 0
     for number in range(REPEAT_EVERY + 8, len(whole)):
         best = best_of(whole[:number], PlanKind.FUSED)
@@ -294,7 +294,7 @@ def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
 
 @pytest.mark.slow
 def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -> None:
-    """All schedules with 8 warps fail; they would be the fastest, so a search that ignored it would stay."""
+    """All schedules with 8 warps fail but would be the fastest, so a search that ignored failures would stay there."""
 
     def fails_with_8_warps(candidate: Candidate) -> Outcome:
         bad = candidate.schedule is not None and candidate.schedule.tiling.num_warps == 8

@@ -1,6 +1,6 @@
-"""Searches choose what they chose before: the candidates of four searches, in order, as they were written down.
+"""Searches make the same choices as before: the recorded candidates of four searches, in order.
 
-``python -m tests.unit.search.test_trajectories`` writes them down anew, where a search is to choose otherwise.
+``python -m tests.unit.search.test_trajectories`` renews the record after an intended change of the search.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def judged(candidate: Candidate, number: int) -> Outcome:
-    """By the digest alone, so that nothing but the search decides: some fail, and programmatic launches are faster."""
+    """Outcomes that depend on the digest only, so that only the search affects the result: some fail, and programmatic
+    launches are faster."""
     drawn = int(candidate.schedule.digest, 16) if candidate.schedule else 1
     if drawn % 13 == 0:
         return Failed(stage=Stage.TIME, kind=FailureKind.HANG, reason="a wait never ended")
@@ -42,7 +43,7 @@ def judged(candidate: Candidate, number: int) -> Outcome:
 
 
 def chosen(workload: Workload) -> list[str]:
-    """Plan kind and schedule's digest of each trial of a search."""
+    """The plan kind and schedule digest of each trial of a search."""
     searcher, names = Searcher(any_space_of(workload, H200), seed=7, num_trials=NUM_TRIALS), list[str]()
     for number in range(NUM_TRIALS):
         candidate = searcher.ask()

@@ -1,4 +1,4 @@
-"""What no schedule runs is refused before a job begins, by field."""
+"""A request for which no schedule exists is refused with the field before a job begins."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_an_engine_runs_is_not(scheme: str) -> None:
 
 
 def test_a_space_without_schedules_says_so() -> None:
-    """No engine tiles so few columns, and none says it of itself."""
+    """No engine has tiles for so few columns, but none of them reports it."""
     assert refusal(workload(scheme="tensor", d_out=12), H200) is None
     with pytest.raises(IllegalSchedule, match=r"no schedule of .* is legal on .*: change the sizes"):
         any_space_of(workload(scheme="tensor", d_out=12), H200)

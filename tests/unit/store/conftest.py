@@ -1,4 +1,4 @@
-"""Every test of the store runs over both databases, but for those that open one of their own."""
+"""Every test of the store runs on both databases, except for those that open their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.store import Store
 
 @pytest.fixture(autouse=True, scope="package")
 def copied_databases() -> Iterator[None]:
-    """New stores begin with a copy of an empty one; what the migrations do is tested by steps."""
+    """New stores start with a copy of an empty one; the migrations have their own tests."""
     with copied():
         yield
 
@@ -27,7 +27,7 @@ def server() -> Iterator[PostgreSQL]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest) -> str | None:
-    """None for SQLite in the data folder."""
+    """The database's URL; None for SQLite in the data folder."""
     if request.param == "sqlite":
         return None
     server: PostgreSQL = request.getfixturevalue("server")

@@ -1,4 +1,4 @@
-"""Databases of every revision, as versions of that time wrote them; each later one must bring them to its tables.
+"""Databases of every revision, as written at the time; each later version must migrate them.
 
 python -m tests.unit.store.frozen    writes that of this revision: once, with its migration.
 """
@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parent / "frozen_databases"
 
 
 def frozen_spec(m: int) -> JobSpec:
-    """The spec of a frozen job: what is frozen does not change with what other tests ask for."""
+    """The spec of a frozen job; it does not change with other tests' requests."""
     return spec(m, trials=10, seconds=60.0)
 
 
@@ -71,7 +71,7 @@ def fill(store: Store) -> tuple[str, str]:
 
 
 def thaw(path: Path, target: Path) -> None:
-    """Puts a frozen database where a store finds it."""
+    """Copies a frozen database to a store's folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(gzip.decompress(path.read_bytes()))
 

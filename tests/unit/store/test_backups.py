@@ -28,7 +28,7 @@ from tuner.store.trials import trials
 
 
 def rows_of(engine: Engine, tmp_path: Path) -> dict[str, list[Any]]:
-    """All rows of all tables, as a backup tells them."""
+    """All rows of all tables, as in a backup."""
     back_up(engine, tmp_path / "rows.zip")
     with zipfile.ZipFile(tmp_path / "rows.zip") as archive:
         return {

@@ -1,4 +1,4 @@
-"""What a data folder must be before a server begins: writable, whole, and not robbed of its database."""
+"""Requirements on a data folder before a server starts: writable, intact, and with its database present."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def filled(tmp_path: Path) -> Path:
 
 
 def refusal_of(folder: Path) -> str:
-    """Why the folder is refused; twice, since the first time must leave it as it was."""
+    """Why the folder is refused; checked twice, because the first check must not change it."""
     before = sorted(path.name for path in folder.iterdir())
     for _ in range(2):
         with pytest.raises(StoreError) as refusal:
@@ -81,7 +81,7 @@ def test_a_folder_without_artifacts_may_be_new_or_empty(tmp_path: Path) -> None:
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A folder that every user reaches; those of pytest are closed to others."""
+    """A folder that every user can access; pytest's are closed to others."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder

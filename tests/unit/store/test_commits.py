@@ -1,4 +1,4 @@
-"""Whoever waits for a commit is woken by one that concerns him, and by no other."""
+"""A thread that waits for a commit is woken only by a commit that concerns it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG_S = 120.0
 
 @contextmanager
 def waiting(commits: Commits, wait: Callable[[], object]) -> Iterator[threading.Event]:
-    """What wakes a thread that waits; it has ended behind the block."""
+    """A function that wakes a waiting thread; the thread has ended after the block."""
     thread = threading.Thread(target=wait)
     thread.start()
     wait_until(lambda: bool(commits._waiting))

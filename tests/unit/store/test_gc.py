@@ -136,7 +136,7 @@ def test_a_collection_that_is_cut_off_goes_on_where_it_was(store: Store, monkeyp
 
 
 def ended_job_of(store: Store, num_trials: int) -> str:
-    """A job of measured trials with samples that was cancelled."""
+    """A cancelled job with measured trials and samples."""
     with store.write() as session:
         job = jobs.insert(session, spec(), 1.0)
         jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)

@@ -1,4 +1,4 @@
-"""What the program makes is for its owner alone, and a folder may be called anything."""
+"""The program's files are accessible only to their owner, and a folder may have any name."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tuner.store.results import artifacts
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """As where everybody may read what anybody makes."""
+    """Sets a umask with which everybody may read new files."""
     before = os.umask(0o000)
     yield
     os.umask(before)
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What others than its owner reach, from the folder on down."""
+    """The paths that users other than the owner can access, from the folder on down."""
     return [str(path) for path in (folder, *folder.rglob("*")) if stat.S_IMODE(path.lstat().st_mode) & 0o077]
 
 
@@ -136,7 +136,8 @@ def test_a_mount_may_be_called_anything() -> None:
 
 
 def test_a_further_connection_of_a_process_takes_no_lock_of_the_database_from_it(tmp_path: Path) -> None:
-    """Else whoever else reads it believes to be alone, and deletes the log that this process still writes to."""
+    """Otherwise, another reader would believe that it is alone, and delete the log that this process still writes
+    to."""
     store = Store.open(tmp_path / "data")
     try:
         with store.engine.connect() as first, store.engine.connect() as second:

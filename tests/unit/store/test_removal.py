@@ -1,4 +1,4 @@
-"""Deleted jobs: out of sight at once, gone after the sweep, and the file is smaller."""
+"""Deleted jobs are hidden at once and gone after the sweep, and the file is smaller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw samples as bytes: compact, exact, and read in the form of old versions too."""
+"""Raw samples as bytes: compact, exact, and readable in the forms of old versions."""
 
 from __future__ import annotations
 

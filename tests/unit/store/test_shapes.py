@@ -55,7 +55,7 @@ def test_many_results_that_come_at_once_are_all_taken_in(store: Store) -> None:
 
 
 def test_a_layers_form_has_any_context_and_its_sizes_have_the_context() -> None:
-    """The cache that its qkv writes to is the attention's, so both name the longest context."""
+    """The cache that its qkv writes to is the attention's, so both contain the longest context."""
     short, long = between(), between(sizes={"max_length": 1024})
     assert form_digest(short) == form_digest(long) == form_digest(between(sequences=8))
     products = replace(short, ops=short.tile_ops)

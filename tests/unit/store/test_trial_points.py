@@ -1,4 +1,4 @@
-"""Points of a chart: all trials of a small job; of a large one evenly chosen ones, and each that was the best."""
+"""Points of a chart: all trials of a small job; for a large one, evenly spaced ones and each new best."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tuner.store.trials.points import measured_candidates, points
 
 @pytest.fixture
 def job_id(store: Store) -> str:
-    """Thirty trials: the library, then ever slower ones, the 7th and the 22nd faster than all before."""
+    """Thirty trials: the library, then ever slower ones, except that the 7th and the 22nd are faster than all
+    before."""
     with store.write() as session:
         job = jobs.insert(session, spec(trials=100), 1.0)
         jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)

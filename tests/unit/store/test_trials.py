@@ -119,7 +119,7 @@ def test_recording_counts_the_trial_and_its_seconds_and_tells_it(store: Store) -
 
 
 def test_the_best_so_far_goes_by_the_ratio_to_the_library_of_the_same_rounds(store: Store) -> None:
-    """A library has slower minutes: a kernel may take longer then, and gain more."""
+    """The library may be slow for a while: a kernel may take longer then, and still gain more."""
     job_id = open_job(store)
     record(store, job_id, trial(0, measured(80.0, speedup=1.2)), trial(1, measured(70.0, speedup=1.1)))
     record(store, job_id, trial(2, measured(90.0, speedup=1.3)))

@@ -1,4 +1,4 @@
-"""Cubins kept between runs of the tests: what is the same is compiled once, and what is broken again."""
+"""The cache of cubins between test runs: equal sources are compiled once, and broken entries again."""
 
 from __future__ import annotations
 

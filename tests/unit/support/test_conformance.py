@@ -1,4 +1,4 @@
-"""The table of the tests on a card, without one: every row is legal and proven, and the rows are what they claim."""
+"""The table of the GPU tests, without a GPU: every row is legal and proven, and has the claimed properties."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_legal_pair_of_hints_is_run() -> None:
 
 
 def test_the_parts_that_are_counted_are_those_of_every_tile() -> None:
-    """4 parts of each of 3 x 17 tiles, and 8 of each of 3 x 4."""
+    """4 parts for each of 3 x 17 tiles, and 8 for each of 3 x 4."""
     (case,) = (case for case in split.CASES if case.num_posts)
     (plan,) = plans_for(case.workload, H200, case.on(H200))
     slots = {task[8]: task[7] for task in plan.plan.tasks.tolist() if task[7]}

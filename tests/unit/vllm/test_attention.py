@@ -1,4 +1,4 @@
-"""Whether a pack's attentions can read vLLM's cache: by shapes, steps, lengths and what its attention does."""
+"""Whether a pack's attentions can read vLLM's cache: by shapes, strides, lengths and features of its attention."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OURS = AttentionShape(
 
 
 class FlashAttention:
-    """What vLLM 0.26 says of this backend's cache in `vllm/v1/attention/backends/flash_attn.py`."""
+    """The cache of this backend in vLLM 0.26, from `vllm/v1/attention/backends/flash_attn.py`."""
 
     order = (0, 2, 1, 3)
 
@@ -63,7 +63,7 @@ class OfTheCpu(FlashAttention):
 
 
 def served(max_length: int = 2048, backend: type = FlashAttention, **changes: Any) -> Served:
-    """Llama-3-8B's, as vLLM serves it."""
+    """Llama-3-8B's attention, as vLLM serves it."""
     impl = SimpleNamespace(scale=128**-0.5, logits_soft_cap=changes.pop("soft_cap", None), alibi_slopes=None)
     for name in ("alibi_slopes", "scale"):
         setattr(impl, name, changes.pop(name, getattr(impl, name)))
@@ -92,7 +92,7 @@ def served(max_length: int = 2048, backend: type = FlashAttention, **changes: An
 
 
 def reaching(max_length: int) -> list[Rung]:
-    """A table with a kernel of such a reach, and the library beyond."""
+    """A table with a kernel up to this context, and the library beyond."""
     kernel = make().kernel
     return [
         Rung(m_lo=16, m_hi=16, max_length=max_length, kernel=kernel, speedup=1.1),
@@ -131,7 +131,7 @@ def test_lines_at_odd_steps_are_named(changes: dict[str, int]) -> None:
 
 
 def test_one_kv_head_lies_tokens_first_where_vllm_says_so() -> None:
-    """Its steps from head to head and from token to token are the same."""
+    """The strides from head to head and from token to token are equal."""
     ours = replace(OURS, kv_heads=1)
     assert reasons_against(served(num_kv_heads=1), ours, reaching(2048)) == []
     of_heads = replace(ours, heads_first=True)

@@ -1,4 +1,4 @@
-"""In which models whole layers are a pack's, and with which weights. PyTorch is needed, and no vLLM."""
+"""Which models use a pack's whole layers, and with which weights. Requires PyTorch, but not vLLM."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_model_of_another_form_is_named() -> None:
 
 
 def against(asked: Entry, of_model: Any, *others: Entry, ranks: int = 1) -> list[str]:
-    """What a pack's layer does otherwise than the model's, where these are in the pack too."""
+    """How a pack's layer differs from the model's, if the pack has it."""
     from tuner.vllm.layers import Packed
 
     pack: Any = SimpleNamespace(entries=(asked, *others))

@@ -1,6 +1,6 @@
-"""The rows of an attention's tensor maps lead to the elements of vLLM's packed blocks, if the line is twice as long.
+"""The rows of an attention's tensor maps address the elements of vLLM's packed blocks if lines are twice as long.
 
-The arithmetic of ``request_attention.cuh`` stands here in Python. No kernel is launched over such a cache yet.
+The arithmetic of ``request_attention.cuh`` is repeated here in Python. No kernel is launched over such a cache yet.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ TILING = AttentionTiling(head_dim=128, columns=8, tile_tokens=64, num_stages=2, 
 
 
 def by_steps(steps: Steps, page: int, token: int, head: int) -> int:
-    """Where a head's first element of a token lies."""
+    """The address of a head's first element of a token."""
     return page * steps.block + head * steps.head + token * steps.token
 
 
 def by_map(paged: PagedCache, line: int, page: int, token: int, head: int) -> int:
-    """The same as the kernel finds it: `row_of`, then so many lines behind; `line` times as long as our caches' are."""
+    """The same as the kernel computes it: `row_of`, then this many lines further; lines are `line` times as long as in
+    our caches."""
     row_bytes, line_bytes = cache_map(OP, TILING, paged).strides_bytes
     per_page = paged.page_tokens * (OP.kv_heads if paged.heads_first else 1)
     row = page * per_page + (head * paged.page_tokens if paged.heads_first else 0) + token

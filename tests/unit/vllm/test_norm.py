@@ -1,4 +1,4 @@
-"""The sum and norm before an MLP: which of vLLM's norms the operator replaces, and that it computes the same."""
+"""The sum and norm before an MLP: which of vLLM's norms the operator replaces, with the same result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def norm() -> Any:
 
 
 class RMSNorm(torch.nn.Module):  # type: ignore[misc]
-    """vLLM's, by its name."""
+    """Named like vLLM's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class RMSNorm(torch.nn.Module):  # type: ignore[misc]
 
 
 class GemmaRMSNorm(RMSNorm):
-    """It multiplies by 1 + its weight."""
+    """Multiplies by 1 + its weight."""
 
 
 def layer(

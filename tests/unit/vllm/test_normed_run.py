@@ -1,4 +1,4 @@
-"""An MLP by the kernels of a run that norms its rows first; PyTorch stands in the place of the kernels."""
+"""An MLP by the kernels of a run that starts with a norm; PyTorch replaces the kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ByTorch:
 
 
 def entry(rungs: tuple[Rung, ...] = (), **changes: Any) -> Entry:
-    """The run of a model's MLP, `changes` in its first op."""
+    """The run of a model's MLP, with `changes` in its first op."""
     workload = decoder_layer("llama3-8b", dtype=Dtype.BF16, sequences=1, max_length=64, run=LayerRun.MLP)
     up, down = shape_of(workload.to_json()).to_json()["ops"]
     ops = [{**up, "n": INNER, "k": HIDDEN, **changes}, {**down, "n": HIDDEN, "k": INNER}]
@@ -56,7 +56,7 @@ def weights() -> tuple[Any, Any]:
 
 @pytest.fixture
 def run_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """What a pack of these entries has for weights."""
+    """The runs of a pack with these entries."""
     from tuner.vllm import normed_run
 
     loaded = list[int]()
@@ -92,7 +92,7 @@ def test_rows_that_are_normed_come_out_as_the_mlp_has_them_to_the_bit(run_of: An
 
 
 class Parameter(torch.Tensor):  # type: ignore[misc, name-defined]
-    """As vLLM's are: of a class of its own, whose interface has no name for bfloat16."""
+    """A parameter as in vLLM: its own class, whose interface has no name for bfloat16."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`tuner.vllm` over a stub of vLLM's plugin interface; it runs where PyTorch is installed."""
+"""`tuner.vllm` over a stub of vLLM's plugin interface; requires PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture
 def operator() -> Any:
-    """The module of the operator: there is one in a process."""
+    """The operator's module, of which there is one per process."""
     found = importlib.import_module("tuner.vllm.operator")
     found.calls.clear()
     return found
@@ -32,7 +32,7 @@ def operator() -> Any:
 def registered(
     operator: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> Iterator[None]:
-    """The plugin in the stub that stands under vLLM's name, and a pack."""
+    """The plugin in the stub that is named vLLM, and a pack."""
     assert operator
     vllms_own = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "vllm"}
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "support" / "vllm_stub"))
@@ -56,7 +56,7 @@ def registered(
 
 
 class OfRows:
-    """Kernels for some numbers of rows, which keep those that they were asked for."""
+    """Kernels for some numbers of rows, which record the requested ones."""
 
     def __init__(self, rows: range) -> None:
         self._rows, self.asked = rows, list[int]()
@@ -80,7 +80,7 @@ def config(**changes: Any) -> Any:
 
 
 def loaded(asked: Any, by: str, /, **extra: Any) -> Any:
-    """A model by a load format, of weights that are always the same."""
+    """A model with this load format and constant weights."""
     from vllm.model_executor.model_loader import LoadConfig, get_model_loader
 
     torch.manual_seed(1)
@@ -297,7 +297,7 @@ def test_the_tanh_form_of_gelu_is_the_operators() -> None:
 
 
 def test_a_damaged_pack_is_a_reason_of_each_mlp_on_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Both readers of the pack refuse it: vLLM serves on."""
+    """Both readers of the pack refuse it, and vLLM goes on serving."""
     mlp = importlib.import_module("tuner.vllm.mlp")
 
     def opened(path: Path) -> Any:

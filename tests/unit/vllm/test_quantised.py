@@ -1,4 +1,4 @@
-"""Quantised MLPs inside vLLM: what its loader leaves is what the converter reads of the checkpoint itself."""
+"""Quantised MLPs inside vLLM: the weights left by its loader are those that the converter reads from the checkpoint."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def quantised() -> Any:
 
 
 def tensor(given: Any) -> Any:
-    """PyTorch's own, of arrays of any type."""
+    """A PyTorch tensor from an array of any type."""
     if isinstance(given, Held):
         return torch.from_numpy(np.array(given.array)).view(getattr(torch, given.dtype))
     return torch.from_numpy(np.array(given))
 
 
 class SiluAndMul:
-    """By its name."""
+    """Named like vLLM's."""
 
 
 class Layer(torch.nn.Module):  # type: ignore[misc]
-    """One of vLLM's, with what its method registers."""
+    """A vLLM layer, with the tensors that its method registers."""
 
     def __init__(self, parameters: dict[str, Any], widths: list[int]) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
 
 
 class Mlp(torch.nn.Module):  # type: ignore[misc]
-    """Twice its input, which no kernel makes."""
+    """Returns twice its input, which no kernel would."""
 
     def __init__(self, up: Layer, down: Layer) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def merged(tensors: dict[str, Any], what: str, dim: int) -> Any:
 
 
 def of_gptq() -> tuple[Mlp, dict[str, Any], dict[str, Any]]:
-    """As vLLM merges them: rows are columns of qweight."""
+    """GPTQ tensors merged as by vLLM: rows are columns of qweight."""
     tensors, config = widened("gptq")
     order = {"g_idx": torch.arange(K, dtype=torch.int32) // 128}
     up = {what: merged(tensors, what, 1) for what in ("qweight", "scales", "qzeros")} | order
@@ -184,7 +184,7 @@ def test_a_damaged_pack_leaves_quantised_mlps_to_vllm(
 
 
 def test_layers_of_equal_shape_have_one_graph(quantised: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM compiles each graph that differs, so a graph names no layer."""
+    """vLLM compiles each distinct graph, so a graph must not name a layer."""
     program = SimpleNamespace(artifact=SimpleNamespace(tensors=kernel(Scheme.INT4, Dtype.FP16)))
     monkeypatch.setattr(quantised, "_kernels", lambda path, dtype: {range(1, 5): program})
     model = torch.nn.ModuleDict({"first": of_gptq()[0], "second": of_gptq()[0]})

@@ -1,4 +1,4 @@
-"""The winners that come with the program: each row says where it comes from, and none is for a simulated GPU."""
+"""The built-in winners: each row states its origin, and none is for a simulated GPU."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_row_has_the_workload_of_the_benchmarks_row_of_its_name() -> None:
 
 
 def _known(gpu: str) -> set[str]:
-    """The names of its rows, but for those with an op whose kind is not there."""
+    """The names of its rows, except those with an op of a missing kind."""
     rows = json.loads((FOLDER / f"{gpu}.json").read_text())
     return {name for name, row in rows.items() if not Workload.from_json(row["workload"]).unknown_kinds}
 

@@ -1,4 +1,4 @@
-"""Decode attention in requests: what is taken, and what each refusal says."""
+"""Decode attention in requests: what is accepted, and the message of each refusal."""
 
 from __future__ import annotations
 

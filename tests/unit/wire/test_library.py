@@ -1,4 +1,4 @@
-"""How the library was called leaves the service as it was recorded."""
+"""How the library was called is reported by the service as it was recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and the domain's values are the same thing in two forms."""
+"""Requests and the domain's values are equivalent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is too large to be searched is refused where it is asked for, with the field and the limit."""
+"""Requests that are too large to search are refused with the field and the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form for jobs: presets, ladders, and commands that ask the same."""
+"""The form for jobs: presets, ladders, and equivalent commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.wire.requests.submit_form import SubmitForm, as_client, as_curl, path
 
 
 def parsed(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The kind and the options of the command that the page shows; one that the command does not have is refused."""
+    """The kind and the options of the command that the page shows; an unknown option is refused."""
     kind, *words = shlex.split(as_client("http://localhost:8000", body))[4:]
     command = submit.get_command(click.Context(submit), kind)
     assert command is not None

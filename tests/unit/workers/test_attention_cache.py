@@ -1,4 +1,4 @@
-"""What hides tokens of a cache, and what puts its pages in order: on NumPy arrays."""
+"""Masking tokens of a cache, and putting its pages in order, on NumPy arrays."""
 
 from __future__ import annotations
 

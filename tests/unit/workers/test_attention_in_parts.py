@@ -1,4 +1,4 @@
-"""The library's attention where no fused kernel of PyTorch takes it; PyTorch is needed, and no card."""
+"""The library's attention where no fused kernel of PyTorch supports it; requires PyTorch, but no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which problems fit on a card, by their sizes alone."""
+"""Which problems fit on a GPU, by their sizes alone."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def bytes_of_checks(workload: Workload) -> int:
 
 
 def slots_of(workload: Workload) -> int:
-    """Of a card's memory, with a copy in order where the cache has pages."""
+    """The slots of a GPU's memory, including an ordered copy if the cache is paged."""
     paged = workload.launch_ops[0].form.paged is not None
     return slots_that_fit(FREE, (1 + paged) * cache_bytes(workload), bytes_of_checks(workload))
 
 
 def test_the_caches_of_checks_are_counted_beside_the_slots() -> None:
-    """Each check has one where a product writes to it, and no two of them share."""
+    """Each check has its own cache if a product writes to it."""
     written, read = between(sequences=64, sizes=SIZES), between(sequences=64, sizes=SIZES, rotary=False)
     cache = 64 * 2**14 * 4096
     assert cache_bytes(written) == cache_bytes(read) == cache_bytes(attention(sequences=64, **SIZES)) == cache
@@ -55,7 +55,7 @@ def test_the_caches_of_checks_are_counted_beside_the_slots() -> None:
 def test_a_cache_that_does_not_fit_is_refused_and_the_largest_that_does_is_not(
     most: int, options: dict[str, Any]
 ) -> None:
-    """`most` sequences of 64 MiB each. What is allocated leaves a tenth of the card to references."""
+    """`most` sequences of 64 MiB each. A tenth of the GPU's memory is left for references."""
     fits, too_large = (between(sequences=count, sizes=SIZES, **options) for count in (most, most + 1))
     copies = 1 + (options.get("pages") is not None)
     assert copies * cache_bytes(fits) + bytes_of_checks(fits) < 0.9 * FREE

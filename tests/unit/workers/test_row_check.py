@@ -1,4 +1,5 @@
-"""A wrong conversion of an element type is found before numbers are compared, though kernel and reference share it."""
+"""A wrong conversion of an element type is found before results are compared, although kernel and reference share
+it."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_the_toys_row_is_right(tmp_path: Path) -> None:
 
 
 def tf32(half: int = 0x0FFF, *, mask: int = 0xFFFFE000, least: int = 0) -> OperandRow:
-    """An element of 32 bits with the first ten bits of a float32's mantissa, or with a fault."""
+    """A 32-bit element with the first ten mantissa bits of a float32, or with a fault."""
 
     def to_bits(xp: Any, values: Any) -> Any:
         bits = values.astype(xp.float32).view(xp.uint32)

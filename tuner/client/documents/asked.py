@@ -62,7 +62,7 @@ class AttentionSizes(TypedDict):
 
 
 class AttentionHeads(AttentionSizes):
-    """All sizes."""
+    """All sizes of a decode attention except its element type."""
 
     heads: int
     kv_heads: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Characters of the longest.
+#: Maximum length of a name, in characters.
 MAX_CHARACTERS = 64
 
 

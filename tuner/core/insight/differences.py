@@ -16,7 +16,9 @@ _NUM_SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A leaf of one or both. A long list is one leaf: of two orders of 400 tiles, nobody reads 800 rows."""
+    """A leaf of one or both. A long list is one leaf, since two orders of 400 tiles would otherwise take hundreds of
+    rows.
+    """
 
     #: Dotted path, e.g. ``tiling.tiles.0.m``.
     name: str

@@ -49,7 +49,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
 
 
 def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """For one launch of all products, or one for each group between launch ops."""
+    """Sentences for one launch of all products, or for one for each group between launch ops."""
     plans = plans_for(workload, gpu, in_fewest_launches(workload, schedule))
     launches = [(plan, simulate(plan)) for plan in plans]
     yield from _bounds(workload, gpu, plans)
@@ -69,7 +69,7 @@ def _names(plan: VerifiedPlan) -> str:
 
 
 def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
-    """The policies whose order it has."""
+    """The policies whose order the schedule has."""
     names = [name.replace("_", " ") for name in policies_of(workload, gpu, schedule)]
     if not names:
         return "Policy: the order follows no known policy."

@@ -36,7 +36,7 @@ class Words(Protocol):
 
 
 def words_of(op: LaunchOp) -> Words | None:
-    """Those of an op's kind; None if it has none."""
+    """The `Words` of an op's kind; None if it has none."""
     return cast("Words | None", part_of(op.KIND, "words"))
 
 

@@ -56,5 +56,5 @@ def forecast_of(outcome: Outcome) -> float | None:
 
 
 def forecast_metric(forecast_us: float) -> Metric:
-    """As a trial's metric."""
+    """The forecast as a metric of a trial."""
     return Metric(tag=FORECAST, unit="us", value=forecast_us)

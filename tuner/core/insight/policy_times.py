@@ -52,7 +52,7 @@ def policy_times(workload: Workload, gpu: Gpu, chosen: Schedule, trials: Iterabl
 
 
 def policies_sentence(times: Iterable[PolicyTime], *, simulated: bool) -> str:
-    """Each policy's time, and what it is the time of."""
+    """A sentence with the time of each policy, and whether it was measured or forecast."""
     times_of = [
         f"{_words(one.policy)} {one.measured_us:.1f} us in trial {one.trial_number}"
         if one.measured_us is not None
@@ -68,7 +68,7 @@ def _words(policy: str) -> str:
 
 
 def _is_like(trial: Trial, chosen: Schedule) -> bool:
-    """Whether it is a plain fused launch of the same kernel."""
+    """Whether a candidate is a plain fused launch of the same kernel."""
     kind, schedule = trial.candidate.plan_kind, trial.candidate.schedule
     return kind.is_fused and not kind.is_programmatic and schedule is not None and schedule.tiling == chosen.tiling
 

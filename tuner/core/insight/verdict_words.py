@@ -15,14 +15,14 @@ from tuner.core.trial.reports.torch_time import TorchCalls
 class _Library:
     """Names of the library."""
 
-    #: In a word.
+    #: The short name.
     short: str
-    #: With what runs it.
+    #: The full name, with how it is run.
     whole: str
 
 
 _CUBLASLT = _Library(short="the library", whole="the library (cuBLASLt in a graph)")
-#: If the job asked for it, and it was faster than cuBLASLt.
+#: Used if the job requested it, and it was faster than cuBLASLt.
 _COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in a graph)")
 
 
@@ -126,7 +126,7 @@ def _gain(row: FinalRow, library: _Library) -> str:
 
 
 def _ahead(row: FinalRow, others: FinalRow | None) -> str:
-    """Its gain over the fastest unfused kind, if that is not the library."""
+    """The winner's gain over the fastest unfused kind, if that is not the library."""
     if others is None or not others.candidate.plan_kind.is_ours or not others.time_us or not row.time_us:
         return ""
     gain = 100 * (others.time_us / row.time_us - 1)

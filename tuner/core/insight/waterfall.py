@@ -33,7 +33,7 @@ class NoWaterfall(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Measurements of one way to run a workload. None: nobody measured it."""
+    """Measurements of one way to run a workload. None if it was not measured."""
 
     #: Time of a run in a graph of runs, in the same rounds as the library, microseconds.
     time_us: float
@@ -68,14 +68,14 @@ class Waterfall:
     l2_traffic_us: float
     #: Gate, activation, sums of parts, stores.
     epilogue_us: float
-    #: From one launch to the next, and from one run to the next.
+    #: Time from one launch to the next, and from one run to the next.
     launch_us: float
     #: Bar -> which bar includes it, if it was not measured separately.
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bars_us(self) -> dict[str, float]:
-        """By name, without the unit."""
+        """The bars by name, without the unit."""
         return {one.name.removesuffix("_us"): getattr(self, one.name) for one in fields(self) if one.name != "notes"}
 
     @property
@@ -92,7 +92,7 @@ class Waterfall:
         return abs(self.off_by(time_us)) <= MOST_OFF
 
 
-#: Names of the bars, for people.
+#: Titles of the bars.
 TITLES = {
     "main_loop": "multiplications that the workload needs",
     "unneeded_rows": "multiplications for padding rows",

@@ -47,7 +47,7 @@ class Axis:
     #: Its word in a schedule's printed line if it differs from its default, with the value in braces; empty if the line
     #: has its own words for it.
     word: str = ""
-    #: The same as a sentence for people.
+    #: The same as a sentence.
     sentence: str = ""
     #: For the documents: its values, and its meaning.
     values_in_words: str = ""

@@ -22,7 +22,7 @@ class Candidate:
 
     @property
     def needs(self) -> set[str]:
-        """What a process must have for it besides what its workload needs, in the same form: rasters of packages."""
+        """The rasters of packages that a process must have in addition to what the workload needs, in the same form."""
         return needed_rows(raster.kind for raster in self.schedule.ordering.rasters) if self.schedule else set()
 
     def to_json(self) -> dict[str, Any]:

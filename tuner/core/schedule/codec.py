@@ -55,7 +55,7 @@ _ORDER: dict[type, tuple[str, ...]] = {
     Raster: ("kind", "width"),
     Tile: ("m", "n", "k"),
 }
-#: Objects that may have unknown keys: these were axes once.
+#: Objects whose JSON may have unknown keys, which are axes of earlier versions.
 _OPEN = (Tiling, Ordering, Raster)
 
 
@@ -75,7 +75,7 @@ def to_json(levels: Levels) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _kept_json(levels: Levels) -> bytes:
-    """Pickled: pages show the same schedules often, and a copy is faster than a traversal."""
+    """The JSON, pickled and cached: pages often show the same schedules, and unpickling is faster than a traversal."""
     return pickle.dumps(_released(levels) if _is_released(levels.ops) else _by_level(levels))
 
 

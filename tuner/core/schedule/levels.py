@@ -33,7 +33,7 @@ _IMPORTED = set[str]()
 class OpSchedule:
     """The schedule of one op: a `TileOpSchedule` or a `LaunchOpSchedule`."""
 
-    #: The name of the kind of op in JSON; empty for what any tile op has.
+    #: The name of the kind of op in JSON; empty for the schedule that any tile op has.
     kind: ClassVar[str] = ""
     #: For a kind whose schedules were released before kinds had a common form: the list that contains them, and its
     #: axes in the order of their release. Empty for all others.
@@ -176,7 +176,9 @@ def has_same_grid(one: Ordering, other: Ordering) -> bool:
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
-    """Faster than `__init__`, which sets frozen attributes one by one: a search takes ten thousand schedules apart."""
+    """Faster than `__init__`, which sets frozen attributes one by one: a search splits ten thousand schedules into
+    their views.
+    """
     one = object.__new__(kind)
     vars(one).update(values)
     return one

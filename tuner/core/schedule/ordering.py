@@ -97,7 +97,7 @@ class Raster:
 
     @property
     def sentence(self) -> str:
-        """For people, e.g. ``in panels of 2 tile columns, row by row inside a panel``."""
+        """In words, e.g. ``in panels of 2 tile columns, row by row inside a panel``."""
         return self.kind.row.sentence.format(width=self.width)
 
 
@@ -145,7 +145,7 @@ class Interleave:
     chunks: int = axis(1, param="column_chunks", since=LATER, features=lambda value: (0.5 * math.log2(value),))
     #: For a given order: op, tile row and tile column of every tile, in the order in which they start; otherwise empty.
     tiles: tuple[tuple[int, ...], ...] = axis((), since=LATER)
-    #: Of a given order: what it is called, `ORDER_NAME`; empty for none.
+    #: The name of a given order, `ORDER_NAME`; empty for none.
     name: str = axis("", since=LATER, repr=False)
 
     @property
@@ -201,7 +201,7 @@ class SplitOrder(StrEnum):
 class SplitTiles(StrEnum):
     """Which tiles of the ops that are split are computed in parts."""
 
-    #: All of them.
+    #: All tiles.
     ALL = "all"
     #: Those of the last, incomplete wave.
     TAIL = "tail"
@@ -286,7 +286,7 @@ class TaskOrder:
         since=LATER,
         features=lambda value: (0.5 * (value is not SplitTiles.ALL), 0.5 * (value is SplitTiles.STREAM)),
     )
-    #: For a chain that is launched run by run: the ops with which its later runs begin, ascending; otherwise empty.
+    #: The ops with which the later runs of a chain begin, ascending, if it is launched run by run; otherwise empty.
     run_starts: tuple[int, ...] = axis((), since=LATER)
 
 

@@ -48,7 +48,7 @@ class PlanKind(StrEnum):
 
     @property
     def heading(self) -> str:
-        """Its name for people, e.g. ``two launches pdl``."""
+        """Its name in texts, e.g. ``two launches pdl``."""
         return self.replace("_", " ")
 
     def at_speed(self, speedup: float | None) -> str:
@@ -120,7 +120,7 @@ class PlanKind(StrEnum):
 class KindRow:
     """Properties of a plan kind."""
 
-    #: What it does, as a sentence for people.
+    #: What it does, as a sentence.
     sentence: str
     #: Maximum number of its trials in the finals. The best trial of a search is often the luckiest rather than the
     #: fastest.

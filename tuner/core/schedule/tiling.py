@@ -63,7 +63,7 @@ class PartSums(StrEnum):
     SCATTERED = "scattered"
 
 
-#: One warpgroup, which only feeds the others; and one that reads in band.
+#: Threads of the warpgroup that only copies for the others; and of the one that reads in band.
 COPYING_THREADS = 128
 READING_THREADS = 128
 
@@ -123,8 +123,8 @@ class KernelConfig:
     cluster_n: int = axis(1, since=LATER, features=log2)
     #: CTAs of a cluster that split a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
     cluster_k: int = axis(1, since=LATER, features=log2)
-    #: Room for the sums that CTAs which split a tile's K send each other, KiB of shared memory: with more, fewer wait
-    #: until those before were added. For wgmma.
+    #: KiB of shared memory for the sums that the CTAs which split a tile's K send each other: with more room, fewer
+    #: sums wait until earlier ones were added. For wgmma.
     sum_kib: int = axis(
         24,
         values=(24, 32, 48, 64),
@@ -260,5 +260,5 @@ class Tiling(KernelConfig):
 
 @lru_cache(maxsize=4096)
 def _sliced(tiles: tuple[Tile, ...], cluster_m: int, cluster_n: int) -> tuple[Tile, ...]:
-    """Cached, since judging a tiling asks ten times, and the tilings of a space have few tiles."""
+    """Cached, since judging a tiling calls this ten times, and the tilings of a space have few distinct tiles."""
     return tuple(Tile(m=tile.m // cluster_m, n=tile.n // cluster_n, k=tile.k) for tile in tiles)

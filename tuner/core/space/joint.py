@@ -29,7 +29,7 @@ class OpSpace(Protocol):
 
     @property
     def op(self) -> Any:
-        """Whose it is."""
+        """The launch op."""
 
     @property
     def offered(self) -> tuple[Any, ...]:
@@ -71,9 +71,9 @@ class JointSpace:
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
-        #: Of each launch op.
+        #: The space of each launch op.
         self.own = tuple(space_of(workload, gpu, op) for op in workload.launch_ops)
-        #: Only of the tile ops; None if there are none.
+        #: The space of the tile ops alone; None if there are none.
         self.tiles = Space(workload, gpu) if workload.tile_ops else None
 
     @cached_property
@@ -140,12 +140,12 @@ class AroundOp:
 
     @property
     def gpu(self) -> Gpu:
-        """Where it runs."""
+        """The GPU of the space."""
         return self.space.gpu
 
     @property
     def op(self) -> Any:
-        """The one that sees it."""
+        """The launch op from which the space is seen."""
         return self.space.own[self.index].op
 
     @property
@@ -171,7 +171,7 @@ class AroundOp:
 AnySpace = Space | JointSpace
 
 
-@lru_cache(maxsize=2)  # as `Space`'s
+@lru_cache(maxsize=2)  # as for `space_of`
 def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     """The space of any workload, shared by all callers.
 

@@ -63,7 +63,7 @@ class MmaTilings:
         return _useful(stage_depths(self._workload.dtype), max(op.k for op in self._workload.tile_ops))
 
     def tilings(self) -> Iterator[Tiling]:
-        """All of them."""
+        """All proposed tilings."""
         if len(self._workload.tile_ops) > MOST_COMBINED_OPS:
             yield from self._of_a_chain()
         else:

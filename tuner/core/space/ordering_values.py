@@ -1,4 +1,4 @@
-"""The proposed values on each axis of an ordering; others are legal if asked for (ADR 0048)."""
+"""The proposed values on each axis of an ordering; others are legal, but must be requested (ADR 0048)."""
 
 from __future__ import annotations
 

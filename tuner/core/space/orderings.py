@@ -36,7 +36,7 @@ class Merge:
     """A legal interleave for tiles of some size, and the legal values of the axes that depend only on it."""
 
     interleave: Interleave
-    #: Per op.
+    #: The legal rasters of each op.
     rasters: tuple[tuple[Raster, ...], ...]
     syncs: tuple[tuple[Granularity, int], ...]
 
@@ -46,7 +46,7 @@ class Choices:
     """Legal values per axis of the orderings with one interleave; any combination is legal."""
 
     merge: Merge
-    #: Those of the merge, with every legal wait position; strided parts if they wait by slice.
+    #: The signals of the merge, with every legal wait position; strided parts if they wait by slice.
     syncs: tuple[Sync, ...]
     #: Percent; the plainest first.
     run_aheads: tuple[int, ...]

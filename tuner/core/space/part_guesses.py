@@ -54,7 +54,7 @@ class Choice:
 
 
 def step_clocks(op: TileOp, choice: Choice) -> float:
-    """For 64 elements of k."""
+    """Clocks of a step of 64 elements of k."""
     return _step_clocks(choice.tile.n * op.rows_per_column, choice.tile.m, choice.swap_ab, choice.groups)
 
 
@@ -113,7 +113,7 @@ def choices_of(op: TileOp, height: int, swap_ab: bool, groups: int) -> Iterator[
 
 
 def schedule_of(workload: Workload, choices: tuple[Choice, ...], split_tiles: SplitTiles) -> Schedule:
-    """With as many stages as fit; neighbours share weights if a tile does not have all rows."""
+    """The schedule with as many stages as fit; neighbours share weights if a tile does not have all rows."""
     first, ops = choices[0], list(zip(workload.tile_ops, choices, strict=True))
     stage_bytes = max((choice.tile.m + choice.tile.n * op.rows_per_column) * STEP * 2 for op, choice in ops)
     stages = min(MOST_STAGES, RING_BYTES // stage_bytes)
@@ -135,13 +135,13 @@ def schedule_of(workload: Workload, choices: tuple[Choice, ...], split_tiles: Sp
 
 
 def scattered(schedule: Schedule) -> Schedule:
-    """The same with each part of a tile adding up a share of it: from queues, tile after tile."""
+    """The same schedule, but each part of a tile adds up a share of it: from queues, tile after tile."""
     ordering = replace(schedule.ordering, assignment=Assignment.STATIC, part_major=False)
     return schedule.but(tiling=replace(schedule.tiling, part_sums=PartSums.SCATTERED), ordering=ordering)
 
 
 def settled_sums(workload: Workload, tiling: Tiling) -> Tiling:
-    """The same; if there are no parts, no shares are added up, and sums that need no more room have no more."""
+    """The same tiling with the least room for sums that it needs; if there are no parts, without scattered sums."""
     return with_least_room(workload, tiling if tiling.split_k else replace(tiling, part_sums=PartSums.LAST))
 
 

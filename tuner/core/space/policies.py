@@ -185,7 +185,7 @@ def searched(choice: Choice, *, num_tried: int = 100, seed: int = 0) -> Planned:
     return best
 
 
-#: By name.
+#: The policies by name.
 POLICIES: Mapping[str, Policy] = {
     "wavefront": wavefront,
     "append": append,
@@ -239,7 +239,7 @@ def _mixed(graph: TileGraph, ops: list[int]) -> Ints:
 
 
 def _in_turns(costs: Costs, num_ctas: int) -> Ints:
-    """Queue after queue."""
+    """The tasks queue by queue."""
     return np.arange(costs.size, dtype=np.int64) % num_ctas
 
 

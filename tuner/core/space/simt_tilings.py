@@ -36,7 +36,7 @@ STAGE_BYTES = (8_192, 61_440)
 NUM_SHAPES = 5
 #: Maximum combined tile shapes of all ops: all of them for a pair.
 MAX_COMBINATIONS = 81
-#: Per task: words, barriers, sums over lanes, epilogue; arrival of a part.
+#: Time per task: words, barriers, sums over lanes, epilogue; arrival of a part.
 TASK_US = 0.5
 PART_US = 1.0
 #: Tilings that are tried before a model exists.
@@ -64,11 +64,11 @@ class SimtTilings:
 
     @property
     def is_there(self) -> bool:
-        """Whether there are any."""
+        """Whether any tilings are proposed."""
         return self._rows <= TILE_MS[-1] and engine_problem(self._workload, self._gpu, Engine.SIMT) is None
 
     def tilings(self) -> Iterator[Tiling]:
-        """All of them, without duplicates; those that fill the SMs best first, for 8 warps and then for 4."""
+        """All proposed tilings, without duplicates; those that fill the SMs best first, for 8 warps and then for 4."""
         for num_warps in reversed(NUM_WARPS) if self.is_there else ():
             shapes_of_ops = [self._shapes(op, num_warps) for op in self._workload.tile_ops]
             if not all(shapes_of_ops):

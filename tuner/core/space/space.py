@@ -1,7 +1,7 @@
 """The space of a workload on a GPU: the proposed values on each axis, and every legal combination of them.
 
 `tuner.core.legal` defines what is legal; this module defines what is worth trying. Legal schedules with other values
-must be asked for, and some are neighbours of proposed ones (e.g. unequal tile heights).
+must be requested, and some are neighbours of proposed ones (e.g. unequal tile heights).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Space:
         return list(self._wgmma.widened(tiling)) if tiling.engine is Engine.WGMMA else []
 
     def made(self, tiling: Tiling, ordering: Ordering) -> Schedule:
-        """Both as one schedule, with defaults for axes that only a kind of op has."""
+        """Tiling and ordering as one schedule, with defaults for axes that only a kind of op has."""
         return Schedule.of(tiling, ordering, before=self._of_kinds)
 
     @cached_property
@@ -360,7 +360,7 @@ class Space:
 
 
 def read_in_band(schedule: Schedule) -> Schedule:
-    """The same with in-band reads of intermediates; legal at few rows."""
+    """The schedule with in-band reads of intermediates; legal at few rows."""
     tiling = replace(schedule.tiling, in_band=True)
     return schedule.but(
         tiling=tiling, ordering=replace(schedule.ordering, wait_position=WaitPosition.TASK, run_ahead=100)
@@ -368,13 +368,13 @@ def read_in_band(schedule: Schedule) -> Schedule:
 
 
 def placed_together(schedule: Schedule) -> Schedule:
-    """The same with every two neighbouring CTAs placed together: SMs are then reserved in pairs."""
+    """The schedule with every two neighbouring CTAs placed together: SMs are then reserved in pairs."""
     reserved = schedule.ordering.reserved_sms + schedule.ordering.reserved_sms % 2
     tiling = replace(schedule.tiling, neighbours=2)
     return schedule.but(tiling=tiling, ordering=replace(schedule.ordering, reserved_sms=reserved))
 
 
-@lru_cache(maxsize=2)  # one of a long search takes 100 MB
+@lru_cache(maxsize=2)  # after a long search, one takes 100 MB
 def space_of(workload: Workload, gpu: Gpu) -> Space:
     """The space, shared by all callers: listing the tilings of one takes a second, and jobs of one problem often follow
     each other. Only its caches change.

@@ -128,7 +128,7 @@ def _ordering(base: Candidate) -> Ordering:
 
 
 def _rasters(base: Candidate) -> Iterator[Candidate]:
-    """All ops use the same raster."""
+    """The schedules in which all ops use the same raster."""
     before = _ordering(base)
     kinds = (kind for kind in RasterKind if kind is not RasterKind.EXACT)
     rasters = (Raster(kind=kind, width=width) for kind in kinds for width in (_WIDTHS if kind.row.has_width else (1,)))

@@ -51,16 +51,16 @@ PARTS = (1, 2, 3, 4, 6, 8)
 MIN_STEPS_PER_PART = 4
 #: Bytes per stage of weights: fewer cost barriers, more leave too few stages.
 STAGE_BYTES = (12_288, 33_792)
-#: Minimum rate of a shape, relative to the best one; fewer than `MIN_SHAPES` are never proposed ...
+#: Minimum rate of a proposed shape, relative to the best one; at least `MIN_SHAPES` are proposed.
 MIN_RATE = 0.85
 MIN_SHAPES = 6
-#: ... nor more than this for all ops together, so that a job has a few thousand tilings; fewer if CTAs split K.
+#: Maximum shapes of all ops together, so that a job has a few thousand tilings; fewer if CTAs split K.
 MAX_COMBINATIONS = 196
 MAX_SHARING_COMBINATIONS = 36
 #: Approximate number of combinations of independent ops' tile shapes that are timed.
 MAX_TIMED = 65_536
-#: Per task, plus more for a part: words, barriers, epilogue; arrival. If another op reads the tile, it also waits for
-#: the last part's sum.
+#: Time per task, and more for a part: words, barriers, epilogue; arrival. If another op reads the tile, it also waits
+#: for the last part's sum.
 TASK_US = 0.3
 PART_US = 0.5
 READ_PART_US = 3.0
@@ -103,12 +103,12 @@ class Height:
 
     @property
     def in_turns(self) -> Height:
-        """The same with two warpgroups that take turns."""
+        """The height with two warpgroups that take turns."""
         return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The same as fields of a tiling, without the rows."""
+        """The properties as fields of a tiling, without the rows."""
         return {name: getattr(self, name) for name in HEIGHT_FIELDS}
 
     def of_cta(self, tile: Tile) -> Tile:
@@ -378,7 +378,7 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
 
 
 def covering(rows: int, most: Height) -> Height:
-    """The lowest height that covers the rows in as many tiles: rows that are not there take time, too."""
+    """The lowest height that covers the rows in as many tiles: rows beyond the last one take time, too."""
     block_rows = BLOCK_ROWS * most.groups * most.cluster_m
     step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
     if most.swap_ab:

@@ -74,9 +74,9 @@ LARGEST_SMALL_OP = 1.5
 #: For high tiles, the number of tile shapes per height that are proposed with stores by the copy engine: the best.
 NUM_COPIED = 12
 
-#: For more rows, the maximum of a tile; the height is the one that covers the rows with as many tiles. Two CTAs with
-#: one tile read its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong, one warpgroup
-#: holds all sums of a tile. If a tile has more rows than columns, swapped operands read less shared memory.
+#: For more rows, the maximum heights of a tile; the lowest that covers the rows with as many tiles is used. Two CTAs
+#: that share a tile read its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong, one
+#: warpgroup holds all sums of a tile. With more rows than columns, swapped operands read less shared memory.
 HIGH_TILES = (
     Height(128, 8),
     Height(192, 12),
@@ -90,8 +90,8 @@ HIGH_TILES = (
     Height(128, 8).in_turns,
     Height(64, 4).in_turns,
 )
-#: The same for rows that it covers in one tile: two CTAs with few rows each, which load all weights once. If two tile
-#: rows load them, they come only once from memory only while both request them at the same time.
+#: The same for rows that one tile covers: two CTAs with few rows each, which load all weights once. Two tile rows would
+#: read the weights from memory only once if both requested them at the same time.
 SHARED_TILE = Height(128, 4, 2)
 
 
@@ -109,7 +109,7 @@ class WgmmaTilings:
 
     @property
     def is_there(self) -> bool:
-        """Whether there are any."""
+        """Whether any tilings are proposed."""
         return engine_problem(self._workload, self._gpu, Engine.WGMMA) is None
 
     @property
@@ -154,7 +154,7 @@ class WgmmaTilings:
                 yield from (covering(self._rows, Height(most, count, swap_ab=True)) for count in warps)
 
     def tilings(self) -> Iterator[Tiling]:
-        """All of them, without duplicates; for each height, those that fill the SMs best first."""
+        """All proposed tilings, without duplicates; for each height, those that fill the SMs best first."""
         apart = list(self._in_two_waves())
         yield from apart
         for height, combined in self._combined.items():

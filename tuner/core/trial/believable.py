@@ -19,7 +19,7 @@ from tuner.errors import Unbelievable
 
 _Range = tuple[float, float]
 
-#: From a nanosecond to a quarter of an hour, microseconds.
+#: Microseconds, from a nanosecond to a quarter of an hour.
 _TIME_US: _Range = (1e-3, 1e9)
 #: A difference of two readings may be slightly below 0.
 _SECONDS: _Range = (-1.0, 1e7)
@@ -67,7 +67,7 @@ _GPU_ID = re.compile(r"[a-z0-9][a-z0-9._+()-]{0,79}")
 #: The files of an artifact; `workers/builder/artifact.py` creates them.
 _FILE = re.compile(
     r"kernel\.(cu|cubin)|(guarded|safe)\.cubin|(fallback_)?plan\d{1,4}\.bin|manifest\.json"
-    r"|[a-z][a-z0-9_-]{0,39}\d{1,4}(_[a-z]{1,20})?\.(cu|cubin|bin)"  # of a launch op, by its kind
+    r"|[a-z][a-z0-9_-]{0,39}\d{1,4}(_[a-z]{1,20})?\.(cu|cubin|bin)"  # the files of a launch op, by its kind
     r"|op\d{1,4}_\d{1,2}_[A-Za-z_][A-Za-z0-9_]{0,39}\.bin"
 )
 _MANIFEST = "manifest.json"
@@ -144,7 +144,7 @@ def _check_fields(found: Any, name: str) -> None:
     kind: Any = type(found)
     for field, within in _ranges_of(kind):
         value = getattr(found, field)
-        if type(value) is int or type(value) is float:  # most are: a trace has many thousands
+        if type(value) is int or type(value) is float:  # most values are: a trace has many thousands
             if not within[0] <= value <= within[1]:
                 _check_number(value, f"{name}.{field}", within)
         else:

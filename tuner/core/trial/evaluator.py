@@ -23,7 +23,7 @@ class Problem:
 
     workload: Workload
     objective: Objective
-    #: Of the input data.
+    #: Seed of the input data.
     seed: int = 0
 
 
@@ -56,7 +56,7 @@ class FinalsTimes:
     num_dropped: int = 0
     #: How the library was called; None if it is simulated.
     library: LibraryRecipe | None = None
-    #: PyTorch's; None if the evaluator was not asked to measure it.
+    #: PyTorch's time; None if it was not requested.
     torch: TorchTime | None = None
     #: Seconds of the finals by stage; a stage within another one has both names, separated by a dot.
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class ArtifactFiles:
 class Quarantine:
     """A card that is not used until a probe finds it usable again."""
 
-    #: A sentence.
+    #: Why it is not used, as a sentence.
     reason: str
     #: Seconds since the epoch.
     since: float
@@ -113,7 +113,7 @@ class Evaluator(Protocol):
 
     @property
     def target(self) -> Target:
-        """What it measures on."""
+        """The target that it measures on."""
         ...
 
     @property
@@ -213,7 +213,7 @@ def evaluate(
     candidate: Candidate,
     incumbent_speedup: float | None = None,
 ) -> Outcome:
-    """Both steps of one candidate, one after the other."""
+    """Runs both steps of one candidate, one after the other."""
     prepared = evaluator.prepare(problem, candidate)
     if not isinstance(prepared, Prepared):
         return prepared

@@ -157,7 +157,7 @@ class JobTerms:
 
     #: -10 to 10; higher priorities go first. Above 0 only for admins.
     priority: int = 0
-    #: What it belongs to, in its owner's words; may be empty.
+    #: The project of the job, in its owner's words; may be empty.
     project: str = ""
     #: Words for finding it.
     labels: tuple[str, ...] = ()

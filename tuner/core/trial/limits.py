@@ -1,7 +1,7 @@
 """How long anything may last: all limits are defined here. `tuner.settings` lets a user change them.
 
-A hang ends twice. A kernel that waits gives up after `spin_limit_cycles`, and leaves a record of what it waited for. A
-process that does not respond is killed at its deadline.
+Two limits end a hang. A kernel that waits gives up after `spin_limit_cycles`, and leaves a record of what it waited
+for. A process that does not respond is killed at its deadline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Limits:
 
     #: SM clock cycles that one wait of a kernel may last, about half a second; then the candidate has failed as a hang.
     spin_limit_cycles: int = 1_000_000_000
-    #: Seconds from starting a process to its first answer: imports, context, probe. Of a compiler's too.
+    #: Seconds from starting a process to its first answer: imports, context, probe. The same for a compiler's process.
     start_deadline_s: float = 60.0
     #: Seconds of one compile.
     build_deadline_s: float = 60.0
@@ -37,7 +37,7 @@ class Limits:
     count_deadline_s: float = 60.0
 
     def finals_s(self, num_works: int) -> float:
-        """For this many in one process, seconds."""
+        """Seconds for this many finalists in one process."""
         return self.finals_deadline_s * max(1.0, num_works / FINALISTS)
 
     def __post_init__(self) -> None:

@@ -56,7 +56,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Its numbers were right, with its time."""
+    """The candidate's results were correct, and this is its time."""
 
     #: Median time of one run over the rounds that count (a chain's divided by its length), microseconds.
     time_us: float
@@ -98,7 +98,7 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """It should have worked, but did not."""
+    """The candidate should have worked, but did not."""
 
     stage: Stage
     kind: FailureKind

@@ -28,10 +28,10 @@ def octaves_of(rows: int) -> float:
 class Found:
     """One of the best candidates of an earlier search."""
 
-    #: What was asked.
+    #: The workload of that search.
     workload: Workload
     objective: Objective
-    #: One of ours.
+    #: A candidate of ours, not the library.
     candidate: Candidate
     #: Its time there, microseconds, and the library's relative to it.
     time_us: float

@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FinalRow:
-    """One plan kind's best in the finals."""
+    """The best candidate of one plan kind in the finals."""
 
     candidate: Candidate
     #: The trial that qualified it.
@@ -89,7 +89,7 @@ class PolicyTime:
 
     #: ``searched`` for the order of that schedule itself, otherwise the rule's name.
     policy: str
-    #: By the simulator, microseconds.
+    #: The simulator's forecast, microseconds.
     forecast_us: float
     #: Median of the trial with this order, microseconds, and its number; None if there is none.
     measured_us: float | None
@@ -184,7 +184,7 @@ class JobRecord:
     owners: tuple[str, ...] = ()
     #: -10 to 10; higher priorities go first.
     priority: int = 0
-    #: What it belongs to, and words for finding it.
+    #: Its project, and words for finding it.
     project: str = ""
     labels: tuple[str, ...] = ()
     #: When its search must end, seconds since the epoch; None for no deadline.
@@ -301,7 +301,7 @@ class InspectionState(StrEnum):
 class Inspection:
     """An inspection of a recorded trial: the request, and later its result."""
 
-    #: Of the row.
+    #: Number of the row.
     seq: int
     job_id: str
     trial_number: int

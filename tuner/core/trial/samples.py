@@ -32,7 +32,7 @@ class Round:
     #: Mean SM clock of each sample, MHz; 0 if unknown.
     clock_mhz: int = 0
     library_clock_mhz: int = 0
-    #: None where it counts.
+    #: None if the round counts.
     dropped: DropReason | None = None
 
 
@@ -42,12 +42,12 @@ def kept(rounds: Sequence[Round]) -> list[Round]:
 
 
 def previews(rounds: Sequence[Round]) -> list[Round]:
-    """The short ones before the first."""
+    """The short rounds of a preview, before the first round."""
     return [one for one in rounds if one.dropped is DropReason.PREVIEW]
 
 
 def whole(rounds: Sequence[Round]) -> list[Round]:
-    """All but these."""
+    """All rounds except those of a preview."""
     return [one for one in rounds if one.dropped is not DropReason.PREVIEW]
 
 

@@ -62,25 +62,25 @@ class CacheKernel:
     index: int
     schedule: AttentionSchedule
     plan: AttentionPlan
-    #: Digest of its proof, hex.
+    #: Hex digest of the plan's proof.
     proof: str
     source: str
     #: None if nothing was compiled.
     launchable: OwnLaunchable | None = None
-    #: The kernel that may be launched before it; None if nothing was compiled.
+    #: The append kernel, which may be launched before the attention; None if nothing was compiled.
     append: Built | None = None
     #: Maximum duration of one wait.
     spin_limit_cycles: int = Limits.spin_limit_cycles
 
     @property
     def op(self) -> AttentionOp:
-        """What it computes."""
+        """The attention that the kernel computes."""
         op: AttentionOp = self.workload.launch_ops[self.index]
         return op
 
     @property
     def takes_append(self) -> bool:
-        """Whether there is a kernel that may be launched before it, which is so if no op makes the queries."""
+        """Whether there is an append kernel: only if no op of the workload computes the queries."""
         return all(self.op.source != other.name for other in self.workload.ops)
 
     @property
@@ -90,7 +90,7 @@ class CacheKernel:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """By name."""
+        """The artifact's files, by name."""
         name = f"attention{self.index}"
         files = {
             f"{name}.cu": self.source.encode(),
@@ -151,8 +151,9 @@ def _page_table(op: AttentionOp) -> list[tuple[str, str, list[int], str]]:
 def _recipe(
     one: CacheKernel, kernel: dict[str, Any], append: dict[str, Any] | None, *, programmatic: bool
 ) -> dict[str, Any]:
-    """How it is launched; `kernel` describes the compiled kernel, `append` the one that may be launched before it.
-    It is launched before the op that reads its output."""
+    """How the attention is launched; `kernel` describes the compiled kernel, `append` the optional kernel before it.
+    The attention is launched before the op that reads its output.
+    """
     op, plan, tiling = one.op, one.plan, one.schedule.tiling_of(one.op.shape)
     name = f"attention{one.index}"
     reader = one.workload.reader_of(op)
@@ -225,7 +226,7 @@ def _parameter(one: CacheKernel) -> dict[str, Any]:
 
 
 def _workspace(one: CacheKernel) -> dict[str, Any]:
-    """Counters first, then what a launch refused, then the partial sums of spans."""
+    """Counters first, then the record of refused input, then the partial sums of spans."""
     at = workspace_of(one.plan, one.schedule)
     return {
         "arrivals": at["arrivals"],

@@ -62,7 +62,7 @@ class AttentionSizes:
         """The shape.
 
         Raises:
-            InvalidInput: a field is out of its range, or the KV heads do not divide the heads.
+            InvalidInput: a field is out of range, or the KV heads do not divide the heads.
         """
         if heads % kv_heads:
             problem = f"{heads} query heads cannot share {kv_heads} KV heads evenly"
@@ -88,7 +88,7 @@ class AttentionSizes:
         """Pages, window and soft cap.
 
         Raises:
-            InvalidInput: a field is out of its range, or the cache has too many rows.
+            InvalidInput: a field is out of range, or the cache has too many rows.
         """
         return form_for(
             shape,
@@ -116,7 +116,7 @@ class AttentionSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionHeads(AttentionSizes):
-    """All sizes."""
+    """All sizes of a decode attention except its element type."""
 
     heads: int = asked_field("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
     kv_heads: int = asked_field("heads of the cache", bounds={**COUNT, "example": 8})
@@ -127,7 +127,7 @@ class AttentionHeads(AttentionSizes):
         """The shape.
 
         Raises:
-            InvalidInput: a field is out of its range, or the KV heads do not divide the heads.
+            InvalidInput: a field is out of range, or the KV heads do not divide the heads.
         """
         heads = {name: getattr(self, name) for name in ("heads", "kv_heads", "head_dim", "scale")}
         return self.shape_of(**heads, dtype=dtype)
@@ -144,7 +144,7 @@ class ChainAttention(AttentionHeads, AskedOp):
         """The op for an element type.
 
         Raises:
-            InvalidInput: names what is wrong with a field, after the op's name.
+            InvalidInput: a field is invalid; the message starts with the op's name.
         """
         try:
             shape = self.to_shape(dtype)
@@ -191,7 +191,7 @@ class Attention(AttentionHeads, AskedWorkload):
         """One op or two.
 
         Raises:
-            InvalidInput: a field is out of its range, or heads do not divide.
+            InvalidInput: a field is out of range, or heads do not divide.
         """
         return projected(self.op_of_shape(self.to_shape(self.dtype)), self.d_out)
 
@@ -219,7 +219,7 @@ class DecoderAttention(AttentionSizes, AskedWorkload):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, the ranks cannot share it, or a size is out of its range.
+            InvalidInput: the model is unknown, the ranks cannot share it, or a size is out of range.
         """
         sizes = shared_model(self.model, self.tp)
         op = _of_model(self, self.model, self.tp, self.dtype)
@@ -292,7 +292,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
 
         Raises:
             InvalidInput: the model is unknown, the ranks cannot share it, there is an all-reduce inside, a kernel that
-                is not an op is needed after its own qkv, there is no such cache, or no kernel has such weights.
+                is not an op is needed after its own qkv, there is no such cache, or no kernel supports such weights.
         """
         sizes, names = shared_model(self.model, self.tp), _OPS[self.run]
         if self.run in _REDUCED:
@@ -306,7 +306,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED, stored=stored_fields(self.weights))
         if self.rotary:
             products["qkv"] = self._turned(products["qkv"])
-        if self.run is LayerRun.FROM_QKV:  # whose input is the output of down, which no op here reads
+        if self.run is LayerRun.FROM_QKV:  # its input is an earlier layer's down, not the one here
             products["qkv"] |= {"source": "residual", "norm": "residual"}
             products["down"] = {**products["down"], "is_output": False}
         ops: dict[str, Op] = {}
@@ -317,7 +317,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops[name] for name in names), dtype=self.dtype)
 
     def _turned(self, qkv: dict[str, Any]) -> dict[str, Any]:
-        """The product that makes queries, keys and values, rotated and written to the cache.
+        """The qkv product, which rotates queries and keys, and writes keys and values to the cache.
 
         Raises:
             InvalidInput: there is no such cache.
@@ -347,7 +347,7 @@ def _of_model(sizes: AttentionSizes, model: str, tp: int, dtype: Dtype, source: 
 
 
 def projected(attention: AttentionOp, d_out: int | None) -> Workload:
-    """The op, followed by a product with `d_out` columns if that is given."""
+    """The op, followed by a product with `d_out` columns if `d_out` is given."""
     ops: tuple[Op, ...] = (attention,)
     dtype = attention.shape.dtype
     if d_out is not None:

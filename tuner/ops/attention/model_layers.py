@@ -41,7 +41,7 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
     """Each kind of attention in the layers of a model, and how many layers have it.
 
     Args:
-        config: as `config.json` of the model has it.
+        config: the content of the model's `config.json`.
 
     Raises:
         InvalidInput: the model has experts, is quantised or of an unknown family, or a field is invalid.
@@ -127,7 +127,7 @@ def number_of(config: Mapping[str, Any], name: str) -> float | None:
     """A field that is a number above 0; None if it is null or missing.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a number above 0.
     """
     found = config.get(name)
     if found is None:

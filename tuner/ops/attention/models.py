@@ -47,7 +47,7 @@ def counted_pairs(
     Heads are split over the ranks, whose projections are summed. If o_proj has a bias, the attention has no projection.
 
     Args:
-        config: as `config.json` of the model has it.
+        config: the content of the model's `config.json`.
         sequences: number per launch, >= 1.
         max_length: tokens of the longest context.
         tp: tensor-parallel ranks, >= 1.
@@ -191,10 +191,10 @@ def remaining_pairs(
     page_tokens: int | None = None,
 ) -> list[tuple[Json, int]]:
     """The attention of a model that is refused as a whole, as in `counted_pairs`; without a projection if the weights
-    are quantised. What else its family does is unknown here: each layer is assumed to read whole contexts.
+    are quantised. Other properties of its family are unknown here: each layer is assumed to read whole contexts.
 
     Raises:
-        InvalidInput: it is a latent one, or the ranks do not divide its heads.
+        InvalidInput: it is a latent attention, or the ranks do not divide its heads.
     """
     if config.get(_LATENT):
         raise InvalidInput(_LATENT, "the model has latent attention, which no kernel supports", "leave out --context")
@@ -252,7 +252,7 @@ def _check_turned(layer: LayerAttention) -> None:
 
 
 def words_of(pair: Mapping[str, Any]) -> str:
-    """Words for an attention, with the ops around it."""
+    """An attention and the ops around it, in words."""
     if "ops" in pair:
         names = ", ".join(op["name"] for op in pair["ops"])
         reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")

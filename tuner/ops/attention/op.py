@@ -29,11 +29,11 @@ _FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 
 
 class Lengths(StrEnum):
-    """The lengths at which an attention is timed. Numbers are checked at other lengths, too."""
+    """The lengths at which an attention is timed. Results are also checked at other lengths."""
 
     #: Each sequence has the maximum length.
     FULL = "full"
-    #: Drawn evenly between only the new tokens and the maximum; always the same ones for a shape.
+    #: Drawn uniformly between the number of new tokens and the maximum; the same ones each time for a shape.
     UNIFORM = "uniform"
 
 
@@ -60,7 +60,7 @@ class AttentionOp(LaunchOp):
     lengths: Lengths = Lengths.FULL
     #: The longest of the timed lengths; None for the maximum of a launch.
     timed_length: int | None = None
-    #: Pages of its cache, a window, a soft cap of its scores.
+    #: Properties other than the shape: a paged cache, a sliding window, a soft cap on the scores.
     form: AttentionForm = PLAIN
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """Each tensor that it names."""
+        """Names of the tensors that the op reads."""
         return (Read("queries", self.source, (self.m, self.n), blame="source", remedy=_AS_MANY_HEADS),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
@@ -132,10 +132,10 @@ class AttentionOp(LaunchOp):
         return self.shape.sequences * self.shape.kv_heads
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """Checks that it may stand where it does.
+        """Checks that the op is allowed at its position in the workload.
 
         Raises:
-            InvalidInput: says what would be right.
+            InvalidInput: the message says what is expected.
         """
         if self.shape.dtype is not dtype:
             problem = f"{self.name} has dtype {self.shape.dtype}, but the workload has {dtype}"
@@ -143,10 +143,10 @@ class AttentionOp(LaunchOp):
         check_attention(self, ops)
 
     def check_shared(self, ops: Sequence[Op]) -> None:
-        """Whether it reads the same cache that the op before it writes to.
+        """Checks that the attention reads the cache that the op before it writes to, if there is one.
 
         Raises:
-            InvalidInput: says what would be right.
+            InvalidInput: the message says what is expected.
         """
         check_cache(self, self.shape, self.form, ops)
 
@@ -197,7 +197,7 @@ class AttentionOp(LaunchOp):
         """Inverse of `to_json`.
 
         Raises:
-            InvalidInput: a field is out of its range.
+            InvalidInput: a field is out of range.
         """
         own = {"op", "name", "source", "lengths", "timed_length", *_FORM}
         shape = DecodeAttention(**{field: value for field, value in data.items() if field not in own}, dtype=dtype)
@@ -212,7 +212,7 @@ class AttentionOp(LaunchOp):
 
     @classmethod
     def json_hints(cls) -> dict[str, tuple[Any, bool]]:
-        """The fields of shape and form are on the same level as its own."""
+        """The fields of shape and form are on the same level as the op's own fields."""
         own, shape, form = hints_of(cls), hints_of(DecodeAttention), get_type_hints(form_for)
         return {
             **{name: (own[name], True) for name in ("name", "source")},
@@ -232,11 +232,11 @@ class AttentionOp(LaunchOp):
         return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}{self.form.describe()}"
 
     def words(self) -> OpWords:
-        """Its row in a table of a chain's ops."""
+        """The op's row in a table of a chain's ops."""
         return OpWords(sizes=self.describe(), reads=self.source, named={"source": self.source}, function="softmax")
 
     def place_of(self, row: int, column: int) -> str:
-        """The element of the output that this is."""
+        """Where an element of the output is, in words."""
         sequence, token = divmod(row, self.shape.new_tokens)
         head, dim = divmod(column, self.shape.head_dim)
         return f"sequence {sequence}, new token {token}, head {head}, element {dim}"

@@ -1,4 +1,4 @@
-"""The right results of decode attention: softmax and sums in float64, on arrays of NumPy or CuPy."""
+"""The correct results of decode attention: softmax and sums in float64, on arrays of NumPy or CuPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = Any  # of NumPy or CuPy
 
 
 class Attended(NamedTuple):
-    """The right results of an attention, and the rounding error that is allowed."""
+    """The correct results of an attention, and the rounding error that is allowed."""
 
     #: [sequences, new tokens, heads, head_dim] float64; zeros if a query sees no token.
     values: Array

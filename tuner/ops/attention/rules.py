@@ -1,6 +1,7 @@
 """Rules for an attention's schedule; the whole statement is `tuner.core.legal.legality`.
 
-Every rule returns None or a sentence. A second name for the same plan is refused with the name to use.
+Every rule returns None or a sentence. If several schedules give the same plan, only the simplest is legal; the others
+are refused, and the sentence names it.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from tuner.ops.attention.schedule import (
 FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
     axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")
 )
-#: Registers in addition to those that hold sums, queries or loads, with which no kernel of a form spilled for sm_90a,
-#: nor one of the mma engine for sm_80: addresses, scores, maxima. There are more with several teams of warps, with
-#: eight warps in one team, if multiplying warps also finish tasks, and if a warp's lanes copy.
+#: Registers for addresses, scores and maxima, in addition to those for sums, queries or loads. With this many, no
+#: kernel of a form spilled for sm_90a, nor did one of the mma engine for sm_80. More are needed with several teams of
+#: warps, with eight warps in one team, if multiplying warps also finish tasks, and if a warp's lanes copy.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: What the tma engine needs: bulk copies by tensor maps, clusters.
 _TMA_CAPABILITY = (9, 0)
 
 
 def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
-    """Why an engine does not run on such a GPU, among those that can run any kernel."""
+    """Why a GPU cannot run an engine; the GPU can run kernels in general."""
     if engine is AttentionEngine.TMA and gpu.compute_capability != _TMA_CAPABILITY:
         major, minor = gpu.compute_capability
         has = f"{gpu.name} has compute capability {major}.{minor}"
@@ -45,7 +46,7 @@ def engine_of(gpu: Gpu) -> AttentionEngine:
 
 
 def refuse(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
-    """Why the schedule cannot be compiled, would not fit the GPU, or is not the simplest name of its plan."""
+    """Why the schedule cannot be compiled, would not fit the GPU, or is not the simplest schedule for its plan."""
     return (
         attention_engine_problem(schedule.engine, gpu)
         or _values_problem(schedule)

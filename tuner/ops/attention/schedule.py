@@ -151,11 +151,11 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
 
     @property
     def compiled(self) -> AttentionSchedule:
-        """Spans and orders are arguments of a launch."""
+        """The schedule without spans and orders, which are arguments of a launch."""
         return replace(self, span_tokens=0, contiguous=False, speculative=False)
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
-        """What is compiled for an op.
+        """The tiling that is compiled for an op.
 
         Raises:
             IllegalSchedule: teams are not whole, or share a stage.
@@ -175,11 +175,11 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
         )
 
     def taken_bytes(self, row_bytes: int) -> int:
-        """The prefetched beginning of a row of weights of this length: whole vectors of 16 bytes."""
+        """Bytes that are prefetched from the start of a weight row of this length: whole vectors of 16 bytes."""
         return row_bytes * self.next_percent // 100 // 16 * 16
 
     def num_spans(self, shape: DecodeAttention) -> int:
-        """Of the longest context."""
+        """Spans of the longest context."""
         return -(-shape.max_length // self.span_tokens)
 
     def __str__(self) -> str:

@@ -41,7 +41,7 @@ ATTENTION_FILES = (*_FIRST_FILES, *COPIES.values(), *_LAST_FILES)
 ATTENTION_KERNEL = "tuner_attention"
 
 #: After `REFUSED_WORDS`, in the same memory, come two words with which a launch checks that all CTAs have read the same
-#: lengths, then the record of an expired wait: `AttentionAbort`. Words of all.
+#: lengths, then the record of an expired wait: `AttentionAbort`. `STATUS_WORDS` counts all of them.
 ABORT_WORD, STATUS_WORDS = 8, 16
 _ABORT_WORDS = 6
 #: What an expired wait was for, by `Waited`.
@@ -59,8 +59,8 @@ _WAITED = (
 _ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
-#: Registers that leave room on a scheduler with three warps for two more of another launch, and the number of threads
-#: for which they are.
+#: Registers of a thread that leave room for two warps of another launch on a scheduler with three warps, and the number
+#: of threads for which this holds.
 _ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
 
 
@@ -124,7 +124,7 @@ class AbortedAttention:
 
 
 def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
-    """What the `STATUS_WORDS` words say about an abort; None if no wait has expired."""
+    """The abort that the `STATUS_WORDS` words record; None if no wait has expired."""
     found = (signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
     raised, task, waited, warp, parity, cta = found
     if raised == 0:
@@ -239,7 +239,7 @@ def source_of(
 
 
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule) -> NextWeights:
-    """What the launch of attention `index` prefetches of the next weights; all zeros for nothing."""
+    """The part of the next weights that the launch of attention `index` prefetches; all zeros for nothing."""
     reader = workload.reader_of(workload.launch_ops[index])
     row_bytes = reader.k * reader.weight_bits(workload.dtype) // 8 if reader else 0
     taken_bytes = schedule.taken_bytes(row_bytes)

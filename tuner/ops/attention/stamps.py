@@ -1,4 +1,4 @@
-"""What a launch of decode attention stamps for its tasks, and where they are in its chart.
+"""The timestamps that a launch of decode attention writes for its tasks, and the tasks' positions in its chart.
 
 The array is [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written; `AttentionEvent` and `CtaEvent`
 in args_attention.cuh.
@@ -16,7 +16,7 @@ TRACE_WORDS = 7
 
 
 def shape_of(plan: AttentionPlan, traced_tasks: int) -> tuple[int, ...]:
-    """Of each CTA a row for itself, then one for each of its tasks."""
+    """Shape of the array: each CTA has a row for itself, then one for each of its tasks."""
     return plan.num_ctas, 1 + traced_tasks, TRACE_WORDS
 
 
@@ -28,13 +28,13 @@ def tile_of(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple
 
 
 def stamped_of(launch: int, op: int, plan: AttentionPlan, words: Stamps) -> Stamped:
-    """The stamps of an attention's launch: a task is a CTA's part of a span. It counts as stored when its CTA has
-    finished everything that it has to do for it.
+    """The stamps of an attention's launch: a task is a CTA's part of a span. A task counts as stored when its CTA has
+    finished all of its work on the task.
 
     Raises:
         ValueError: a CTA with a task left no stamps.
     """
-    found = words[: plan.num_queues * plan.cluster]  # those after them only prefetch weights
+    found = words[: plan.num_queues * plan.cluster]  # the CTAs after these only prefetch weights
     missing = np.flatnonzero((found[:, 0, :4] == 0).any(axis=1))
     if missing.size:
         raise ValueError(f"CTA {missing[0]} of launch {launch} left no stamps (nor did {missing.size - 1} others)")

@@ -1,4 +1,4 @@
-"""Convolutions as clients request them: as an op of a chain, as a pair by its sizes, and as layers of a network by its
+"""Convolutions as clients request them: as an op of a chain, as a pair by its sizes, and as layers of a network by
 name.
 """
 
@@ -46,10 +46,10 @@ class ChainConv(AskedOp):
     dilation: int = asked_field("1: dilated convolutions are not supported", 1)
 
     def to_op(self, m: int, dtype: Dtype) -> ConvOp:
-        """The op, whatever the rows of other ops.
+        """The op; the number of rows of other ops does not matter.
 
         Raises:
-            InvalidInput: names what is wrong with a field, after the op's name.
+            InvalidInput: a field is invalid; the message starts with the op's name.
         """
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "residual"}
         try:

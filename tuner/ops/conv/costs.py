@@ -10,7 +10,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.ops.conv.op import ConvOp
 
-#: A launch with its start and its first bytes, microseconds.
+#: Microseconds until a launch has started and its first bytes have arrived.
 _START_US = 4.5
 #: Elements of a step through a filter, and its time; a CTA does these steps one after another.
 _STEP_ELEMENTS, _STEP_US = 64, 0.11
@@ -20,7 +20,8 @@ _TILE, _TENSOR_SHARE, _WORST_WAVE = 128, 0.75, 1.3
 
 
 def library_us(ops: Sequence[ConvOp], workload: Workload, gpu: Gpu) -> float:
-    """The time of one fused kernel per op: the longest of its bytes, its products, and the steps of a tile.
+    """The time of one fused kernel per op: the longest of the times for its bytes, its products, and the steps of a
+    tile.
 
     The constants are those of cuDNN's pairs on an H200: 10 to 25 us at one image, and the tensor cores' rate at 32.
     """

@@ -32,7 +32,7 @@ class _Layer:
     activation: str = "identity"
     #: Its input: an earlier layer, or ``x``; by default the layer before it.
     source: str = ""
-    #: What is added before the activation: an earlier layer, or any other name for an image.
+    #: The image that is added before the activation: an earlier layer, or any other name for an input.
     add: str = ""
     groups: int = 1
     dilation: int = 1
@@ -127,13 +127,13 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
     return tuple(ops)
 
 
-#: Fields of an op, and their names in a description: of a layer, and those of the images that a block reads.
+#: Fields of an op and their names in a description, for a layer and for the images that a block reads.
 _AS_GIVEN = {"kernel": "kernel_size", "filters": "out_channels", "residual_source": "add"}
 _OF_BLOCK = {"height": "height", "width": "width", "channels": "in_channels"}
 
 
 def _placed(error: InvalidInput, block: _Block, where: str) -> InvalidInput:
-    """An error of an op by its name, with the path of its layer."""
+    """An error that names an op, with the path of the op's layer."""
     name, _, field = error.field.partition(".")
     places = [place for place, layer in enumerate(block.layers) if layer["name"] == name]
     path = f"{where}.layers[{places[0]}].{_AS_GIVEN.get(field, field)}" if places else f"{where}.{error.field}"

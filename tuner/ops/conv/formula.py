@@ -1,4 +1,4 @@
-"""A convolution of a manifest with PyTorch's own operators: its operands, its output, its values."""
+"""A manifest's convolution in PyTorch's own operators: its operands, the shape of its output, and its values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def operands(op: Json) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def computed(torch: Any, op: Json, tensors: Mapping[str, Any], activated: Any) -> Any:
-    """[pixels, channels]; `activated` applies an activation, given the sums and its name."""
+    """The output [pixels, channels]; `activated` applies the activation with that name to sums."""
     of = _of(op)
     x = tensors[of.source].reshape(of.images, of.height, of.width, of.channels).permute(0, 3, 1, 2)
     w = tensors[f"{of.name}.w"].reshape(of.filters, of.kernel, of.kernel, of.channels).permute(0, 3, 1, 2)

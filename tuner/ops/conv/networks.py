@@ -1,5 +1,6 @@
-"""Convolutions of networks by name. They repeat within a stage: a block is any one except a stage's first, which has
-its own run."""
+"""Convolutions of networks, by name. Blocks repeat within a stage: ``block`` is any of them except the first, which is
+``first``.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Layers:
     #: Whether the last convolution adds an image; if these are the whole block, it is the block's input.
     has_shortcut: bool = False
     is_whole: bool = True
-    #: Whether a convolution of the block's input makes that image.
+    #: Whether that image is a convolution of the block's input.
     projects: bool = False
 
     def ops(self, images: int) -> tuple[ConvOp, ...]:
@@ -119,7 +120,7 @@ NETWORKS: Mapping[str, tuple[Layers, ...]] = {
     "resnet38": _blocks((3, 3), 1),
     "vgg19": tuple(Layers(size=size, channels=width, filters=((3, width), (3, width))) for size, width in _VGG_STAGES),
 }
-#: The first ones.
+#: The first block of each stage, by network.
 FIRST_BLOCKS: Mapping[str, tuple[Layers, ...]] = {
     "resnet50": _blocks((1, 3, 1), 4, is_first=True),
     "resnet38": _blocks((3, 3), 1, is_first=True),

@@ -61,7 +61,7 @@ class ConvOp(TileOp):
     dilation: int = field(default=1, metadata={"doc": "1: other convolutions are not supported"})
 
     def __post_init__(self) -> None:
-        """Raises InvalidInput by the field."""
+        """Raises InvalidInput, which names the field."""
         for name in ("groups", "dilation"):
             if (value := getattr(self, name)) != 1:
                 raise InvalidInput(name, f"is {value}, but only plain convolutions are supported", "use 1")
@@ -99,7 +99,7 @@ class ConvOp(TileOp):
 
     @property
     def out_width(self) -> int:
-        """Columns of one."""
+        """Columns of an image of the output."""
         return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
     @cached_property
@@ -205,7 +205,7 @@ class ConvOp(TileOp):
         return f"{self.kernel}x{self.kernel} {self.filters}{by} of {self.height}x{self.width}"
 
     def words(self) -> OpWords:
-        """Its row in a table of a chain's ops."""
+        """The op's row in a table of a chain's ops."""
         found = [part.words(self) for part in self.parts]
         image = f"{self.images} x {self.height} x {self.width} x {self.channels}"
         return OpWords(
@@ -224,7 +224,7 @@ class ConvOp(TileOp):
 
     @classmethod
     def extras(cls, ops: Sequence[Self]) -> list[str]:
-        """Filters op by op, then what any of them has."""
+        """The filters of each op, then the options that any of them has."""
         found = [op.describe() for op in ops]
         found += [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
         return found + [name for name in ("bias", "residual") if any(getattr(op, name) for op in ops)]

@@ -1,4 +1,4 @@
-"""Parts of its epilogue: an image is added before the activation, as in networks with shortcuts.
+"""Parts of a convolution's epilogue: an image is added before the activation, as in networks with shortcuts.
 
 Source: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, figure 2.
 """
@@ -17,20 +17,20 @@ from tuner.core.problem.epilogue.sums import Sums, Tensors
 
 
 class AddedImage(Residual):
-    """A residual of each sum."""
+    """A residual that is added to each sum."""
 
     stage: ClassVar[Stage] = Stage.SUMS
     planted: ClassVar[tuple[str, str]] = ("sums[c] + residual[c]", "sums[c]")
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """Another op's output may be off by its own error."""
+        """Adds the image, and its tolerance if it is another op's output."""
         added = tensors[residual_of(op)]
         sums.add(added.values)
         if added.tolerance is not None:
             sums.error = sums.error + added.tolerance
 
     def is_in_library(self, op: Product) -> bool:
-        """Its convolutions add one."""
+        """The library's convolutions can add an image."""
         return True
 
 

@@ -12,5 +12,5 @@ ENGINES = ("mma", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: ConvOp, schedule: TileOpSchedule) -> str | None:
-    """Refuses nothing: the kind has no choices of its own."""
+    """Refuses nothing: this kind of op has no axes of its own."""
     return None

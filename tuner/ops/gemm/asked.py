@@ -1,4 +1,6 @@
-"""Products as clients request them: as an op of a chain, as two by their sizes, and as those of a model by its name."""
+"""Products as clients request them: as an op of a chain, as a pair by its sizes, and as the products of a model by
+name.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
     @dataclass(frozen=True, kw_only=True)
     class ChainPart:
-        """A part of an epilogue that a package brings, and its numbers."""
+        """A part of an epilogue that comes from a package, and its numbers."""
 
         part: str
 else:
@@ -265,7 +267,7 @@ class IndependentPair(AskedWorkload):
 class Run(StrEnum):
     """Neighbouring ops of a decoder block."""
 
-    #: All four.
+    #: All four ops.
     BLOCK = "block"
     #: o_proj alone, before an all-reduce.
     O_PROJ = "o_proj"

@@ -19,9 +19,9 @@ from tuner.workers.source.library_epilogue import split_epilogue
 
 #: Share of a data sheet's rate of the tensor cores that a vendor library reaches on large products.
 LIBRARY_TENSOR_EFFICIENCY = 0.75
-#: Rate at which weights stream, as a share of the simulated memory's rate: 0.80 of a data sheet's on Hopper. A card's
-#: library reaches 0.88. But forecasts of our best kernels are too long by as much at few rows, and the speed-up is what
-#: counts.
+#: Rate at which weights stream, as a share of the simulated memory's rate: 0.80 of a data sheet's on Hopper. On a card
+#: the library reaches 0.88. But with few rows, forecasts of our best kernels are too long by the same factor, and the
+#: speed-up is what counts.
 LIBRARY_STREAM_SHARE = 0.93
 #: The overhead of a kernel in addition to bytes and products: for a product, a norm, an elementwise pass.
 LIBRARY_PRODUCT_US = 3.1

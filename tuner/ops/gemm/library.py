@@ -1,4 +1,4 @@
-"""The library that products on a card are compared with (`tuner/workers/gpu/library/vendor.py`), found without one."""
+"""Finds the library that products on a card are compared with (`tuner/workers/gpu/library/vendor.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def open_library() -> CublasLtVendor:
 
 
 def preload() -> None:
-    """Loads its file, which takes some tenths of a second once.
+    """Loads the library's file without a card; the first time takes some tenths of a second.
 
     Raises:
         WorkerError: it is not installed.

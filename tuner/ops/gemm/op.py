@@ -65,7 +65,7 @@ class GemmOp(TileOp):
     activation: Activation = Activation.IDENTITY
     #: Whether a bias vector [n] is added before the activation, [2n] if gated.
     bias: bool = False
-    #: Whether W holds a gate above an up projection, and C is the activated gate times the other.
+    #: Whether W holds a gate above an up projection, and C is the activated gate times the up projection.
     gated: bool = False
     #: Whether a tensor [m, n] is added after the activation, before rounding.
     residual: bool = False
@@ -120,13 +120,13 @@ class GemmOp(TileOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """Each tensor that it names: A, and what its epilogue reads."""
+        """Names of the tensors that the op reads: A, and the inputs of its epilogue."""
         named = (read for part in reversed(self.parts) for read in part.reads(self))
         remedy = "make the consumer's m and k the producer's m and n"
         return (Read("source", self.source, (self.m, self.k), blame="k", remedy=remedy), *named)
 
     def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """What parts of its epilogue write besides C."""
+        """The tensors that parts of its epilogue write besides C."""
         of_parts = (tensor for part in self.epilogue for tensor in part.tensors(self, dtype))
         return tuple(tensor for tensor in of_parts if tensor.role is Role.OUTPUT)
 
@@ -151,7 +151,7 @@ class GemmOp(TileOp):
         return self._weight(dtype).num_bytes
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
-        """Bias, a residual of its own, and factors, or sums of squares of an input's rows."""
+        """Bytes of the bias, of a residual that no op computes, and of factors or sums of squares of input rows."""
         return sum(part.own_bytes(self, dtype, written) for part in self.parts)
 
     @property
@@ -166,7 +166,7 @@ class GemmOp(TileOp):
 
     @cached_property
     def halves(self) -> str:
-        """The meaning of the rows of W for one column of C, for people; empty if there is one."""
+        """The rows of W for one column of C, in words; empty if there is only one."""
         return next((part.halves for part in self.parts if part.halves), "")
 
     @cached_property
@@ -181,7 +181,7 @@ class GemmOp(TileOp):
 
     @property
     def result_columns(self) -> int:
-        """Elements of a row of everything that it makes; for rotated heads, queries, keys and values."""
+        """Elements of a row of all results together; for rotated heads, queries, keys and values."""
         return 2 * self.n if self.rotary else self.n
 
     @property
@@ -208,7 +208,7 @@ class GemmOp(TileOp):
         product reads rotated heads.
 
         Raises:
-            InvalidInput: names the op, and what would be right.
+            InvalidInput: the message names the op, and what is expected.
         """
         readers = [(one.name, *read) for one in ops if isinstance(one, TileOp) for read in _reads_as(one, dtype)]
         for by, tensor, read_as in readers:
@@ -252,7 +252,7 @@ class GemmOp(TileOp):
         return f"{self.result_columns}{f' {self.rotary.describe()}' if self.rotary else ''}"
 
     def words(self) -> OpWords:
-        """Its row in a table of a chain's ops."""
+        """The op's row in a table of a chain's ops."""
         found = [part.words(self) for part in self.parts]
 
         def of(column: str) -> list[str]:
@@ -273,12 +273,12 @@ class GemmOp(TileOp):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Parts of packages."""
+        """What the parts from packages need."""
         return tuple(part.needed for part in self.epilogue)
 
     @classmethod
     def unknown_in(cls, data: Mapping[str, Any]) -> str:
-        """A part from a package."""
+        """A part from a package that is not known here."""
         return unknown_part(data.get("epilogue"))
 
     @classmethod
@@ -321,7 +321,7 @@ class GemmOp(TileOp):
 
 
 def _reads_as(op: TileOp, dtype: Dtype) -> Iterator[tuple[str, Dtype]]:
-    """The tensors of which an op reads elements, and the type in which it does."""
+    """The tensors that an op reads as elements, and the type of these elements."""
     yield from ((name, dtype) for name in ([op.source] if op.IS_PRODUCT else op.read_names))
     if op.residual_source:
         yield op.residual_source, residual_dtype(op, dtype)

@@ -1,4 +1,4 @@
-"""The right sums of a product, and the allowed rounding error."""
+"""The correct sums of a product, and the allowed rounding error."""
 
 from __future__ import annotations
 

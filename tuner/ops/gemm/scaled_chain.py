@@ -19,7 +19,8 @@ def scaled_products(products: Sequence[Mapping[str, Any]], stream: Dtype) -> lis
 
     An input is quantised by token: its factors are a row scale, and a norm of it has been applied. A product whose
     output is normed stores that in `stream`, for the residual and the norm, and once more in 8 bits, times the norm's
-    weights over a static scale, as readers multiply it. An intermediate that is not normed has a static scale.
+    weights over a static scale, which is the form that its readers multiply. An intermediate that is not normed has a
+    static scale.
 
     Raises:
         InvalidInput: a product has a bias, whose elements would have 8 bits.

@@ -19,7 +19,7 @@ class Header:
 
     def __init__(self, path: Path) -> None:
         text = re.sub(r"/\*.*?\*/|^\s*#.*?$", " ", path.read_text(), flags=re.S | re.M)
-        #: Of all enums.
+        #: The constants of all enums, by name.
         self.constants = {name: int(value) for name, value in re.findall(r"\b(TUNER_\w+)\s*=\s*(-?\d+)", text)}
         self._fields = dict(re.findall(r"typedef struct \w+\s*\{([^}]*)\}\s*(\w+);", text))
         self._fields = {name: body for body, name in self._fields.items()}

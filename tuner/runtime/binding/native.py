@@ -21,7 +21,7 @@ from tuner.runtime.binding.header import Header
 FOLDER = Path(__file__).parents[1] / "c"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-pthread")
 
-#: What they declare.
+#: Their declarations.
 HEADER = Header(FOLDER / "include" / "tuner" / "tuner.h")
 _OF = HEADER.constants
 OK, LIBRARY, NONE, ABORTED, OTHER_CARD = (
@@ -39,7 +39,7 @@ class RuntimeFailure(RuntimeError):
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
-        #: Of `tuner_status` in tuner.h.
+        #: A `tuner_status` of tuner.h.
         self.status = status
 
 

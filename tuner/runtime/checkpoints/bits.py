@@ -17,7 +17,7 @@ _TYPES = {one.row.array_name: one for one in Dtype}
 
 
 def bits_of(name: str, tensor: Any) -> tuple[Array, Dtype | None]:
-    """For elements of a kernel's types, unsigned integers of their size, and the type; otherwise the values.
+    """Elements of a kernel's types as unsigned integers of their size, with the type; other tensors as their values.
 
     Raises:
         InvalidInput: it is on a device.
@@ -42,7 +42,7 @@ def known(bits: Array, dtype: Dtype | None) -> Array:
 
 
 def nibbles(words: Array) -> Array:
-    """Eight from each int32 of a row, lowest bits first: [rows, 8 columns]."""
+    """The eight 4-bit codes of each int32 of a row, lowest bits first: [rows, 8 columns]."""
     held = np.ascontiguousarray(words).view(np.uint8)
     found = np.empty((*held.shape, 2), np.uint8)
     np.bitwise_and(held, 15, out=found[:, :, 0])

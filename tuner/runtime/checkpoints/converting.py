@@ -48,7 +48,7 @@ class Converted:
     """A product in the kernels' layout: ``<op>.w``, and with scales per channel ``<op>.channel_scale_factors``."""
 
     stored: WeightFormat
-    #: [rows, bytes per row] uint8: several products one after the other.
+    #: [rows, bytes per row] uint8; the rows of stacked products follow each other.
     weights: Array
     #: Number of weights in a row.
     k: int
@@ -77,7 +77,7 @@ def _format_of(config: Mapping[str, Any]) -> _Format:
     """The reader for the tensors of a checkpoint.
 
     Raises:
-        InvalidInput: nothing here does.
+        InvalidInput: no reader supports them.
     """
     method = method_of(config)
     if method not in FORMATS:
@@ -163,7 +163,7 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
 
 
 def _words(product: Product) -> str:
-    """What stacked products must share, in words."""
+    """The properties that stacked products must share, in words."""
     scales = f" and {product.dtype} scales" if product.dtype else ""
     return f"{product.stored} in {product.codes.shape[1]} columns{scales}"
 

@@ -97,7 +97,7 @@ def _hidden_factor(down: Converted, given: float | None) -> float:
     """The factor of the intermediate when it is read.
 
     Raises:
-        InvalidInput: nobody says it.
+        InvalidInput: neither the checkpoint nor the caller provides it.
     """
     if given is not None and not (np.isfinite(given) and given > 0):
         raise InvalidInput("hidden_factor", f"is {given}", "give a number above 0")

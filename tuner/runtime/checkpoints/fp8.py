@@ -47,7 +47,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
 
 
 def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
-    """The original weights, and float32 factors for each row and for the input, as contained in [1] or 16 bits."""
+    """The original weights, and the factors of each row and of the input: always float32, whatever they were."""
     if product.stored.row.has_powers:
         return mxfp4.write(product, config)
     assert product.channels is not None

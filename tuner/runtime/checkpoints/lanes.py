@@ -23,8 +23,9 @@ _COLUMNS = 256
 
 
 def header() -> str:
-    """All formats: what the words of 16 bytes are with codes of 0, and what a code at a column changes in which of
-    them. Tables that formats share are there once."""
+    """The tables of all formats: the words of 16 bytes whose codes are 0, and for each column, which word holds its
+    code and the bits that a code changes there. Formats with equal tables share them.
+    """
     tables: dict[str, str] = {}
     lines = [_line(one.row, tables) for one in WeightFormat]
     arrays = [f"static const {kind} {name}[] = {{{text}}};" for (kind, text), name in _named(tables)]
@@ -116,7 +117,7 @@ def bundle_of(row: WeightRow) -> int:
 
 
 def _run_of(laid: Array) -> Iterator[int]:
-    """How many of 1, 2, .. are adjacent at the start."""
+    """The length of the run 1, 2, .. at the start."""
     for count, value in enumerate(laid):
         if value != count + 1:
             yield count

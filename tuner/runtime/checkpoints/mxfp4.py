@@ -21,7 +21,7 @@ from tuner.runtime.checkpoints.bits import Array
 from tuner.runtime.checkpoints.product import Product, Tensors
 
 METHOD = "mxfp4"
-#: Codes and scales, by what configs call the method: gpt-oss's follow the module's name without a point.
+#: Codes and scales, by what configs call the method: those of gpt-oss follow the module's name without a dot.
 _NAMES = {METHOD: ("_blocks", "_scales"), **dict.fromkeys(("modelopt", "modelopt_fp4"), ("weight", "weight_scale"))}
 _PACKED = ("weight_packed", "weight_scale")
 
@@ -30,7 +30,7 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
     """A product.
 
     Raises:
-        InvalidInput: names the tensor, and what would be right.
+        InvalidInput: the message names the tensor, and what is expected.
     """
     codes_name, scales_name = _names(config)
     held, scales = (_bytes(tensors, name) for name in (codes_name, scales_name))

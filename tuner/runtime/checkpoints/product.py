@@ -41,7 +41,7 @@ class Tensors:
         self._tensors, self.name = tensors, name
 
     def name_of(self, what: str) -> str:
-        """The full name of a tensor; suffixes that begin with an underscore are joined without a point."""
+        """The full name of a tensor; suffixes that begin with an underscore are joined without a dot."""
         return f"{self.name}{what}" if what.startswith("_") else f"{self.name}.{what}"
 
     def get(self, what: str) -> tuple[Array, Dtype | None] | None:
@@ -50,7 +50,7 @@ class Tensors:
         return bits_of(name, self._tensors[name]) if name in self._tensors else None
 
     def need(self, what: str, shape: tuple[int, ...] | None = None) -> tuple[Array, Dtype | None]:
-        """The same.
+        """Bits and element type of a tensor that must exist.
 
         Raises:
             InvalidInput: it is missing, or has another shape.

@@ -66,7 +66,7 @@ class Driver:
             raise RuntimeFailure(-1, f"{path} cannot be loaded: is an NVIDIA driver installed? ({error})") from error
 
     def call(self, name: str, *arguments: Any) -> None:
-        """One call."""
+        """Calls a function of the driver."""
         status = getattr(self._cuda, name)(*arguments)
         if status:
             text = ctypes.c_char_p()
@@ -104,8 +104,9 @@ class Driver:
 
     @contextmanager
     def own_stream(self) -> Iterator[ctypes.c_void_p]:
-        """A stream for urgent work: afterwards everything that was enqueued there has ended. The null stream would
-        not do, since no other stream waits for it, and a capture elsewhere may forbid it."""
+        """A stream for urgent work; on exit, everything that was enqueued there has ended. The null stream would not
+        do, since no other stream waits for it, and a capture elsewhere may forbid it.
+        """
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
         try:
@@ -182,7 +183,7 @@ class Driver:
         return found.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether work enqueued there is captured in a graph; also if a capture elsewhere forbids the query."""
+        """Whether work on the stream is being captured in a graph, or a capture elsewhere forbids the query."""
         found = ctypes.c_int()
         return bool(self._cuda.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found)) or found.value)
 
@@ -253,7 +254,7 @@ class Launch:
 
 
 class _Way:
-    """The arguments for the driver for one launch."""
+    """The driver's arguments for one launch."""
 
     def __init__(
         self,

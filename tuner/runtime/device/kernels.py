@@ -31,9 +31,9 @@ class Loader:
     def __init__(
         self, manifest: Json, files: Mapping[str, bytes], driver: Driver, attributes: Mapping[int, int]
     ) -> None:
-        """`attributes`: for every kernel, besides its own."""
+        """`attributes`: set for every kernel, in addition to its own."""
         self.manifest, self.driver, self._files, self._attributes = manifest, driver, files, attributes
-        #: Of all launches.
+        #: The state of all launches.
         self.list = LaunchList(driver)
 
     def load(self, kernel: Json, attributes: Mapping[int, int]) -> ctypes.c_void_p:
@@ -48,7 +48,7 @@ class Loader:
         return self.driver.uploaded(self._files[name])
 
     def file(self, name: str) -> bytes:
-        """As it was fetched."""
+        """The bytes of a file."""
         return self._files[name]
 
 
@@ -73,7 +73,7 @@ class Products:
             loader.list.add(Needed.by(self._function, launch))
 
     def launches(self, addresses: Mapping[str, int], views: Mapping[str, View], rows: int = 0) -> Iterator[Launch]:
-        """Packed, in order. `views`: of all given arrays. `rows`: 0 for the number that it was made for.
+        """Packed, in order. `views`: of all given arrays. `rows`: 0 for the number of rows that it was made for.
 
         Raises:
             RuntimeFailure: K and V have different page layouts, or the driver refuses.
@@ -126,7 +126,7 @@ class Products:
 
     @property
     def _refused(self) -> list[int]:
-        """Where launches store these words."""
+        """The addresses at which launches store the words of refused input."""
         spaces = [launch["workspace"] for launch in self._recipes]
         return [self._workspaces[one["index"]] + one["refused"]["offset"] for one in spaces if "refused" in one]
 
@@ -199,7 +199,7 @@ class CacheKernel:
         return _packed(self._loader.driver, self._append_function, parameter, append)
 
     def aborted(self) -> bool:
-        """As of products."""
+        """As in `Products`."""
         return self._abort != 0 and self._loader.driver.word(self._abort) != 0
 
     def refused(self) -> str:

@@ -26,7 +26,7 @@ class Needed:
 
     @classmethod
     def by(cls, function: ctypes.c_void_p, recipe: Mapping[str, Any]) -> Needed:
-        """A launch from a manifest."""
+        """The needs of a launch from a manifest."""
         return cls(
             function=function,
             grid=recipe["grid"][0],
@@ -38,7 +38,7 @@ class Needed:
 
     @property
     def is_asked(self) -> bool:
-        """Whether there are devices on which it does not fit, though a CTA does."""
+        """Whether it may not fit on a device although one CTA does."""
         return self.needs_all_ctas or self.cluster > 1
 
     def check(self, cuda: Driver, stream: int) -> None:
@@ -51,10 +51,10 @@ class Needed:
             raise RuntimeFailure(-1, f"{problem}: use the library")
 
     def problem(self, cuda: Driver, stream: int) -> str:
-        """Why it does not fit on the stream's SMs; empty if it does."""
+        """Why the launch does not fit on the stream's SMs; empty if it does."""
         num_sms, of_device = cuda.num_sms(stream)
         held = num_sms * cuda.ctas_per_sm(self.function, self.threads, self.dynamic_smem_bytes)
-        if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; only the driver knows for a device
+        if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; only the driver knows how many
             shape = (self.grid, self.threads, self.dynamic_smem_bytes)
             held = self.cluster * min(held // self.cluster, cuda.max_clusters(self.function, *shape, stream))
         if held >= (self.grid if self.needs_all_ctas else self.cluster):
@@ -79,7 +79,7 @@ class LaunchList:
         self._stream_id: int | None = None
 
     def add(self, needed: Needed) -> None:
-        """One launch of all calls.
+        """Adds a launch that is part of all calls.
 
         Raises:
             RuntimeFailure: it does not fit in the current context.
@@ -117,8 +117,9 @@ class LaunchList:
                 raise RuntimeFailure(error.status, f"{error}; {done}: {remedy}") from error
 
     def _check(self, stream: int) -> None:
-        """Checks that they fit if the stream is not the previous one. The SMs of a graph are unknown, and asking for
-        the stream's number would end the capture."""
+        """Checks that they fit, unless the stream is that of the previous call. The SMs of a graph are unknown, and
+        querying the stream's id would end the capture.
+        """
         if self._cuda.is_capturing(stream) or (found := self._cuda.stream_id(stream)) == self._stream_id:
             return
         for needed in self._needed:
@@ -134,7 +135,7 @@ class Launches:
         self._launches, self._kept, self._list = launches, dict(kept), of
 
     def without_arrays(self) -> Launches:
-        """The same without keeping arrays alive: the caller is responsible for that."""
+        """The same launches without keeping the arrays alive: the caller is responsible for that."""
         return Launches(self._launches, {}, self._list)
 
     def enqueue(self, stream: int, *, no_pdl: bool = False) -> None:

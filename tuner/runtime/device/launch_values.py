@@ -1,4 +1,4 @@
-"""What only a launch knows: the layout of its caches' pages, and which length or page was invalid."""
+"""Values known only at a launch: the layout of its caches' pages, and which length or page was invalid."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """The pages of a launch's caches. A line is the elements of a head and a token."""
+    """The pages of a launch's caches. A line holds the elements of one head of one token."""
 
-    #: Of the cache.
+    #: Pages of the cache.
     count: int
     #: Elements of a line; and from one line to the next, which may have gaps.
     head_dim: int

@@ -36,7 +36,7 @@ _DTYPES = {dtype.row.array_name for dtype in UNSCALED}
 
 @dataclass(frozen=True, kw_only=True)
 class Patched:
-    """The result for a model."""
+    """How many MLPs of a model were patched, and why others were not."""
 
     #: MLPs that use the operator now, and all of them.
     num_patched: int
@@ -90,7 +90,7 @@ def patch_model(model: Any, opened: Callable[[], Pack]) -> Patched:
 
 
 def _replaced(model: Any, name: str, mlp: Any, opened: Callable[[], Pack]) -> str:
-    """Why it was not replaced; empty if it was."""
+    """Why an MLP was not replaced; empty if it was."""
     if reason := _reason_against(mlp):
         return reason
     activation, w1, w2 = str(_activation_of(mlp)), _merged(mlp), mlp.down_proj.weight.data
@@ -127,7 +127,7 @@ def _products(mlp: Any) -> list[Any]:
 
 
 def _module_of(mlp: Any) -> Any:
-    """Its activation module; Phi-3 has another name for it."""
+    """The activation module of an MLP; Phi-3 has another name for it."""
     return getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
 
 

@@ -159,7 +159,7 @@ class Artifact:
 
     @property
     def _kernels(self) -> list[CacheKernel | OwnLaunches | Products]:
-        """All of them; each may receive lengths and pages."""
+        """All kernels; each may receive lengths and pages."""
         return [*self._of_caches, *self._own, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:

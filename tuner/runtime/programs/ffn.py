@@ -20,7 +20,7 @@ class Opened(Protocol):
         """Raises RuntimeFailure if it was closed."""
 
     def when_closed(self, forget: Callable[[], None]) -> None:
-        """Has `forget` called before everything that was prepared is freed."""
+        """Registers `forget`, which is called before everything that was prepared is freed."""
 
 
 class Ffn:
@@ -30,7 +30,7 @@ class Ffn:
         """`by_rows` contains the kernel or library for each number of rows, `hidden` is the address of memory for the
         intermediate."""
         self.weights, self._by_rows = weights, by_rows
-        #: It must outlive this.
+        #: The pack must outlive this object.
         self.pack = pack
         self._kind_of, self._address = kind_reader(weights.w1), matrix_reader(weights.w1)
         self._kind = self._kind_of(weights.w1)
@@ -95,14 +95,14 @@ class Ffn:
         return y
 
     def _is_own(self, matrix: Any, columns: int) -> bool:
-        """Whether it has the weights' type and device, and this many columns. It is called in every call."""
+        """Whether an array has the weights' type and device, and this many columns. This runs in every call."""
         if not self._kind_of(matrix) == self._kind is not None:
             return False
         shape = matrix.shape
         return len(shape) == 2 and shape[1] == columns
 
     def _check(self, x: Any, out: Any, residual: Any, row_scale: Any) -> None:
-        """All operands, checked with the table; if there is only an output and its place is known, that is enough."""
+        """Checks all operands with the table, unless a plain call with these rows and addresses was checked before."""
         weights = self.weights
         is_plain = residual is row_scale is None and not self._has_more and out is not None
         if is_plain and self._is_own(x, weights.d_in) and self._is_own(out, weights.d_out) and len(x) == len(out):

@@ -1,7 +1,7 @@
 """A pack in Python: its kernels on arrays, on the caller's stream, without copying or waiting.
 
-A strand is what runs concurrently: the launches of one strand follow each other. An FFN on another stream that may run
-at the same time uses another strand, so that it has separate workspaces.
+Strands may run concurrently; the launches of one strand follow each other. An FFN on another stream that may run at the
+same time uses another strand, so that it has separate workspaces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Answer:
     speedup: float
     #: The kernel's plan kind and schedule, or the library's recipe.
     text: str
-    #: For the C runtime.
+    #: The answer in the C runtime's form.
     choice: Choice
 
     @property
@@ -76,7 +76,7 @@ class Pack:
 
     @property
     def handle(self) -> ctypes.c_void_p:
-        """For the C runtime.
+        """The pack's handle for the C runtime.
 
         Raises:
             RuntimeFailure: it was closed.
@@ -94,7 +94,7 @@ class Pack:
             raise RuntimeFailure(-1, f"{self._path} was closed with all its kernels: load it again")
 
     def when_closed(self, forget: Callable[[], None]) -> None:
-        """Calls `forget` before everything prepared is freed: it must then release it."""
+        """Registers `forget`, which is called before everything prepared is freed, and must then release it."""
         self._when_closed.append(forget)
 
     def check(self, device: int = 0) -> str:
@@ -107,7 +107,7 @@ class Pack:
         return "" if status == native.OK else self.c.tuner_error().decode()
 
     def find(self, shape: Shape, m: int) -> Answer:
-        """What the table says."""
+        """The answer of the table."""
         choice = Choice()
         status = checked(self.c, self.c.tuner_ffn_find(self.handle, shape, m, ctypes.byref(choice)))
         return Answer(
@@ -136,7 +136,7 @@ class Pack:
         return Ffn(self, weights, by_rows, self._room(strand, weights, most) if most else 0)
 
     def _ladder(self, weights: Weights, strand: int, flags: int) -> list[Prepared | None]:
-        """What computes each number of rows, up to the largest that a kernel computes; None for the library."""
+        """The kernel for each number of rows, up to the largest that a kernel computes; None for the library."""
         by_rows: list[Prepared | None] = [None]
         found = self.find(weights.shape, 1)
         if found.status == native.NONE and found.m_hi == _LAST_ROW:
@@ -230,8 +230,9 @@ class Pack:
         return None if artifact is None else Program(artifact)
 
     def chain(self, *ops: str, rows: int, number: int | None = None, shares_sms: bool = False) -> Program | None:
-        """The same for a chain without an attention, for this many rows; it may be called with fewer rows than it
-        was tuned for, as its tensors show."""
+        """The kernels of a chain without an attention, for this many rows, as `layer`; it may be called with fewer rows
+        than it was tuned for, as its tensors show.
+        """
         return self.layer(*ops, sequences=rows, number=number, shares_sms=shares_sms)
 
     def _layer_number(self, ops: tuple[str, ...], number: int | None) -> int:

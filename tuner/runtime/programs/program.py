@@ -32,7 +32,7 @@ class Program:
         self.ops: list[dict[str, Any]] = artifact.manifest["workload"]["ops"]
         #: The tensor that a call returns: the output of the last op.
         self.output = str(self.ops[-1]["name"])
-        #: All tensors that leave.
+        #: All outputs.
         self.outputs = tuple(name for name, one in artifact.tensors.items() if one["role"] == "output")
 
     @property
@@ -48,7 +48,7 @@ class Program:
 
     @property
     def rows(self) -> range:
-        """Those that it serves."""
+        """The numbers of rows that the program supports."""
         most, (first, *_) = most_rows(self.artifact.manifest), self.shape(self.output)
         return range(1 if most else first, first + 1)
 
@@ -57,9 +57,9 @@ class Program:
         return self.artifact.fits(forms, dtypes)
 
     def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None, no_pdl: bool = False) -> Any:
-        """The last op's rows, on `stream`: the library's current one by default. Missing outputs are allocated by the
-        library of the other arrays. It does not wait, and it may be captured in a graph. `no_pdl` as in
-        `Launches.enqueue`.
+        """The output of the last op, computed on `stream`: the library's current one by default. Missing outputs are
+        allocated by the library of the other arrays. It does not wait, and it may be captured in a graph. `no_pdl` as
+        in `Launches.enqueue`.
 
         Raises:
             RuntimeFailure: a tensor is missing, unknown, or has another shape or element type, or the driver refuses.
@@ -79,12 +79,12 @@ class Program:
         return given[self.output]
 
     def _launches(self, given: Mapping[str, Any]) -> Launches:
-        """Packed now or earlier: arrays are identified by their addresses and types."""
+        """The packed launches for these arrays, cached by addresses and types."""
         key = tuple((name, named_view(name, array, has_lines=True)) for name, array in given.items())
         if (found := self._bound.get(key)) is None:
             if len(self._bound) >= NUM_CACHED:
                 self._bound.clear()
-            # The arrays of one call need not stay alive: a later call with the same addresses has its own.
+            # The arrays of one call need not stay alive: a later call with the same addresses passes its own.
             found = self._bound[key] = self.artifact.bind(given).without_arrays()
         return found
 

@@ -45,7 +45,7 @@ def wide_product(
     stored: torch.dtype,
 ) -> torch.Tensor:
     """The same for elements of few bits, in at least float32, with everything else that is `applied` at each stage.
-    Values beyond the largest element of few bits are stored as that one."""
+    Values beyond the largest element of few bits saturate to it."""
     wide = torch.float32 if x.dtype.itemsize == 1 else _wide(x)
     z = applied(Stage.SUMS, torch.nn.functional.linear(x.to(wide), w.to(wide)))
     z = z if row_scale is None else z * row_scale[:, None]
@@ -57,7 +57,7 @@ def wide_product(
 
 
 def activated(z: torch.Tensor, activation: str, *, gated: bool) -> torch.Tensor:
-    """For sums; if gated, the gate's columns come before the up projection's."""
+    """The activated sums; if gated, the gate's columns come before the up projection's."""
     gate, *up = z.chunk(2, dim=-1) if gated else (z,)
     y: torch.Tensor = canonical(activation).row.torch(torch.nn.functional, gate)
     return y * up[0] if up else y
@@ -72,7 +72,7 @@ def normed(rows: torch.Tensor, squares: torch.Tensor | None, eps: float) -> torc
 
 
 def squares_of(rows: torch.Tensor) -> torch.Tensor:
-    """Runs two kernels, and writes nothing as wide as the rows."""
+    """The sums of squares of the rows, by two kernels, without a temporary as wide as the rows."""
     return torch.linalg.vector_norm(rows, dim=1, dtype=_wide(rows)).square_()
 
 

@@ -1,4 +1,4 @@
-"""How PyTorch operators find what was prepared: by the weights, so that graphs of equal layers are equal."""
+"""How PyTorch operators find prepared kernels: by the weights, so that graphs of equal layers are equal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Found(Generic[T]):
 
 
 def lies(tensor: torch.Tensor | None) -> Hashable:
-    """The address and form of a weight, since its address may be reused."""
+    """The address and the form of a weight; an address alone may have been reused."""
     return None if tensor is None else (tensor.data_ptr(), *form_of(tensor))
 
 

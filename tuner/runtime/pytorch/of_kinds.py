@@ -1,4 +1,4 @@
-"""Ops of kinds that bring their own formula: the file ``formula`` of a kind."""
+"""Ops whose kind has its own formula: the file ``formula`` of the kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class Formula(Protocol):
-    """What one kind of op reads and makes; all sizes are in its JSON."""
+    """The inputs and outputs of one kind of op; all sizes are in its JSON."""
 
     def made(self, op: Json) -> tuple[int, int]:
         """Rows and columns of what it makes."""
@@ -21,7 +21,7 @@ class Formula(Protocol):
         """Role and shape of what it reads, by name."""
 
     def computed(self, torch: Any, op: Json, tensors: Mapping[str, Any], activated: Callable[[Any, str], Any]) -> Any:
-        """Its rows, by PyTorch's own operators; `activated` is of sums and the name of an activation."""
+        """Its output, by PyTorch's own operators; `activated` takes sums and the name of an activation."""
 
 
 def formula_of(op: Json) -> Formula | None:

@@ -34,10 +34,10 @@ def check_float(name: str, tensor: torch.Tensor) -> None:
 
 
 def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
-    """Checks that each sequence has the same number of its rows, and at least one.
+    """Checks that the tensor has the same number of rows for each sequence, and at least one.
 
     Raises:
-        WrongOperand: they have not.
+        WrongOperand: the rows cannot be divided evenly among the sequences.
     """
     rows, sequences = tensor.shape[0], lengths.shape[0]
     if sequences == 0 or rows == 0 or rows % sequences:
@@ -147,7 +147,7 @@ def _steps(tensor: torch.Tensor) -> list[int]:
 
 
 def _num_bytes(tensor: torch.Tensor, within: int | None = None) -> int:
-    """From its first byte to the end of its last; with `within`, only for dimensions with shorter steps."""
+    """Bytes from the first one to the end of the last; with `within`, only for dimensions with shorter steps."""
     size: int = tensor.element_size()
     counts: list[tuple[int, int]] = [*zip(tensor.shape, tensor.stride(), strict=True)]
     return size + sum((count - 1) * step * size for count, step in counts if within is None or step * size < within)

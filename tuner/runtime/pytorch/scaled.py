@@ -103,7 +103,7 @@ def _columns(stored: WeightFormat) -> tuple[_Column, ...]:
 
 @cache
 def _table(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
-    """There once: a capture copies nothing from the host."""
+    """Cached, since nothing may be copied from the host during a capture."""
     return torch.tensor(values, device=device)
 
 

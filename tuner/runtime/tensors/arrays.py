@@ -38,7 +38,7 @@ _DLPACK_DEVICES = {1: "cpu", 2: "cuda:{}", 13: "cuda:{}"}
 
 
 class Library(Protocol):
-    """What array libraries provide besides their arrays."""
+    """The functions of an array library that are needed besides its arrays."""
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
         """An array of `like`'s type on its device, uninitialised."""
@@ -88,12 +88,11 @@ class View:
 
 
 class NotAnArray(WrongOperand, TypeError):
-    """It supports no known protocol, or it is not contiguous; the message says which."""
+    """An argument supports no known protocol, or is not contiguous; the message says which."""
 
 
 def library_name(kind: type) -> str:
-    """``torch`` or ``cupy``, also of a kind of array that was derived from theirs, as vLLM's parameters are; empty of
-    another."""
+    """``torch`` or ``cupy``, also for subclasses of their arrays, e.g. vLLM's parameters; empty for other libraries."""
     names = (base.__module__.partition(".")[0] for base in kind.__mro__)
     return next((name for name in names if name in ("torch", "cupy")), "")
 
@@ -321,7 +320,7 @@ def _row(activation: str) -> ActivationRow:
 
 
 def library_of(array: Any) -> Library | None:
-    """What the array's own library provides; None for an unknown library."""
+    """The functions of the array's own library; None for an unknown library."""
     name = library_name(type(array))
     module = sys.modules.get(name)
     if name == "torch" and module is not None:

@@ -28,13 +28,13 @@ Json = Mapping[str, Any]
 class Operand:
     """One tensor of a launch. It is row-major and contiguous, except with `has_lines`."""
 
-    #: From the manifest, or the argument's.
+    #: The name in the manifest, or that of the argument.
     name: str
     #: ``input``, ``weight``, ``output`` ...: its purpose.
     role: str
     #: A dimension with a name is free: it is the same for all operands of a call that have this name.
     shape: tuple[int | str, ...]
-    #: From the manifest (``fp16``), or from array libraries (``float16``).
+    #: The manifest's name (``fp16``), or that of array libraries (``float16``).
     dtype: str
     #: Its address must be a multiple of this.
     alignment_bytes: int = 16
@@ -166,15 +166,16 @@ def of_ffn(d_in: Any, d_hidden: Any, d_out: Any, dtype: str, *, gated: bool, sca
 
 
 def of_manifest(manifest: Json, paged: Collection[str], tables: Collection[str], appends: bool) -> Table:
-    """Those of an artifact. `paged` names caches with any number of pages, and `tables` their tables with any width.
-    `appends`: the launches include kernels that write to what the others read."""
+    """The operands of an artifact. `paged` names caches with any number of pages, and `tables` their tables with any
+    width. `appends`: the launches include kernels that write to what the others read.
+    """
     written = set(_written_caches(manifest))
     shared = [tuple(pair["tensors"].split(", ")) for pair in manifest.get("aliasing", ())]
     optional: list[Json] = []
     for kind, recipe in recipes_by_kind(manifest):
         written |= kind.written_in_front(recipe, manifest) if appends else set()
         optional += kind.tensors_in_front(recipe)
-        if "launch_order" not in manifest:  # it has ended when a product writes
+        if "launch_order" not in manifest:  # the attention has ended before a product writes
             shared += [(kind.source_of(recipe, manifest), name) for name in _outputs(manifest)]
     return Table(
         Operand(
@@ -201,7 +202,7 @@ def _written_caches(manifest: Json) -> Iterator[str]:
 
 
 def _outputs(manifest: Json) -> list[str]:
-    """What products write and no other op reads."""
+    """The tensors that products write and no other op reads."""
     products = {op["name"] for op in manifest["workload"]["ops"] if is_product(op)}
     return [one["name"] for one in manifest["tensors"] if one["role"] == "output" and one["name"] in products]
 

@@ -31,7 +31,7 @@ def _member(field: Field[Any], hint: Any) -> tuple[Any, Any]:
 
 
 def bounds_of(field: Field[Any]) -> dict[str, Any]:
-    """Bounds of its value."""
+    """Bounds of a field's value."""
     return {bound: field.metadata[bound] for bound in BOUNDS if bound in field.metadata}
 
 

@@ -27,7 +27,7 @@ FFN = "ffn"
 WHAT: Mapping[str, tuple[type[AskedWorkload], Mapping[str, Any]]] = {
     words: (one, said) for one in asked_workloads().values() for words, said in (one.CHOICES or {one.KIND: {}}).items()
 }
-#: For a model, which determines the sizes of the pairs that are not described by it.
+#: The fields of a model, which determines the sizes of the pairs that are not described by it.
 _OF_MODEL = ("model", "tp")
 
 
@@ -108,7 +108,7 @@ def _plain(hint: Any) -> Any:
     return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
 
 
-#: All inputs, by name; those that most entries have come first.
+#: All inputs, by name; those of the most entries come first.
 INPUTS = {one.name: one for one in sorted(_inputs(), key=lambda one: -len(one.whats))}
 
 

@@ -1,4 +1,4 @@
-"""What probes answer."""
+"""Responses to probes."""
 
 from __future__ import annotations
 

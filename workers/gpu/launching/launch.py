@@ -58,7 +58,7 @@ def fill(array: Any, bits: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AbortRecord:
-    """Whose wait expired, and what it was waiting for."""
+    """The task whose wait expired, and the signal that it waited for."""
 
     task: int
     signal: int

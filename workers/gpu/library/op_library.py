@@ -113,7 +113,7 @@ class ChainLibrary:
             one.choice = choice
 
     def use(self, picked: Picked) -> None:
-        """From now on, runs with this choice."""
+        """Makes later runs use this choice."""
         if self._products:
             self._products.use(replace(picked, choices=picked.choices[: -len(self._own)]))
         self.choices = picked.choices
@@ -135,7 +135,7 @@ class ChainLibrary:
                     self._products.enqueue_some(tuple(ops), stream, one, one + 1)
 
     def abort_record(self) -> str | None:
-        """Libraries never wait."""
+        """None: libraries never wait."""
         return None
 
     def overwritten(self) -> str:

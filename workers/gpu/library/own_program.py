@@ -135,7 +135,7 @@ class _Kernels:
         return ""
 
     def poison(self) -> None:
-        """As above."""
+        """Nothing: memory of such kernels is unknown."""
 
 
 def _value(argument: str | int | float, ops: RunOperands) -> Any:

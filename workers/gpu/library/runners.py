@@ -69,7 +69,7 @@ def runner_of(
 
 
 def launchable_of(work: Work) -> Launchable:
-    """What our candidate launches.
+    """The launchable of our candidate.
 
     Raises:
         LaunchRefused: it is a candidate of the library.
@@ -85,7 +85,7 @@ class ChainRunner:
     def __init__(
         self, kernel: Kernel, plans: tuple[PlanOnDevice, ...], input_squares: InputSquares | None = None
     ) -> None:
-        """Without a launch.
+        """Prepares the launches; launches nothing.
 
         Raises:
             LaunchRefused: a launch whose CTAs need each other is larger than the card holds, and is programmatic or has
@@ -164,7 +164,7 @@ class StreamsRunner(ChainRunner):
         self._side = SideStream()
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Both launches. Forks, and joins again: later work on `stream` waits for both."""
+        """Enqueues both launches. The side stream forks and joins again: later work on `stream` waits for both."""
         first, second = self.plans[begin:end]
         ops = self._prepared(ops, stream)
         side = self._side.fork(stream)

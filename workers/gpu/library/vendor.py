@@ -1,4 +1,4 @@
-"""The vendor's library of products: what a workload's tile ops, and the libraries of other kinds, need from it.
+"""The vendor's library of products: the calls that a workload's tile ops and the libraries of other kinds need.
 
 A kind that provides it does so in its file ``library``: ``open_library()`` makes a `Vendor`, ``preload()`` loads what
 takes long and needs no card. A kind whose tile ops the library does not support has a kernel to compare with

@@ -15,7 +15,7 @@ from .problem import ProblemOnCard
 
 
 def captured_other(prepared: ProblemOnCard, other: TorchCalls | OwnProgram) -> Any:
-    """Its chain over the same buffers, captured after its results were checked; or why there is none.
+    """A program's chain over the same buffers, captured after its results were checked; or why there is none.
 
     Raises:
         Overwritten: it wrote to memory that it must not write.

@@ -83,7 +83,7 @@ class Warm:
 class PowerState(Protocol):
     """Brings the card into its power state."""
 
-    #: Whether a sample takes so long that one of the library's counts for two rounds of a trial.
+    #: Whether a sample takes so long that one sample of the library is used for two rounds of a trial.
     is_dear: bool
     #: Maximum seconds for which the card is kept in its state until the next candidate arrives.
     between_s: float

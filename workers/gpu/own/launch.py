@@ -121,7 +121,7 @@ class OwnOnDevice:
         return field.value
 
     def address_of(self, tensor: str, ops: RunOperands) -> int:
-        """Of a tensor of a run: an array of the launch ops, or weights of a tile op."""
+        """The address of a tensor of a run: an array of the launch ops, or weights of a tile op."""
         if tensor in ops.arrays:
             return int(ops.arrays[tensor].data.ptr)
         names = [f"{op.name}.w" for op in self.launchable.workload.tile_ops]

@@ -40,7 +40,7 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 #: Minimum launches of one timed chain.
 MIN_CHAIN = 8
-#: Maximum; beyond it, a flush before the chain makes it cold.
+#: Maximum launches of a chain; if more were needed, a flush before the chain makes it cold.
 MAX_CHAIN = 256
 #: Seeds whose numbers are checked before the timing; one more is checked after it.
 NUM_CHECK_SEEDS = NUM_CHECKS - 1
@@ -97,7 +97,7 @@ class ProblemData:
         self.problem = problem
         self.workload: Workload = problem.workload
         self.l2_bytes = l2_bytes
-        #: Of each launch op.
+        #: The data of each launch op.
         self.own = tuple(data_of(self.workload, op, problem.seed) for op in self.workload.launch_ops)
         self._segments = Segments(self)
         self.chain_length, num_slots = self._rotation()
@@ -199,7 +199,7 @@ class ProblemData:
         return self.caches[name].strayed(self._check_inputs[seed_index])
 
     def wanted(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
-        """The right results of a checked launch for each op, by name. Each must be checked before the next one is
+        """The correct results of a checked launch for each op, by name. Each must be checked before the next one is
         requested, since later references may start from the launch's output."""
         yield from self.references[seed_index].items()
         yield from self._segments.behind(seed_index)
@@ -252,7 +252,7 @@ class ProblemData:
         outputs = self.outputs[slot]
 
         def address(name: str) -> int:
-            """0 for squares that an op writes: they belong to a candidate."""
+            """The address of a tensor; 0 for squares that an op writes, which belong to a candidate."""
             if name in outputs:
                 return outputs[name].address
             return _address(inputs.get(name, self._own.get(name)))
@@ -298,7 +298,7 @@ class ProblemData:
         return sum(own.check_bytes for own in self.own)
 
     def _slot_inputs(self) -> dict[str, Array]:
-        """Of one slot. Inputs that products also read are drawn as they need them."""
+        """Inputs of one slot. Those that products also read are drawn as the products need them."""
         own = [one.draw_slot() for one in self.own]
         return {name: array for found in (*own, self._draw_inputs()) for name, array in found.items()}
 

@@ -39,7 +39,7 @@ class RunOperands(tuple[OpBuffers, ...]):
 
     @classmethod
     def of(cls, tile_ops: tuple[OpBuffers, ...], arrays: Arrays) -> RunOperands:
-        """Both."""
+        """The operands of tile ops together with the arrays of all ops."""
         made = cls(tile_ops)
         made.arrays = arrays
         return made
@@ -74,7 +74,7 @@ SMALL_SCALED_ROW = 0.25
 
 
 def of_sizes(bits: Array, dtype: Dtype, largest: float | None, *, is_odd: bool) -> Array:
-    """With rows of unequal sizes; `largest` is that of operands with a static scale."""
+    """The elements with rows of unequal sizes; `largest` is the size of operands with a static scale."""
     large, small = (LARGE_CHANNEL, SMALL_ROW) if largest is None else (largest / 4, SMALL_SCALED_ROW)
     values = from_bits(bits, dtype)
     rows = cupy.arange(values.shape[0])
@@ -152,7 +152,7 @@ class OpData:
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The outputs other than the tensor that has its name."""
+        """The outputs other than the tensor that has the op's name."""
         return tuple(one for one in self.tensors if one.role is Role.OUTPUT and one.name != self.op.name)
 
     @property
@@ -199,7 +199,7 @@ class OpData:
         return draw_bits(cupy.random.default_rng(seed), tensor.shape, 1.0, Dtype(tensor.dtype))
 
     def references(self, inputs: Arrays, read: Arrays) -> dict[str, Reference]:
-        """The right value of each tensor that a launch writes; `read` are the rows of earlier ops that it starts
+        """The correct value of each tensor that a launch writes; `read` are the rows of earlier ops that it starts
         from, as bits."""
         assert self._numbers is not None, self.op.KIND
         dtypes = {one.name: one.dtype for one in self.tensors}
@@ -240,7 +240,7 @@ def data_of(workload: Workload, op: LaunchOp, seed: int) -> OpData:
     """The data of a launch op, by its kind.
 
     Raises:
-        WorkerError: its kind does not define the right results of a launch.
+        WorkerError: its kind does not define the correct results of a launch.
     """
     card = part_of(op.KIND, "card")
     if card is not None and hasattr(card, "data_of"):

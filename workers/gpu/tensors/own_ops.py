@@ -55,7 +55,7 @@ class CardOfTileOp(Protocol):
 class OwnCall:
     """The kind's own kernel, from the file ``card`` of its kind, as a library's call."""
 
-    #: It offers one.
+    #: It has one algorithm.
     num_algorithms = 1
 
     def __init__(self, op: TileOp, dtype: Dtype) -> None:

@@ -20,7 +20,7 @@ Array = Any  # a cupy.ndarray, or a numpy.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The right output of one op for one check seed."""
+    """The correct output of one op for one check seed."""
 
     #: [m, n] float64.
     values: Array
@@ -40,7 +40,7 @@ class TileReference(Protocol):
 
 
 def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> dict[str, Reference]:
-    """The right value of each tensor that a tile op writes, by name, with its tolerance, as NumPy's or CuPy's arrays.
+    """The correct value of each tensor that a tile op writes, by name, with its tolerance, as NumPy's or CuPy's arrays.
     `is_normed` if a norm reads the output, so that the library may round the sums before it adds a residual.
 
     Sums and their error come from the file ``reference`` of the op's kind. Elements of the source may be off by the

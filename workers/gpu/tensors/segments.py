@@ -24,9 +24,9 @@ class CheckedData(Protocol):
     """The tensors of one problem; each check has its own inputs."""
 
     workload: Workload
-    #: Of each launch op.
+    #: The data of each launch op.
     own: tuple[OpData, ...]
-    #: By slot and op.
+    #: The outputs by slot and op.
     outputs: list[dict[str, GuardedOutput]]
     #: By check and name, the references that depend only on the inputs.
     references: list[dict[str, Reference]]
@@ -35,7 +35,7 @@ class CheckedData(Protocol):
         """The bits that a checked launch has written."""
 
     def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
-        """By name."""
+        """The inputs by name."""
 
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
@@ -74,7 +74,7 @@ class Segments:
             yield from self._of(seed_index, number).items()
 
     def _of(self, seed_index: int, number: int) -> dict[str, Reference]:
-        """Made once for all launches that write the same bits before the segment."""
+        """The references of a segment, computed once for all launches that write the same bits before it."""
         read = [name for own in self._starting(number) for name in own.read_from_ops]
         written, known = (
             [self._data.written(name, seed_index) for name in read],

@@ -73,7 +73,7 @@ class Turned(ABC):
         """The name of a cache that was written outside the new tokens' slots; empty if none was."""
 
     def draw(self, turn: int) -> dict[str, Array]:
-        """Its inputs, by name."""
+        """The inputs of the rotation and the cache, by name."""
         return {}
 
     def array(self, name: str, inputs: Inputs) -> Array:
@@ -138,7 +138,7 @@ class TurnedCache(Turned):
         return {self._lengths: lengths, self._pages: draw_pages(self._rotary, self._m, turn, lengths)}
 
     def of(self, inputs: Inputs) -> tuple[Array, Array]:
-        """The same cache for all inputs."""
+        """The keys and values, which are the same for all inputs."""
         return self._caches
 
     def poison(self, checks: Sequence[Inputs]) -> None:
@@ -147,7 +147,7 @@ class TurnedCache(Turned):
             fill(cache, UNTOUCHED)
 
     def strayed(self, inputs: Inputs) -> str:
-        """By the marks."""
+        """The name of a cache whose marks were overwritten outside the new tokens' slots; empty if none."""
         _, pages, places = self.kept(inputs)
         for what, cache in zip(("keys", "values"), self._caches, strict=True):
             others = self.by_head(cache) != UNTOUCHED

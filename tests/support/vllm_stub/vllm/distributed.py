@@ -1,4 +1,4 @@
-"""The ranks of a tensor-parallel group; here the other rank's share is what was put into `others`."""
+"""The ranks of a tensor-parallel group; the other rank's share is taken from `others`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that take a name or a number of the program, and what is no row."""
+"""Invalid rows, and rows that take a name or a number of the program."""
 
 from __future__ import annotations
 

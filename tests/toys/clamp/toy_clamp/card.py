@@ -1,4 +1,4 @@
-"""What it is measured beside on a card: a plain kernel, since no library has it behind a product."""
+"""The baseline on a GPU: a plain kernel, since no library fuses it with a product."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.extend import Dtype, WorkerError
 
 
 def kernel_of(op: ClampOp, dtype: Dtype) -> Callable[[int, int, int], None]:
-    """A launch on the current stream, by the addresses of X, of nothing and of the output.
+    """A launch on the current stream, by the addresses of X, a null pointer and the output.
 
     Raises:
         WorkerError: CuPy has no such elements.

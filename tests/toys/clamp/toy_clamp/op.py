@@ -1,4 +1,4 @@
-"""What is asked of a clamp."""
+"""A clamp as an op."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClampOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Two comparisons an element."""
+        """Two comparisons per element."""
         return 2 * self.m * self.n
 
     def num_steps(self, tile_k: int) -> int:

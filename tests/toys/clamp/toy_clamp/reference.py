@@ -1,4 +1,4 @@
-"""What it must be, and what rounding may add."""
+"""Its reference, and its error bound."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from toy_clamp.op import ClampOp
 
 
 def reference(xp: Any, op: ClampOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
-    """[m, n] float64, and how far each may be off: as far as X, since a clamp is nowhere steeper than 1."""
+    """[m, n] float64, and its error bound: that of X, since the slope of a clamp is at most 1."""
     return xp.clip(a, -op.limit, op.limit), xp.abs(a) * roundoff if off is None else off.astype(xp.float64)

@@ -1,4 +1,4 @@
-"""Which engines run its tasks, and what a CTA takes for one."""
+"""Which engines run its tasks, and the resources of a CTA."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENGINES = ("mma", "simt", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: ClampOp, schedule: TileOpSchedule) -> str | None:
-    """Nothing: it has no choices of its own."""
+    """Refuses nothing: the kind has no schedule axes of its own."""
     return None
 
 

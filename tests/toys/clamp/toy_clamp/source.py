@@ -23,7 +23,7 @@ _TEXT = Template("""\
 
 
 def task_of(op: ClampOp, tile: Tile, chosen: None, dtype: Dtype) -> str:
-    """CUDA C++ of any element type. A NaN stays one, since neither comparison is true."""
+    """CUDA C++ of any element type. NaN stays NaN, since neither comparison is true."""
     return _TEXT.substitute(m=tile.m, n=tile.n, limit=f"{float(op.limit)!r}f")
 
 

@@ -1,4 +1,4 @@
-"""What a depthwise convolution is measured beside on a card: cuBLASLt has none, so a plain kernel stands there."""
+"""The baseline of a depthwise convolution on a GPU: cuBLASLt has none, so it is a plain kernel."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NARROW = {"fp16": "cvt.rn.f16.f32", "bf16": "cvt.rn.bf16.f32"}
 
 
 def kernel_of(op: DepthwiseOp, dtype: Dtype) -> Callable[[int, int, int], None]:
-    """A launch on the current stream, by the addresses of A, W and the output: a thread for each element.
+    """A launch on the current stream, by the addresses of A, W and the output: one thread per element.
 
     Raises:
         WorkerError: it knows no such elements.

@@ -10,8 +10,8 @@ from tuner.extend import Box, BoxRead, Extent, Tile, TileSpace, along, whole
 
 
 def lower(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, *, num_parts: int, in_band: bool) -> TileSpace:
-    """Tiles by sequence, rows of a sequence, and channels. One reads its rows and as many around them as the sequence
-    has, of its channels, at once."""
+    """Tiles by sequence, rows of a sequence, and channels. A tile reads its rows and those around them in the sequence,
+    for its channels, at once."""
     columns = along(2, op.n, tile.n)
     return TileSpace(
         name=op.name,
@@ -28,7 +28,7 @@ def lower(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, *, num_
 
 
 def _rows(op: DepthwiseOp, tile_m: int, halo: int) -> Extent:
-    """[sequences, tiles of one] rows of H, which has the sequences one behind the other."""
+    """[sequences, tiles of a sequence] the rows of H, in which the sequences follow each other."""
     of_one = along(1, op.length, tile_m, before=halo, after=halo)
     first = np.arange(op.sequences, dtype=np.int64)[:, None] * op.length
     return Extent(axes=(0, 1), begin=first + of_one.begin, end=first + of_one.end)

@@ -1,4 +1,4 @@
-"""What is asked of a depthwise convolution."""
+"""A depthwise convolution as an op."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.extend import Dtype, InvalidInput, OpKind, Read, Tensor, TileOp, give
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseOp(TileOp):
-    """Out[b, i, c] = sum over j of W[c, j] * H[b, i + j - taps / 2, c]; what lies outside of a sequence is zero."""
+    """Out[b, i, c] = sum over j of W[c, j] * H[b, i + j - taps / 2, c]; elements outside of a sequence are zero."""
 
     KIND: ClassVar[str] = "depthwise"
     FREE: ClassVar[tuple[str, ...]] = ("m", "n")
@@ -34,12 +34,12 @@ class DepthwiseOp(TileOp):
 
     @property
     def sequences(self) -> int:
-        """How many there are."""
+        """The number of sequences."""
         return self.m // self.length
 
     @property
     def radius(self) -> int:
-        """Rows in front of a row, and behind it, of which it is made, too."""
+        """The number of rows before and after a row that contribute to it."""
         return self.taps // 2
 
     @property
@@ -54,7 +54,7 @@ class DepthwiseOp(TileOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What is convolved."""
+        """The convolved tensor."""
         return (Read("source", self.source, (self.m, self.n)),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
@@ -72,11 +72,11 @@ class DepthwiseOp(TileOp):
         return 2 * self.m * self.n * self.taps
 
     def row_extents(self, tile_m: int) -> list[int]:
-        """Those of one sequence, as often as there are sequences: no tile has rows of two."""
+        """The rows of one sequence, repeated for each sequence: no tile spans two sequences."""
         return [min(tile_m, self.length - begin) for begin in range(0, self.length, tile_m)] * self.sequences
 
     def tile_grid(self, tile_m: int, tile_n: int) -> tuple[int, int]:
-        """Tiles of each sequence, one sequence behind the other, by those of channels."""
+        """Tiles of each sequence in turn, times tiles of channels."""
         return self.sequences * -(-self.length // tile_m), -(-self.n // tile_n)
 
     def num_steps(self, tile_k: int) -> int:

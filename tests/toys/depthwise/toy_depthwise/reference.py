@@ -1,4 +1,4 @@
-"""What a depthwise convolution must be, and what rounding may add."""
+"""The reference of a depthwise convolution, and its error bound."""
 
 from __future__ import annotations
 

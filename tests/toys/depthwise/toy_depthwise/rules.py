@@ -1,4 +1,4 @@
-"""When a schedule of a depthwise convolution is legal, and what a CTA takes for a task."""
+"""Which schedules of a depthwise convolution are legal, and the resources of a CTA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OTHER_REGISTERS = 40
 
 
 def refuse(workload: Workload, gpu: Gpu, op: DepthwiseOp, schedule: DepthwiseSchedule) -> str | None:
-    """Why a thread cannot make so many rows at once."""
+    """Why a thread cannot compute this many rows at once."""
     if schedule.tile.m % schedule.rows_at_once:
         return f"{schedule.rows_at_once} rows at once of {op.name}: its tiles have {schedule.tile.m}, use a divisor"
     return None
@@ -22,7 +22,7 @@ def refuse(workload: Workload, gpu: Gpu, op: DepthwiseOp, schedule: DepthwiseSch
 def resources_of(
     op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, dtype: Dtype, num_threads: int
 ) -> Resources:
-    """The rows of a tile with those around it lie in shared memory."""
+    """The rows of a tile and those around them are in shared memory."""
     rows_at_once = chosen.rows_at_once if chosen else 1
     return Resources(
         num_threads=num_threads,

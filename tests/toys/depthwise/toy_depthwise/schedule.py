@@ -1,4 +1,4 @@
-"""What is chosen of a depthwise convolution, beside what is chosen of any tile op."""
+"""The schedule axes of a depthwise convolution, in addition to those of any tile op."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROWS_AT_ONCE = (1, 2, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseSchedule(TileOpSchedule, kind="depthwise"):
-    """Rows of a channel that a thread makes one behind the other, of which it reads each of H once."""
+    """The consecutive rows of a channel that a thread computes, reading each row of H once."""
 
     rows_at_once: int = axis(
         1,

@@ -1,1 +1,1 @@
-"""Some rows of a table, as many as a launch says."""
+"""A gather of table rows, whose number is given at launch."""

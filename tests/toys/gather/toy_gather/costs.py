@@ -1,4 +1,4 @@
-"""What a gather takes: bytes at the DRAM's rate, and a launch."""
+"""Costs of a gather: bytes at the DRAM's rate, and a launch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _bytes_us(op: GatherOp, gpu: Gpu, size_bytes: int = 2) -> float:
 
 
 def launch_us(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, gpu: Gpu) -> float:
-    """Waves of CTAs, each with a latency of the DRAM."""
+    """Waves of CTAs, each with the DRAM's latency."""
     waves = -(-plan.num_ctas // (gpu.num_sms * (2048 // schedule.threads)))
     rates = rates_of(gpu)
     return rates.launch_us + _bytes_us(op, gpu) + waves * plan.rows_per_cta * rates.dram_latency_us
 
 
 def timeline(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, gpu: Gpu) -> LaunchTimeline:
-    """A task is a row; those of a CTA come one behind the other."""
+    """A task is a row; those of a CTA run in sequence."""
     rates = rates_of(gpu)
     tasks = []
     for cta in range(plan.num_ctas):
@@ -35,5 +35,5 @@ def timeline(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, gpu: Gpu)
 
 
 def library_us(ops: Sequence[GatherOp], workload: Workload, gpu: Gpu) -> float:
-    """Two kernels: an index_select and an addition, which passes over it again."""
+    """Two kernels: an index_select, and an addition that reads its result again."""
     return sum(2 * rates_of(gpu).launch_us + 2 * _bytes_us(op, gpu) for op in ops)

@@ -10,7 +10,7 @@ from tuner.extend import OpLaunch, OpLaunches, Workload, number, pointer
 
 
 def launches_of(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, workload: Workload) -> OpLaunches:
-    """One, of which each thread takes vectors; `GatherArgs` in the source."""
+    """One launch, whose threads each process vectors; `GatherArgs` is in the source."""
     launch = OpLaunch(
         kernel=KERNEL,
         num_ctas=plan.num_ctas,

@@ -1,4 +1,4 @@
-"""What a gather must give, and what is planted to see that it is held against that."""
+"""The reference of a gather, and planted faults that the check must find."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.extend import Dtype, Expected
 
 
 def reference(op: GatherOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:
-    """A sum is rounded once."""
+    """Each sum is rounded once."""
     rows, count = given[f"{op.name}.rows"], int(given[f"{op.name}.count"][0])
     sums = given[op.source] + given[f"{op.name}.table"][rows]
     sums[count:] = 0
@@ -20,7 +20,7 @@ def reference(op: GatherOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> 
 
 
 def planted(op: GatherOp, schedule: GatherSchedule, dtype: Dtype) -> Mapping[str, str]:
-    """Sources with a fault each."""
+    """Sources with one fault each."""
     right = source_of(op, schedule, dtype)
     return {
         "the count is not read": right.replace("min(max(*args.count, 0), args.m)", "args.m"),

@@ -1,4 +1,4 @@
-"""What is asked of a gather."""
+"""A gather as an op."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.extend import Dtype, InvalidInput, LaunchOp, Op, OpKind, Read, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class GatherOp(LaunchOp):
-    """Out[i, :] = X[i, :] + T[rows[i], :] for i < count; the rows behind are zero. The count comes with a launch."""
+    """Out[i, :] = X[i, :] + T[rows[i], :] for i < count; later rows are zero. The count is given at launch."""
 
     KIND: ClassVar[str] = "gather"
     FREE: ClassVar[tuple[str, ...]] = ("m", "table_rows")
@@ -36,11 +36,11 @@ class GatherOp(LaunchOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What is added to."""
+        """The tensor to which rows are added."""
         return (Read("source", self.source, (self.m, self.n)),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """X, the table, its rows that are asked for, how many these are, and the output."""
+        """X, the table, the indices of its rows, their number, and the output."""
         return (
             given(self.source, (self.m, self.n), dtype),
             weight(f"{self.name}.table", (self.table_rows, self.n), dtype),
@@ -50,17 +50,17 @@ class GatherOp(LaunchOp):
         )
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """Elements that an SM adds two at a time."""
+        """Checks that the elements are of a type that an SM adds two at a time."""
         if dtype.row.tensor_kind is None:
             raise InvalidInput("dtype", f"{self.name} gathers elements of 16 bits, not {dtype}", "give fp16 or bf16")
 
     @property
     def num_flops(self) -> int:
-        """An addition an element."""
+        """One addition per element."""
         return self.m * self.n
 
     def weight_bytes(self, dtype: Dtype) -> int:
-        """Of the table the rows that a timed launch takes."""
+        """The bytes of the table's rows that a timed launch reads."""
         return self.m * self.n * dtype.size_bytes
 
     def describe(self, *, with_rows: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""What a launch of a gather runs: rows by CTA, of which those behind the count are zeroed."""
+"""The plan of a gather: rows by CTA; rows beyond the count are zeroed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class GatherPlan:
 
 
 def plan_of(op: GatherOp, schedule: GatherSchedule, gpu: Gpu) -> GatherPlan:
-    """Rows in order, so many a CTA."""
+    """Rows in order, this many per CTA."""
     return GatherPlan(num_ctas=-(-op.m // schedule.rows_per_cta), rows_per_cta=schedule.rows_per_cta)
 
 
 def spaces_of(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan) -> Sequence[TileSpace]:
-    """A CTA writes its rows whole, of the same rows of x and of any of the table."""
+    """A CTA writes its rows completely, from the same rows of x and any rows of the table."""
     rows = [plan.rows_of(cta, op) for cta in range(plan.num_ctas)]
     begin, end = (
         np.array([side(one) for one in rows], dtype=np.int64) for side in (lambda r: r.start, lambda r: r.stop)

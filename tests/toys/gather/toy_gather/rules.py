@@ -1,4 +1,4 @@
-"""When a schedule of a gather is legal."""
+"""Which schedules of a gather are legal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.extend import Gpu, Resources, Workload, values_problem
 
 
 def refuse(workload: Workload, gpu: Gpu, op: GatherOp, schedule: GatherSchedule) -> str | None:
-    """Why a schedule cannot be compiled, or is another name of a shorter one."""
+    """Why a schedule cannot be compiled, or is equivalent to a shorter one."""
     if problem := values_problem(schedule):
         return problem
     if schedule.rows_per_cta > op.m:
@@ -17,5 +17,5 @@ def refuse(workload: Workload, gpu: Gpu, op: GatherOp, schedule: GatherSchedule)
 
 
 def resources_of(op: GatherOp, schedule: GatherSchedule) -> Resources:
-    """Of a CTA: the count alone is shared."""
+    """The resources of a CTA: only the count is in shared memory."""
     return Resources(num_threads=schedule.threads, smem_bytes=4, registers_per_thread=40)

@@ -1,4 +1,4 @@
-"""What is chosen of a gather."""
+"""The schedule of a gather."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS_PER_CTA = (1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class GatherSchedule(LaunchOpSchedule, kind="gather"):
-    """One launch: CTAs of so many threads, each of so many rows."""
+    """One launch of CTAs with this many threads and rows each."""
 
     threads: int = axis(128, values=THREADS, features=log2)
     rows_per_cta: int = axis(1, values=ROWS_PER_CTA, features=log2)

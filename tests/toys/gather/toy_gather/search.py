@@ -1,4 +1,4 @@
-"""How a search begins with a gather, and how it compares its schedules."""
+"""First guesses of a search with a gather, and the distance between schedules."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tuner.extend import AroundOp, LaunchOpSearch, Schedule
 
 
 def guesses(space: AroundOp, tiles: Iterator[Schedule]) -> Iterator[Schedule]:
-    """Each schedule, the tile ops' first guess behind it."""
+    """Each schedule, combined with the tile ops' first guess."""
     shared = next(tiles, None)
     return (space.joined(one, shared) for one in space.offered)
 
 
 def first(space: AroundOp, tiles: Schedule | None) -> GatherSchedule | None:
-    """The first that is offered."""
+    """The first offered schedule."""
     return next(iter(space.offered), None)
 
 
 def adapt(space: AroundOp, found: GatherSchedule, of: GatherOp) -> GatherSchedule | None:
-    """The same, where it is offered."""
+    """The same schedule, if it is offered."""
     return found if found in space.offered else None
 
 
 def distance(ops: Sequence[GatherOp], others: Sequence[GatherOp]) -> float:
-    """By the rows, in powers of two."""
+    """The difference in rows, in powers of two."""
     if len(ops) != len(others):
         return math.inf
     return sum(abs(math.log2(one.m / other.m)) for one, other in zip(ops, others, strict=True))

@@ -1,4 +1,4 @@
-"""What is offered of a gather."""
+"""The schedule space of a gather."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.extend import Gpu, Workload
 
 @dataclass(frozen=True, kw_only=True)
 class OpSpace:
-    """Of one gather of a workload."""
+    """The space of one gather of a workload."""
 
     workload: Workload
     gpu: Gpu
@@ -27,7 +27,7 @@ class OpSpace:
         return tuple(one for one in found if refuse(self.workload, self.gpu, self.op, one) is None)
 
     def near(self, one: GatherSchedule) -> list[GatherSchedule]:
-        """Those that differ in one axis."""
+        """The legal schedules that differ in one axis."""
         return [
             other
             for other in self.offered

@@ -11,7 +11,7 @@ from tuner.extend import Gpu, LibraryRecipe, Workload
 
 
 def schedule_words(op: GatherOp, schedule: GatherSchedule, workload: Workload) -> list[str]:
-    """A sentence."""
+    """The schedule as a sentence."""
     return [f"Gather {op.name}: CTAs of {schedule.threads} threads, {schedule.rows_per_cta} rows each."]
 
 
@@ -21,5 +21,5 @@ def explain(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, workload: 
 
 
 def library_of(recipe: LibraryRecipe | None) -> str:
-    """What it is measured against."""
+    """The library that it is compared with."""
     return "index_select and an addition"

@@ -1,1 +1,1 @@
-"""Tile ops with other tensors than one source and one output."""
+"""Tile ops that do not have exactly one source and one output."""

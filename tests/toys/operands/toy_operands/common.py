@@ -1,4 +1,4 @@
-"""What the three kinds share."""
+"""Code shared by the three kinds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENGINES = ("mma", "simt", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: TileOp, schedule: TileOpSchedule) -> str | None:
-    """Nothing: they have no choices of their own."""
+    """Refuses nothing: the kinds have no schedule axes of their own."""
     return None
 
 
@@ -22,21 +22,21 @@ def resources_of(op: TileOp, tile: Tile, chosen: None, dtype: Dtype, num_threads
 
 
 def task_us(op: TileOp, tile: Tile, chosen: None, dtype: Dtype, gpu: Gpu) -> float:
-    """An SM reads and writes about 64 elements a clock."""
+    """An SM reads and writes about 64 elements per clock."""
     return 4 * tile.m * tile.n / 64 / gpu.clock_mhz
 
 
 def library_us(ops: Sequence[TileOp], workload: Workload, gpu: Gpu) -> float:
-    """A kernel of its own for each: a launch, and its bytes."""
+    """A separate kernel for each op: a launch, and its bytes."""
     num_bytes = sum(tensor.num_bytes for op in ops for tensor in op.tensors(workload.dtype))
     return len(ops) * rates_of(gpu).launch_us + 1e6 * num_bytes / gpu.dram_bytes_per_s
 
 
 def digest(text: str) -> str:
-    """Version of a device text."""
+    """The version of a device text."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def wide(xp: Any, values: Any, roundoff: float, off: Any) -> Any:
-    """How far elements may be off."""
+    """The error bound of elements."""
     return xp.abs(values) * roundoff if off is None else off.astype(xp.float64)

@@ -1,1 +1,1 @@
-"""The larger one of each two neighbours of a row, as a tile op without weights."""
+"""The maximum of each two neighbours of a row, as a tile op without weights."""

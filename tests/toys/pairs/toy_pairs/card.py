@@ -1,4 +1,4 @@
-"""What pairs are measured beside on a card: a plain kernel, since no library has them."""
+"""The baseline of pairs on a GPU: a plain kernel, since no library has them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ extern "C" __global__ void pairs(const unsigned int* x, unsigned short* out, lon
 
 
 def kernel_of(op: PairsOp, dtype: Dtype) -> Callable[[int, int, int], None]:
-    """A launch on the current stream, by the addresses of X, of nothing and of the output: a thread for each element.
+    """A launch on the current stream, by the addresses of X, a null pointer and the output: one thread per element.
 
     Raises:
         WorkerError: its elements are not of 16 bits.

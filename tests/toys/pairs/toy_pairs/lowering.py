@@ -7,7 +7,7 @@ from tuner.extend import Box, BoxRead, Tile, TileSpace, along
 
 
 def lower(op: PairsOp, tile: Tile, chosen: None, *, num_parts: int, in_band: bool) -> TileSpace:
-    """Tiles by rows and columns; one reads twice as many columns as it writes."""
+    """Tiles by rows and columns; each reads twice as many columns as it writes."""
     rows, columns, wide = along(0, op.m, tile.m), along(1, op.n, tile.n), along(1, 2 * op.n, 2 * tile.n)
     return TileSpace(
         name=op.name,

@@ -1,4 +1,4 @@
-"""What is asked of the larger ones of pairs."""
+"""The maximum of pairs as an op."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PairsOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """A comparison an element."""
+        """One comparison per element."""
         return self.m * self.n
 
     def num_steps(self, tile_k: int) -> int:

@@ -1,4 +1,4 @@
-"""What a CTA takes for a task of pairs."""
+"""The resources of a CTA for a task of pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ENGINES = ("mma", "simt", "wgmma")
 
 
 def refuse(workload: Workload, gpu: Gpu, op: PairsOp, schedule: TileOpSchedule) -> str | None:
-    """Nothing: it has no choices of its own."""
+    """Refuses nothing: the kind has no schedule axes of its own."""
     return None
 
 

@@ -1,1 +1,1 @@
-"""Parts of epilogues."""
+"""Epilogue parts."""

@@ -1,4 +1,4 @@
-"""Each row of W has a factor, as weights of few bits have one."""
+"""A factor for each row of W, as for weights of few bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.extend import AddedPart, Own, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnScale(AddedPart):
-    """The factors are fp32; with a gate they are of both halves."""
+    """The factors are fp32; a gated op has factors for both halves."""
 
     name: ClassVar[str] = "column_scale"
     stage: ClassVar[Stage] = Stage.SUMS

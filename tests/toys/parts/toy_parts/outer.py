@@ -1,4 +1,4 @@
-"""An outer product is added: what each row brings times what each column has, as routed experts have it."""
+"""Adds an outer product of a vector over rows and one over columns, as routed experts need it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.extend import AddedPart, Own, Product, Role, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Outer(AddedPart):
-    """Two tensors: one is constant and fp32, the other comes with each launch, in the product's own type."""
+    """Two tensors: one is constant and fp32; the other is given at each launch, in the product's type."""
 
     name: ClassVar[str] = "outer"
     stage: ClassVar[Stage] = Stage.OUTPUT

@@ -1,4 +1,4 @@
-"""cap * tanh(x / cap): what a model does with large logits.
+"""cap * tanh(x / cap), which bounds logits.
 
 Source: Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024.
 """
@@ -13,7 +13,7 @@ from tuner.extend import AddedPart, Product, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Softcap(AddedPart):
-    """Behind a gate, in front of a residual."""
+    """Applied after a gate and before a residual."""
 
     name: ClassVar[str] = "softcap"
     stage: ClassVar[Stage] = Stage.OUTPUT

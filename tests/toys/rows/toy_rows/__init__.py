@@ -1,4 +1,4 @@
-"""Rows: fp8 of 5 exponent bits, fp32 as operands, and the square of ReLU."""
+"""Additional rows: fp8 with 5 exponent bits, fp32 operands, and squared ReLU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.extend import ActivationRow, OperandRow, VendorType
 
 
 def _to_e5m2(xp: Any, values: Any) -> Any:
-    """The upper byte of an fp16, rounded to nearest even; a NaN stays one."""
+    """The upper byte of an fp16, rounded to nearest even; NaN stays NaN."""
     half = values.astype(xp.float16)
     bits = half.view(xp.uint16).astype(xp.uint32)
     rounded = (bits + 0x7F + ((bits >> 8) & 1)) >> 8

@@ -1,4 +1,4 @@
-"""Rasters: from the outside to the middle, and panels of which every other one is run first."""
+"""Rasters: a spiral from the outside to the middle, and panels of which every other one runs first."""
 
 from __future__ import annotations
 

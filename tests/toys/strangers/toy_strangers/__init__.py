@@ -1,1 +1,1 @@
-"""Kinds of ops of a package: one of two launches and two outputs, one that changes what it is given."""
+"""Launch op kinds of a package: one with two launches and two outputs, and one that updates its input in place."""

@@ -1,4 +1,4 @@
-"""What both kinds say of searches, spaces and elements."""
+"""Code for searches, spaces and elements, shared by both kinds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def offered(schedule: type, axes: dict[str, tuple[int, ...]], refuse: Any) -> tu
 
 
 def near(offered: Sequence[Any], one: Any) -> list[Any]:
-    """Those that differ in one axis."""
+    """The legal schedules that differ in one axis."""
     return [other for other in offered if sum(vars(other)[name] != value for name, value in vars(one).items()) == 1]
 
 
@@ -56,7 +56,7 @@ def _distance(ops: Sequence[Any], others: Sequence[Any]) -> float:
 
 
 def search_of(compiled: str) -> LaunchOpSearch:
-    """Whose schedules are told apart by that axis when they are compiled."""
+    """A search whose schedules are distinguished by this axis at compile time."""
     return LaunchOpSearch(
         guesses=_guesses,
         first=lambda space, tiles: next(iter(space.offered), None),

@@ -14,14 +14,14 @@ THREADS = 256
 
 
 class Naive(OpLibrary):
-    """One kernel, ``naive``, of a CTA a row."""
+    """One kernel, ``naive``, with one CTA per row."""
 
     def __init__(self, text: str, dtype: Dtype, rows: int, arguments: Callable[[Arrays], tuple[Any, ...]]) -> None:
         self._kernel = cupy.RawModule(code=element(dtype) + text).get_function("naive")
         self._rows, self._arguments = rows, arguments
 
     def enqueue(self, arrays: Arrays, stream: int) -> None:
-        """One run, on the current stream."""
+        """Enqueues one run on the current stream."""
         self._kernel((self._rows,), (THREADS,), self._arguments(arrays))
 
     def recipe(self) -> str:

@@ -1,4 +1,4 @@
-"""What bounds a kernel: by shares of the data sheet's rates, and what is said to try then."""
+"""What bounds a kernel, by shares of the data sheet's rates, and the advice for it."""
 
 from __future__ import annotations
 

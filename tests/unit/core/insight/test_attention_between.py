@@ -1,4 +1,4 @@
-"""Traces and forecasts of an attention between products: its launch stands where it runs."""
+"""Traces and forecasts of an attention between products: its launch appears at its place in the order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LASTS = 1000
 
 
 def case(num_behind: int) -> tuple[Workload, Candidate, list[list[int]]]:
-    """A workload, a candidate, and the ops of its launches in order; the attention has the number behind the others."""
+    """A workload, a candidate, and the ops of its launches in order; the attention's number follows the others."""
     workload = between(num_behind=num_behind)
     kind, starts, launches = {
         0: (PlanKind.TWO_LAUNCHES_PDL, (), [[0], [1]]),
@@ -36,7 +36,7 @@ def case(num_behind: int) -> tuple[Workload, Candidate, list[list[int]]]:
 
 
 def check_order(gantt: Gantt, workload: Workload, launches: list[list[int]]) -> None:
-    """Each launch has its ops, and begins when the one in front of it has ended."""
+    """Checks that each launch has its ops, and begins when the previous one has ended."""
     of_launch = [gantt.tasks[gantt.tasks[:, 0] == launch] for launch in range(len(gantt.num_ctas))]
     assert [sorted(set(rows[:, 1].tolist())) for rows in of_launch] == launches
     begins, ends = [int(rows[:, 6].min()) for rows in of_launch], [int(rows[:, 10].max()) for rows in of_launch]
@@ -65,7 +65,7 @@ def test_a_simulated_trace_has_the_attention_where_it_runs(num_behind: int) -> N
 
 
 def stamps_of_products(plan: Plan, begin_ns: int) -> Stamps:
-    """All tasks at once, from that time on."""
+    """Stamps of all tasks, starting simultaneously at this time."""
     table = np.zeros((plan.num_tasks + plan.num_ctas, 6), dtype=np.int64)
     times = 2 * (begin_ns + np.array([0, 100, 200, 300, 400]))
     table[: plan.num_tasks, :5] = times
@@ -76,7 +76,7 @@ def stamps_of_products(plan: Plan, begin_ns: int) -> Stamps:
 
 
 def stamps_of_attention(plan: AttentionPlan, begin_ns: int) -> Stamps:
-    """A task of each CTA, from that time on."""
+    """Stamps of one task per CTA, starting at this time."""
     words = np.zeros((plan.num_ctas, 1 + plan.most_tasks, 7), dtype=np.int64)
     words[:, 0, :4] = 2 * begin_ns, begin_ns, 2 * (begin_ns + 500), begin_ns + 500
     words[:, 0, 4] = np.arange(plan.num_ctas)

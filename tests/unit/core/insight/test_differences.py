@@ -1,4 +1,4 @@
-"""Documents side by side: every leaf has its row, and only unequal ones are marked."""
+"""Documents side by side: every leaf has a row, and only differing ones are marked."""
 
 from __future__ import annotations
 

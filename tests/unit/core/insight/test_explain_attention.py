@@ -1,4 +1,4 @@
-"""An attention's schedule in sentences: what binds, how tasks fill the GPU, and which axis would be better."""
+"""An attention's schedule in sentences: what limits it, how tasks fill the GPU, and which axis would be better."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job measured, in sentences."""
+"""A job's measurements in sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tuner prove` says: the proof in words, and the witness of a broken plan, drawn."""
+"""The output of `tuner prove`: the proof in words, and a drawing of the witness of a broken plan."""
 
 from __future__ import annotations
 

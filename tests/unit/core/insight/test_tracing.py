@@ -61,7 +61,7 @@ def test_what_came_in_while_a_task_waited_is_no_load_of_less_than_nothing() -> N
 
 
 def test_a_task_whose_waits_were_over_before_it_was_taken_waited_for_nothing() -> None:
-    """A warp that loads inputs is ahead of those that multiply."""
+    """A warp that loads inputs runs ahead of those that multiply."""
     trace = make_trace((span(0, 0, 0, 100, 40, 200, 900, 1100),), OPS, [1], simulated=False)
     up = trace.shares[0]
     assert (up.wait, up.load, up.compute, up.store) == (0.0, 0.1, 0.7, 0.2)
@@ -115,8 +115,8 @@ def a_plan() -> Plan:
 
 
 def stamped(plan: Plan, truth_ns: np.ndarray, begin_ns: int, life_ns: int, tick_ns: int) -> Stamps:
-    """What CTAs of `truth_ns` [num_tasks, 5] would stamp: SM s counts from a number of its own, at 1.5 + s / 100 GHz,
-    and the global timer moves in ticks, whose edges a CTA catches within 20 ns."""
+    """The stamps of CTAs with the true times `truth_ns` [num_tasks, 5]: SM s counts from its own offset, at 1.5 + s /
+    100 GHz, and the global timer advances in ticks, whose edges a CTA detects within 20 ns."""
 
     def cycles(sm: int, ns: np.ndarray) -> np.ndarray:
         return np.round((ns - EPOCH_NS).astype(np.float64) * (1.5 + sm / 100)).astype(np.int64) + 10**12 * (sm + 1)
@@ -227,7 +227,7 @@ def test_stamps_that_tell_no_times_are_a_reason_and_others_a_trace() -> None:
 
 
 def attention_words() -> tuple[AttentionPlan, Stamps]:
-    """A plan of two clusters of two CTAs, and what its launch would leave: a CTA's second task begins when its first is
+    """A plan of two clusters of two CTAs, and the stamps of its launch: a CTA's second task begins when its first is
     stored, and no span is added up in the last."""
     op = DecodeAttention(sequences=2, kv_heads=1, query_heads=8, head_dim=64, max_length=256)
     plan = assign(op, span_tokens=128, columns=8, num_queues=2, contiguous=True, cluster=2)

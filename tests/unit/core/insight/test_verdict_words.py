@@ -1,4 +1,4 @@
-"""The verdict as a sentence: who wins by how much, with the interval that was measured."""
+"""The verdict as a sentence: the winner and its lead, with the measured interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a trial goes, by counters that an H200 gave and by ones that cannot be."""
+"""Where the time of a trial goes, from counters of an H200 and from impossible ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_trace_tells_the_epilogue_and_takes_it_out_of_the_waiting() -> None:
 
 
 def test_waiting_is_as_long_in_a_counted_run_whose_clock_is_higher() -> None:
-    """On a card a run alone was counted at 1980 MHz, and the rounds ran at 1570."""
+    """On a GPU, a single run was counted at 1980 MHz, and the rounds ran at 1570 MHz."""
     timed = measured(100.0, rounds=(Round(time_us=100.0, clock_mhz=500),))
     counters = report({COUNTED_CLOCK: 1e9, ACTIVE_CYCLES: 50e3, MOST_TENSOR_CYCLES: 120e3, MEAN_TENSOR_CYCLES: 100e3})
     bars = waterfall_of_trial(timed, 1, [counters])

@@ -1,4 +1,4 @@
-"""Which schedules of an attention are refused, and what the refusal says."""
+"""Which schedules of an attention are refused, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels that convert weights refuse, and what they take."""
+"""What kernels that convert weights refuse and accept."""
 
 from __future__ import annotations
 

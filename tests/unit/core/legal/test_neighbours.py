@@ -1,4 +1,4 @@
-"""Neighbours: where they may be, and the grids that they have."""
+"""Neighbours: when they are allowed, and their grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pair of values of the run-time axes, together: proven, and run in a random interleaving."""
+"""Every pair of values of the run-time axes in combination: proven, and run in a random interleaving."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tiles_of(workload: Workload) -> Tiling:
 
 
 def axes(ordering: Ordering) -> tuple[Hashable, ...]:
-    """The axes that must meet in pairs; the ops' rasters are alike, so one op's stand for them."""
+    """The axes to be combined in pairs; the ops' rasters are equal, so one op's represents them all."""
     return (
         ordering.rasters[0],
         ordering.interleave,

@@ -1,4 +1,4 @@
-"""The roles of a CTA whose math warpgroups take turns: every interleaving of what they wait for and arrive at."""
+"""The roles of a CTA with alternating math warpgroups: every interleaving of their waits and arrivals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ POSTED = ("posted", 0)
 
 
 def feeder(tasks: tuple[int, ...], slots: int) -> Iterator[Action]:
-    """Feeds each task behind the first stage of the one before, and requests its stages; at the end it waits until the
-    last one is posted, as it does before it turns to the other list."""
+    """Publishes each task after the first stage of the previous one, and requests its stages; at the end it waits until
+    the last one is posted, before it turns to the other list."""
     yield from feed(0)
     stage = 0
     for task, steps in enumerate(tasks):
@@ -40,14 +40,14 @@ def feed(task: int) -> Iterator[Action]:
 
 
 def inputs_warp(tasks: tuple[int, ...]) -> Iterator[Action]:
-    """Reads every slot; its ring is like the weights'."""
+    """Reads every slot; its ring works like the weights' ring."""
     for task in range(len(tasks)):
         yield WAIT, ("fed", task % FEED_SLOTS), task // FEED_SLOTS
         yield ARRIVE, ("free", task % FEED_SLOTS), 0
 
 
 def poster(tasks: tuple[int, ...], fault: str) -> Iterator[Action]:
-    """Posts task by task what the teams have stored; a slot is free behind its post."""
+    """Posts the tasks that the teams have stored, one by one; a slot is free after its post."""
     for task in range(len(tasks)):
         slot, phase = task % FEED_SLOTS, task // FEED_SLOTS
         yield WAIT, ("fed", slot), phase
@@ -60,7 +60,7 @@ def poster(tasks: tuple[int, ...], fault: str) -> Iterator[Action]:
 
 
 def math_warp(tasks: tuple[int, ...], slots: int, team: int, warp: int, fault: str) -> Iterator[Action]:
-    """One warp of a team, with a statement left out or changed by `fault`."""
+    """One warp of a team, with a statement omitted or changed by `fault`."""
     stage = 0
     for task, steps in enumerate(tasks):
         yield WAIT, ("fed", task % FEED_SLOTS), task // FEED_SLOTS
@@ -87,7 +87,7 @@ def math_warp(tasks: tuple[int, ...], slots: int, team: int, warp: int, fault: s
 
 
 def problem(tasks: tuple[int, ...], fault: str = "", slots: int = 2) -> str | None:
-    """What goes wrong in some interleaving; `tasks` are stages of each task, `slots` those of a ring."""
+    """What goes wrong in some interleaving; `tasks` are the stages of each task, `slots` those of a ring."""
     roles = [list(feeder(tasks, slots)), list(inputs_warp(tasks)), list(poster(tasks, fault))]
     roles += [list(math_warp(tasks, slots, team, warp, fault)) for team in range(TEAMS) for warp in range(WARPS)]
 

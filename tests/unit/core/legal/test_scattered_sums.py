@@ -1,4 +1,4 @@
-"""Scattered sums: where parts may add up shares of their tiles, and when the proof takes their queues."""
+"""Scattered sums: when parts may reduce shares of their tiles, and when the proof accepts their queues."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def verified(words: np.ndarray, schedule: Schedule) -> VerifiedPlan:
 
 
 def with_queues(*queues: tuple[int, ...]) -> np.ndarray:
-    """A plan of the second op alone, whose first tasks, two tiles of four parts, are in these queues."""
+    """A plan of only the second op, whose first tasks, two tiles of four parts, are in these queues."""
     plan = make_plan(tile_graph(PAIR, FEW.tiling, (1,)), FEW.ordering, H200)
     rank = plan.tasks.reshape(len(queues), -1, plan.tasks.shape[1])
     tasks = rank.copy()
@@ -130,7 +130,8 @@ def test_parts_of_one_tile_in_one_queue_deadlock() -> None:
 
 
 def test_a_tile_of_fewer_parts_than_the_kernel_has_shares_is_refused() -> None:
-    """Its first share was added up, and nobody's was left: the kernel of four parts would have stored three shares."""
+    """The first share was reduced, but nobody reduced the last: the kernel of four parts would have stored only three
+    shares."""
     graph = tile_graph(PAIR, FEW.tiling, (1,))
     plan = make_plan(graph, FEW.ordering, H200)
     *rest, last = np.flatnonzero((plan.tasks[:, 1:3] == plan.tasks[0, 1:3]).all(axis=1)).tolist()

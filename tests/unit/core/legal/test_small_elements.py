@@ -1,4 +1,4 @@
-"""What kernels of 8-bit elements refuse, and what they take."""
+"""What kernels of 8-bit elements refuse and accept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SWAPPED = TILINGS["swapped"]
 
 
 def with_options(**options: Any) -> Workload:
-    """Of the first op, which is no gated one."""
+    """A workload whose first op, which is not gated, has these options."""
     first, second = PAIR.tile_ops
     return replace(PAIR, ops=(replace(first, gated=False, **options), second))
 

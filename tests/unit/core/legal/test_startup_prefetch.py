@@ -1,4 +1,5 @@
-"""Weights brought into the L2 at the start: which tasks have some beyond the ring, and who knows its first task."""
+"""Weights prefetched into the L2 at the start: which tasks have weights beyond the ring, and which CTAs know their
+first task."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ PAIR = ffn_pair(m=64, d_in=1024, d_hidden=1536, d_out=1024)
 
 
 def on_few_sms(assignment: Assignment = Assignment.STATIC, **fields: Any) -> Ordering:
-    """So that each CTA has several tasks."""
+    """A schedule on few SMs, so that each CTA has several tasks."""
     return ordering(assignment=assignment, **{"reserved_sms": 112, **fields})
 
 
@@ -40,7 +41,7 @@ def ring(num_stages: int, stages: int, **fields: Any) -> Tiling:
 
 
 def legal(chosen: Tiling, order: Ordering = STATIC) -> list[int]:
-    """The numbers of stages that are legal with the tiling."""
+    """The legal numbers of stages for the tiling."""
     numbers = []
     for stages in range(10):
         try:
@@ -65,8 +66,8 @@ def test_nobody_knows_what_a_draw_will_begin_with() -> None:
 
 
 def test_what_brings_as_many_stages_as_fewer_would_is_a_second_name() -> None:
-    """Of 24 k-steps a ring of 14 leaves 10, one of 16 leaves 8; in two parts of 12 a ring of 8 leaves 4, one of 11
-    leaves 1, and one of 12 none."""
+    """Of 24 k-steps, a ring of 14 leaves 10, and one of 16 leaves 8; in two parts of 12, a ring of 8 leaves 4, one of
+    11 leaves 1, and one of 12 none."""
     wide = ring(14, 0, input_stages=2)
     assert legal(wide) == legal(replace(wide, num_stages=16)) == [0, 2, 4, 8]
     parts = replace(wide, split_k=(1, 2), tiles=(replace(wide.tiles[0], k=128), wide.tiles[1]), num_stages=8)

@@ -1,4 +1,4 @@
-"""Room for the sums that CTAs which split a tile's K send each other."""
+"""Room for the sums that CTAs exchange when they split a tile's K."""
 
 from __future__ import annotations
 

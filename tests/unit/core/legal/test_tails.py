@@ -1,4 +1,4 @@
-"""The last wave of each op: which tiles are split, and when it is a choice of its own."""
+"""The last wave of each op: which tiles are split, and when this differs from splitting the launch's tail."""
 
 from __future__ import annotations
 

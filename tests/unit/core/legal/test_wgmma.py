@@ -1,4 +1,4 @@
-"""What the wgmma engine can be asked for."""
+"""What the wgmma engine supports."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) 
 
 
 def test_a_chain_with_norms_has_fewer_sums_where_parts_are_added() -> None:
-    """With 120 and more of a thread the compiler spilled."""
+    """With 120 or more sums per thread, the compiler spilled."""
     block = decoder_block("llama3-8b", m=512)
     parts = wgmma((128, 128, 64), (128, 112, 64), (128, 224, 64), (128, 128, 64), num_warps=8, split_k=(1, 1, 2, 1))
     assert tiling_problem(block, H200, parts) is None

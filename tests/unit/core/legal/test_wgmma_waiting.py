@@ -1,4 +1,4 @@
-"""What a wgmma kernel may do for tasks that wait: windows ahead of waits, and reading in band."""
+"""Waits of a wgmma kernel's tasks: windows ahead of waits, and reading in band."""
 
 from __future__ import annotations
 

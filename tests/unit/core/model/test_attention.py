@@ -1,4 +1,4 @@
-"""The forecast of decode attention: bytes at a rate that CTAs share, and what lengths change."""
+"""The forecast of decode attention: bytes at a rate that CTAs share, and the effect of lengths."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def forecast(span: int, lengths: list[int], ctas: int = 132, stages: int = 6) ->
 
 @pytest.mark.parametrize("gpu", ["a100", "rtx4090"])
 def test_a_gpu_without_a_copy_engine_is_held_back_by_its_memory_where_there_are_many_ctas(gpu: str) -> None:
-    """And by its warps' copies where one CTA reads alone, in small tiles."""
+    """With many CTAs it is limited by memory; a single CTA with small tiles is limited by its warps' copies, too."""
     card = CATALOGUE[gpu]
     by_warp = replace(tiling(4 if gpu == "a100" else 2), engine=AttentionEngine.MMA)
     plan = assign(OP, span_tokens=2048, columns=8, num_queues=card.num_sms, contiguous=False)

@@ -1,4 +1,4 @@
-"""Transfers that share a rate equally, in virtual time, against sums done by hand."""
+"""Transfers that share a rate equally, in virtual time, compared with calculations by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.core.model.caches.bandwidth import FairShare
 
 
 def ends_of(arrivals: list[tuple[float, float]], rate: float = 10.0) -> dict[int, float]:
-    """When each transfer ends; (begin, bytes) in the order of their begins."""
+    """When each transfer ends; (begin, bytes) in the order in which they begin."""
     share, ends, waiting = FairShare(rate), dict[int, float](), list(enumerate(arrivals))
     while waiting or share.next_us < math.inf:
         if waiting and waiting[0][1][0] <= share.next_us:

@@ -1,4 +1,4 @@
-"""The forecast against measured trials: it is there to rank schedules, so ranks are what is compared."""
+"""The forecast against measured trials: its purpose is to rank schedules, so ranks are compared."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TRIALS = ROOT / "benchmarks" / "results" / "h200" / "first_trials.json"
 
 
 def spearman_by_workload() -> dict[str, float]:
-    """Rank correlation of forecast and measured times of the fused schedules, by workload; of those that are legal yet:
-    a rule that has become stricter refuses some."""
+    """Rank correlation of forecast and measured times of the fused schedules, by workload; only schedules that are
+    still legal, because a rule that became stricter refuses some."""
     times: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in json.loads(TRIALS.read_text())["rows"]:
         if row["plan_kind"] != PlanKind.FUSED:

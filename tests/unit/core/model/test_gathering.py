@@ -1,4 +1,4 @@
-"""Ops that gather their inputs: what they request of the L2, and what that costs."""
+"""Ops that gather their inputs: their requests to the L2, and the cost of these."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_neighbours_along_a_row_of_tiles_request_the_same_images_together() -> N
 
 
 def test_the_tile_that_requests_most_is_the_slowest_as_it_was_on_an_h200() -> None:
-    """32.2 us and 16.0 us in conv_forecasts.json of its results."""
+    """conv_forecasts.json of its results has 32.2 us and 16.0 us."""
     flat = read_line(f"wgmma 256x16x64+256x16x64 s6 i6 w8 cluster1x1x2 | {ORDER}")
     assert forecast_us(PAIR, H200, fused(flat)) > 1.4 * forecast_us(PAIR, H200, fused(LOW))

@@ -1,4 +1,4 @@
-"""Panels in the L2: who goes first, and what is written back."""
+"""Panels in the L2: which is evicted first, and which is written back."""
 
 from __future__ import annotations
 

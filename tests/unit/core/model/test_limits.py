@@ -1,4 +1,4 @@
-"""A forecast that only has to be beaten ends when it is."""
+"""A forecast with a time limit stops as soon as it exceeds the limit."""
 
 from __future__ import annotations
 

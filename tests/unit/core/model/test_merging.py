@@ -1,4 +1,4 @@
-"""Requests for weights that two SMs make together: by the walk, the launch and the tiles; and what was measured."""
+"""Weight requests of two SMs that are merged: depending on the order, the launch and the tiles; and measurements."""
 
 from __future__ import annotations
 

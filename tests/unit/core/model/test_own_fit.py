@@ -1,4 +1,4 @@
-"""A fit to few trials, with forecasts that are a formula: what is right is known, and nothing is simulated."""
+"""A fit to few trials whose forecasts are a formula: the right result is known, and nothing is simulated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CARD[[SHARE, TIME]] += (-0.2, 0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class Known(Trial):
-    """Its forecast's logarithm is linear in those of the rates."""
+    """A model whose forecast's logarithm is linear in those of the rates."""
 
     level: float
     powers: Vector
@@ -54,7 +54,7 @@ def formula(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trials(card: Vector, num_workloads: int = 5, levels: Sequence[float] = (0.0,)) -> list[Known]:
-    """30 of each workload, measured with 1 % of noise; the workloads' times are off by the levels, in turn."""
+    """30 trials of each workload, with 1 % noise; the workloads' times are scaled by the levels in turn."""
     rng, found = np.random.default_rng(1), list[Known]()
     for workload in range(num_workloads):
         for _ in range(30):
@@ -84,7 +84,7 @@ def test_ranks_of_workloads_that_were_left_out_get_better_and_rates_move_towards
 
 
 def test_only_differences_within_a_workload_count() -> None:
-    """Each workload is off by a factor of its own, which no rate explains."""
+    """Each workload is scaled by its own factor, which no rate explains."""
     alike, apart = fit_to(trials(CARD)).fitted(), fit_to(trials(CARD, levels=(0.0, 1.0, -0.5))).fitted()
     assert to_vector(apart) == pytest.approx(to_vector(alike))
 
@@ -107,7 +107,7 @@ def test_more_trials_of_a_workload_do_not_make_it_count_more() -> None:
 
 
 def test_no_workload_is_evaluated_by_a_fit_that_saw_it() -> None:
-    """If its times are turned around, so is its rank correlation, exactly."""
+    """If its times are reversed, so is its rank correlation, exactly."""
     some = trials(CARD)
     turned = [replace(one, time_us=1 / one.time_us) if one.workload == "w2" else one for one in some]
     before, after = fit_to(some).evaluated()[2], fit_to(turned).evaluated()[2]

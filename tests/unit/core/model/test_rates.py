@@ -1,4 +1,4 @@
-"""What a GPU attains: the catalogue's guesses, and fits to measured trials."""
+"""The rates of a GPU: the catalogue's estimates, and fits to measured trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of an engine that runs ahead: weights before the wait, operands under the task before."""
+"""The timeline of an engine that runs ahead: weights before the wait, operands during the previous task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def timeline_of(workload: Workload, tiles: Tiling, **order: Any) -> Timeline:
 
 
 def test_weights_that_run_ahead_of_the_signals_shorten_the_wait() -> None:
-    """Every CTA waits for all of the first op; meanwhile the memory brings what its ring has room for."""
+    """Every CTA waits for all of the first op; meanwhile, its ring is filled from memory."""
     tiles = wgmma((16, 112, 64), (16, 32, 256), input_stages=4)
     times = {}
     for stages in (2, 4, 12):
@@ -56,7 +56,8 @@ def test_a_window_of_one_stage_keeps_the_memory_waiting() -> None:
 
 
 def test_ctas_that_share_k_halve_the_steps_and_exchange_sums() -> None:
-    """As many SMs on as many bytes: half the steps each of tiles twice as wide, which read the inputs half as often."""
+    """The same SMs and bytes: half the steps for each of the tiles, which are twice as wide and read the inputs half as
+    often."""
     pair = ffn_pair(m=128, d_in=4096, d_hidden=8192, d_out=4096)
     alone, sharing = (wgmma((128, n, 64), num_warps=8, cluster_k=k, num_stages=3) for n, k in ((64, 1), (128, 2)))
     graphs = [tile_graph(pair, one) for one in (alone, sharing)]
@@ -77,7 +78,7 @@ def test_ctas_that_share_k_halve_the_steps_and_exchange_sums() -> None:
 
 
 def test_a_ring_of_two_stages_has_one_under_way_whichever_operand_it_holds() -> None:
-    """On an H200 the pair took 64.2 microseconds with 5 stages of inputs, and 81.9 with 2."""
+    """On an H200, the pair took 64.2 microseconds with 5 stages of inputs, and 81.9 with 2."""
     pair = ffn_pair(m=64, d_in=4096, d_hidden=14336, d_out=4096)
     tiles = wgmma((64, 112, 128), (64, 64, 128), num_stages=5, input_stages=4, split_k=(1, 2))
 
@@ -115,7 +116,7 @@ def test_a_wgmma_timeline_is_in_order_and_a_wait_that_is_over_costs_nothing() ->
 
 
 def test_a_tile_that_waits_slice_by_slice_starts_on_what_is_there() -> None:
-    """Half of the producer's tiles come in a second round: by slice the readers' first half is done by then."""
+    """Half of the producer's tiles run in a second round: by slice, the readers' first half is done by then."""
     pair = ffn_pair(m=16, d_in=4096, d_hidden=8192, d_out=4096)
     tiles = wgmma((16, 32, 128), (16, 32, 128), num_stages=8, input_stages=4)
     by_task, by_slice = (
@@ -127,7 +128,7 @@ def test_a_tile_that_waits_slice_by_slice_starts_on_what_is_there() -> None:
 
 
 def test_a_slice_of_many_signals_is_waited_for_in_turn_with_its_inputs_and_one_of_few_is_not() -> None:
-    """A slice of 512 columns is 32 tiles of the producer: as many signals, or 4 of 8 tiles each, or 8 of 4."""
+    """A slice of 512 columns is 32 tiles of the producer: 32 signals, or 4 of 8 tiles each, or 8 of 4."""
     tiles = wgmma((16, 16, 512), (16, 32, 512), num_stages=4, input_stages=4)
     by_tile, by_fours, by_eights = (
         timeline_of(LLAMA, tiles, granularity=granularity, sync_width=width, wait_position=WaitPosition.SLICE)

@@ -1,4 +1,4 @@
-"""Edges of boxes of any form are where cells are shared, by either path that finds them."""
+"""Edges between boxes of any form are exactly where cells are shared, by both algorithms that find them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_edge_is_where_a_box_that_is_read_overlaps_one_that_is_written(graph:
 
 
 def test_the_sample_has_boxes_of_both_forms() -> None:
-    """Else one of the two paths would be held against nothing."""
+    """Otherwise, one of the two algorithms would not be tested."""
     seen: Counter[bool] = Counter()
 
     @given(box_graphs())
@@ -75,7 +75,7 @@ def test_a_box_that_goes_by_steps_in_two_dimensions_is_a_diagonal() -> None:
 
 
 def test_a_box_that_is_empty_in_another_dimension_has_no_rows() -> None:
-    """Found by chance: along the rows alone it overlaps."""
+    """Found by chance: considering only the rows, it overlaps."""
     writes = Box(tensor="a", extents=(along(0, 2, 1), along(1, 2, 1)))
     empty = Extent(axes=(), begin=np.array(1), end=np.array(1))
     read = Read(box=Box(tensor="a", extents=(along(0, 2, 1), empty)), is_late=True)
@@ -89,7 +89,7 @@ def test_a_box_that_is_empty_in_another_dimension_has_no_rows() -> None:
 
 
 def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
-    """The same ops, of which that one has this read alone, and is not in parts."""
+    """The same ops, where this one has only this read and is not split."""
     ops = [
         TileSpace(
             name=space.name,

@@ -32,7 +32,7 @@ WHO = [0, 1, 2, 6, 7]
 
 
 def spelled_out(raster: Raster, num_rows: int, num_cols: int) -> list[tuple[int, int]]:
-    """The walk, as loops."""
+    """The walk, written as loops."""
     rows, cols = range(num_rows), range(num_cols)
     match raster.kind:
         case RasterKind.ROW:
@@ -140,8 +140,8 @@ def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGr
 
 
 def in_global_order(graph: TileGraph, order: Ordering, gpu: Gpu) -> list[list[int]]:
-    """The tasks of one list, in their order: with a split tail the tiles of whole waves of CTAs are whole, of all ops
-    together or of each."""
+    """The tasks of one list, in order: with a split tail, the tiles of whole waves of CTAs are whole, over all ops or
+    for each."""
     tiles = list(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
     num_ctas = order.ctas_per_sm * gpu.num_sms
     is_each = order.split_tiles is SplitTiles.TAILS
@@ -177,7 +177,7 @@ def test_the_tail_of_a_partition_is_that_of_each_side() -> None:
 
 
 def test_the_grid_of_a_partition_is_the_one_that_its_tails_are_cut_for() -> None:
-    """8 CTAs, for which a side is 4: whole tiles and parts are 7 tasks, and no reason for a smaller grid."""
+    """8 CTAs, 4 for each side: whole tiles and parts are 7 tasks, which is no reason for a smaller grid."""
     graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=160, d_out=32), tiling((16, 32), (16, 32), split=(2, 1)))
     order = ordering(assignment=Assignment.STATIC, partition=4, split_tiles=SplitTiles.TAIL)
     plan = make_plan(graph, order, small_gpu(8))

@@ -1,5 +1,4 @@
-"""CTAs that split a tile's K and send each other their sums in exchanges: every interleaving of what their warps
-wait for, send and read."""
+"""CTAs that split a tile's K and exchange their sums: every interleaving of their warps' waits, sends and reads."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ Tasks = tuple[tuple[int, int], ...]
 
 
 class MathWarp:
-    """One warp of one CTA, with a statement left out or moved by `fault`."""
+    """One warp of one CTA, with a statement omitted or moved by `fault`."""
 
     def __init__(self, ctas: int, warps: int, cta: int, warp: int, fault: str) -> None:
         self._ctas, self._warps, self._cta, self._warp, self._fault = ctas, warps, cta, warp, fault
         self._others = [(cta + 1 + i) % ctas for i in range(ctas - 1)]
 
     def actions(self, tasks: Tasks) -> Iterator[Action]:
-        """All that it does; exchanges are counted through all tasks."""
+        """All its actions; exchanges are numbered through all tasks."""
         first = 0
         for task, (holders, exchanges) in enumerate(tasks):
             ahead = min(exchanges, 2 if self._fault == "sends two ahead" else 1)

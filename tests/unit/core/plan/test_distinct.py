@@ -1,4 +1,4 @@
-"""Distinct rows are those of NumPy, in its order, whatever numbers stand in the table."""
+"""Distinct rows equal NumPy's, in its order, for any values of the table."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tuner.errors import InvalidInput
 
 
 def renamed(path: Path) -> Path:
-    """The path with rows and columns numbered as they are met."""
+    """The path with rows and columns numbered in the order of their first visit."""
     rows: dict[int, int] = {}
     cols: dict[int, int] = {}
     return tuple((rows.setdefault(row, len(rows)), cols.setdefault(col, len(cols))) for row, col in path)

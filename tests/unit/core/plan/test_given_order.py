@@ -1,4 +1,4 @@
-"""An order of one's own: a table of tiles in a schedule, proven as any other."""
+"""A custom order: a table of tiles in a schedule, proven like any other."""
 
 from __future__ import annotations
 

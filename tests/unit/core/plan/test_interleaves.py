@@ -17,7 +17,7 @@ TILES = tiling((16, 32), (16, 32)).tiles
 
 
 def spelled(kind: InterleaveKind = InterleaveKind.BANDS, workload: Workload = PAIR, **numbers: int) -> str:
-    """Op, rows and columns of each block."""
+    """The op, rows and columns of each block."""
     ops = tuple(range(len(workload.tile_ops)))
     blocks = merge_blocks(workload, TILES, ops, Interleave(kind=kind, **numbers))
     return " ".join(f"{'AB'[b.op]}{b.row_begin}-{b.row_end}:{b.col_begin}-{b.col_end}" for b in blocks)

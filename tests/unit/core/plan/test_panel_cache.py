@@ -11,12 +11,12 @@ from tuner.errors import InvalidInput
 
 
 def pieces(text: str) -> list[list[Piece]]:
-    """One tile per letter of the text, which reads one piece."""
+    """One tile per letter of the text, each reading one piece."""
     return [[Piece(letter, 0, 0)] for letter in text]
 
 
 def misses(text: str, size: int, policy: CachePolicy) -> str:
-    """What came from memory, in order."""
+    """The pieces read from memory, in order."""
     return "".join(piece.operand for step in cache_steps(pieces(text), size, policy) for piece in step.loads)
 
 

@@ -1,4 +1,4 @@
-"""Plans of random products are word for word those that were made before edges followed from boxes."""
+"""Plans of random products equal, word for word, those made before edges were computed from boxes."""
 
 from __future__ import annotations
 

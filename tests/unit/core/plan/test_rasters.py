@@ -29,7 +29,7 @@ def test_morton_is_the_z_of_zs() -> None:
 
 
 def names(num_rows: int, num_cols: int) -> list[Raster]:
-    """Every raster that could be meant on such a grid, the plainest first."""
+    """Every raster that is distinct on such a grid, the simplest first."""
     widths = tuple(range(1, max(num_rows, num_cols) + 1))
     of_kind = {
         RasterKind.SNAKE: widths,

@@ -1,4 +1,4 @@
-"""A tail that is dealt by k-steps: what is cut, that the shares are even, what is refused, what comes of it."""
+"""A tail whose k-steps are shared evenly: what is split, the evenness of the shares, refusals, and results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stretches(plan: Plan) -> list[list[tuple[int, ...]]]:
 
 
 def test_the_sketch_in_the_docs_is_true() -> None:
-    """Seven tiles of 8 k-steps on four CTAs: each gets three quarters of a tile of the last three."""
+    """Seven tiles of 8 k-steps on four CTAs: each gets three quarters of one of the last three tiles."""
     seven = ffn_pair(m=16, d_in=256, d_hidden=224, d_out=32)
     alone = tile_graph(seven, tiling((16, 32), (16, 32), split=(3, 1)), (0,))
     assert stretches(make_plan(alone, STREAM, small_gpu(4))) == [
@@ -56,8 +56,8 @@ def test_the_sketch_in_the_docs_is_true() -> None:
 
 
 def test_what_cannot_be_cut_is_dealt_whole_and_the_others_fill_up() -> None:
-    """On four CTAs the fifth of five tiles of 6 is left, and two of 3 that stay whole: each CTA gets 3. On eight, two
-    have 3 already, and 36 in all are 4 or 5 each."""
+    """On four CTAs, the fifth of five tiles of 6 remains, and two of 3 that stay whole: each CTA gets 3. On eight CTAs,
+    two have 3 already, and the 36 in all give 4 or 5 each."""
     assert stretches(make_plan(FIVE, STREAM, small_gpu(4))) == [
         [(0, 0, 0, 0), (0, 4, 0, 3)],
         [(0, 1, 0, 0), (1, 0, 0, 0)],
@@ -89,7 +89,7 @@ def test_each_launch_and_each_side_of_a_partition_has_a_tail_of_its_own() -> Non
 
 @st.composite
 def tails(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], ...]:
-    """k-steps, work of one and most parts of some tiles, and what fewer or more CTAs have anyway."""
+    """The k-steps, work per step and maximum parts of some tiles, and the existing work of some CTAs."""
     num_tiles, num_ctas = draw(st.integers(1, 12)), draw(st.integers(1, 16))
     most = draw(st.lists(st.integers(2, 5), min_size=num_tiles, max_size=num_tiles))
     steps = [draw(st.integers(parts, 40)) for parts in most]
@@ -121,7 +121,7 @@ def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
 def test_shares_are_even_but_for_a_step_where_nothing_is_rounded(
     num_ctas: int, num_tiles: int, data: st.DataObject
 ) -> None:
-    """Tiles of 64 k-steps, at most one for each CTA, and parts enough: no cut is near an end but by chance."""
+    """Tiles of 64 k-steps, at most one for each CTA, and enough parts: a cut is near an end only by chance."""
     assume(num_tiles <= num_ctas)
     busy = np.array(data.draw(st.lists(st.integers(0, 8), min_size=num_ctas, max_size=num_ctas)), dtype=np.float64)
     steps, work = np.full(num_tiles, 64), np.full(num_tiles, 1)
@@ -134,7 +134,7 @@ def test_shares_are_even_but_for_a_step_where_nothing_is_rounded(
 
 
 def test_steps_are_weighted_by_their_products() -> None:
-    """A tile of twice the work a k-step is two of three shares."""
+    """A tile with twice the work per k-step gets two of three shares."""
     pieces = evenly_split(np.array([12, 12]), np.array([2, 1]), np.array([2, 2]), np.zeros(3))
     assert [column.tolist() for column in pieces] == [[0, 0, 1], [0, 6, 0], [6, 6, 12], [0, 1, 2]]
 
@@ -202,7 +202,7 @@ def test_parts_that_are_not_their_tile_are_refused() -> None:
 
 
 def test_parts_may_have_each_others_steps_and_tiles_different_numbers_of_parts() -> None:
-    """The proof refuses no more than it must: the sum of a tile is right in any order of its parts."""
+    """The proof refuses no more than necessary: the sum of a tile is right in any order of its parts."""
     alone = tile_graph(FIVE.workload, FIVE.tiling, (0,))
     plan = make_plan(alone, STREAM, small_gpu(8))
     tasks = plan.tasks.copy()
@@ -249,7 +249,7 @@ def test_shares_that_are_none_or_plainer_ones_are_refused(
 
 
 def test_a_plainer_name_gives_the_same_tasks() -> None:
-    """Two of ten tiles are left on four CTAs: halves of them are the even parts of a tail."""
+    """Two of ten tiles remain for four CTAs: halves of them are the even parts of a tail."""
     ten = independent_pair((16, 160, 128), (16, 160, 128))
     tiles = tiling((16, 32), (16, 32), split=(2, 2))
     with pytest.raises(IllegalSchedule, match="are whole tiles or even parts: use split_tiles tail"):
@@ -268,7 +268,7 @@ def test_parts_of_more_steps_than_a_word_has_room_for_are_refused() -> None:
 
 
 def test_independent_ops_of_unequal_depth_gain_most() -> None:
-    """96 tiles on 132 SMs, some with half the k-steps of the others: only even shares give every SM as much."""
+    """96 tiles on 132 SMs, some with half the k-steps of the others: only even shares give every SM the same work."""
     workload = independent_pair((1024, 1024, 16384), (512, 1024, 8192))
     whole = wgmma((128, 128, 64), num_warps=8, input_stages=4)
     static = ordering(assignment=Assignment.STATIC)

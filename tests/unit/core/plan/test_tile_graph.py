@@ -32,7 +32,7 @@ def test_parts_of_many_steps_read_what_these_overlap(width: int, num_parts: int,
 
 
 def tasks_of(graph: TileGraph, whole: Callable[[Tile], bool]) -> list[list[int]]:
-    """The words of one task for each tile that stays whole, and for each part of the others."""
+    """The words of one task for each whole tile, and for each part of the others."""
     tasks = []
     for tile in (tile for op in graph.op_indices for tile in tiles_of(graph, op)):
         parts = graph.num_parts(tile[0])
@@ -50,7 +50,7 @@ def test_a_late_edge_is_where_a_late_read_overlaps_a_write(graph: TileGraph, in_
 
 
 def test_a_product_reads_its_own_tile_of_a_residual_and_whole_rows_of_a_norm_behind_its_last_step() -> None:
-    """By its formula: what the boxes of a block are, without the code that makes them."""
+    """The boxes of a block are computed from its formula, independently of the code under test."""
     graph = tile_graph(decoder_block(40, 50, 60, 70), tiling((16, 32), (32, 16), (16, 48), (48, 32)))
     (down,) = graph.spaces[2].writes
     inputs, residual, weights = graph.spaces[2].reads
@@ -68,7 +68,7 @@ def test_a_product_reads_its_own_tile_of_a_residual_and_whole_rows_of_a_norm_beh
 
 
 def test_late_waits_are_left_out_where_waits_before_the_steps_imply_them() -> None:
-    """Of the decoder block only parts wait, for the norm; of two ops that read one input the second must wait."""
+    """In the decoder block, only parts wait for the norm; of two ops that read one input, the second must wait."""
     block = tile_graph(decoder_block(16, 64, 32, 32), tiling(*[(16, 32)] * 4))
     assert [(edge.producer, edge.consumer, block.waits_for(edge)) for edge in block.late_edges] == [
         (0, 1, Waits.PARTS),

@@ -1,4 +1,4 @@
-"""Two launches that share their signals: what they compute, what is proven of them, and what that rests on."""
+"""Two launches that share their signals: their results, what is proven about them, and the assumptions of the proof."""
 
 from __future__ import annotations
 
@@ -67,10 +67,11 @@ def test_both_compute_the_plain_product_side_by_side(case: tuple[TileGraph, Orde
 
 
 def ends_everywhere(first: Plan, second: Plan, num_slots: int, *, with_gate: bool) -> bool:
-    """Walks every state of both launches on a GPU that holds `num_slots` CTAs: whether all tasks are done at the end.
+    """Walks every state of both launches on a GPU that holds `num_slots` CTAs; returns whether all tasks are always
+    done at the end.
 
     A state is the CTAs that have started, those that have ended, and the tasks done. `with_gate`: no CTA of the second
-    starts before all of the first have.
+    launch starts before all of the first have.
     """
     table = read(joined(first, second).words.tolist())
     firsts = frozenset(range(first.num_ctas))
@@ -178,7 +179,7 @@ def test_tickets_and_longer_chains_are_illegal_with_a_sentence() -> None:
 
 @pytest.mark.parametrize("shares", [((0, 1), (2,)), ((0,), (1, 2)), ((0,), (0,))])
 def test_launches_of_other_than_two_ops_are_refused_as_plans_are(shares: tuple[tuple[int, ...], ...]) -> None:
-    """Nothing is shared and all is covered: it is the number of ops alone that is wrong."""
+    """Nothing is shared and all is covered: only the number of ops is wrong."""
     apart = tuple(GemmOp(name=name, m=32, n=64, k=32, source=f"x_{name}") for name in "abc")
     workload = Workload(kind=WorkloadKind.CHAIN, ops=apart)
     tiles = tiling((16, 32), (16, 32), (16, 32))

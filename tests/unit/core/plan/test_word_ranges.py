@@ -1,4 +1,4 @@
-"""Every word of a plan has a range, in which the device's 32-bit arithmetic holds."""
+"""Every word of a plan has a range in which the device's 32-bit arithmetic does not overflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLUSTERED = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=128, d_out=128), wgmma((
 
 
 def with_a_wait_in_front(plan: Plan, threshold: int) -> Plan:
-    """The first task that waits waits for the same signals with this threshold before."""
+    """The first waiting task gets an additional wait, before the others, for the same signals with this threshold."""
     task = int(np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])[0])
     begin, end = plan.tasks[task, 3:5].tolist()
     mine = plan.waits[begin:end]
@@ -35,7 +35,7 @@ def with_a_wait_in_front(plan: Plan, threshold: int) -> Plan:
 
 @pytest.mark.parametrize("threshold", [-(2**31), -(2**31) + 1, -(2**30), -1, 2**30, 2**31 - 1])
 def test_a_threshold_that_wraps_on_the_device_is_refused_in_front_of_a_correct_wait(threshold: int) -> None:
-    """The device computes `(int)(seen - target) >= 0`: -2^31 is never reached, however much is posted."""
+    """The device computes `(int)(seen - target) >= 0`: -2^31 is never reached, however many posts there are."""
     plan = with_a_wait_in_front(make_plan(PAIR, ordering(), GPU), threshold)
     with pytest.raises(PlanError, match="threshold"):
         verify(plan, PAIR, SMALL, GPU)
@@ -43,7 +43,7 @@ def test_a_threshold_that_wraps_on_the_device_is_refused_in_front_of_a_correct_w
 
 @pytest.mark.parametrize("threshold", [-(2**30), -(2**29), 2**29])
 def test_a_threshold_that_wraps_once_the_ctas_of_a_cluster_are_counted_is_refused(threshold: int) -> None:
-    """A cluster of two makes two posts of one of the plan's, so -2^30 becomes -2^31."""
+    """A cluster of two makes two posts for one of the plan's, so -2^30 becomes -2^31."""
     resources = Resources(num_threads=256, smem_bytes=16384, registers_per_thread=64, cluster_size=2)
     plan = with_a_wait_in_front(make_plan(CLUSTERED, ordering(), GPU), threshold)
     with pytest.raises(PlanError, match="threshold"):

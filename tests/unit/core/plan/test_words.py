@@ -45,7 +45,7 @@ def test_words_start_as_the_kernel_expects_and_are_aligned_for_vector_loads() ->
 
 
 def test_a_task_of_a_part_says_in_its_words_which_k_steps_it_has() -> None:
-    """Part 2 of 3 of op 1: 33,069 k-steps from 7,000 on, more than a signed word of 16 bits holds."""
+    """Part 2 of 3 of op 1: 33,069 k-steps starting at 7,000, more than a signed 16-bit word holds."""
     plan = make_plan(PAIR, ordering(), small_gpu(3))
     task = [1, 5, 6, 0, 1, -1, 2, 3, 4, 7000, 33069]
     words = replace(plan, tasks=np.array([task], dtype=np.int32)).words

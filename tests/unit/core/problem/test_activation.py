@@ -1,4 +1,4 @@
-"""Every form of an activation is the same function."""
+"""All forms of an activation compute the same function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KNOWN = {
 
 
 def on_the_device(rows: list[ActivationRow]) -> Any:
-    """The rows' CUDA as C++, of a value and an activation's number."""
+    """The rows' CUDA code compiled as C++, for a value and an activation's number."""
     files = [config_types(), (HERE / "ptx.h").read_text(), inlined("logistic.cuh")]
     out = 'extern "C" float activated(float x, int number) { return activate(x, number); }'
     function = built("\n".join([*files, activate_by_number(rows), out])).activated
@@ -76,7 +76,7 @@ def test_a_member_is_one_object_wherever_it_goes(activation: Activation) -> None
 
 
 def test_released_names_and_numbers_stay() -> None:
-    """JSON, packs and the C API have them."""
+    """They occur in JSON, packs and the C API."""
     numbers = {str(one): one.row.number for one in Activation if one.row.number < 128}
     assert numbers == {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
 

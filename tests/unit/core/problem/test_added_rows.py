@@ -1,4 +1,4 @@
-"""Packages add element types and activations; one that is broken adds nothing, and says why."""
+"""Packages add element types and activations; a broken package adds nothing, and the reason is reported."""
 
 from __future__ import annotations
 

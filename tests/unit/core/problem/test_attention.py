@@ -1,4 +1,4 @@
-"""Decode attention: which shapes are refused, and what the refusal says."""
+"""Decode attention: which shapes are refused, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attention between products: who reads whom, one cache, and what is refused."""
+"""An attention between products: dependencies, the shared cache, and refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_cache_has_one_name_where_it_is_written_and_read() -> None:
 
 
 def test_bytes_count_new_keys_and_values_as_written_and_not_as_read() -> None:
-    """4 rows; qkv has 512 columns of which 256 are keys and values; the cache has 512 tokens a sequence."""
+    """4 rows; qkv has 512 columns, 256 of which are keys and values; the cache has 512 tokens per sequence."""
     workload = between(norm=False)
     weights, cache, x, new, out = 512 * 256 + 256 * 256, 2 * 4 * 512 * 128, 4 * 256, 4 * 256, 4 * 256
     assert workload.compulsory_read_bytes == 2 * (weights + cache + x - new)

@@ -1,4 +1,4 @@
-"""What may be asked of a convolution, and what is told where it may not."""
+"""Which convolutions are accepted, and the messages for others."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_first_block_halves_its_images_and_makes_the_shortcut_itself() -> None
 
 
 def test_an_op_that_is_unpickled_alone_has_what_it_does_not_ask_for() -> None:
-    """A process that chooses candidates imports the kinds of its ops, and no other."""
+    """A process that chooses candidates imports only the kinds of its ops."""
     says = "import pickle, sys; op = pickle.load(sys.stdin.buffer); print(op.weights, op.out_dtype, op.norm == '')"
     given = pickle.dumps(workload(conv("a")).tile_ops[0])
     done = subprocess.run([sys.executable, "-c", says], input=given, capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""A row says what its type is: by its own conversions, checked value by value."""
+"""The row of an element type is right: its conversions are checked value by value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def values_of(dtype: Dtype) -> Array:
-    """Of every bit pattern, in float64."""
+    """The float64 values of all bit patterns."""
     bits = np.arange(2**dtype.row.bits, dtype=np.uint64).astype(dtype.row.bits_name)
     with np.errstate(invalid="ignore"):  # of a NaN that signals
         return np.asarray(dtype.row.from_bits(np, bits)).astype(np.float64)
@@ -38,7 +38,7 @@ def test_each_value_is_its_own_rounding(dtype: Dtype) -> None:
 
 
 class _Flushing(np.ndarray[Any, Any]):
-    """As CuPy's kernels compute (they are built with -ftz=true): a float32 that is subnormal counts as 0."""
+    """Computes like CuPy's kernels (built with -ftz=true): a subnormal float32 counts as 0."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         found = getattr(ufunc, method)(*map(_flushed, inputs), **kwargs)
@@ -98,7 +98,7 @@ def test_a_member_is_one_object_wherever_it_goes(dtype: Dtype) -> None:
 
 
 def test_released_names_and_numbers_stay() -> None:
-    """JSON, packs and the C API have them."""
+    """They occur in JSON, packs and the C API."""
     numbers = {name: row.number for name, row in ELEMENTS.items() if row.number < 128}
     assert numbers == {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3, "fp8_e4m3": 4, "uint8": 5}
 
@@ -110,6 +110,6 @@ def test_a_name_of_no_row_says_so() -> None:
 
 @pytest.mark.parametrize("change", [{"bits": 12}, {"bits": 8}])
 def test_a_size_that_no_engine_takes_is_refused(change: dict[str, Any]) -> None:
-    """Of 8 bits with a kind of product that has 16, too."""
+    """An 8-bit type with a product kind that requires 16 bits, too."""
     with pytest.raises(InvalidInput, match="bits"):
         OperandRow(**{**vars(Dtype.FP16.row), **change})

@@ -1,4 +1,4 @@
-"""Parts of an epilogue say the same as the op that has them."""
+"""The parts of an epilogue agree with the op that has them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_op_has_the_parts_that_its_fields_say_in_the_order_of_the_kernel() ->
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part.field))
 def test_a_part_reads_what_its_tensors_weigh(part: Part) -> None:
-    """But for the tensor that is normed, which is read as A, and the cache, which the epilogue writes to."""
+    """Except for the normed tensor, which is read as A, and the cache, which the epilogue writes."""
     op, dtype = op_of(**SET[part.field]), Dtype.BF16
     plain = {tensor.name for tensor in op_of().tensors(dtype)}
     tensors = [tensor for tensor in part.tensors(op, dtype) if tensor.name not in plain]
@@ -60,7 +60,7 @@ def test_a_part_reads_what_its_tensors_weigh(part: Part) -> None:
 
 
 def test_what_parts_read_adds_up_to_what_the_op_says() -> None:
-    """Of every legal set of parts, as the formulas had it before there were parts."""
+    """For every legal set of parts, compared with the formulas used before parts existed."""
     kinds, num = ("row_scale", "norm", "bias", "activation", "gated", "residual"), 0
     for chosen in product((False, True), repeat=len(kinds)):
         options = {

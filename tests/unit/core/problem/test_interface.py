@@ -1,4 +1,4 @@
-"""Packages whose hooks, rows or parts are not what is asked are left out by name, with what would be right."""
+"""Packages with wrong hooks, rows or parts are left out by name, with a message that says what would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products that write their output once more, as an operand of later products."""
+"""Products that additionally write their output as an operand of later products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind of op gives, and how kinds are found."""
+"""The interface of every op kind, and how kinds are found."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_kind_that_is_none_is_told_and_keeps_nobody_from_the_others(
 
 @pytest.mark.parametrize("file", ["asked", "rules"])
 def test_a_kind_with_a_file_that_cannot_be_imported_is_told_where_others_are_served(tmp_path: Path, file: str) -> None:
-    """As a server asks for models of requests."""
+    """The file is imported when a server asks for models of requests."""
     site = toys.install("gather", tmp_path)
     with (site / "toy_gather" / f"{file}.py").open("a") as written:
         written.write("\nimport no_such_module\n")
@@ -287,7 +287,7 @@ def test_what_a_packages_code_raises_is_said_to_be_its_fault_here_and_from_anoth
 
 
 def test_every_file_that_somebody_asks_a_kind_for_is_looked_at() -> None:
-    """By literals of calls; `part_of` refuses others."""
+    """The files are found by string literals in calls; `part_of` refuses others."""
     sources = [path.read_text() for room in ("tuner", "workers") for path in (ROOT / room).rglob("*.py")]
     asked = {name for text in sources for name in re.findall(r"\bpart_of\(\s*[\w.]+, \"([\w.]+)\"", text)}
     assert len(asked) > 15
@@ -307,7 +307,7 @@ def test_a_second_kind_of_a_name_is_told(tmp_path: Path) -> None:
 
 
 def test_a_kind_is_of_the_standard_library_alone() -> None:
-    """A client has no other."""
+    """Because a client has nothing else installed."""
     program = """
 import sys
 from tuner.core.problem.op_kinds import op_kinds

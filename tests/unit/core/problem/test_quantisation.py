@@ -1,4 +1,4 @@
-"""`quantization_config` as public models have it: each has a format, or is refused by a field."""
+"""`quantization_config` of public models: each has a format, or is refused with the field."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def compressed(weights: Config, inputs: Config | None = None, **more: Any) -> Co
 
 
 def two_groups(*targets: str) -> Config:
-    """The first is of int4, the second of fp8."""
+    """A config with two groups: the first int4, the second fp8."""
     one, other = compressed(INT4), compressed(CHANNELS, TOKENS)
     groups = {"group_0": one["config_groups"]["group_0"], "group_1": other["config_groups"]["group_0"]}
     return one | {

@@ -1,4 +1,4 @@
-"""An op that turns queries and keys and writes to a cache: sizes, JSON, plans."""
+"""An op that rotates queries and keys and writes to a cache: sizes, JSON, plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which classes' fields can be those of a document: a server tells of the others before it makes models of them."""
+"""Which classes' fields can be fields of a document: a server reports the others before it creates their models."""
 
 from __future__ import annotations
 

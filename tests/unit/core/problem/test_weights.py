@@ -1,4 +1,4 @@
-"""Formats of weights in fewer bits: what is packed comes back bit by bit, and lies where a lane wants it."""
+"""Formats of weights in fewer bits: packing is lossless, and values are where a lane expects them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_codes_and_factors_come_back(stored: WeightFormat) -> None:
 
 @pytest.mark.parametrize("stored", WeightFormat)
 def test_a_word_has_pairs_of_columns_in_its_halves(stored: WeightFormat) -> None:
-    """Lane c of four: columns 2 c and 2 c + 1, then 8 further, then 16 further."""
+    """Lane c of four: columns 2 c and 2 c + 1, then the same plus 8, then plus 16."""
     row = stored.row
     assert sorted(row.order) == list(range(row.chunk))
     halves = 16 // row.bits

@@ -115,7 +115,7 @@ def chain(*ops: GemmOp) -> Workload:
 
 
 def test_an_op_that_reads_a_later_one_is_refused() -> None:
-    """It would be taken for a reader of the later op, whose tiles come after its own."""
+    """It would be treated as a reader of the later op, whose tiles come after its own."""
     with pytest.raises(InvalidInput, match="a reads b, which a later op writes; list the ops in topological order"):
         chain(gemm("a", "b"), gemm("b"))
     with pytest.raises(InvalidInput, match="a adds b, which a later op writes"):
@@ -173,7 +173,7 @@ def test_the_squares_of_a_tensor_are_no_tensor_of_another_name() -> None:
 
 
 def block(m: int = 16) -> Workload:
-    """What lies between two attentions, small: a residual stream of 32 columns."""
+    """A small version of the ops between two attentions, with a residual stream of 32 columns."""
     return chain(
         GemmOp(name="o", m=m, n=32, k=64, source="attention", residual=True, residual_source="x"),
         GemmOp(name="up", m=m, n=96, k=32, source="o", gated=True, activation=Activation.SILU, norm="o", eps=1e-6),
@@ -193,7 +193,7 @@ def test_residuals_and_norms_of_earlier_ops_are_known() -> None:
 
 
 def test_only_what_a_chain_takes_in_and_hands_out_is_compulsory() -> None:
-    """The residual stream and its squares stay on the chip, where they are made."""
+    """The residual stream and its squares stay on the chip, where they are computed."""
     weights = 32 * 64 + 2 * 96 * 32 + 32 * 96 + 48 * 32
     reads = weights + 16 * 64 + 16 * 32 + 48
     assert block().compulsory_read_bytes == 2 * reads
@@ -215,7 +215,7 @@ def test_an_op_that_reads_itself_is_refused() -> None:
 
 @pytest.mark.parametrize("operand", ["weight", "w", "bias", "residual", "row_scale"])
 def test_a_tensor_has_one_name_and_a_name_one_tensor(operand: str) -> None:
-    """An op called `b.residual` would write what op `b` reads, and nothing would wait for it."""
+    """An op named `b.residual` would write an input of op `b`, and nothing would wait for it."""
     reader = gemm("b", "a", bias=True, residual=True, row_scale=True)
     with pytest.raises(InvalidInput, match=f"b.{operand} is already an operand of b"):
         chain(gemm("a"), reader, gemm(f"b.{operand}"))
@@ -232,7 +232,7 @@ def test_an_input_has_one_shape() -> None:
 
 
 def test_the_last_tile_of_the_largest_matrix_still_has_32_bit_indices() -> None:
-    """The device counts a tile's rows and columns to its end, and strides by up to 1,024 threads."""
+    """The device counts a tile's rows and columns to its end, with strides of up to 1,024 threads."""
     assert MAX_ELEMENTS + 2 * 1024 + 512 <= 2**31 - 1
     GemmOp(name="a", m=MAX_ELEMENTS, n=1, k=1)
     with pytest.raises(InvalidInput, match="overflow a 32-bit index"):

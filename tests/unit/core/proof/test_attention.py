@@ -1,4 +1,4 @@
-"""Plans of decode attention: what the proof refuses, and what a launch gives, in any order and at any lengths."""
+"""Plans of decode attention: what the proof refuses, and a launch's results in any order and at any lengths."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_what_a_launch_assigns_is_each_live_task_once_and_evenly(
 
 @pytest.mark.parametrize("span", [64, 128, 512])
 def test_what_a_launch_assigns_is_about_the_same_to_each_cluster(span: int) -> None:
-    """16 sequences of 1 to 512 tokens, 8 heads, 66 clusters: tokens of the fullest one, over the mean."""
+    """16 sequences of 1 to 512 tokens, 8 heads, 66 clusters: tokens of the busiest cluster, over the mean."""
     op, rng = replace(OP, sequences=16, kv_heads=8, query_heads=1, new_tokens=1, max_length=512), random.Random(span)
     plan = plan_of(op, span=span, ctas=66, by_length=True)
     shares = []
@@ -245,7 +245,7 @@ def test_a_slot_gets_the_same_arrivals_at_every_length(window: int | None) -> No
 
 
 def test_the_spans_that_a_launch_runs_are_the_tiles_of_which_something_is_left_at_its_lengths() -> None:
-    """The first one runs anyway: a sequence without tokens has an output, too."""
+    """The first span always runs, because a sequence without tokens has an output, too."""
     for span in (8, 16, 24, 56):
         plan = plan_of(span=span)
         tiles = plan.tiles
@@ -298,7 +298,7 @@ def test_a_span_that_nobody_runs_shows() -> None:
 
 
 def test_a_slot_that_the_next_launch_fills_too_early_shows() -> None:
-    """A launch waits for the end of the one before. What comes of it where it does not."""
+    """A launch waits for the end of the previous one; this test shows the result if it does not."""
     rng, tensors, lengths = random.Random(1), tensors_of(OP, 1), [50, 17, 33]
     run, expected = Interpreter(plan_of()), attention(OP, *tensors, lengths, np)
     outs = [np.full_like(tensors[0], np.nan) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Boxes that share an element, or that read what nobody writes, are refused with their tiles; held against cells."""
+"""Boxes that overlap, or that read unwritten elements, are refused with their tiles; compared cell by cell."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_boxes_of_products_are_written_once_and_what_is_read_is_written(graph: T
 
 @given(box_graphs())
 def test_a_box_is_refused_exactly_where_its_cells_are_not_all_written(graph: BoxGraph) -> None:
-    """Those of `box_graphs` are written once."""
+    """The cells of `box_graphs` are written once."""
     wrote = {
         cell
         for op in graph.op_indices

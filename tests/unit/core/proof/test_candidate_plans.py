@@ -144,7 +144,7 @@ def test_launches_around_an_attention_in_a_wrong_order_are_refused(
 
 
 def test_a_launch_across_an_attention_is_refused_though_nobody_reads_across() -> None:
-    """A product in front that nobody reads, and one behind: no edge goes from one to the other."""
+    """A product before the attention without readers, and one after it: there is no edge between them."""
     workload = between()
     idle = replace(workload.tile_ops[0], name="idle", rotary=None, norm="", source="y")
     with_idle = replace(workload, ops=(idle, *workload.ops))

@@ -1,4 +1,4 @@
-"""A plan of four ops and 20,000 tasks is proven while a person would not notice."""
+"""A plan of four ops and 20,000 tasks is proven in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TALL = wgmma((16, 64, 64), (16, 48, 64), (16, 64, 64), (16, 56, 64))
 def test_four_ops_of_20_000_tasks_are_proven_in_time(
     workload: Workload, tiling: Tiling, assignment: Assignment, granularity: Granularity, *, in_band: bool
 ) -> None:
-    """In seconds of the processor, so that waiting for it does not count; of five tries the fastest."""
+    """The limit is in CPU seconds, so waiting for a CPU does not count; the fastest of five attempts is used."""
     tiling = replace(tiling, in_band=in_band)
     graph, resources = tile_graph(workload, tiling), estimated_resources(workload, tiling)
     chosen = ordering(4, assignment=assignment, granularity=granularity)

@@ -1,4 +1,4 @@
-"""Tiles of convolutions read the pixels that they are made of, no more; a plan that forgets some is refused."""
+"""Tiles of convolutions read exactly the pixels that they need; a plan without some of them is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.ops.conv.op import ConvOp
 
 
 def pixels_of(op: ConvOp, pixels: range) -> set[int]:
-    """What these of the output are made of, one by one, by the definition."""
+    """The input pixels of these output pixels, one by one, by definition."""
     found = set[int]()
     for pixel in pixels:
         image, place = divmod(pixel, op.out_height * op.out_width)
@@ -58,7 +58,7 @@ SIZES = {"images": 3, "height": 4, "width": 4, "channels": 16, "filters": 16}
 
 
 def graph_of(second: dict[str, int], read: Extent | None = None) -> BoxGraph:
-    """A pair whose second op reads these pixels, or what it should."""
+    """A pair whose second op reads these pixels, by default the right ones."""
     made = workload(conv("a", **SIZES), conv("b", "a", **SIZES | second))
     spaces = tile_graph(made, tiling((8, 16, 32), (8, 16, 32))).spaces
     first, reader = spaces[0], spaces[1]
@@ -76,7 +76,7 @@ def read_by(**options: int) -> Extent:
 
 
 def of_neighbours() -> Extent:
-    """As if images lay one below the other as one: what is around one would be the next one's."""
+    """The neighbours if all images were stacked as one: a pixel at an edge gets neighbours from the next image."""
     return read_by(images=1, height=12)
 
 

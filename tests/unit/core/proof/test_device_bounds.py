@@ -1,4 +1,4 @@
-"""What the device indexes by a plan's words, and what these words must not exceed for it."""
+"""What the device indexes with a plan's words, and the resulting limits of these words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPLIT = tile_graph(
 
 
 def resources_of(graph: TileGraph) -> Resources:
-    """Of a CTA that fits an H200."""
+    """The resources of a CTA that fits an H200."""
     tiling = graph.tiling
     return Resources(
         num_threads=tiling.num_threads,
@@ -53,7 +53,7 @@ def refused(plan: Plan, graph: TileGraph, *parts: str) -> None:
 def test_no_more_stages_can_be_held_back_than_the_ring_fills_ahead(
     graph: TileGraph, most: int, assignment: Assignment
 ) -> None:
-    """A wgmma CTA begins with step (stages - held): below 0 it would multiply weights that are not there."""
+    """A wgmma CTA begins with step (stages - held): below 0, it would multiply unloaded weights."""
     plan = make_plan(graph, ordering(assignment=assignment), small_gpu(2))
     for held in range(most + 1):
         assert verdict(replace(plan, held_stages=held), graph).plan.held_stages == held
@@ -73,7 +73,7 @@ def test_both_launches_of_two_streams_hold_back_no_more_than_the_ring() -> None:
 def test_a_grid_of_the_wgmma_engine_has_no_more_ctas_than_its_parameter_has_first_tasks(
     assignment: Assignment,
 ) -> None:
-    """`first_tasks[kMaxCtas]` is indexed by the CTA's number, whether or not anything is signalled."""
+    """`first_tasks[kMaxCtas]` is indexed by the CTA's number, whether or not there are signals."""
     fits = make_plan(APART, ordering(assignment=assignment), small_gpu(160))
     assert (fits.num_ctas, fits.num_signals) == (160, 0)
     verdict(fits, APART)
@@ -95,7 +95,7 @@ def test_ticket_ctas_and_slots_that_overflow_where_the_device_counts_are_refused
 
 
 def test_signals_that_no_tile_could_post_to_are_refused() -> None:
-    """A signal takes memory on the card, and in the proof."""
+    """A signal takes memory on the GPU and in the proof."""
     plan = make_plan(PAIR, ordering(), small_gpu(2))
     verdict(replace(plan, num_signals=8), PAIR)
     for num_signals in (9, 2**24):
@@ -103,7 +103,7 @@ def test_signals_that_no_tile_could_post_to_are_refused() -> None:
 
 
 def test_slots_beyond_what_a_workspace_holds_are_refused() -> None:
-    """Two parts of a tile of 16 x 32 sums take 4 KiB: 2^24 slots would be 64 GiB."""
+    """Two parts of a tile of 16 x 32 sums take 4 KiB, so 2^24 slots would take 64 GiB."""
     plan = make_plan(SPLIT, ordering(), small_gpu(2))
     verdict(replace(plan, num_split_tiles=100), SPLIT)
     refused(replace(plan, num_split_tiles=2**24), SPLIT, "num_split_tiles is 16777216", "65536 MiB", "512")
@@ -115,7 +115,7 @@ def test_a_cluster_of_more_ctas_than_any_gpu_has_is_refused() -> None:
 
 
 def test_resources_of_another_kernel_are_refused() -> None:
-    """Residency is judged by the clusters of the kernel that is launched."""
+    """Residency is computed from the clusters of the launched kernel."""
     graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=128, d_out=128), wgmma((16, 128, 64), cluster_n=2))
     plan = make_plan(graph, ordering(), H200)
     verdict(plan, graph)

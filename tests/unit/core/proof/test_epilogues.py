@@ -1,4 +1,4 @@
-"""What a task reads in its epilogue is proven: residuals and norms of earlier ops of the launch."""
+"""Reads in a task's epilogue are proven: residuals and norms of earlier ops of the launch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plan_of(graph: TileGraph, granularity: Granularity = Granularity.TILE) -> Pl
 
 @pytest.mark.parametrize("graph", CHAIN_GRAPHS, ids=lambda graph: "-".join(op.name for op in graph.workload.ops))
 def test_a_chain_in_any_order_is_the_plain_product(graph: TileGraph) -> None:
-    """Outputs and squares are NaN before each launch: what is read too early shows."""
+    """Outputs and squares are NaN before each launch, so a read that is too early shows."""
     rng, tensors = random.Random(1), random_tensors(graph.workload, 1)
     wanted = plain_product(graph.workload, tensors)
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""A plan takes all clusters that a live card holds, and has a fallback for those of its model that hold fewer."""
+"""A plan uses all clusters that a GPU holds, and has a fallback for GPUs of its model that hold fewer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def candidate(kind: PlanKind = PlanKind.FUSED, tiling: Tiling = IN_FOURS, **chos
 
 
 def grids(gpu: Gpu, one: Candidate, workload: Workload = WIDE) -> tuple[list[int], list[int]]:
-    """Of the plans and of their fallback."""
+    """The grids of the plans and of their fallback."""
     plans = plans_for(workload, gpu, one)
     fallback = fallback_for(one, plans)
     for plan in fallback:
@@ -65,7 +65,7 @@ def test_reserved_sms_are_those_beside_the_clusters_that_are_held() -> None:
 
 
 def test_what_a_card_of_fewer_clusters_cannot_share_so_is_refused_on_all() -> None:
-    """48 tiles leave a last wave to split on 30 clusters, and none on 24."""
+    """48 tiles leave a last wave to split on 30 clusters, but none on 24."""
     workload = ffn_pair(m=160, d_in=64, d_hidden=1536, d_out=1536)
     one = candidate(tiling=replace(IN_FOURS, split_k=(1, 4)), split_tiles=SplitTiles.TAIL).schedule
     assert one is not None

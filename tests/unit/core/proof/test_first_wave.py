@@ -1,4 +1,4 @@
-"""Tickets behind a first wave that is dealt: the words, the assigned, residency, and when a wave means nothing."""
+"""Tickets after a statically assigned first wave: words, assignment, residency, and when a wave has no effect."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ UP, DOWN = [(0, row, col) for row in (0, 1) for col in (0, 1)], [(1, row, col) f
 
 
 def test_tasks_of_the_wave_may_wait_for_each_other_in_any_order() -> None:
-    """Each has its CTA from the start, so the order of their numbers means nothing."""
+    """Each has its CTA from the start, so the order of their numbers does not matter."""
     four = plan_of(num_ctas=4)
     early = by_tile(four, DOWN[0], UP[1], UP[0], UP[2], UP[3], DOWN[1], DOWN[2], DOWN[3])
     assert oracle.faults(early.words.tolist(), PAIR) == set()
@@ -98,7 +98,7 @@ def test_tasks_of_the_wave_may_wait_for_each_other_in_any_order() -> None:
 
 
 def test_a_task_of_the_wave_that_waits_for_a_ticket_is_a_deadlock() -> None:
-    """Its own CTA may draw that ticket ahead of time, and holds it behind the task that waits for it."""
+    """Its own CTA may draw that ticket ahead of time, and holds it behind the waiting task."""
     late = by_tile(plan_of(num_ctas=3), DOWN[0], UP[1], UP[2], UP[0], UP[3], DOWN[1], DOWN[2], DOWN[3])
     assert oracle.faults(late.words.tolist(), PAIR) == {"liveness"}
     witness = r"task 0 \(down tile 0,0\) waits .* which task 3 \(up tile 0,0\) would post, a later ticket than task 0"

@@ -97,7 +97,7 @@ def test_waits_for_two_producers_stand_in_the_order_of_the_steps() -> None:
 
 
 def is_sound(graph: BoxGraph) -> bool:
-    """Whether all that is read is written, by other ops than the reader's."""
+    """Whether everything that is read is written, by ops other than the reader's."""
     try:
         check_boxes(graph)
     except CoverageError:
@@ -108,7 +108,7 @@ def is_sound(graph: BoxGraph) -> bool:
 @settings(max_examples=60)
 @given(box_graphs().filter(is_sound), st.sampled_from(Granularity), st.integers(0, 2**32))
 def test_every_plan_of_random_boxes_is_proven(graph: BoxGraph, granularity: Granularity, seed: int) -> None:
-    """Boxes of two producers, too, whose waits stand before different steps."""
+    """Some boxes have two producers, whose waits are before different steps."""
     rng = random.Random(seed)
     prove(random_plan(graph, rng, num_ctas=rng.randint(1, 5), granularity=granularity), graph)
 
@@ -144,7 +144,7 @@ def refusal(plan: Plan, graph: BoxGraph) -> str | None:
 
 
 def judged(seed: int, count: int) -> Iterator[tuple[frozenset[str], str | None]]:
-    """What the walk over every state and the proof say of plans and their mutants."""
+    """The verdicts of the exhaustive walk and of the proof on plans and their mutants."""
     rng = random.Random(seed)
     mutations = [name for name in MUTATIONS if name not in ("grid too large", "read in band or not")]
     for _ in range(count):
@@ -210,7 +210,7 @@ def test_a_box_that_is_written_off_by_one_is_refused_with_it(side: str, problem:
 
 
 def test_a_read_that_is_off_by_one_needs_other_waits() -> None:
-    """One row further down, within the tensor: what the plan waits for is not what is read."""
+    """One row further down, within the tensor: the plan's waits do not cover the read."""
     ops = scanned(Shape(h=6)).ops
     rows = ops[1].reads[0].box.extents[0]
     further = Extent(axes=rows.axes, begin=rows.begin.copy(), end=np.minimum(rows.end + 1, 6))
@@ -249,7 +249,7 @@ def test_a_scan_whose_tiles_share_a_signal_waits_for_itself_and_is_refused() -> 
 
 
 def test_late_waits_of_a_blur_are_left_out_only_where_its_steps_cover_them() -> None:
-    """What it adds lies within its halo, so a whole tile has waited for it, and a part may not have."""
+    """What it adds is within its halo, so a whole tile has waited for it, but a part may not have."""
     graph = blurred(Shape(adds=True, tile_c=2, blur_parts=2))
     (late,) = graph.late_edges
     assert graph.waits_for(late) is Waits.PARTS
@@ -270,7 +270,7 @@ def test_late_waits_of_a_blur_are_left_out_only_where_its_steps_cover_them() -> 
 
 @pytest.mark.parametrize(("parts", "waits"), [(1, Waits.NEVER), (2, Waits.ALWAYS)])
 def test_a_part_waits_late_for_what_its_own_steps_do_not_stand_for(parts: int, waits: Waits) -> None:
-    """Each tile of a scan stands for its own channels of what it was made of. A whole tile reads all of them."""
+    """Each tile of a scan implies only its own channels of its inputs. A whole tile reads all of them."""
     shape = Shape(tile_c=2)
     last = replace(product("m", "s", shape), num_parts=parts)
     box = Box(tensor="a", extents=(last.writes[0].extents[0], WHOLE, WHOLE))

@@ -1,4 +1,4 @@
-"""Launches around an attention, by a second statement of which orders are right."""
+"""The order of launches around an attention, compared with an independent definition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ workloads = st.builds(between, rotary=st.booleans(), norm=st.booleans(), num_beh
 
 @st.composite
 def launched(draw: st.DrawFn) -> tuple[Workload, tuple[tuple[int, ...], ...]]:
-    """A workload, and its ops in any order, divided in any way into launches."""
+    """A workload, and its ops in any order, divided arbitrarily into launches."""
     workload = draw(workloads)
     order = draw(st.permutations(range(len(workload.ops))))
     places = draw(st.sets(st.integers(1, len(workload.ops) - 1)))
@@ -32,7 +32,7 @@ def launched(draw: st.DrawFn) -> tuple[Workload, tuple[tuple[int, ...], ...]]:
 
 
 def is_right(workload: Workload, launches: tuple[tuple[int, ...], ...]) -> bool:
-    """Each of these ops reads the one before it, so none comes in front of that; the attention is by itself."""
+    """Each of these ops reads the previous one, so none may precede it; the attention has its own launch."""
     launch_of = {workload.ops[op].name: number for number, launch in enumerate(launches) for op in launch}
     numbers = [launch_of[op.name] for op in workload.ops]
     return numbers == sorted(numbers) and numbers.count(launch_of["attention"]) == 1

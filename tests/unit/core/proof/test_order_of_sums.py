@@ -1,4 +1,5 @@
-"""The order of sums: the same for all that only moves bytes, another where a sum's products are added otherwise."""
+"""The order of sums: unchanged by anything that only moves bytes, and changed if products are added in another
+order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tile ops of another package with two sources, two outputs, or a tensor changed in place: what of it a proof sees."""
+"""Tile ops of another package with two sources, two outputs, or a tensor updated in place, in the proof."""
 
 from __future__ import annotations
 

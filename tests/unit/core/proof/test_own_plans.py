@@ -1,4 +1,4 @@
-"""What is proven of launch ops that packages bring, and which launches cannot be made; planted plans are refused."""
+"""Proofs of packages' launch ops: impossible launches and planted plans are refused."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_digest_is_of_all_that_a_launch_is_told() -> None:
 
 @dataclass(frozen=True)
 class Shaped:
-    """An op by its name and tensors."""
+    """An op given by its name and tensors."""
 
     name: str = "it"
 

@@ -1,4 +1,4 @@
-"""`verify` is exact: on small plans it accepts what no interleaving breaks, and refuses the rest for a true reason.
+"""`verify` is exact: it accepts small plans that no interleaving breaks, and refuses the others for a true reason.
 
 `python -m tests.soak.interleavings` does the same with 100,000 plans; its counts are in benchmarks/results/soak.
 """

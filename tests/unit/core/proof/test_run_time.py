@@ -1,4 +1,4 @@
-"""Counts that are known only on the card: what is proven of a plan holds at every value, or the plan is refused."""
+"""Counts that are known only on the GPU: the proof holds for every value, or the plan is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tuner.errors import CoverageError, LivenessError, SafetyError
 
 
 def run(plan: Plan, graph: BoxGraph, routed: tuple[int, ...], seed: int, num_launches: int = 2) -> bool:
-    """Whether a launch at these values computes what it must; it may hang, too."""
+    """Whether a launch with these values computes the right result; it may also hang."""
     tensors, values = inputs(seed), {"routed": routed}
     arithmetic = {op: ExpertTiles(space, values) for op, space in graph.spaces.items()}
     made = launch_plan(plan, graph, arithmetic, tensors, random.Random(seed), num_launches=num_launches, values=values)
@@ -75,7 +75,7 @@ def sliced(limit: RunTimeInput = ROUTED) -> tuple[BoxGraph, Plan]:
 
 @pytest.mark.parametrize("least", range(TOKENS + 1))
 def test_a_wait_within_a_task_is_refused_unless_its_step_is_there_at_every_value(least: int) -> None:
-    """Steps of two tokens: of the third one's wait nobody can be sure but with five tokens and more."""
+    """Steps of two tokens: the third step's wait is only reached with five or more tokens."""
     graph, plan = sliced(RunTimeInput(name="routed", count=EXPERTS, least=least, most=TOKENS))
     assert max(plan.waits[:, 4]) == 2
     if least > 4:
@@ -88,8 +88,8 @@ def test_a_wait_within_a_task_is_refused_unless_its_step_is_there_at_every_value
 
 
 def chained(position: WaitPosition) -> tuple[BoxGraph, Plan]:
-    """An op that reads the sums, and late all tokens of the first op, which are not counted at run time. It waits for
-    the sums alone: these wait for the second op, which waits for the first one."""
+    """An op that reads the sums, and late all tokens of the first op, whose number is fixed. It waits only for the
+    sums: these wait for the second op, which waits for the first one."""
     first = replace(product("a", "x"), bounds=())
     second = replace(product("b", "a"), bounds=bounds_of("b"))
     graph = box_graph(first, second, total("t", "b"), with_all_tokens("u", "t", "a"))
@@ -103,7 +103,7 @@ def chained(position: WaitPosition) -> tuple[BoxGraph, Plan]:
 
 
 def test_what_lies_behind_a_wait_that_is_passed_over_may_not_be_there() -> None:
-    """Why such a plan is refused, and not for its own reads: nobody counts on tokens that are not there."""
+    """This is why such a plan is refused, but not for its own reads: no reader depends on tokens that are missing."""
     for position, is_kept in ((WaitPosition.TASK, True), (WaitPosition.SLICE, False)):
         graph, plan = chained(position)
         arithmetic = {op: ExpertTiles(space, {"routed": (0,) * EXPERTS}) for op, space in graph.spaces.items()}

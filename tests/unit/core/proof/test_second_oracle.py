@@ -1,4 +1,4 @@
-"""The second oracle: it shares nothing with the prover and the first one, agrees with both, and finds what is planted.
+"""The second oracle shares no code with the prover and the first oracle, agrees with both, and finds planted faults.
 
 `python -m tests.soak.proof` has it judge 100,000 plans; its counts are in benchmarks/results/soak/proof.json.
 """
@@ -60,7 +60,7 @@ def test_the_prover_and_the_oracle_agree_on_plans_of_which_any_word_was_changed(
 
 
 def test_a_cta_beyond_the_columns_requests_rows_for_those_beside_it() -> None:
-    """Of 64 columns in tiles of 128 the second CTA has none. It copies its share of the inputs into both."""
+    """With 64 columns in tiles of 128, the second CTA has none, but copies its share of the inputs into both."""
     workload, chosen = next(
         (one, tiling) for one, tiling in CHAINS if tiling.cluster_n == 2 and one.tile_ops[2].n < tiling.tiles[2].n
     )
@@ -128,13 +128,13 @@ def test_a_prover_that_looks_at_no_slot_is_found_out_by_tiles_of_last_waves(monk
 
 
 def test_a_prover_that_bounds_no_word_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was: a threshold of -2^31 in front of a correct wait was accepted."""
+    """As in an earlier version: a threshold of -2^31 before a correct wait was accepted."""
     monkeypatch.setattr(plan_words, "_check_ranges", lambda *_, **__: None)
     assert accepted_falsely(seed=5)
 
 
 def accepted_falsely(seed: int, which: Callable[[Case], bool] = lambda _: True) -> Case:
-    """The first such plan that is accepted and breaks; a crash of the crippled prover is none."""
+    """The first broken plan that is accepted; a crash of the weakened prover does not count."""
     rng = random.Random(seed)
     for case in (random_case(rng) for _ in range(4000)):
         with suppress(Exception):
@@ -160,7 +160,7 @@ def accepted_falsely(seed: int, which: Callable[[Case], bool] = lambda _: True) 
     ],
 )
 def test_a_wait_is_over_as_the_devices_words_say(seen: int, base: int, threshold: int, size: int, over: bool) -> None:
-    """The last one wraps: 2^30 posts of a cluster of four are none."""
+    """The last one wraps: 2^30 posts of a cluster of four count as none."""
     assert is_over(seen, base, threshold, size) is over
 
 

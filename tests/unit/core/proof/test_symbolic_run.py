@@ -19,8 +19,8 @@ from tuner.ops.gemm.pairs import ffn_pair
 def random_run(
     table: Table, num_resident: int, frozen: int, rng: random.Random
 ) -> tuple[set[int], dict[int, int], dict[int, int]]:
-    """The tasks that start, the posts, and the k-step before which each task stands that does not get on, in one random
-    interleaving that goes on as long as any step is possible."""
+    """One random interleaving, run until no step is possible: the tasks that start, the posts, and the k-step at which
+    each stuck task waits."""
     queues = [list(queue) for queue in table.queues] if table.is_static else [list(range(len(table.tasks)))]
     held: list[int | None] = [None] * num_resident
     started, done = set[int](), set[int]()

@@ -1,4 +1,4 @@
-"""Plans with a tile op of another package: proven, and refused where a row of the halo is forgotten."""
+"""Plans with a tile op of another package: proven, and refused if a row of the halo is missing."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_removed_wait_is_named_with_reader_writer_and_signal() -> None:
 
 
 def test_a_removed_wait_is_a_race_even_where_one_cta_runs_everything() -> None:
-    """It may load the operands of its next task before it has stored the present one."""
+    """It may load the operands of its next task before it has stored the current one."""
     for assignment in ASSIGNMENTS:
         plan = plan_of(gpu=small_gpu(1), assignment=assignment)
         tasks = plan.tasks.copy()
@@ -163,7 +163,8 @@ def test_a_ticket_before_one_that_it_waits_for_is_a_deadlock() -> None:
 
 
 def test_a_cycle_through_static_queues_is_spelled_out() -> None:
-    """Queue 0: down 0,0 before up 1,0; queue 1: down 1,0 before up 0,0: each waits for what stands behind the other."""
+    """Queue 0: down 0,0 before up 1,0; queue 1: down 1,0 before up 0,0: each waits for a task that is behind the
+    other."""
     plan = plan_of(gpu=small_gpu(2), assignment=Assignment.STATIC)
     by_tile = {tuple(task[:3].tolist()): task for task in plan.tasks}
     queues = [
@@ -181,7 +182,7 @@ def test_a_cycle_through_static_queues_is_spelled_out() -> None:
 
 
 def test_a_static_order_that_only_a_run_can_judge_is_accepted() -> None:
-    """Queue 1 holds its consumer rank before the producer of queue 0 that it waits for: late, and yet live."""
+    """Queue 1 has its consumer rank before the producer that queue 0 waits for: late, but free of deadlocks."""
     plan = plan_of(gpu=small_gpu(2), assignment=Assignment.STATIC)
     by_tile = {tuple(task[:3].tolist()): task for task in plan.tasks}
     queues = [
@@ -192,7 +193,7 @@ def test_a_static_order_that_only_a_run_can_judge_is_accepted() -> None:
 
 
 def test_a_ticket_that_another_cta_drew_ahead_lets_a_later_one_pass() -> None:
-    """One CTA computes up 0,1 and has drawn down 0,0, which waits for it; the other one goes on to down 0,1."""
+    """One CTA computes up 0,1 and has drawn down 0,0, which waits for it; the other one continues with down 0,1."""
     graph = tile_graph(ffn_pair(m=16, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
     for num_ctas in (1, 2, 3):
         racy = mutants.edit(plan_of(graph, gpu=small_gpu(num_ctas)), 3, 4, 0)
@@ -203,7 +204,7 @@ def test_a_ticket_that_another_cta_drew_ahead_lets_a_later_one_pass() -> None:
 
 
 def test_a_tall_consumer_tile_that_waits_for_one_band_only_is_refused() -> None:
-    """Known from public code: tile heights differ, and the consumer waits as if they did not."""
+    """A fault from public code: tile heights differ, but the consumer waits as if they were equal."""
     graph = tile_graph(ffn_pair(m=64, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (32, 32)))
     for granularity, signals in ((Granularity.ROW, 1), (Granularity.TILE, 2)):
         plan = plan_of(graph, granularity=granularity)

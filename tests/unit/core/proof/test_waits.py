@@ -128,7 +128,7 @@ def test_a_wait_before_it_is_needed_is_accepted_unless_it_is_passed_over() -> No
 
 
 def test_a_reader_that_stands_before_a_later_step_has_read_the_earlier_ones() -> None:
-    """Its first wait is gone, its last one is not over: it holds its CTA, and the race is there all the same."""
+    """Its first wait was removed, and its last one never ends: it blocks its CTA, but the race exists anyway."""
     plan = make_plan(SIX, BY_TILE, small_gpu(3))
     racy = mutants.edit_wait(plan, 0, 2, 0)
     with pytest.raises(SafetyError, match=r"can load its k-step 0 before task 0 \(up tile 0,0\)"):

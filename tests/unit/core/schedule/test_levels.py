@@ -1,4 +1,4 @@
-"""A schedule's three levels: its views, its JSON in both forms, and an axis that only a kind of op knows."""
+"""A schedule's three levels: its views, its JSON in both forms, and an axis of a single op kind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLAIN = Schedule.of(tiling((64, 64), (64, 32)), Ordering(rasters=(Raster(), Rast
 
 @dataclass(frozen=True, kw_only=True)
 class Halo(TileOpSchedule, kind="halo"):
-    """Of a tile op with an axis of its own."""
+    """The schedule of a tile op with an axis of its own."""
 
     halo_rows: int
     direction: RasterKind = RasterKind.ROW
@@ -46,21 +46,21 @@ class Halo(TileOpSchedule, kind="halo"):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange(LaunchOpSchedule, kind="exchange"):
-    """Of a launch op."""
+    """The schedule of a launch op."""
 
     num_lanes: int = 4
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forgotten() -> Iterator[None]:
-    """No other test sees these kinds."""
+    """Removes these kinds after the test."""
     yield
     for kind in (Halo, Exchange):
         levels._KINDS.pop(kind.kind)
 
 
 def mixed() -> Schedule:
-    """Of a product, a halo and an exchange."""
+    """A schedule of a product, a halo and an exchange."""
     product = PLAIN.tile_ops[0]
     halo = Halo(tile=Tile(m=64, n=32, k=32), parts=2, halo_rows=1)
     return replace(PLAIN, ops=(product, halo, Exchange(num_lanes=2)))
@@ -119,7 +119,7 @@ def test_what_is_no_schedule_of_a_kind_is_refused(op: object, error: type[Except
 
 
 def test_what_was_chosen_of_an_unknown_kind_is_kept_and_not_legal() -> None:
-    """In both forms, at its place: it may be a tile op's."""
+    """In both forms and at its place; the unknown kind may be a tile op's."""
     data = mixed().to_json()
     strange = {"op": "sieve", "tile": {"m": 64, "n": 32, "k": 32}, "holes": 3}
     kept = Schedule.from_json(data | {"ops": [data["ops"][0], strange, data["ops"][2]]})
@@ -160,7 +160,7 @@ def test_a_proof_is_not_named_by_axes_that_came_later() -> None:
 
 
 def test_a_schedule_names_itself_as_it_did() -> None:
-    """The simulated twin draws by it: figures of a seed stay."""
+    """The simulated GPU seeds its random numbers with the name, so figures of a seed stay the same."""
     one = Schedule.of(tiling((64, 64)), Ordering(rasters=(Raster(),)), alone().launch_ops)
     assert repr(one) == (
         "Schedule(tiling=Tiling(engine=<Engine.MMA: 'mma'>, tiles=(Tile(m=64, n=64, k=32),), num_stages=2, "
@@ -191,7 +191,7 @@ def test_a_number_of_parts_that_cannot_be_is_kept_as_it_is_and_refused(split_k: 
 def test_a_kind_whose_file_another_thread_imports_is_not_known_before_it_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two requests came at once to a server that had just started, and one of them was a 500."""
+    """Two requests arrived simultaneously at a server that had just started, and one of them got a 500."""
     (tmp_path / "halved.py").write_text(
         "import threading\n"
         "from dataclasses import dataclass\n"

@@ -1,4 +1,4 @@
-"""A schedule's one line is read as what it was printed of."""
+"""Parsing a schedule's one line gives the schedule that was printed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORKLOADS = [
 
 
 def shipped() -> list[Schedule]:
-    """Of all winners that ship with the program."""
+    """The schedules of all built-in winners."""
 
     def schedules(value: Any) -> Any:
         if isinstance(value, dict):

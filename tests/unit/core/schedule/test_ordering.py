@@ -81,7 +81,7 @@ def test_a_tiling_reads_like_a_log_line() -> None:
 
 
 def test_a_digest_outlives_axes_that_came_later() -> None:
-    """Recorded before lag, chunks, sync widths and partitions existed."""
+    """The digest was recorded before lag, chunks, sync widths and partitions existed."""
     tile = Tile(m=16, n=64, k=128)
     bands = Interleave(kind=InterleaveKind.BANDS, rows=2)
     schedule = Schedule.of(

@@ -139,7 +139,7 @@ NO_KIND = ("tuner/packs/", "tuner/client/commands/packs/making.py", "tuner/clien
 
 @pytest.mark.parametrize("kind", PlanKind)
 def test_few_files_name_a_kind(kind: PlanKind) -> None:
-    """The table, and where a search or a launch is about just this kind: what a new kind may have to touch."""
+    """The table, and code of a search or a launch that is specific to the kind: the files to edit for a new kind."""
     # The word "library" is also a column, a line of a chart and a field.
     word = rf"[=!]= ['\"]{kind}['\"]" if kind is PlanKind.LIBRARY else rf"['\"]{kind}['\"]"
     named = re.compile(rf"PlanKind\.{kind.name}\b|{kind.name} = \"{kind}\"|={kind}&|{word}")

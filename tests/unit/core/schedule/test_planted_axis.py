@@ -1,4 +1,4 @@
-"""A new axis is one field: planted in a copy of the program, all that knows of axes knows it."""
+"""A new axis is one field: it is planted in a copy of the program, and everything that handles axes includes it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ print("known")
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the program, its workers and what the tests of it need."""
+    """A copy of the program, its workers and the test files that they need."""
     to = tmp_path_factory.mktemp("planted")
     for folder in ("tuner", "workers", "tests/support", "tests/house", "tests/unit/frozen", "docs"):
         shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""The space of an attention: what is offered is legal, and neighbours differ in one axis."""
+"""The space of an attention: offered schedules are legal, and neighbours differ in one axis."""
 
 from __future__ import annotations
 

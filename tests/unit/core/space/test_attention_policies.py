@@ -1,4 +1,4 @@
-"""Published ways to share decode attention: what they make of a kernel."""
+"""Published ways to divide decode attention, as schedules of our kernel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_of(schedule: AttentionSchedule, **sizes: Any) -> AttentionPlan:
 
 
 def tiles_of_queues(plan: AttentionPlan, tile: int) -> list[int]:
-    """At the longest contexts."""
+    """The tiles of each queue at the longest contexts."""
     found = []
     for begin, end in zip(plan.queues, plan.queues[1:], strict=False):
         spans = [int(words[1]) & 0xFFFFFF for words in plan.tasks[begin:end]]

@@ -1,4 +1,4 @@
-"""The space of chains: bounded, legal, and with cuts."""
+"""The space of chains: its size, its legality, and how ops are split."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def shape(num_tasks: int, task_us: float) -> TileShape:
 
 
 def test_ops_that_fill_each_others_waves_are_balanced() -> None:
-    """Of six SMs: two ops of three tasks each fill one wave together, two of four do not."""
+    """On six SMs, two ops of three tasks each fill one wave together, but two of four do not."""
     fitting, not_fitting = (shape(3, 1.0), shape(3, 1.0)), (shape(4, 1.0), shape(4, 1.0))
     assert balanced_us(fitting, 6) == (1 + 2) / 2
     assert balanced_us(not_fitting, 6) == (2 + 2) / 2
@@ -124,7 +124,7 @@ def of_one_input(m: int, *widths: int, k: int = 4096) -> Workload:
 
 
 def test_ops_of_one_input_are_cut_so_that_their_tiles_fill_the_sms_together() -> None:
-    """k and v alone leave SMs idle; of q, k and v together every SM has a tile. Those of one shape are cut alike."""
+    """k and v alone leave SMs idle; q, k and v together give every SM a tile. Ops of one shape are split alike."""
     space = Space(of_one_input(16, 4096, 1024, 1024), H200)
     first = space.guesses[0]
     tiles = enumerate(zip(space.workload.tile_ops, first.tiles, strict=True))

@@ -1,4 +1,4 @@
-"""Tiles of many rows and few columns, as convolutions of several images have them."""
+"""Tiles of many rows and few columns, as in convolutions of several images."""
 
 from __future__ import annotations
 

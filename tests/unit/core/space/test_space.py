@@ -124,7 +124,7 @@ def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Work
 
 
 def stands_alone(ordering: Ordering) -> bool:
-    """Whether its values may contradict each other, so that no plainer name stands for them."""
+    """Whether its values may contradict each other, so that it has no simpler equivalent."""
     return ordering.granularity is Granularity.BARRIER or ordering.interleave.kind is InterleaveKind.PROPORTIONAL
 
 

@@ -1,4 +1,4 @@
-"""Studies of one schedule: one thing is varied, all else stays, and all of it is legal and proven."""
+"""Studies of one schedule: one thing varies, all else stays, and all variants are legal and proven."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WORKLOAD = ffn_pair(m=512, d_in=1024, d_hidden=2048, d_out=1024)
 
 @pytest.fixture(scope="module")
 def base() -> Candidate:
-    """The schedule that is varied."""
+    """The schedule to vary."""
     (sampled,) = Space(WORKLOAD, GPU).sample(random.Random(1), 1)
     return fused(sampled.but(ordering=Ordering(rasters=(Raster(), Raster()))))
 
 
 def varied(one: Candidate, base: Candidate) -> dict[str, str]:
-    """The axes of an order that differ from the base's, and the kind."""
+    """The axes of an order that differ from the base's, and the plan kind."""
     assert one.schedule
     assert base.schedule
     own, others = vars(one.schedule.ordering), vars(base.schedule.ordering)

@@ -40,7 +40,7 @@ SOME = soak_unless(lambda place, _: place % 2 == 0 or place == 13, WORKLOADS)
 
 
 def widths(workload: Workload, op: int) -> set[tuple[int, int, int]]:
-    """(n, k, parts) of the op's offered cuts."""
+    """(n, k, parts) of the op's offered tiles."""
     return {
         (tiling.tiles[op].n, tiling.tiles[op].k, tiling.num_parts(op))
         for tiling in WgmmaTilings(workload, H200).tilings()
@@ -103,7 +103,7 @@ def test_the_first_guess_has_whole_waves() -> None:
 
 @pytest.mark.parametrize("m", [1, 16, 32, 64])
 def test_guesses_of_few_rows_take_the_three_ways_by_turns(m: int) -> None:
-    """One wave, two with a window, and a tile's k shared: a short search tries the first few guesses alone."""
+    """One wave, two with a window, and a tile's k shared: a short search tries only the first few guesses."""
     guesses = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
     ways = [(one.window > 0, one.cluster_k > 1) for one in guesses[:6]]
     assert ways == [(False, False), (True, False), (False, True)] * 2
@@ -257,7 +257,7 @@ def test_where_the_engine_does_not_run_nothing_of_it_is_offered(workload: Worklo
 
 
 def test_what_lies_near_tiles_that_ctas_of_a_cluster_slice_by_columns() -> None:
-    """A slot of the ring holds a CTA's columns, not the cluster's: a job failed over it."""
+    """A slot of the ring holds a CTA's columns, not the cluster's: a job once failed because of this."""
     pair = ffn_pair(m=128, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU, gated=True)
     sliced = wgmma((128, 112, 64), (128, 256, 64), num_stages=7, input_stages=7, num_warps=8, cluster_n=2)
     near = list(WgmmaTilings(pair, H200).near(sliced))

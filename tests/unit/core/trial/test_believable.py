@@ -1,4 +1,4 @@
-"""What a worker says, at the gate: each kind of answer, honest and with one word changed."""
+"""Validation of workers' answers: each kind of answer, honest and with one value changed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_time_is_a_time(field: str, number: float) -> None:
 
 
 def with_number(answer: Any, number: float) -> list[Any]:
-    """The answer with each of its own numbers in turn changed."""
+    """The answer with each of its own numbers changed in turn."""
     return [
         replace(answer, **{field.name: number})
         for field in fields(answer)

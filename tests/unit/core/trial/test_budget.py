@@ -1,4 +1,4 @@
-"""When a search ends, and how much of it is left."""
+"""When a search ends, and how much of its budget is left."""
 
 from __future__ import annotations
 

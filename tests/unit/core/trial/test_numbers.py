@@ -1,4 +1,4 @@
-"""What launch ops are given and must give: drawn within their ranges, with a reference of all that is written."""
+"""Inputs and references of launch ops: inputs are within their ranges, and every written tensor has a reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions of kernels are the same to the byte."""
+"""Which versions of kernels have identical machine code."""
 
 from __future__ import annotations
 

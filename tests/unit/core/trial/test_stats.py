@@ -75,14 +75,14 @@ def test_the_tie_band_is_one_percent_and_what_the_interval_reaches_towards_1_bey
 
 @pytest.mark.parametrize(("low", "expected"), [(1.0099, False), (1.0101, True)])
 def test_who_is_ahead_is_so_with_the_whole_interval_however_it_leans(low: float, expected: bool) -> None:
-    """An interval that reaches further away from 1 than towards it takes no lead away."""
+    """An interval that extends further away from 1 than towards it does not remove a lead."""
     for ci95, speedup in (((low, 1.03), 1.012), ((0.97, 2 - low), 0.988)):
         found = Comparison(speedup=speedup, ci95=ci95, tie_band=tie_band(speedup, ci95, 0.01), agrees=True)
         assert (found.is_faster or found.is_slower) is expected
 
 
 def times_apart(lead: float, seed: int, noise: float = 0.004) -> tuple[list[float], list[float]]:
-    """40 rounds of two kernels, of which the first is ahead by so much."""
+    """40 rounds of two kernels, the first of which is ahead by this much."""
     rng = random.Random(seed)
     return tuple([us * rng.gauss(1.0, noise) for _ in range(40)] for us in (100.0, 100.0 * (1 + lead)))  # type: ignore[return-value]
 
@@ -93,7 +93,7 @@ def times_apart(lead: float, seed: int, noise: float = 0.004) -> tuple[list[floa
 def test_who_is_called_faster_is_ahead_by_one_percent_as_surely_as_the_interval_says(
     lead: float, least: int, most: int
 ) -> None:
-    """A lead of 1 % itself would be called one every other time if its figure alone had to be beyond the band."""
+    """If only the figure had to exceed the band, a true lead of 1 % would be called a lead every other time."""
     faster = sum(compare(*times_apart(lead, seed)).is_faster for seed in range(200))
     assert least <= faster <= most
     slower = sum(compare(*reversed(times_apart(lead, seed))).is_slower for seed in range(200))
@@ -138,14 +138,14 @@ def test_the_best_fused_kind_wins_and_ties_among_the_fused_go_to_the_plain_one()
 
 
 def test_a_fused_kind_that_does_not_beat_the_others_itself_is_no_winner() -> None:
-    """Plain ties with programmatic, and with two launches; programmatic is ahead of these."""
+    """A plain launch ties with a programmatic one, and with two launches; the programmatic one is ahead of these."""
     times = {PlanKind.TWO_LAUNCHES: noisy(101.5), PlanKind.FUSED: noisy(100.8), PlanKind.FUSED_PDL: noisy(100)}
     decision = decide(times)
     assert (decision.verdict, decision.winner) == (Verdict.FUSED_WINS, PlanKind.FUSED_PDL)
 
 
 def test_fused_must_beat_every_other_kind() -> None:
-    """Faster than the steady kind, but the unsteady one may be as fast."""
+    """It is faster than the steady kind, but the unsteady one may be as fast."""
     unsteady = [95.0, 125.0] * 15
     times = {PlanKind.LIBRARY: unsteady, PlanKind.TWO_LAUNCHES: noisy(105), PlanKind.FUSED: noisy(100)}
     decision = decide(times)

@@ -1,4 +1,4 @@
-"""The manifest is a full launch recipe, and says what was simulated."""
+"""The manifest is a full launch recipe, and marks simulated figures."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_two_streams_share_a_workspace_and_a_start_gate_is_launched_before_the_s
 
 
 def test_the_manifest_says_what_a_frozen_one_of_format_1_says() -> None:
-    """But for the name of the start gate: who reads that and all that format 1 has reads today's."""
+    """Except for the name of the start gate: a reader of that name and of all fields of format 1 can read today's."""
     frozen = json.loads(read_zip(artifact_path(1).read_bytes())["manifest.json"])
     assert (frozen["format"], frozen["launches"][1]["gate"]["kernel"]) == (1, "tuner_gate")
     today = json.loads(artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL).files["manifest.json"])
@@ -148,7 +148,7 @@ def test_the_manifest_says_what_a_frozen_one_of_format_1_says() -> None:
 
 
 def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
-    """The fields that a frozen document has and today's lacks, or has with values of another type."""
+    """The fields of a frozen document that are missing today, or have values of another type."""
     if isinstance(frozen, dict):
         gone = [f"{path}.{key}" for key in frozen if key not in today]
         return gone + [

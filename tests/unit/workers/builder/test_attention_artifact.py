@@ -1,4 +1,4 @@
-"""What a manifest says of an attention's launch is what our own launches do, byte by byte."""
+"""A manifest describes an attention's launch exactly as our own launcher makes it, byte by byte."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def manifest_of(workload: Workload, schedule: Schedule) -> dict[str, Any]:
 
 
 def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
-    """The parameter, as a program without tuner fills it in."""
+    """The parameter as a program without tuner fills it in."""
     space = ADDRESSES["workspace"]
     own = {name: space + recipe["workspace"][name] for name in ("arrivals", "refused", "partials")}
     own |= {"abort": space + recipe["workspace"]["abort_record"]["offset"]}

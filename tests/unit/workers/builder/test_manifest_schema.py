@@ -1,4 +1,4 @@
-"""Every manifest that is written is what its schema says, and the schema refuses one that lacks a fact of safety."""
+"""Every written manifest conforms to its schema, and the schema refuses one without a safety-relevant field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one function that makes what may be launched refuses whatever does not belong together."""
+"""The only function that creates launchable kernels refuses combinations that do not belong together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPORTED = Resources(registers_per_thread=97, static_smem_bytes=512, spill_bytes
 
 
 def built(workload: Workload = PAIR, tiling: Tiling = TILING, arch: str = "sm_90a", **fields: Any) -> Built:
-    """As the compiler would answer; nothing is compiled."""
+    """A build as the compiler would return it; nothing is compiled."""
     key = build_key(render(workload, tiling, traced=fields.pop("traced", False)), arch, "13.0")
     facts = {
         "key": key,

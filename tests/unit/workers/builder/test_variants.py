@@ -1,4 +1,4 @@
-"""Variants of a kernel: what they add is in no other build, and an artifact says which it has."""
+"""Variants of a kernel: their additions are in no other build, and an artifact lists its variants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_measured_source_has_nothing_of_a_variant() -> None:
 
 
 def test_a_change_of_a_variants_code_changes_no_version_of_the_kernels() -> None:
-    """Results stay as good a match as they were."""
+    """Results remain exact matches."""
     names = {name for files in DEVICE_FILES.values() for name in files}
     switched = [name for name in names if with_switches(device_text(name), Variant.SAFE) != device_text(name)]
     assert len(switched) >= 4
@@ -50,7 +50,7 @@ def test_a_guarded_source_counts_its_ctas_and_tells_the_host() -> None:
 
 
 def body_of(source: str, head: str) -> str:
-    """Of the function that begins so: its parameters and its body."""
+    """The parameters and body of the function that begins with this text."""
     _, found, rest = source.partition(head)
     assert found
     return rest.partition("\n}\n")[0]
@@ -59,7 +59,7 @@ def body_of(source: str, head: str) -> str:
 @pytest.mark.parametrize("tiling", [SIMT, MMA, WGMMA], ids=["simt", "mma", "wgmma"])
 @pytest.mark.parametrize("variant", list(Variant))
 def test_only_the_measured_build_lets_the_next_launch_in_before_its_own_wait(tiling: Tiling, variant: Variant) -> None:
-    """A programmatic kernel of others may read there what the launch in front of ours wrote."""
+    """A programmatic kernel of another program may read memory written by the launch before ours."""
     lets_in, waits = "  launch_dependents();", "  wait_for_prerequisites();"
     source = without_comments(render(WORKLOAD, tiling, variant=variant))
     if tiling is WGMMA:

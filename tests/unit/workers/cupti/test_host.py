@@ -1,4 +1,4 @@
-"""The host half of CUPTI's profiler, which needs no GPU: what chips can count, in how many passes."""
+"""The host half of CUPTI's profiler, which needs no GPU: the available counters of chips, and the number of passes."""
 
 from __future__ import annotations
 

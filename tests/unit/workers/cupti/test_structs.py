@@ -1,4 +1,5 @@
-"""The layout of CUPTI's structures: as recorded from a C compiler, and as one here sees the headers of the wheel."""
+"""The layout of CUPTI's structures: as recorded from a C compiler, and as a local compiler computes it from the wheel's
+headers."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def test_every_field_lies_where_the_compiler_puts_it(tmp_path: Path) -> None:
 
 
 def compiled_layouts(folder: Path) -> dict[str, Layout]:
-    """What a program prints that is compiled with the wheel's headers."""
+    """The output of a program compiled with the wheel's headers."""
     include = metadata.distribution("nvidia-cuda-cupti").locate_file("nvidia/cu13/include")
     for name, text in STUBS.items():
         (folder / name).write_text(text)

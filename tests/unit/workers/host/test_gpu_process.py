@@ -1,4 +1,4 @@
-"""Losing a GPU child: in every way that it can be lost there is a reason, and another one is ready soon."""
+"""A GPU child may be lost in many ways: each gives a reason, and a replacement is ready soon."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Started = Callable[..., GpuProcesses]
 
 @pytest.fixture
 def started() -> Iterator[Started]:
-    """Processes that behave as their "UUID" says."""
+    """Processes that behave as their "UUID" selects."""
     opened: list[GpuProcesses] = []
 
     def start(behaviour: str, *, start_s: float = 20.0) -> GpuProcesses:

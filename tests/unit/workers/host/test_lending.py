@@ -1,4 +1,4 @@
-"""A card that is lent: who else is there, and how soon it is left and taken again."""
+"""A shared GPU: who else uses it, and how soon it is released and taken again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_leaves_at_the_first_look_and_is_away_until_it_was_quiet_for_a_while(
 
 
 class Lent:
-    """Processes without a card, and a neighbour who comes and goes."""
+    """Processes without a GPU, and a neighbour that comes and goes."""
 
     def __init__(self) -> None:
         self.has_neighbour = threading.Event()
@@ -64,7 +64,7 @@ class Lent:
 
 @pytest.fixture
 def lent() -> Iterator[Lent]:
-    """Its process hangs over whatever it is asked."""
+    """A process that hangs at any request."""
     found = Lent()
     yield found
     found.lending.close()
@@ -115,7 +115,7 @@ def test_a_process_that_only_waits_at_the_card_leaves_it_too(lent: Lent) -> None
 
 
 def until_gone(lent: Lent, deadline: float) -> None:
-    """Asks for its greeting until it has none."""
+    """Requests its greeting until there is none."""
     while time.monotonic() < deadline:
         lent.processes.hello()
         time.sleep(0.02)

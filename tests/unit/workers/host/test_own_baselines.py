@@ -1,4 +1,4 @@
-"""A user's own programs beside finalists: each alone first, and whatever one does is said by its name."""
+"""User-supplied programs next to finalists: each runs alone first, and any failure is reported by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def baseline(name: str) -> Baseline:
 
 
 class Child:
-    """A process at a card, with what it says of each program."""
+    """A GPU process, with its answer for each program."""
 
     def __init__(self, **said: Said) -> None:
         self.said, self.asked, self.num_dropped = said, list[tuple[int, int, tuple[str, ...]]](), 0

@@ -1,4 +1,4 @@
-"""PyTorch stands beside the finals, or is the library in them where it is compiled; no fault of it reaches the job."""
+"""PyTorch is timed with the finals, or is their library if it is compiled; no fault of it affects the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fetched kernel is launched as it was fetched, beside a plan that is proven for the card, or it is refused."""
+"""A fetched kernel is launched unchanged, with a plan that is proven for the GPU, or it is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.workers.source.launchable import LaunchRefused
 
 
 def changed(files: dict[str, bytes], **changes: Any) -> dict[str, bytes]:
-    """The same files, a kernel's facts in the manifest changed."""
+    """The same files with changed kernel fields in the manifest."""
     manifest = json.loads(files["manifest.json"])
     manifest["kernel"] |= changes
     return {**files, "manifest.json": json.dumps(manifest).encode()}

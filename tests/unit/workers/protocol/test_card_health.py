@@ -1,4 +1,4 @@
-"""When a card is not fit, and whether it is shared."""
+"""When a GPU is unhealthy, and whether it is shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA's words for a fault, in the runtime's and in the driver's spelling, become one kind and one sentence."""
+"""CUDA error messages of the runtime and of the driver are mapped to one kind and one sentence."""
 
 from __future__ import annotations
 

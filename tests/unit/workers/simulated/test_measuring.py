@@ -1,4 +1,4 @@
-"""The benchmarks of measuring: whole on the twin, and their judgement on planted figures."""
+"""The benchmarks of measuring: complete on the simulated GPU, and their verdicts on planted figures."""
 
 from __future__ import annotations
 

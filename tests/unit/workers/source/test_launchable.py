@@ -1,4 +1,4 @@
-"""What is launched is one value: proven plans, the build of their kernel, and the workload."""
+"""A launchable is one value: proven plans, the build of their kernel, and the workload."""
 
 from __future__ import annotations
 

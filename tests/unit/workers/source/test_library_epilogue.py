@@ -1,4 +1,4 @@
-"""What the vendor library does of an epilogue, and what is left for kernels after it."""
+"""Which parts of an epilogue the vendor library computes, and which are left to later kernels."""
 
 from __future__ import annotations
 

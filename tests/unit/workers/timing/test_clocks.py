@@ -1,4 +1,4 @@
-"""The clock of a sample from two readings of every SM, and which rounds clocks spoil."""
+"""The clock of a sample from two readings of every SM, and which rounds are invalid because of clocks."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ def test_burst_drops_rounds_below_95_per_cent_of_the_highest_clock_of_a_kind() -
 
 
 def test_burst_drops_nothing_where_one_kind_is_slower_by_its_own_doing() -> None:
-    """Samples of an H200: ours of 192 rows takes all the power, the library's does not; a SIMT kernel takes least."""
+    """Samples of an H200: ours of 192 rows is power-limited, the library's is not; a SIMT kernel needs the least
+    power."""
     assert drop_reasons([track(1646, 1652, 1648), track(1484, 1473, 1486)], Regime.BURST) == [None] * 3
     assert drop_reasons([track(1818, 1820, 1817), track(1973, 1975, 1972)], Regime.BURST) == [None] * 3
 
 
 def test_sustained_drops_what_is_off_the_median_of_its_own_kind() -> None:
-    """The kinds differ in clock, each by its own doing: only a sample unlike its own kind's is dropped."""
+    """The kinds differ in clock because of their own load: only a sample unlike others of its kind is dropped."""
     candidate, library = track(1300, 1310, 1290, 1400), track(1700, 1600, 1705, 1710)
     off = DropReason.OFF_CLOCK
     assert drop_reasons([candidate, library], Regime.SUSTAINED) == [None, off, None, off]

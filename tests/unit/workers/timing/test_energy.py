@@ -1,4 +1,4 @@
-"""Energy of a run from a counter that ticks: between two steps, and per run."""
+"""Energy of a run from a counter that advances in steps: between two steps, and per run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.workers.timing.energy import Reading, energy_of, is_enough
 
 
 def readings(power_w: float, runs_per_s: float, *, tick_s: float = 0.1, turn_s: float = 0.005, end_s: float = 1.3):
-    """A card of constant power whose counter moves every `tick_s`, read every `turn_s`."""
+    """A GPU of constant power whose counter advances every `tick_s`, read every `turn_s`."""
     return [
         Reading(
             at_s=5 + turn_s * i,
@@ -29,7 +29,8 @@ def test_energy_of_a_run_is_power_over_rate(tick_s: float) -> None:
 
 
 def test_only_steps_count_so_a_late_first_reading_costs_nothing() -> None:
-    """The counter stood for most of a tick before the first reading, which must not count as time without energy."""
+    """The counter was constant for most of a tick before the first reading, which must not count as time without
+    energy."""
     found = energy_of(readings(600, 20_000)[19:])
     assert found is not None
     assert found.power_w == pytest.approx(600, rel=0.01)

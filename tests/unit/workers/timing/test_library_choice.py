@@ -15,7 +15,7 @@ OFFERED = tuple(range(len(op)) for op in TIMES_US)
 
 
 def pick(offered: Sequence[Sequence[int]], sample_us: Callable[[Choices], float], **clock: Any) -> Picked:
-    """With nine rounds of the same samples as a contest."""
+    """Picks with nine rounds, using the same samples for the contest."""
     return pick_by(
         offered,
         sample_us,
@@ -40,7 +40,7 @@ def test_the_best_of_each_op_are_put_together() -> None:
 
 
 def test_the_first_stays_where_the_others_only_looked_faster() -> None:
-    """All are alike: the least of eight noisy figures is below the first one's, and the contest finds that out."""
+    """All are equal: the minimum of eight noisy figures is below the first one's, and the contest detects that."""
     alike = ((50.0,) * 8, (30.0,) * 8)
     for seed in range(20):
         draw = random.Random(seed)
@@ -51,7 +51,7 @@ def test_the_first_stays_where_the_others_only_looked_faster() -> None:
 
 
 def test_a_best_that_is_slower_together_is_not_taken() -> None:
-    """Each alone is faster; together they are slower, as where both want the cache."""
+    """Each is faster alone; together they are slower, as when both need the cache."""
 
     def sample_us(choices: Choices) -> float:
         return {(0, 0): 80.0, (1, 0): 75.0, (0, 1): 75.0, (1, 1): 90.0}[choices]

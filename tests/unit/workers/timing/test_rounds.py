@@ -28,7 +28,7 @@ def samples(*times_us: float, clock_mhz: int = 1980) -> list[Sample]:
 
 
 def with_slow(times_us: list[float], slow: set[int]) -> list[Sample]:
-    """Samples of which some ran at a low clock, and took longer for it."""
+    """Samples, some of which ran at a low clock and therefore took longer."""
     return [
         Sample(time_us=t * (2 if i in slow else 1), clock_mhz=990 if i in slow else 1980)
         for i, t in enumerate(times_us)
@@ -63,7 +63,7 @@ def test_where_too_few_rounds_count_all_are_taken_and_the_trial_says_so() -> Non
 
 
 def taken_together(slow: set[int], num_rounds: int) -> list[list[Sample]]:
-    """The rounds that finals of two take; in those of `slow` the second one's clock is low."""
+    """The rounds of finals of two candidates; in those listed in `slow`, the second one's clock is low."""
     tracks: list[list[Sample]] = [[], []]
     while not are_enough_together(tracks, num_rounds, Regime.BURST):
         number = len(tracks[0])
@@ -147,7 +147,7 @@ def test_what_is_hopeless_is_truncated_and_not_enough() -> None:
 
 
 def test_a_candidate_near_the_incumbent_is_hardly_ever_taken_for_one_behind() -> None:
-    """A true ratio of 0.985 under noise of 2 %: one in 2^5 may be below by chance if the median were 0.98."""
+    """A true ratio of 0.985 with noise of 2 %: one in 2^5 would be below by chance if the median were 0.98."""
     hits = sum(ending(1.0).is_enough(pairs(5, 0.985, noise=0.02, seed=seed), 0.0) for seed in range(2000))
     assert hits < 0.031 * 2000
 
@@ -160,7 +160,7 @@ def test_dropped_rounds_condemn_nobody() -> None:
 
 
 def slowed(rounds: tuple[Round, ...], num_slowed: int) -> tuple[Round, ...]:
-    """The first of them by a card that the driver slowed down."""
+    """Samples, the first of which were slowed down by the driver."""
     return (*(replace(one, dropped=DropReason.SLOWDOWN) for one in rounds[:num_slowed]), *rounds[num_slowed:])
 
 
@@ -173,6 +173,6 @@ def test_on_a_card_that_stays_slowed_down_rounds_end_as_on_any_other() -> None:
 
 
 def test_a_candidate_as_good_as_the_incumbent_is_hardly_ever_truncated() -> None:
-    """Noise of 15 %, five rounds, a true ratio of 0.85: one in 2^5 may be below by chance if the median were 0.8."""
+    """Noise of 15 %, five rounds, a true ratio of 0.85: one in 2^5 would be below by chance if the median were 0.8."""
     hits = sum(ending(1.0).is_truncation(pairs(5, 0.85, noise=0.15, seed=seed)) for seed in range(2000))
     assert hits < 0.031 * 2000

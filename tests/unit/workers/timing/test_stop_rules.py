@@ -1,4 +1,4 @@
-"""When rounds end: pure rules on lists of numbers."""
+"""When rounds end: pure rules, tested on lists of numbers."""
 
 from __future__ import annotations
 

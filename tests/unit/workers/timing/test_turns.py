@@ -1,4 +1,4 @@
-"""The order of samples in rounds: who begins, what is loaded already, and which sample counts for two rounds."""
+"""The order of samples in rounds: which comes first, which load precedes it, and which sample counts for two rounds."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class OwnForecast:
     #: When it begins, microseconds.
     begin_us: float
     timeline: LaunchTimeline
-    #: Its op, as numbered in a trace.
+    #: The number of its op in a trace.
     op: int
 
     @property

@@ -35,7 +35,7 @@ PHASES = ("wait", "load", "compute", "store")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Signals:
-    """What waits for what: a task posts to at most one signal, and waits for ranges of signals."""
+    """Which tasks wait for which: a task posts to at most one signal, and waits for ranges of signals."""
 
     #: [task] the signal that it posts to; -1 for none.
     posts: Ints

@@ -1,7 +1,7 @@
 """From time stamps to a `Trace`: clocks converted to one time base, spans, shares, and the figures of a trial.
 
 A kernel stamps with its SM's cycle counter, which is fine-grained but private. The GPU's global timer is shared but
-coarse. A CTA reads both when it begins and when it ends. A line through these pairs converts each SM's cycles.
+coarse. A CTA reads both when it starts and when it ends. A line through these pairs converts each SM's cycles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.core.trial.reports.inspection import OpShares, TaskSpan, Trace
 
 #: [num_tasks + num_ctas, 6] of one launch, -1 if nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh. Task:
 #: cycles at which it was taken, ready, loaded, computed, stored; its CTA. CTA: cycles and global nanoseconds at its
-#: begin and at its end; its SM; 0. Launch ops use the format of their kind, which its file ``stamps`` converts to this
+#: start and at its end; its SM; 0. Launch ops use the format of their kind, which its file ``stamps`` converts to this
 #: one.
 Stamps = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
@@ -43,7 +43,7 @@ class Stamped:
 
     @classmethod
     def of(cls, launch: int, plan: Plan, table: Stamps) -> Stamped:
-        """For a launch of products.
+        """The stamps of a launch of products.
 
         Raises:
             ValueError: a task or a CTA left no stamps.
@@ -92,7 +92,7 @@ class _Line:
 
 
 def _lines(ctas: Stamps, origin_ns: int) -> dict[int, _Line]:
-    """SM -> its line, by least squares over the begins and ends of its CTAs.
+    """SM -> its line, by least squares over the starts and ends of its CTAs.
 
     An SM whose CTAs ran for less than half as long as another's has too short a base for its own slope and uses the
     mean of all.

@@ -54,7 +54,7 @@ class BatchSummary:
     id: str
     counts: dict[JobState, int]
     num_trials: int
-    #: Of all budgets.
+    #: Trials of all budgets together.
     num_planned: int
     #: The smallest and the largest gain over the library; None before the first measured trial.
     speedups: tuple[float, float] | None
@@ -139,7 +139,7 @@ class BatchRecord:
     project: str
     #: Seconds since the epoch.
     created_at: float
-    #: When its owner cancelled it; None if nobody did.
+    #: When its owner cancelled it; None if it was not cancelled.
     cancelled_at: float | None
     #: Its jobs by state.
     counts: Mapping[JobState, int]

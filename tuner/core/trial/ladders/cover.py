@@ -19,7 +19,7 @@ class Cover:
 
     #: Indices of the sets, ascending.
     chosen: tuple[int, ...]
-    #: No cover has fewer sets.
+    #: A proven lower bound: no cover has fewer sets.
     least: int
 
     @property
@@ -86,7 +86,7 @@ def least_cover(sets: Sequence[int], needed: int, *, max_steps: int = MAX_STEPS)
 
 
 def _greedy(sets: Sequence[int], needed: int) -> tuple[int, ...]:
-    """Always the set that contains most of what is left."""
+    """A cover that always takes the set with the most elements not covered yet."""
     taken: tuple[int, ...] = ()
     while needed:
         best = max(range(len(sets)), key=lambda i: ((sets[i] & needed).bit_count(), -i))

@@ -25,7 +25,7 @@ class KernelName:
     """
 
     candidate: Candidate
-    #: By tile op.
+    #: The number of tile rows of each tile op.
     tile_rows: tuple[int, ...]
     #: For each launch op, what distinguishes its kernels.
     launch_ops: tuple[tuple[int, ...], ...] = ()
@@ -146,7 +146,7 @@ def served_from(m: int, before: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Served(Generic[T]):
-    """What serves the number of rows of one measurement."""
+    """What runs at the number of rows of one measurement."""
 
     m: int
     #: What runs there, compared by `==`; None for the library.

@@ -35,7 +35,7 @@ class CudaSource:
     #: The text of the .cu file.
     text: str
     launches: tuple[KernelLaunch, ...]
-    #: For NVRTC, besides the architecture and the toolkit's headers.
+    #: Options for NVRTC, besides the architecture and the toolkit's headers.
     options: tuple[str, ...] = ()
 
 
@@ -43,7 +43,7 @@ class CudaSource:
 class PythonFunction:
     """A function of PyTorch tensors."""
 
-    #: By cloudpickle.
+    #: The function, pickled by cloudpickle.
     pickled: bytes
     #: Its tensor parameters, by name.
     arguments: tuple[str, ...]
@@ -53,7 +53,7 @@ class PythonFunction:
 class Baseline:
     """A user's own program for the workload of a job."""
 
-    #: As results show it.
+    #: The program's name in results.
     name: str
     program: CudaSource | PythonFunction
 
@@ -84,5 +84,5 @@ def given_tensors(workload: Workload) -> dict[str, Tensor]:
 
 
 def parameter_names(names: Iterable[str]) -> Mapping[str, str]:
-    """By the parameter of a Python function, the tensor's name: ``up_weight`` for ``up.weight``."""
+    """Tensor names by the parameter of a Python function: ``up_weight`` for ``up.weight``."""
     return {re.sub(r"\W", "_", name): name for name in names}

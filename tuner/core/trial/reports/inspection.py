@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 class Counter:
     """One hardware metric, or a figure derived from several."""
 
-    #: The vendor's, e.g. ``dram__bytes_read.sum``, or our own name for a derived figure, e.g. ``dram_read_over_floor``.
+    #: The vendor's name, e.g. ``dram__bytes_read.sum``, or our own name for a derived figure, e.g.
+    #: ``dram_read_over_floor``.
     name: str
     #: e.g. ``bytes``, ``%``; empty for a plain number.
     unit: str
@@ -101,7 +102,7 @@ class Trace:
     #: By launch and task; empty if there is no trace.
     spans: tuple[TaskSpan, ...]
     op_names: tuple[str, ...]
-    #: From the first task taken to the last one stored.
+    #: Time from the first task taken to the last one stored.
     makespan_ns: int
     #: One entry per op.
     shares: tuple[OpShares, ...]

@@ -18,7 +18,7 @@ class LibraryCall:
     rows: int
     columns: int
     k: int
-    #: As cublasLt.h names them.
+    #: Their names in cublasLt.h.
     data_type: str
     epilogue: str
     #: 1 if the call adds the residual, else 0.
@@ -27,7 +27,7 @@ class LibraryCall:
     algorithm: dict[str, int]
     #: Its rank among those that the heuristic returned, 0 for the first.
     heuristic_index: int
-    #: That the algorithm needs.
+    #: The workspace that the algorithm needs.
     workspace_bytes: int
     #: What one elementwise kernel does afterwards, since no epilogue can; empty if there is nothing.
     afterwards: str = ""
@@ -37,13 +37,13 @@ class LibraryCall:
 class LibraryRecipe:
     """The calls of one run, and the library's version."""
 
-    #: As `cublasLtGetVersion` says it.
+    #: As `cublasLtGetVersion` returns it.
     cublaslt_version: int
     #: Whether independent products run in parallel, each on its own stream.
     beside: bool
     #: One per product.
     calls: tuple[LibraryCall, ...]
-    #: What computes its launch ops, at their positions among these calls; empty if the workload has none.
+    #: The code that computes launch ops, at their positions among these calls; empty if the workload has none.
     launch_ops: str = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the numbers of a launch op are compared with: the file ``numbers`` of its kind."""
+"""The references for the results of a launch op: the file ``numbers`` of its kind."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class Numbers(Protocol):
         reads, integers as such and all others in float64; `xp` is NumPy or CuPy, as its arrays are."""
 
     def planted(self, op: Any, schedule: Any, dtype: Dtype) -> Mapping[str, str]:
-        """By a description each: sources with a fault that the check must detect."""
+        """Sources with a planted fault that the check must detect, by a description of the fault."""
 
     def draw(self, op: Any, tensor: Tensor, turn: int, random: np.random.Generator) -> Any:
-        """For inputs that should not be drawn by default: a NumPy array, or None for the default. Turn 0 is timed,
-        the others are only checked."""
+        """The values of an input that should not be drawn by default: a NumPy array, or None for the default. Turn 0 is
+        timed, the others are only checked.
+        """
 
 
 def drawn(

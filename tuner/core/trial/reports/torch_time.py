@@ -11,11 +11,11 @@ COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 
 class TorchCalls(StrEnum):
-    """How PyTorch is asked."""
+    """How PyTorch is called."""
 
     #: Eager calls, as models are written: only reported, measured after the finals.
     EAGER = "eager"
-    #: With torch.compile's most thorough mode: it is the library of the finals, if it is faster than the vendor's.
+    #: Calls compiled by torch.compile's most thorough mode: the library of the finals, if faster than the vendor's.
     COMPILED = "compiled"
 
 

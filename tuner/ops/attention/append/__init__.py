@@ -82,8 +82,8 @@ def append_parameter_bytes() -> int:
 
 
 def append_fields(op: AttentionOp) -> list[dict[str, Any]]:
-    """The parameter's fields as a manifest lists them. Two tensors are the kernel's own; the others are also the
-    attention's.
+    """The parameter's fields as a manifest lists them. Two tensors belong to this kernel alone; it shares the others
+    with the attention.
     """
     own, shape = f"{op.name}.", op.shape
     pointers = {

@@ -3,11 +3,11 @@
 Caches rotate like weights, so every launch of a chain reads its keys and values from DRAM. Checks have other lengths: a
 padded slot, one token, lengths at the edges of tiles. After the longest of these, their cache is NaN.
 
-Pages of a cache are assigned to sequences in random order. After the contexts of a check, the table has numbers of
-pages that do not exist.
+Pages of a cache are assigned to sequences in random order. Past the end of each context of a check, the table holds
+page numbers that do not exist.
 
-The queries may be the output of a product before it, and so may the cache's new rows. The following ops are then judged
-by a reference that starts from these rows as the launch wrote them. They were NaN before, and are checked first, by
+The queries and the cache's new rows may be the output of an earlier product. The reference for the later ops then
+starts from these rows as the launch wrote them. They are set to NaN before the launch, and are checked first, against
 their own references. So stale, wrong or prematurely read rows are detected, and rounding errors of scores need no
 separate bound.
 """
@@ -38,13 +38,14 @@ Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 #: Number of standard deviations that bound the sum of independent rounding errors; as for products.
 _DEVIATIONS = 12
-#: Relative error that all weights of a query have in common, from scores in fp32, exp2 and the normaliser.
+#: Relative error shared by all softmax weights of a query, from fp32 scores, exp2 and the normaliser.
 _WEIGHTS_ERROR = 2.0**-14
 
 
 def edge_lengths(op: AttentionOp, turn: int) -> tuple[int, ...]:
-    """Lengths at which a kernel may be wrong: zero, one token, near whole tiles of a CTA or a cluster, the maximum.
-    If there are several sequences, one is empty in turn 1 and has one token in the other turns."""
+    """Lengths at which kernels tend to be wrong: zero, one token, near a multiple of a CTA's or a cluster's tile, the
+    maximum. If there are several sequences, one is empty in turn 1 and has one token in the other turns.
+    """
     longest = op.shape.max_length
     edges = {tile * cluster + off for tile in TILE_TOKENS for cluster in CLUSTERS for off in (-1, 0, 1)}
     lengths = sorted({0, 1, op.shape.new_tokens, longest - 1, longest, *(edge for edge in edges if edge < longest)})
@@ -70,17 +71,17 @@ class AttentionData(OpData):
 
     @property
     def writes_cache(self) -> bool:
-        """Whether a product before it writes the cache's new rows."""
+        """Whether an earlier product writes the cache's new rows."""
         return bool(self.workload.turned_for == self.op)
 
     @property
     def copy_bytes(self) -> int:
-        """Copy of one slot."""
+        """Bytes of one slot's tensors."""
         return copy_bytes(self.op)
 
     @property
     def check_bytes(self) -> int:
-        """Of all checks."""
+        """Bytes of the tensors of all checks."""
         return bytes_of_checks(self.workload, self.op)
 
     def check_lengths(self, seed_index: int) -> tuple[int, ...]:
@@ -111,7 +112,7 @@ class AttentionData(OpData):
         return self._inputs_at(self.check_lengths(seed), cache)
 
     def in_place(self) -> tuple[str, ...]:
-        """Empty: its own launch changes nothing in place."""
+        """Empty: an attention's launch changes nothing in place."""
         return ()
 
     def only_read(self, inputs: Arrays) -> list[tuple[str, Array]]:
@@ -122,7 +123,7 @@ class AttentionData(OpData):
         return found + (self._written.only_read(inputs) if self._written else [])
 
     def cache_of(self, op: TileOp) -> AttendedCache | None:
-        """The check's own cache, if that product writes to it."""
+        """The cache of this attention, if the op writes to it."""
         if not self.writes_cache or op.name != self.op.source:
             return None
         self._written = AttendedCache(op, self.op, self.workload.dtype)
@@ -142,7 +143,7 @@ class AttentionData(OpData):
         return cache | {name: self._draw_table(op.form.paged) for name in op.operands[3:]}
 
     def _draw_table(self, paged: PagedCache | None) -> Array:
-        """All pages in random order."""
+        """A table with all pages in random order."""
         assert paged is not None
         order = np.random.default_rng(self._seed).permutation(paged.num_pages).astype(np.int32)
         return cupy.asarray(order.reshape(self.op.shape.sequences, -1))
@@ -164,8 +165,8 @@ class AttentionData(OpData):
     def references(self, inputs: Arrays, read: Arrays) -> dict[str, Reference]:
         """The attention's output [m, n] for these inputs and queries.
 
-        Its bound. The kernel and the library round each weight to the element type; these errors are independent.
-        What is computed in fp32 has one error that all weights share. The output is rounded."""
+        The error bound: the kernel and the library round each weight to the element type, with independent errors. The
+        fp32 computation before that has one error that all weights share. The output is rounded."""
         op, dtype, shape = self.op, self.workload.dtype, self.op.shape
         queries, lengths = read.get(op.source, inputs.get(op.source)), inputs[op.operands[2]]
         keys, values = in_order(op, inputs)

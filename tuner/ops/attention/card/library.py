@@ -27,7 +27,7 @@ from tuner.workers.gpu.tensors.op_data import Arrays
 
 #: PyTorch's fused backends, by their names in PyTorch.
 FUSED = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
-#: The backend that supports any problem, here in parts.
+#: The backend that supports any problem; it is called part by part, see in_parts.py.
 ANY = "MATH"
 
 
@@ -77,8 +77,7 @@ class AttentionLibrary(TorchOpLibrary):
             out.copy_(attended.reshape(out.shape))
 
     def captured(self, arrays: Arrays) -> Callable[[], Any]:
-        """A timed run. Each choice has a graph with many of them, so a slot's pages are put in order once, and no more
-        of them than are seen."""
+        """A timed run. Each choice has a graph with many runs, so a slot's visible pages are sorted only once."""
         slot = int(arrays[self._op.operands[2]].data.ptr)
         if slot not in self._slots:
             keys, values = self._caches(arrays)
@@ -111,7 +110,7 @@ class AttentionLibrary(TorchOpLibrary):
         try:
             self._attend(tensors, self._timed_mask, name)
             self._torch.cuda.synchronize()
-        except RuntimeError:  # it has no kernel for this, or not enough memory
+        except RuntimeError:  # the backend has no kernel for this, or not enough memory
             return False
         return True
 

@@ -30,7 +30,7 @@ _THREADS = 256
 
 
 class AttentionProducts(OpLibrary):
-    """Scores, softmax and sums of values."""
+    """Attention in three launches: a batched product for the scores, a softmax, a batched product with the values."""
 
     def __init__(self, vendor: Vendor, op: AttentionOp, dtype: Dtype, tools: Any) -> None:
         """`tools` has the kernel `tuner_softmax`.
@@ -90,7 +90,7 @@ class AttentionProducts(OpLibrary):
         keys, values = in_order(self._op, arrays)
         if self._op.form.paged is None:
             values = cupy.where(cupy.isnan(from_bits(values, self._dtype)), values.dtype.type(0), values)
-        self._kept = keys, values  # for as long as the run
+        self._kept = keys, values  # keeps both alive during the run
         return keys, values
 
     def _enqueue_softmax(self, lengths: int) -> None:

@@ -1,4 +1,4 @@
-"""An attention's cache whose new rows the op before it writes: what a launch must change in it, and what it must not.
+"""An attention's cache whose new rows are written by the op before: what a launch must change, and what it must not.
 
 Each slot and each check has its own cache. Before a checked launch the new rows are NaN: an attention that reads them
 before they are written returns NaN. All other rows must stay the same, which fingerprints verify.
@@ -39,7 +39,7 @@ class AttendedCache(Turned):
                 self.by_head(cache)[pages, :, places] = self._nan_bits
 
     def strayed(self, inputs: Inputs) -> str:
-        """Empty: other rows have fingerprints."""
+        """Empty: fingerprints detect writes to other rows."""
         return ""
 
     def only_read(self, inputs: Inputs) -> list[tuple[str, Array]]:

@@ -16,7 +16,7 @@ from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.stamps import tile_of
 
 #: Time that a launch saves if the launch before it has brought its weights into the L2. A guess: half of the time that
-#: a launch takes to begin.
+#: a launch takes to start.
 NEXT_WEIGHTS_GAIN_US = 1.0
 #: Share of the DRAM's data sheet rate that a library reaches on keys and values.
 LIBRARY_EFFICIENCY = 0.9

@@ -1,4 +1,6 @@
-"""A forecast of a decode attention launch at given lengths: bytes at a shared rate, and what no bandwidth hides."""
+"""A forecast of a decode attention launch at given lengths: bytes at a shared rate, and latencies that no bandwidth
+hides.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ _PORT_BYTES = 64
 _FLOAT_BYTES = 4
 #: Time between two copies that one thread requests: boxes of 4 KB arrive at 71 GB/s (docs/findings/README.md).
 _COPY_US = 0.058
-#: Time between two tiles, of keys or of values, that a warp requests of a paged cache. Fitted as `_TASK_US` is.
+#: Time between two tiles, of keys or of values, that a warp requests from a paged cache; fitted like `_TASK_US`.
 _PAGED_TILE_US = 0.17
 #: Time between two `cp.async` of a warp, 16 bytes a lane; and the additional time of a tile of keys or values: its
 #: stage, its addresses, an arrival of each lane (docs/findings/README.md).
 _WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 18, 250
-#: Time until a CTA has its first task; of each task beside its bytes (queries, sums over the last tile, the exchange in
-#: a cluster), and its addition where the warps that multiply also end it. Fitted to attentions alone and to layers of
-#: 32 sequences on an H200 (docs/simulator.md).
+#: Time until a CTA has its first task; time per task in addition to its bytes (queries, sums over the last tile, the
+#: exchange in a cluster); and the additional time per task if the multiplying warps also finish it. Fitted to single
+#: attentions and to layers of 32 sequences on an H200 (docs/simulator.md).
 _BEGIN_US, _TASK_US, _ENDED_ALONE_US = 2.25, 0.92, 0.26
 
 
@@ -53,11 +55,12 @@ class _Times:
 def attention_us(
     plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tiling: AttentionTiling, rates: Rates | None = None
 ) -> float:
-    """Microseconds from the begin of a launch in a graph to its last store, with a cold cache.
+    """Microseconds from the start of a launch in a graph to its last store, with a cold cache.
 
     All CTAs that still read share the DRAM evenly. Each is limited by its SM's port, by the bytes in flight in its ring
-    (Little's law), and by what a thread requests by pages, or a warp without the copy engine. To this are added the
-    begin, the latency of the first bytes, a time for each task, and the exchange between spans if there are several.
+    (Little's law), and by the rate at which one thread requests pages, or one warp loads without the copy engine. Added
+    to this are the start of the launch, the latency of the first bytes, a time for each task, and the exchange between
+    spans if there are several.
     """
     times = _times(plan, lengths, tiling, rates or rates_of(gpu), gpu)
     return float(times.first + times.ends.max() + times.merged)

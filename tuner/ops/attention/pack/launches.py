@@ -42,7 +42,7 @@ def check(manifest: Json, files: Mapping[str, bytes]) -> None:
 
 
 def _check_queues(where: str, recipe: Json, queues: bytes, tasks: bytes, values: Json) -> tuple[int, ...]:
-    """Where they begin. Clusters after those that have tasks only request weights."""
+    """Checks where queues begin. Clusters after those with tasks only prefetch weights."""
     *heads, end = _words(queues) or (0,)
     count, cluster = len(heads), recipe["cluster"][0]
     if not 1 <= count <= MOST_QUEUES or values.get("num_queues", count) != count:
@@ -61,7 +61,7 @@ def _check_queues(where: str, recipe: Json, queues: bytes, tasks: bytes, values:
 
 
 def _check_tasks(where: str, tasks: bytes, values: Json) -> None:
-    """Each span of each block of columns belongs to one task."""
+    """Checks that each span of each block of columns belongs to one task."""
     sizes = (values["kv_heads"], values["num_blocks"], values["num_spans"])
     sequences, rest = divmod(len(tasks) // _TASK_BYTES, max(1, sizes[0] * sizes[1] * sizes[2]))
     if rest or values.get("sequences", sequences) != sequences:

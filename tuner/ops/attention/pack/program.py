@@ -24,7 +24,7 @@ def roles_of(recipe: Json, manifest: Json) -> dict[str, str]:
 
 
 def paged_of(recipe: Json) -> tuple[str, ...]:
-    """Its caches, if they may have any number of pages."""
+    """The attention's caches, if they may have any number of pages."""
     return tuple(f"{recipe['op']}.{name}" for name in ("keys", "values") if "pages" in recipe)
 
 
@@ -34,18 +34,18 @@ def source_of(recipe: Json, manifest: Json) -> str:
 
 
 def written_in_front(recipe: Json, manifest: Json) -> set[str]:
-    """What a kernel before it writes: caches, and rotated queries."""
+    """The tensors that the append kernel writes: caches, and rotated queries."""
     caches = {f"{recipe['op']}.{name}" for name in ("keys", "values")}
     return caches | ({source_of(recipe, manifest)} if "append" in recipe else set())
 
 
 def tensors_in_front(recipe: Json) -> list[Json]:
-    """Tensors of that kernel, which a call may leave out."""
+    """The tensors of the append kernel, which a call may leave out."""
     return list(recipe.get("append", {}).get("tensors", ()))
 
 
 def part_of(recipe: Json, workspace: int, layout: Layout) -> Part:
-    """Its launch, whose queues and tasks are files, and whose workspace has this offset in memory."""
+    """The attention's launch: queues and tasks are files, and the workspace starts at this offset in memory."""
     own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
     abort = recipe["workspace"].get("abort_record")  # missing in artifacts from before waits were bounded
     own |= {"abort": workspace + abort["offset"]} if abort else {}

@@ -1,6 +1,6 @@
 """Checks a plan of decode attention word by word, for every length that a launch may have.
 
-What is proven. Each span of each block of columns belongs to one task, so each place in a slot is written once. If a
+This is proven: each span of each block of columns belongs to one task, so each place in a slot is written once. If a
 launch assigns its tasks by the lengths, each has a number. The C clusters take C numbers at a time, one each, so each
 task belongs to one cluster. The CTAs of a cluster read each tile of a span once, and run the same tasks in the same
 order. The arrivals of a slot are the same in each launch, whatever the lengths. So the CTA whose arrival makes the
@@ -29,7 +29,7 @@ from tuner.ops.attention.schedule import BLOCK_COLUMNS, AttentionEngine, Attenti
 _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
 #: The device counts tokens, tiles, tasks and slots in signed words of 32 bits.
 _MOST_COUNT = 2**31 - 1
-#: Lanes look for the boxes of a paged cache, up to this many after the last existing one; a tile has one or more.
+#: Lanes look up the boxes of a paged cache, up to this many past the last existing one; a tile has one or more.
 _TILES_BEYOND = 64
 
 

@@ -21,8 +21,8 @@ def copy_bytes(op: AttentionOp) -> int:
 def bytes_of_checks(workload: Workload, op: AttentionOp) -> int:
     """Maximum memory that checks keep.
 
-    Each has its own cache if a product writes to it; otherwise checks at edges share one. In addition there is what the
-    library reads: a copy without NaN, and for pages two more while they are sorted.
+    Each has its own cache if a product writes to it; otherwise checks at edges share one. The library's inputs come in
+    addition: a copy without NaN, and for pages two more while they are sorted.
     """
     num_kept = NUM_CHECKS if workload.turned_for == op else 1
     num_read = 1 if op.form.paged is None else 3

@@ -2,7 +2,7 @@
 
 A task is a span of one sequence's context for a block of columns of one KV head. The CTAs of a cluster share it: they
 take its tiles in turn. The table has all tasks of the longest context. The lengths of a launch decide which of them are
-empty. A plan may do without the table: then a launch assigns the tasks that its lengths leave.
+empty. A plan may have no table: then each launch assigns the tasks that are not empty at its lengths.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AttentionPlan:
 
     @property
     def num_ctas(self) -> int:
-        """Of all clusters."""
+        """CTAs of all clusters."""
         return (self.num_queues + self.num_asking) * self.cluster
 
     @property
@@ -73,7 +73,7 @@ class AttentionPlan:
 
     @property
     def num_spans(self) -> int:
-        """Of the longest context."""
+        """Spans of the longest context."""
         return -(-self.op.max_length // self.span_tokens)
 
     @property
@@ -83,7 +83,7 @@ class AttentionPlan:
 
     @property
     def lengths(self) -> RunTimeInput:
-        """Lengths of each sequence, as a launch brings them."""
+        """The length of each sequence, which a launch passes."""
         return RunTimeInput(name="lengths", count=self.op.sequences, least=0, most=self.op.max_length)
 
     @property
@@ -106,7 +106,7 @@ class AttentionPlan:
 
     @property
     def num_slots(self) -> int:
-        """Where spans meet."""
+        """Number of slots, in each of which the partial sums of a context's spans meet."""
         return self.op.sequences * self.op.kv_heads * self.num_blocks
 
     @property
@@ -221,7 +221,7 @@ def _in_turns(tasks: Words, num_queues: int) -> tuple[Words, Places]:
 
 
 def _there_and_back(tasks: Words, num_queues: int) -> tuple[Words, Places]:
-    """The same, but every second round starts with the last queue."""
+    """As `_in_turns`, but every second round starts with the last queue."""
     turn, place = np.divmod(np.arange(len(tasks)), num_queues)
     queue = np.where(turn % 2, num_queues - 1 - place, place)
     sizes = np.bincount(queue, minlength=num_queues)

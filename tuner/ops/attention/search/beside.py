@@ -16,8 +16,7 @@ from tuner.ops.attention.plans import plan_of
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.search.guesses.rings import fitted, windowed
 
-#: Tokens of a shallow ring, and the numbers of its warps that multiply and that finish tasks, that were fastest in this
-#: case.
+#: The fastest values in this case: tokens of a shallow ring, warps that multiply, and warps that finish tasks.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
 #: Maximum bytes of weights in flight per CTA of the product, so that keys and values do not wait behind a whole ring of
 #: them (docs/findings/README.md).
@@ -48,13 +47,13 @@ def schedules_beside(space: AroundOp, attention: AttentionSchedule, product: Sch
 
 
 def may_ask(space: AroundOp, attention: AttentionSchedule) -> bool:
-    """Whether enough CTAs request weights that the request of each does not delay its keys for long."""
+    """Whether the weight requests are spread over enough CTAs, so that none delays its keys for long."""
     plan = plan_of(space.op, attention, space.gpu)
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
 
 
 def _shallow(space: AroundOp, attention: AttentionSchedule) -> AttentionSchedule:
-    """With few warps, and a ring of few tokens in whole stages of each team; none for tiles that do not fit."""
+    """The schedule with few warps and a ring of few tokens, in whole stages of each team."""
     slices = attention.tile_tokens // 16
     warps = max(_MATH_WARPS, slices)
     teams = warps // slices

@@ -1,8 +1,8 @@
 """Published ways to share decode attention among CTAs, by name, as schedules of this space.
 
-Anything outside of this space stays as in our kernel. The last CTA to arrive adds up the splits; flash decoding has a
-second launch for it. Spans have a fixed length, so even shares are only even at the longest contexts. LeanAttention
-balances them at any lengths. Here a result's bits do not depend on other lengths.
+Everything else is as in our kernel: the last CTA to arrive adds up the splits, where flash decoding launches a second
+kernel. Spans have a fixed length, so even shares are only even at the longest contexts. LeanAttention balances them at
+any lengths. In return, the bits of a sequence's result do not depend on the other lengths.
 
 Source: Dao et al., "Flash-Decoding for long-context inference", 2023, and its `num_splits_heuristic`; Sanovar et al.,
 "Lean Attention: Hardware-Aware Scalable Attention Mechanism for the Decode-Phase of Transformers", 2024.
@@ -48,7 +48,7 @@ def even_shares(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> Attenti
     return _shared(op, kernel, math.gcd(tiles, share), contiguous=slots * (tiles // math.gcd(tiles, share)) > ctas)
 
 
-#: By name.
+#: The policies by name.
 ATTENTION_POLICIES: Mapping[str, Policy] = {"flash_decoding": flash_decoding, "even_shares": even_shares}
 
 

@@ -46,10 +46,11 @@ _TILE_TOKENS = 64
 
 
 def attention_guesses(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The best attention of each cluster size, alternating with other products after the best one; the best with
-    other prefetches of weights; published policies applied to the best with one CTA per task; then pairs that share
-    SMs, which helps only if launches overlap. None twice. `products` are the first guesses of the product after it,
-    if there is one: the first with each attention, the others with the best."""
+    """The best attention of each cluster size, alternating with other products after the best one; the best with other
+    prefetches of weights; published policies applied to the best with one CTA per task; then pairs that share SMs,
+    which helps only if launches overlap. There are no duplicates. `products` are the first guesses of the product after
+    it, if there is one: the first with each attention, the others with the best.
+    """
     times_us = _forecasts_us(space)
     ranked = _ranked(times_us)
     best = ranked[0]
@@ -147,8 +148,9 @@ def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSche
 
 def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
     """A forecast in microseconds for each offered cluster, span and kernel: for the schedule with the deeper ring, and
-    among these for one with warps that end tasks. Shorter ones come first; among equal ones, those that leave no CTA of
-    a cluster without tokens."""
+    among these for one with warps that finish tasks. Shorter ones come first; among equal ones, those that leave no CTA
+    of a cluster without tokens.
+    """
     early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
     plain = [
         one

@@ -1,1 +1,1 @@
-"""Sizes and forms of decode attention, and where it may stand in a workload."""
+"""Sizes and forms of decode attention, and its allowed positions in a workload."""

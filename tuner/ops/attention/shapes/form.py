@@ -1,4 +1,4 @@
-"""Properties of an attention other than its shape: pages of its cache, a window, a soft cap of its scores."""
+"""Properties of an attention other than its shape: a paged cache, a sliding window, a soft cap on the scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AttentionForm:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of its range; says what would be right.
+            InvalidInput: a field is out of range; the message says what is expected.
         """
         if self.window is not None and self.window < 1:
             raise InvalidInput("window", f"{self.window!r} hides a query from itself", "use 1 or more, or leave it out")
@@ -80,7 +80,7 @@ def form_for(
     A window of at least the longest context hides nothing, so it is dropped.
 
     Raises:
-        InvalidInput: a field is out of its range; says what would be right.
+        InvalidInput: a field is out of range; the message says what is expected.
     """
     paged = paged_for(op, op.sequences, page_tokens=page_tokens, heads_first=heads_first)
     checked = AttentionForm(paged=paged, window=window, soft_cap=soft_cap)

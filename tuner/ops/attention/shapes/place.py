@@ -1,4 +1,4 @@
-"""Where an attention may stand among the other ops of a workload, and which cache it reads."""
+"""Where a workload may have an attention among its ops, and which cache the attention reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
     """Checks that only the first of the later ops reads it, and only as A.
 
     Raises:
-        InvalidInput: says what would be right.
+        InvalidInput: the message says what is expected.
     """
     for number, behind in enumerate(ops[ops.index(op) + 1 :]):
         _check_behind(op, behind, number)

@@ -19,7 +19,7 @@ class DecodeAttention:
     """`out = softmax(scale Q K^T) V` for each sequence and head; causal among the new tokens.
 
     Queries and results are [sequences, new_tokens, kv_heads * query_heads, head_dim]. The cache of keys, and that of
-    values, is [sequences, kv_heads, max_length, head_dim]. Lengths are known when a launch runs.
+    values, is [sequences, kv_heads, max_length, head_dim]. Lengths are known only when a launch runs.
     """
 
     #: Sequences of a launch, padded slots included.
@@ -42,7 +42,7 @@ class DecodeAttention:
         """Checks each field.
 
         Raises:
-            InvalidInput: a field is out of its range; says what would be right.
+            InvalidInput: a field is out of range; the message says what is expected.
         """
         if self.dtype.row.tensor_kind is None:
             raise InvalidInput("dtype", f"tensor-core engines do not multiply {self.dtype}", "use one of 16 bits")

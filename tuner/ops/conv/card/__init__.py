@@ -9,7 +9,7 @@ from tuner.workers.source.launch_args import OpBuffers
 
 
 def call_of(op: ConvOp, dtype: Dtype, first: OpBuffers) -> CudnnConv:
-    """Its call for an op, with the bias that all slots share.
+    """cuDNN's call for an op, with the bias that all slots share.
 
     Raises:
         WorkerError: it is not installed, or has no plan for it.

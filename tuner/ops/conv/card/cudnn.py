@@ -69,7 +69,7 @@ class Cudnn:
 
 
 class Descriptor:
-    """A descriptor of cuDNN, which keeps those that it was made of."""
+    """A descriptor of cuDNN; it keeps the descriptors that it refers to alive."""
 
     def __init__(self, library: Any, kind: int, *attributes: tuple[int, int, Sequence[Any]]) -> None:
         """`attributes`: name, type and values of each.
@@ -120,7 +120,7 @@ class CudnnConv:
         return len(self._plans)
 
     def recipe(self, op: ConvOp, *, algorithm: int) -> None:
-        """A plan has no name by which others could request it."""
+        """How to make this call; cuDNN's plans have no name by which others could request them."""
 
     def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
         """Enqueues the convolution by the `algorithm`-th plan; addresses on the device.
@@ -144,7 +144,7 @@ class CudnnConv:
 
 @cache
 def handle() -> Cudnn:
-    """One of a process.
+    """The handle of this process.
 
     Raises:
         WorkerError: cuDNN is not installed, or does not support the card.
@@ -185,7 +185,7 @@ def operations_of(library: Any, op: ConvOp, dtype: Dtype) -> list[Descriptor]:
 
 
 def graph_of(library: Cudnn, op: ConvOp, dtype: Dtype) -> Descriptor:
-    """All of it as one graph."""
+    """The operations as one graph."""
     operations = operations_of(library, op, dtype)
     return Descriptor(library, _GRAPH, (800, _HANDLE, [library]), (801, _DESCRIPTOR, operations))
 

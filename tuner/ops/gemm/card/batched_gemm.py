@@ -24,7 +24,7 @@ _LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_OFFSET = 5, 6
 
 
 class BatchedGemm:
-    """One such product."""
+    """One strided batch of products."""
 
     def __init__(self, lt: CublasLt, dtype: Dtype, shape: BatchedShape) -> None:
         """Requests algorithms from the heuristic.

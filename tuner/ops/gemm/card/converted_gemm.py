@@ -1,6 +1,6 @@
 """Products with weights that are stored in fewer bits: cuBLASLt multiplies the converted elements.
 
-It has no product that converts them. A user of it would keep weights as elements, so these are made before the timing.
+cuBLASLt has no product that converts weights. Its users would store converted weights, so the conversion is not timed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuner.ops.gemm.card.cublaslt import CublasLt, LibraryGemm
 
 
 class ConvertedGemm:
-    """One product."""
+    """One product with converted weights."""
 
     def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int) -> None:
         """Takes the addresses of each slot's weights, and of what is added to each row, 0 for nothing.
@@ -30,7 +30,7 @@ class ConvertedGemm:
 
     @property
     def num_algorithms(self) -> int:
-        """As `LibraryGemm` has it."""
+        """As in `LibraryGemm`."""
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
@@ -40,7 +40,7 @@ class ConvertedGemm:
         return replace(call, afterwards=", ".join(steps))
 
     def launch(self, a: int, w: int, c: int, addend: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """As `LibraryGemm` has it.
+        """As in `LibraryGemm`.
 
         Raises:
             WorkerError: the library refuses the algorithm.

@@ -50,7 +50,7 @@ class LibraryRunner:
             for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1
-        #: Products that run side by side must not share one.
+        #: One for each stream: products that run side by side must not share a workspace.
         self._workspaces = [cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8) for _ in range(num_streams)]
         self._sides = [SideStream() for _ in range(num_streams - 1)]
         #: The chosen algorithm of the heuristic for each op.
@@ -63,7 +63,7 @@ class LibraryRunner:
         return self._norms.can_add
 
     def use(self, picked: Picked) -> None:
-        """From now on, runs with this choice."""
+        """Selects the choice for later runs."""
         self.choices, self._beside, self._adds_in_norms = picked.choices, picked.beside, picked.adds_in_norms
 
     @property
@@ -119,7 +119,7 @@ class LibraryRunner:
         self._parts.enqueue(op, out, buffer)
 
     def abort_record(self) -> str | None:
-        """The library never waits."""
+        """None: the library's kernels never wait."""
         return None
 
     def overwritten(self) -> str:

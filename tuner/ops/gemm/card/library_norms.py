@@ -35,8 +35,8 @@ class LibraryNorms:
         self._workload = workload
         self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))
         dtype = bits_type(workload.dtype)
-        #: The normalized tensors, by tensor and eps; several ops may read one. `LibraryParts` scales the sums of
-        #: operands with scales that are not the normed tensor itself.
+        #: The normalized tensors, by tensor and eps; several ops may read one. If an operand has scales and is not the
+        #: normed tensor itself, `LibraryParts` scales the sums instead.
         self._normed: dict[tuple[str, float], Any] = {}
         for op in workload.tile_ops:
             if op.norm and (op.norm == op.source or workload.dtype.sums is workload.dtype):

@@ -19,12 +19,12 @@ from tuner.workers.source.tools import kernel_of
 EPILOGUE_WIDTH = 8
 #: Threads of a CTA of `tuner_rotary`, and of the other kernels; the maximum CTAs of a launch.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
-#: Threads of a CTA that has a row.
+#: Maximum threads of a CTA that processes one row.
 _MAX_THREADS = 1024
 #: The parts that the kernel for sums of another type applies, and the fields with its factors.
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
 _FACTORS = ("channel_scale_factors", "output_scale_factor")
-#: The same of the kernel for a residual stream, and of these those that the other one lacks.
+#: The parts that the kernel for a residual stream applies, and those of them that the kernel above lacks.
 _STREAMED = {"row_scale", "channel_scale", "residual", "operand"}
 _OF_STREAM = _STREAMED - _SCALED
 #: Types of a part's numbers, as its kernel takes them.

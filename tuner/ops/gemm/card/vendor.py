@@ -27,7 +27,7 @@ class CublasLtVendor:
         self.version = self._lt.version
 
     def tile_library(self, data: ProblemData, tools: Any) -> LibraryRunner:
-        """Products, and the kernels of other kinds of tile ops that are compared with."""
+        """The library's products, and the kernels that other kinds of tile ops are compared with."""
         return LibraryRunner(self._lt, data, tools)
 
     def batched(self, dtype: Dtype, shape: BatchedShape) -> BatchedGemm:

@@ -20,8 +20,9 @@ _THREADS, _MAX_CTAS = 256, 4096
 
 
 class WidenedGemm:
-    """One product. A product whose weights and epilogue inputs were widened beforehand, as a user without a library
-    for the type would do. Everything else that a run reads and writes is converted in each run."""
+    """One product. Weights and epilogue inputs are widened beforehand, as a user without a library for the type would
+    do. All other tensors that a run reads or writes are converted in each run.
+    """
 
     def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any) -> None:
         """Takes the addresses of each slot's weights, and of what is added to each row, 0 for nothing; `tools` has the
@@ -48,7 +49,7 @@ class WidenedGemm:
 
     @property
     def num_algorithms(self) -> int:
-        """As `LibraryGemm` has it."""
+        """As in `LibraryGemm`."""
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:

@@ -1,4 +1,4 @@
-"""A gather's baseline on a card."""
+"""A gather's baseline on a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ extern "C" __global__ void add(const unsigned* x, const unsigned* taken, const i
 
 
 class Baseline(OpLibrary):
-    """Two kernels, one behind the other, as a framework has them: rows are taken, then added."""
+    """Two consecutive kernels, as a framework runs them: rows are gathered, then added."""
 
     def __init__(self, op: GatherOp, dtype: Dtype) -> None:
         kind = str(dtype.row.tensor_kind)
@@ -39,7 +39,7 @@ class Baseline(OpLibrary):
         self._taken = cupy.empty((op.m, self._columns), dtype=cupy.uint32)
 
     def enqueue(self, arrays: Arrays, stream: int) -> None:
-        """One run, on the current stream."""
+        """Enqueues one run on the current stream."""
         op, sizes = self._op, (cupy.int32(self._op.m), cupy.int32(self._columns))
         grid = (-(-op.m * self._columns // _THREADS),)
         rows, count = arrays[f"{op.name}.rows"], arrays[f"{op.name}.count"]
@@ -52,5 +52,5 @@ class Baseline(OpLibrary):
 
 
 def baseline_of(op: GatherOp, data: OpData, slots: list[Arrays], vendor: Vendor, tools: Any) -> Baseline:
-    """The library's best for it."""
+    """The library's best implementation."""
     return Baseline(op, data.workload.dtype)

@@ -9,7 +9,7 @@ from tuner.extend import Box, BoxRead, Extent, Tile, TileSpace, along
 
 
 def lower(op: PoolOp, tile: Tile, chosen: None, *, num_parts: int, in_band: bool) -> TileSpace:
-    """Tiles of pixels in a row, and channels. One reads all rows of pictures in which its windows lie."""
+    """Tiles by consecutive pixels and by channels. A tile reads all rows of pictures that contain its windows."""
     pixels, columns = along(0, op.m, tile.m), along(1, op.n, tile.n)
     step = op.stride * op.width  # input pixels for a row of output pixels
     first, last = pixels.begin // op.out_width, (pixels.end - 1) // op.out_width

@@ -1,4 +1,4 @@
-"""What is asked of a pooling."""
+"""A max pooling as an op."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.extend import Dtype, InvalidInput, OpKind, Read, Tensor, TileOp, give
 
 @dataclass(frozen=True, kw_only=True)
 class PoolOp(TileOp):
-    """Out[b, i, j, c] = the largest of X[b, s i .. s i + s - 1, s j .. s j + s - 1, c] of a stride s."""
+    """Out[b, i, j, c] = the maximum of X[b, s i .. s i + s - 1, s j .. s j + s - 1, c] with stride s."""
 
     KIND: ClassVar[str] = "pool"
     FREE: ClassVar[tuple[str, ...]] = ("m", "n")
@@ -38,17 +38,17 @@ class PoolOp(TileOp):
 
     @property
     def out_height(self) -> int:
-        """Rows of a picture that is written."""
+        """The height of an output picture."""
         return self.height // self.stride
 
     @property
     def out_width(self) -> int:
-        """Pixels of such a row."""
+        """The width of an output picture."""
         return self.width // self.stride
 
     @property
     def pictures(self) -> int:
-        """How many there are."""
+        """The number of pictures."""
         return self.m // (self.out_height * self.out_width)
 
     @property
@@ -63,11 +63,11 @@ class PoolOp(TileOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """X, a row for each of its pixels."""
+        """X, with a row for each of its pixels."""
         return (Read("source", self.source, (self.m * self.stride**2, self.n)),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """X and the output, both of four dimensions."""
+        """X and the output, both four-dimensional."""
         return (
             given(self.source, (self.pictures, self.height, self.width, self.n), dtype),
             output(self.name, (self.pictures, self.out_height, self.out_width, self.n), dtype),
@@ -75,7 +75,7 @@ class PoolOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """A comparison for each element that is read."""
+        """One comparison for each element read."""
         return self.m * self.n * self.stride**2
 
     def num_steps(self, tile_k: int) -> int:

@@ -1,4 +1,4 @@
-"""What a pooling must be, and what rounding may add."""
+"""The reference of a pooling, and its error bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toy_operands.pool.op import PoolOp
 
 
 def reference(xp: Any, op: PoolOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
-    """[m, n] float64: the largest of each window, and how far one of it may be off."""
+    """[m, n] float64: the maximum of each window, and the largest error of its elements."""
     return _largest(xp, op, a), _largest(xp, op, wide(xp, a, roundoff, off))
 
 

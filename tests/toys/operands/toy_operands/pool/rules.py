@@ -1,4 +1,4 @@
-"""What all three kinds say of engines."""
+"""The engines shared by all three kinds."""
 
 from toy_operands.common import ENGINES, refuse, resources_of
 

@@ -1,1 +1,1 @@
-"""A kind of tile op: what is asked is in `op`."""
+"""A tile op kind, defined in `op`."""

@@ -7,7 +7,7 @@ from tuner.extend import Box, BoxRead, Tile, TileSpace, along
 
 
 def lower(op: RunningOp, tile: Tile, chosen: None, *, num_parts: int, in_band: bool) -> TileSpace:
-    """Tiles by rows and columns; each changes its own box of the state."""
+    """Tiles by rows and columns; each updates its own box of the state."""
     box = (along(0, op.m, tile.m), along(1, op.n, tile.n))
     state = Box(tensor=f"{op.name}.state", extents=box)
     return TileSpace(

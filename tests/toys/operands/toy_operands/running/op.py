@@ -1,4 +1,4 @@
-"""What is asked of a running mean, which is kept between launches."""
+"""A running mean, kept between launches, as an op."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RunningOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Two an element."""
+        """Two per element."""
         return 2 * self.m * self.n
 
     def num_steps(self, tile_k: int) -> int:

@@ -1,4 +1,4 @@
-"""What a running mean must be, and what rounding may add."""
+"""The reference of a running mean, and its error bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FP32_ROUNDOFF = 2.0**-24
 def reference(
     xp: Any, op: RunningOp, a: Any, w: Any, *, roundoff: float, off: Any = None, others: Mapping[str, Any] | None = None
 ) -> Mapping[str, tuple[Any, Any]]:
-    """The output and the new state, [m, n] float64, of the state in front of the launch."""
+    """The output and the new state, [m, n] float64, from the state before the launch."""
     assert others is not None
     before, _ = others[f"{op.name}.state"]
     now = op.keep * before.astype(xp.float64) + a

@@ -1,4 +1,4 @@
-"""What all three kinds take."""
+"""The costs shared by all three kinds."""
 
 from toy_operands.common import library_us, task_us
 

@@ -1,4 +1,4 @@
-"""What is asked of a split: two tensors of two, with a factor for each column."""
+"""A split as an op: two outputs from two inputs, with a factor for each column."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SplitOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Four an element."""
+        """Four per element."""
         return 4 * self.m * self.n
 
     def num_steps(self, tile_k: int) -> int:

@@ -1,4 +1,4 @@
-"""What a split must be, and what rounding may add."""
+"""The reference of a split, and its error bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toy_operands.split.op import SplitOp
 def reference(
     xp: Any, op: SplitOp, a: Any, w: Any, *, roundoff: float, off: Any = None, others: Mapping[str, Any] | None = None
 ) -> Mapping[str, tuple[Any, Any]]:
-    """Both outputs [m, n] in float64, each with how far it may be off."""
+    """Both outputs [m, n] in float64, each with its error bound."""
     assert others is not None
     (y, y_off), (factors, _) = others[op.gate], others[f"{op.name}.factors"]
     x_off, y_off = wide(xp, a, roundoff, off), wide(xp, y, 0.0, y_off)

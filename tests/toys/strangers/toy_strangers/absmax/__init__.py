@@ -1,1 +1,1 @@
-"""Rows over their largest element."""
+"""Divides each row by its largest absolute value."""

@@ -1,4 +1,4 @@
-"""What it must give."""
+"""The reference."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuner.extend import Dtype, Expected, Tensor
 
 
 def draw(op: AbsmaxOp, tensor: Tensor, turn: int, random: np.random.Generator) -> Any:
-    """Of checks with odd numbers the first row is zeros."""
+    """In checks with odd numbers, the first row is zeros."""
     values = random.standard_normal(tensor.shape)
     values[0] *= turn % 2 == 0
     return values
 
 
 def reference(op: AbsmaxOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:
-    """Scales are elements of x, so exact; a quotient is rounded twice."""
+    """Scales are elements of x, hence exact; a quotient is rounded twice."""
     x = given[op.source]
     scale = xp.abs(x).max(axis=1)
     out = xp.where(scale[:, None] > 0, x / xp.where(scale > 0, scale, 1)[:, None], 0)
@@ -32,7 +32,7 @@ def reference(op: AbsmaxOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> 
 
 
 def planted(op: AbsmaxOp, schedule: AbsmaxSchedule, dtype: Dtype) -> Mapping[str, str]:
-    """Sources with a fault each."""
+    """Sources with one fault each."""
     right = source_of(op, schedule, dtype)
     return {
         "signs count": right.replace("fabsf(widen", "(widen"),

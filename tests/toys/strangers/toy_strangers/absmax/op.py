@@ -1,4 +1,4 @@
-"""What is asked."""
+"""The op."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AbsmaxOp(LaunchOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What is scaled."""
+        """The scaled tensor."""
         return (Read("source", self.source, (self.m, self.n)),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
@@ -40,11 +40,11 @@ class AbsmaxOp(LaunchOp):
 
     @property
     def num_flops(self) -> int:
-        """A comparison and a division an element."""
+        """A comparison and a division per element."""
         return 2 * self.m * self.n
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """Elements of 16 bits."""
+        """Checks that the elements have 16 bits."""
         if dtype.row.tensor_kind is None:
             raise InvalidInput("dtype", f"{self.name} takes elements of 16 bits, not {dtype}", "give fp16 or bf16")
 

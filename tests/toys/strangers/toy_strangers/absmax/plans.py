@@ -1,4 +1,4 @@
-"""Two launches: of blocks of rows, and of rows."""
+"""Two launches: over blocks of rows, and over rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.extend import Box, BoxRead, Extent, Gpu, TileSpace, along, whole
 
 @dataclass(frozen=True, kw_only=True)
 class AbsmaxPlan:
-    """A CTA for each block of columns of each row, then one a row."""
+    """One CTA for each block of columns of each row, then one per row."""
 
     rows: int
     blocks: int
@@ -22,18 +22,18 @@ class AbsmaxPlan:
 
     @property
     def num_ctas(self) -> int:
-        """Of the first launch."""
+        """The CTAs of the first launch."""
         return self.rows * self.blocks
 
 
 def plan_of(op: AbsmaxOp, schedule: AbsmaxSchedule, gpu: Gpu) -> AbsmaxPlan:
-    """Blocks of whole eights of columns."""
+    """Blocks of a multiple of eight columns."""
     per_block = -(-op.n // (8 * schedule.blocks)) * 8
     return AbsmaxPlan(rows=op.m, blocks=-(-op.n // per_block), columns_per_block=per_block)
 
 
 def spaces_of(op: AbsmaxOp, schedule: AbsmaxSchedule, plan: AbsmaxPlan) -> Sequence[TileSpace]:
-    """The first launch leaves the largest of each block, the second one reads a row of these."""
+    """The first launch writes the maximum of each block; the second one reads a row of these."""
     parts, rows = f"{op.name}.parts", along(0, plan.rows, 1)
     begin = plan.columns_per_block * np.arange(plan.blocks, dtype=np.int64)
     columns = Extent(axes=(1,), begin=begin, end=np.minimum(begin + plan.columns_per_block, op.n))

@@ -1,4 +1,4 @@
-"""What is chosen."""
+"""The schedule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AXES = {"threads": (64, 128), "blocks": (1, 2, 4)}
 
 @dataclass(frozen=True, kw_only=True)
 class AbsmaxSchedule(LaunchOpSchedule, kind="absmax"):
-    """Threads of a CTA, and CTAs that look for the largest of a row."""
+    """Threads per CTA, and CTAs that compute the maximum of a row."""
 
     threads: int = axis(128, values=AXES["threads"], features=log2)
     blocks: int = axis(1, values=AXES["blocks"], features=log2)

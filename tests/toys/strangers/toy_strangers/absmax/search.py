@@ -1,4 +1,4 @@
-"""How a search begins."""
+"""First guesses of a search."""
 
 from __future__ import annotations
 

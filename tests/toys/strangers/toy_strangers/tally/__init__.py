@@ -1,1 +1,1 @@
-"""A tally that is kept between launches."""
+"""A running sum that is kept between launches."""

@@ -1,4 +1,4 @@
-"""What it takes: bytes at the DRAM's rate, and its launches."""
+"""Costs: bytes at the DRAM's rate, and the launches."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def _bytes_us(op: TallyOp, gpu: Gpu) -> float:
 
 
 def launch_us(op: TallyOp, schedule: Any, plan: Any, gpu: Gpu) -> float:
-    """Bytes, and a latency of the DRAM for each wave."""
+    """Bytes, and the DRAM's latency for each wave."""
     rates, waves = rates_of(gpu), -(-plan.num_ctas * schedule.threads // (2048 * gpu.num_sms))
     return rates.launch_us + _bytes_us(op, gpu) + waves * rates.dram_latency_us
 
 
 def timeline(op: TallyOp, schedule: Any, plan: Any, gpu: Gpu) -> LaunchTimeline:
-    """A task a CTA."""
+    """One task per CTA."""
     begin_us = rates_of(gpu).launch_us
     end_us = begin_us + rates_of(gpu).dram_latency_us
     tasks = (TimedTask(cta=i, tile=(i, 0), times_us=(begin_us, end_us, end_us, end_us)) for i in range(plan.num_ctas))
@@ -28,5 +28,5 @@ def timeline(op: TallyOp, schedule: Any, plan: Any, gpu: Gpu) -> LaunchTimeline:
 
 
 def library_us(ops: Sequence[TallyOp], workload: Workload, gpu: Gpu) -> float:
-    """Two kernels, of which each passes over all of it."""
+    """Two kernels, each of which reads the whole input."""
     return sum(2 * rates_of(gpu).launch_us + 2 * _bytes_us(op, gpu) for op in ops)

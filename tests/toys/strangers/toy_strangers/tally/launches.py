@@ -11,7 +11,7 @@ from tuner.extend import OpLaunch, OpLaunches, Workload, number, pointer, table
 
 
 def launches_of(op: TallyOp, schedule: TallySchedule, plan: TallyPlan, workload: Workload) -> OpLaunches:
-    """`TallyArgs` in the source; it waits for the launch in front of it itself."""
+    """`TallyArgs` is in the source; the kernel itself waits for the previous launch."""
     launch = OpLaunch(
         kernel="tally",
         num_ctas=plan.num_ctas,

@@ -1,4 +1,4 @@
-"""What it must give."""
+"""The reference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FP32 = 2.0**-24
 
 
 def reference(op: TallyOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:
-    """The state as it is afterwards, too: a sum of fp32 is rounded once, and the output once more."""
+    """Includes the state after the launch: an fp32 sum is rounded once, and the output once more."""
     state, count = given[f"{op.name}.state"].copy(), int(given[f"{op.name}.count"][0])
     state[:count] += given[op.source][:count]
     off = 2 * _FP32 * xp.abs(state) + 1e-30
@@ -26,7 +26,7 @@ def reference(op: TallyOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> M
 
 
 def planted(op: TallyOp, schedule: TallySchedule, dtype: Dtype) -> Mapping[str, str]:
-    """Sources with a fault each."""
+    """Sources with one fault each."""
     right = source_of(op, schedule, dtype)
     return {
         "the state is not kept": right.replace("args.state[place] = sum;", ""),

@@ -1,4 +1,4 @@
-"""What is asked."""
+"""The op."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class TallyOp(LaunchOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What is added."""
+        """The added tensor."""
         return (Read("source", self.source, (self.m, self.k)),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """X, the state, how many rows are added, and the output."""
+        """X, the state, the number of rows to add, and the output."""
         return (
             given(self.source, (self.m, self.k), dtype),
             cache(f"{self.name}.state", (self.m, self.k), "fp32"),
@@ -56,11 +56,11 @@ class TallyOp(LaunchOp):
 
     @property
     def num_flops(self) -> int:
-        """An addition an element."""
+        """One addition per element."""
         return self.m * self.k
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """Elements of 16 bits."""
+        """Checks that the elements have 16 bits."""
         if dtype.row.tensor_kind is None:
             raise InvalidInput("dtype", f"{self.name} takes elements of 16 bits, not {dtype}", "give fp16 or bf16")
 

@@ -1,4 +1,4 @@
-"""A CTA a row, in an order that the plan has."""
+"""One CTA per row, in an order given by the plan."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class TallyPlan:
 
     @property
     def num_ctas(self) -> int:
-        """Of the launch."""
+        """The CTAs of the launch."""
         return len(self.rows)
 
 
 def plan_of(op: TallyOp, schedule: TallySchedule, gpu: Gpu) -> TallyPlan:
-    """The last one first."""
+    """The last row first."""
     return TallyPlan(rows=tuple(reversed(range(op.m))))
 
 
 def spaces_of(op: TallyOp, schedule: TallySchedule, plan: TallyPlan) -> Sequence[TileSpace]:
-    """Each changes its row of the state."""
+    """Each CTA updates its row of the state."""
     rows = np.array(plan.rows, dtype=np.int64)
     row = Extent(axes=(0,), begin=rows, end=rows + 1)
     boxes = [Box(tensor=name, extents=(row, whole(op.k))) for name in (op.name, f"{op.name}.state", op.source)]

@@ -1,4 +1,4 @@
-"""What is chosen."""
+"""The schedule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AXES = {"threads": (64, 128)}
 
 @dataclass(frozen=True, kw_only=True)
 class TallySchedule(LaunchOpSchedule, kind="tally"):
-    """Threads of a CTA."""
+    """Threads per CTA."""
 
     threads: int = axis(128, values=AXES["threads"], features=log2)
 

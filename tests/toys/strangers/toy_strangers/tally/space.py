@@ -1,4 +1,4 @@
-"""What is offered."""
+"""The schedule space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.extend import Gpu, Workload
 
 @dataclass(frozen=True, kw_only=True)
 class OpSpace:
-    """Of one op of a workload."""
+    """The space of one op of a workload."""
 
     workload: Workload
     gpu: Gpu
@@ -26,5 +26,5 @@ class OpSpace:
         return offered(TallySchedule, AXES, lambda one: refuse(self.workload, self.gpu, self.op, one))
 
     def near(self, one: TallySchedule) -> list[TallySchedule]:
-        """Those that differ in one axis."""
+        """The legal schedules that differ in one axis."""
         return near(self.offered, one)

@@ -9,7 +9,7 @@ from tuner.extend import Gpu, LibraryRecipe, Workload
 
 
 def schedule_words(op: Any, schedule: Any, workload: Workload) -> list[str]:
-    """A sentence."""
+    """The schedule as a sentence."""
     return [f"Tally {op.name}: {schedule}."]
 
 
@@ -19,5 +19,5 @@ def explain(op: Any, schedule: Any, plan: Any, workload: Workload, gpu: Gpu) -> 
 
 
 def library_of(recipe: LibraryRecipe | None) -> str:
-    """What it is measured against."""
+    """The library that it is compared with."""
     return "two elementwise kernels"

@@ -37,7 +37,7 @@ def get_model_loader(load_config: LoadConfig) -> BaseModelLoader:
 
 @register_model_loader("auto")
 class DefaultModelLoader(BaseModelLoader):
-    """Draws weights; those that `extra config` names "weights" are loaded in their place."""
+    """Draws weights; those named in "weights" of the `extra config` are loaded instead."""
 
     def load_weights(self, model: Any, model_config: Any) -> None:
         given = self.load_config.model_loader_extra_config.get("weights", {})
@@ -51,7 +51,7 @@ class DefaultModelLoader(BaseModelLoader):
 
 @register_model_loader("whole")
 class WholeModelLoader(DefaultModelLoader):
-    """A format whose loader makes the model by itself."""
+    """A format whose loader creates the model by itself."""
 
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
         return super().load_model(vllm_config, model_config, prefix)

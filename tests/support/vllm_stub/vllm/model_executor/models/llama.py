@@ -14,7 +14,7 @@ from vllm import distributed
 
 
 class _Linear(nn.Module):
-    """A parallel linear layer: `weight` [out, in] of this rank; it gives its output and a bias that is not added."""
+    """A parallel linear layer: `weight` [out, in] of this rank; returns its output and a bias that is not added."""
 
     def __init__(self, rows: int, columns: int, bias: bool, dtype: torch.dtype) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class _Linear(nn.Module):
 
 
 class _RowParallelLinear(_Linear):
-    """Split over the ranks along its columns; it sums their outputs unless whoever made it does so later."""
+    """Split over the ranks along its columns; it sums their outputs unless its creator does so later."""
 
     def __init__(self, rows: int, columns: int, bias: bool, dtype: torch.dtype) -> None:
         super().__init__(rows, columns, bias, dtype)
@@ -72,7 +72,7 @@ class LlamaMLP(nn.Module):
 
 
 class GatedMLP(LlamaMLP):
-    """A part of another model, whose output is weighed."""
+    """A part of another model, whose output is scaled."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * 0.5

@@ -1,4 +1,4 @@
-"""A baseline on a card."""
+"""The baseline on a GPU."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ extern "C" __global__ void naive(const u16* x, float* scale, u16* negated, u16* 
 
 
 def baseline_of(op: AbsmaxOp, data: OpData, slots: list[Arrays], vendor: Any, tools: Any) -> Naive:
-    """The library's best for it."""
+    """The library's best implementation."""
     names = (op.source, f"{op.name}.scale", f"{op.name}.negated", op.name)
     return Naive(_TEXT, data.workload.dtype, op.m, lambda arrays: (*(arrays[name] for name in names), cupy.int32(op.n)))

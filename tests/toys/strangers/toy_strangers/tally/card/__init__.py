@@ -1,4 +1,4 @@
-"""A baseline on a card."""
+"""The baseline on a GPU."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ extern "C" __global__ void naive(const u16* x, float* state, const int* count, u
 
 
 def baseline_of(op: TallyOp, data: OpData, slots: list[Arrays], vendor: Any, tools: Any) -> Naive:
-    """The library's best for it."""
+    """The library's best implementation."""
     names = (op.source, f"{op.name}.state", f"{op.name}.count", op.name)
     return Naive(_TEXT, data.workload.dtype, op.m, lambda arrays: (*(arrays[name] for name in names), cupy.int32(op.k)))
