@@ -4,9 +4,9 @@ tuner-client fetch best --job JOB --format zip --output best.zip
 python examples/run_attention.py best.zip
 python examples/run_attention.py best.zip --lengths 512,17,0,300
 
-Everything about the launches, and their order, is read from manifest.json; tuner itself is not imported. Where a
-product rotates queries and keys and writes to a cache, rows of new tokens are NaN before, and are checked too.
-`run_artifact.py` beside it has what both have in common.
+Everything about the launches, and their order, is read from manifest.json; tuner itself is not imported. If a product
+rotates queries and keys and writes to a cache, the rows of new tokens are NaN before the launch, and are checked, too.
+`run_artifact.py` in the same folder has the code that both share.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 python -m benchmarks.conv.library [--row r50-s1-1x1-3x3/b1 ...] [--seconds 110] [--residual] [--compile] [--out FILE]
 
-fp16, channels last, bias and ReLU after each layer; cuDNN with its benchmark on. Cold: the launches of a graph
-alternate among six images and enough sets of weights to exceed an L2. Warm: one set. All of a row are timed in the same
-interleaved rounds, and a delay before each sample hides the host's launch time. A row of the file is a way to run a
-pair: medians, quartiles of the cold samples, and the error against fp32 sums. If a library refuses a row, its line says
-why. `--residual` adds an image before the last ReLU, `--compile` has `torch.compile` beside (some 20 seconds per row).
-Rows that the file has from this commit and card are left out. About two seconds per row on an H200.
+fp16, channels last, bias and ReLU after each layer; cuDNN with its benchmark mode on. Cold: the launches of a graph
+alternate among six images and enough sets of weights to exceed an L2. Warm: one set. All libraries of a row are timed
+in the same interleaved rounds, and a delay before each sample hides the host's launch time. A row of the file is a way
+to run a pair: medians, quartiles of the cold samples, and the error against fp32 sums. If a library refuses a row, its
+line has the reason. `--residual` adds an image before the last ReLU, `--compile` includes `torch.compile` (some 20
+seconds per row). Rows that the file has from this commit and card are skipped. About two seconds per row on an H200.
 """
 
 from __future__ import annotations

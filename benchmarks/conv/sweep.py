@@ -2,8 +2,8 @@
 
 python -m benchmarks.conv.sweep [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--shapes 2] [--out FILE]
 
-Of each height of tiles the first shapes by calculation, with the deepest rings. All are one launch, launched early,
-timed in the same rounds beside the library. The numbers of the three fastest are checked. About 6 seconds a row on 16
+For each tile height, the best shapes by calculation, with the deepest rings. Each is a single programmatic launch; all
+are timed in the same rounds as the library. The results of the three fastest are checked. About 6 seconds a row on 16
 cores.
 """
 

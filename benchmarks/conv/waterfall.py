@@ -2,10 +2,10 @@
 
 python -m benchmarks.conv.waterfall [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--out FILE]
 
-Of each row of conv.json its fastest schedule in one launch, launched plainly and early, and with one thing left out at
-a time (`benchmarks.waterfall.patches`). `stamps_us` has the least, the median and the largest time since the launch
-began at which tasks of each op were taken, had their inputs signalled, loaded, multiplied and stored. About 6 seconds a
-row on 16 cores.
+For each row of conv.json, its fastest schedule in one launch is timed: launched plainly and programmatically, and with
+one thing left out at a time (`benchmarks.waterfall.patches`). `stamps_us` has the minimum, the median and the maximum
+time after the start of the launch at which tasks of each op were taken, had their inputs signalled, loaded, multiplied
+and stored. About 6 seconds a row on 16 cores.
 """
 
 from __future__ import annotations

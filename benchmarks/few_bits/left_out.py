@@ -2,9 +2,9 @@
 
 python -m benchmarks.few_bits.left_out [--row int4/4096-14336/m1] [--seconds 60] [--out FILE]
 
-A schedule of each row is timed whole and with one thing left out at a time; up to 16 rows of converted weights also by
-wgmma instead of mma.sync. Others are timed beside it, from 64 rows on with inputs that two CTAs share. All are in the
-same rounds. Builds without a part compute wrong numbers. About 10 seconds a row on an H200 with 16 cores.
+A schedule of each row is timed whole and with one thing left out at a time; up to 16 rows of converted weights also
+with wgmma instead of mma.sync. Other schedules are timed in the same rounds; from 64 rows on, some have inputs that two
+CTAs share. Builds without a part compute wrong results. About 10 seconds a row on an H200 with 16 cores.
 """
 
 from __future__ import annotations

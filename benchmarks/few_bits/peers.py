@@ -44,7 +44,7 @@ _MOST_ERROR = 0.3
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over; what is there is written after each."""
+    """Measures rows until the time is over; the results are written after each."""
     options = parser_of(
         __doc__, "row", seconds=180, out=Path("benchmarks/results/h200/few_bits_peers.json")
     ).parse_args(arguments)

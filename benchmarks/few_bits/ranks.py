@@ -2,11 +2,11 @@
 
 python -m benchmarks.few_bits.ranks [--seconds 150] [--each 28] [--lines FILE] [--out FILE] [--fit]
 
-Two pairs of each width, and of each this many schedules, evenly from all over a draw: first guesses with neighbours, a
-few tilings in many orders, many tilings. They are timed in groups beside the library. What the file of lines has is
-taken from there, so that a run may be cut, and judged elsewhere: with --seconds 0 nothing is timed. --fit judges each
-pair by rates that were fitted to the others, too, which takes minutes of all cores. On an H200 with 16 cores some 80
-seconds.
+Two pairs of each width, with `--each` schedules per pair, spread evenly over a draw: first guesses with neighbours, a
+few tilings in many orders, many tilings. They are timed in groups, together with the library. Times that the `--lines`
+file already has are not measured again, so a run may be interrupted, and evaluated elsewhere: with --seconds 0 nothing
+is timed. --fit also evaluates each pair with rates that were fitted to the others, which takes minutes on all cores.
+Some 80 seconds on an H200 with 16 cores.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
-Only the text between the page's two marks is replaced. Other cards' results, in sibling folders, give a column each:
+Only the text between the page's two marks is replaced. Other cards' results, in sibling folders, are one column each:
 the verdict's gain there.
 """
 

@@ -3,17 +3,18 @@ requested, until its input ends.
 
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
 
-ARM is `stock`, or with TUNER_PACK set and the wheel installed `mlps`, or `norms` or `layers`, which have MLPs as well.
-It runs with the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON: `{"ask":
-"step", "batch": 8}`, `trace`, `first_token`, `mixed`, `logits` with a `file`, or in `stock` `reference` with `files`,
-by arm. Each is answered by a line that begins with `ARM`.
+ARM is `stock`, or, with TUNER_PACK set and the wheel installed, `mlps`, `norms` or `layers`; the latter two include the
+MLPs. It runs with the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON:
+`{"ask": "step", "batch": 8}`, `trace`, `first_token`, `mixed`, `logits` with a `file`, or in `stock` `reference` with
+`files`, by arm. Each is answered by a line that begins with `ARM`.
 
-A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how much of a step kernels
-ran, of which launches that begin early overlap, how many were a pack's, what each kernel adds to a step
-(`kernels_us`), and how much of a prompt's run alone kernels ran (`first_gpu_ms`). `mixed` runs decode steps while
-prompts arrive. `first_token_ms` has the time of each prompt alone. No prompt that arrives begins like an earlier one,
-of which vLLM would have cached keys and values. `logits` are those of decode steps with given tokens (teacher forcing),
-for the first sequences; `vllm_logits.py` compares them."""
+A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how long kernels ran in a
+step (programmatic launches overlap), how many were a pack's, how much each kernel adds to a step (`kernels_us`), and
+how long kernels ran for a single prompt (`first_gpu_ms`). `mixed` runs decode steps while prompts arrive.
+`first_token_ms` has the time of each prompt alone. No arriving prompt begins like an earlier one, because vLLM would
+have cached its keys and values. `logits` are those of decode steps with given tokens (teacher forcing), for the first
+sequences; `vllm_logits.py` compares them.
+"""
 
 from __future__ import annotations
 

@@ -3,16 +3,17 @@
 python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlps,layers [--model ...]
     [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--settings-of NAME JSON] [--out FILE]
 
-DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` takes PACK's MLPs
-alone, `norms` the norms around them, too, `layers` layers or their runs. PYTHON is one that has vLLM and our wheel. All
-arms of all models start at once, each with a compile cache of its own, and stay on the card side by side, so their
-memory is given by `--settings`, that of one model by `--settings-of`; one measures at a time. A turn is all arms of a
-model at a batch size, and is kept when it ends: the next call goes on. `--seconds` begins none behind it. A row has
-the medians of an arm at a batch size. Its gain is over stock, turn by turn. First tokens, and runs that mix prompts
-with decode steps, are the host's time for the most part, which other work doubles at times: all arms are measured in
-short rounds, before anything is traced, a time is the fastest tenth, and a gain that of these. `logits_ok` says whether
-logits of decode steps whose tokens are given lie no farther from fp32 than stock's, and have its top token wherever
-that is no matter of rounding."""
+DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` uses only PACK's MLPs,
+`norms` also the norms around them, and `layers` its layers or their runs. PYTHON is an interpreter with vLLM and our
+wheel. All arms of all models start at once, each with its own compile cache, and stay on the card together, so
+`--settings` limits their memory, and `--settings-of` that of one model; only one arm measures at a time. A turn is all
+arms of a model at a batch size. It is stored when it ends, and the next call continues after it. After `--seconds`, no
+turn starts. A row has the medians of an arm at a batch size. Its gain is relative to stock, turn by turn. First tokens,
+and runs that mix prompts with decode steps, are mostly the host's time, which other work sometimes doubles. So all arms
+are measured in short rounds before anything is traced; a time is the fastest tenth, and a gain is computed from these.
+`logits_ok` says whether the logits of decode steps with given tokens are no farther from fp32 than stock's, and have
+the same top token except where rounding decides.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 python -m benchmarks.simulator.own_fit [--draws 6] [--processes 2] [--seconds 600] [--out <results file>]
 
-Needs no GPU. A row is one card's trials, and a fit to some of its workloads from the rates of the data sheet, kept
-as `tuner fit` does it. The workloads that are not drawn tell what the fit is worth: *unseen*.
+Needs no GPU. A row is one card's trials, and a fit to some of its workloads that starts from the rates of the data
+sheet, and is accepted or rejected as by `tuner fit`. The workloads that are not drawn (*unseen*) show how good the fit
+is.
 
 `width_0.2`: the mean rank correlation after a fit of that width, of workloads left out, and unseen.
 

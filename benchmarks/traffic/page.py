@@ -2,7 +2,7 @@
 
 python -m benchmarks.traffic.page [--results benchmarks/results/h200/traffic.json] [--docs docs]
 
-The page's own words stay; what stands between its two marks is replaced.
+Only the text between the page's two marks is replaced.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rows of `docs/schedule-space.md` as the records of the axes have them.
+"""Generates rows of `docs/schedule-space.md` from the records of the axes.
 
-``python -m tests.house.axes_page`` writes them into the page: in the place of a row of the same axis, else behind the
-last row of its table. Axes whose record says nothing for documents have rows that are written by hand. Beside them it
-writes `docs/schedule-file.schema.json`.
+``python -m tests.house.axes_page`` writes them into the page: it replaces the row of the same axis, or appends to its
+table. Axes whose record has no documentation have rows that are written by hand. It also writes
+`docs/schedule-file.schema.json`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The client's typed documents, as the models of the wire and the ways to spell a workload define them.
+"""Generates the client's typed documents from the models of the wire format and from the spellings of workloads.
 
-``python -m tests.house.documents`` writes them. The client imports no model, and a type checker runs no program.
+``python -m tests.house.documents`` writes them to a file, because the client must not import the models and a type
+checker runs no code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the program names a kind of op outside its folder; ``python -m tests.house.kinds`` renews the list of it.
+"""Lists where the program names an op kind outside its folder; ``python -m tests.house.kinds`` renews the list.
 
-The list has two halves. What stays *for good* has its reason: it is of an interface that was released, or another
-project's word. What is *to go* may only shrink.
+The list has two halves. Names that stay *for good* have a reason: a released interface, or another project's term. The
+names *to go* may only become fewer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Allowed imports: the third-party libraries of each package, and what the base install must do without.
 
-The rules between our own packages are import-linter's (pyproject.toml), and hold in `make lint`.
+import-linter checks the rules between our own packages (pyproject.toml) in `make lint`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ twice, and ends every job.
 
 python -m tests.soak.cluster [--size 500] [--seed 1]
 
-Server and scheduler are `tuner`'s own processes. A worker's card is held by a child process (`member.py`). A kill may
-hit a process that starts.
+Server and scheduler are real `tuner` processes. A child process (`member.py`) holds a worker's GPU. A kill may hit a
+process that is starting.
 """
 
 from __future__ import annotations

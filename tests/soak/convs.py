@@ -1,4 +1,4 @@
-"""How often `verify` errs on plans of convolutions: small ones and their mutants, against both oracles.
+"""How often `verify` errs on plans of convolutions: small plans and their mutants, compared with both oracles.
 
 python -m tests.soak.convs [--size 30000] [--seed 1]
 """

@@ -3,8 +3,8 @@ counts none twice, and ends every job with one result.
 
 python -m tests.soak.finals [--size 200] [--seed 1]
 
-Each cluster loses one process of each kind, in any order. The kills come while a job is in its finals, or just behind
-them, where its kernel is packed and its result is written.
+Each cluster loses one process of each kind, in any order. The kills happen while a job is in its finals, or just after
+them, while its kernel is packed and its result is written.
 """
 
 from __future__ import annotations

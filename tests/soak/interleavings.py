@@ -1,4 +1,4 @@
-"""How often `verify` errs: random small plans and their mutants, against a walk over every interleaving.
+"""How often `verify` errs: random small plans and their mutants, compared with a walk over every interleaving.
 
 python -m tests.soak.interleavings [--size 100000] [--seed 1]
 """

@@ -138,7 +138,7 @@ def work(step: Step) -> list[Row]:
     """A row for each seed: what a search reached with one candidate at a time and with several in flight; what as many
     random draws reached; and whether the first guess is the best.
 
-    A share is the exhaustive best's time over that of the schedule that was found.
+    A share is the exhaustive best's time over that of the schedule found.
     """
     rows = []
     for seed in range(step.first, step.first + step.count):

@@ -1,9 +1,9 @@
-"""Tilings of every architecture compile, with nothing spilled and nothing warned about.
+"""Tilings of every architecture compile without spills or warnings.
 
 python -m tests.soak.tilings [--size 2016] [--seed 1]
 
-Half of them are samples with every pair of values of any two axes, half are drawn. All tilings of one GPU, and what
-they take to compile, are `python -m benchmarks.cpu.compile_space`.
+Half of them are samples with every pair of values of any two axes; the others are drawn at random. `python -m
+benchmarks.cpu.compile_space` compiles all tilings of one GPU and reports the time.
 """
 
 from __future__ import annotations

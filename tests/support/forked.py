@@ -34,8 +34,8 @@ class Forked:
     """One process: its output and its end."""
 
     def __init__(self, main: Callable[[list[str]], None], *arguments: str, log: Path, **environment: str) -> None:
-        """`log` takes what it logs, behind what is there; a file beside it what it prints. Its environment and its
-        folder are this process', with these changes."""
+        """Its log is appended to `log`, and its output goes to a file in the same folder. Its environment and working
+        directory are those of this process, with these changes."""
         self._log, self._out = log, log.parent / f"{time.monotonic_ns()}.out"
         where = os.getcwd(), str(self._out), str(log)
         self._process = _CONTEXT.Process(
@@ -64,11 +64,11 @@ class Forked:
         raise AssertionError(f"no line: {self._log.read_text()[-2000:] if self._log.exists() else ''}")
 
     def send_signal(self, number: int) -> None:
-        """Sends it a signal."""
+        """Sends a signal to the process."""
         os.kill(self.pid, number)
 
     def wait(self, timeout_s: float = 60.0) -> int:
-        """Its exit status, once it has ended.
+        """Its exit status, after it has ended.
 
         Raises:
             TimeoutError: it has not.

@@ -91,8 +91,7 @@ def interpret(
     num_resident: int | None = None,
     num_launches: int = 1,
 ) -> dict[str, Matrix]:
-    """Outputs of the launch's ops, by name, after `num_launches` launches that keep their signals, as `launch_plan` has
-    it.
+    """Outputs of the launch's ops, by name, after `num_launches` launches that keep their signals, as in `launch_plan`.
 
     Raises:
         LivenessError: CTAs hold tasks, and none can go on.

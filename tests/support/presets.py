@@ -28,8 +28,8 @@ def decoder_block(model: str, *, has_reduce: bool = True, **asked: Any) -> Workl
 
     Args:
         model: its name.
-        has_reduce: that ranks' results must be added up. False gives the block of a rank as if that were not so, which
-            computes nothing useful, and is there to be timed.
+        has_reduce: whether ranks' results must be added up. False gives a rank's block without the all-reduces, which
+            computes nothing useful and is only timed.
         asked: the fields of `DecoderBlock`.
     """
     if has_reduce or asked.get("run", Run.BLOCK) is not Run.BLOCK:

@@ -1,7 +1,7 @@
 """Every interleaving of roles that wait at barriers and arrive at them.
 
-Barriers tell phases apart by parity alone, as on the device: a wait for phase k is over when the last phase that ended
-has k's parity. So who may be two phases away from a barrier passes too early, or never.
+Barriers distinguish phases by parity alone, as on the device: a wait for phase k ends when the last completed phase has
+k's parity. So a role that may be two phases away from a barrier passes too early, or never.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Runs a plan's words on small arrays, in a random interleaving that the plan allows.
 
-The judge's judge: it reads the words with code of its own, and of an op it knows its boxes alone. What an op computes
-of what is in them is told by an `Arithmetic`. Outputs are NaN before each launch, so a tile that is computed on what is
-not there yet shows in the result. A task waits before each of its steps for what the plan says, and adds to its sums
-what the step reads. The parts of a tile leave their sums side by side; the last of them stores the tile, and posts.
+It checks the checker: it decodes the words with code of its own, and knows only the boxes of an op. An `Arithmetic`
+defines what an op computes from their contents. Outputs are NaN before each launch, so a tile computed from missing
+data shows in the result. Before each of its steps, a task performs the plan's waits; then it adds what the step reads
+to its sums. The parts of a tile store their sums separately; the last of them stores the tile, and posts.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ def launch_plan(
 ) -> Memory:
     """All tensors after `num_launches` launches that keep their signals.
 
-    At a time one CTA, drawn from those whose next step's waits are over, does that step on what is in memory then.
-    Behind its last one it stores the tile, when the waits for what it reads late are over. `num_resident` CTAs hold
-    tasks at a time: fewer than the grid is for tickets only. `values` has the numbers of run-time inputs. A task passes
-    over steps of which nothing is left, and over all steps of such a tile, with the waits before these; but not over
-    those before the first step.
+    One CTA at a time, drawn from those whose next step's waits have passed, performs that step on the current memory.
+    After its last step it stores the tile, when the waits for its late reads have passed. `num_resident` CTAs hold
+    tasks at a time; with tickets only, this may be less than the grid. `values` has the run-time inputs. A task skips
+    steps that have nothing left, and all steps of a tile with nothing left, including the waits before these; but not
+    the waits before the first step.
 
     Raises:
         LivenessError: CTAs hold tasks, and none can go on.

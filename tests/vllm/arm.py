@@ -2,10 +2,10 @@
 
 python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--layers] [--runs] [--reload] [--settings JSON] [--config JSON]
 
-With --layers whole layers are replaced, too, by PyTorch, and with --runs their runs between two all-reduces; with
---reload weights are loaded again in the end. --settings are of vllm.LLM, --config of the model.
+--layers also replaces whole layers by PyTorch, and --runs their runs between two all-reduces; --reload loads the
+weights again at the end. --settings are those of vllm.LLM, --config those of the model.
 
-Each arm is a process of its own, since vLLM keeps one model a process; all arms share one compile cache.
+Each arm is a separate process, since vLLM keeps one model per process; all arms share one compile cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Our operators over a cache as vLLM's GPU backends lay it out, against vLLM's own attention, rotary embedding, slots.
+"""Our operators over a cache laid out as by vLLM's GPU backends, compared with vLLM's attention, rotary embedding and
+slots.
 
-PyTorch's formulas of the operators stand in for the kernels, which cannot read this cache yet: they show which elements
-a kernel must read and write, and nothing of one.
+PyTorch's formulas of the operators replace the kernels, which cannot read this cache yet: this shows which elements a
+kernel must read and write, but tests no kernel.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ _IN_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.sp
 
 
 def interrupted(command: list[str], shown: str) -> str:
-    """What the client prints in a terminal where Ctrl-C is typed once it has shown that."""
+    """The client's output in a terminal after Ctrl-C, which is typed once this text was shown."""
     client = [sys.executable, "-m", "tuner.client.cli", *command]
     with subprocess.Popen(
         [sys.executable, "-c", _IN_A_TERMINAL, *client], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -1,6 +1,6 @@
 """The server is killed during the finals or an inspection, and continues without loss.
 
-Kills at random moments of a search are tests/soak/kills.py.
+tests/soak/kills.py kills a server at random moments of a search.
 """
 
 from __future__ import annotations

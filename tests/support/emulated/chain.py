@@ -88,9 +88,9 @@ class EmulatedChain:
     def __init__(
         self, workload: Workload, *, is_odd: bool = False, rows: int | None = None, is_packed: bool = False
     ) -> None:
-        """Draws them. Rows of what is normed are of unequal sizes; where `is_odd`, one channel of every second row is
-        3e4, and the other rows are of 1e-3. `rows`: a launch has so many, fewer than the kernel was made for.
-        `is_packed`: of caches, as `EmulatedCache` has it."""
+        """Draws the tensors. Rows that are normed have unequal sizes; with `is_odd`, one channel of every second row is
+        3e4, and the other rows are 1e-3. `rows`: the number of rows of a launch, less than the kernel was made for.
+        `is_packed`: the caches are packed, as in `EmulatedCache`."""
         self.workload, self._is_odd, self._rows, self._is_packed = workload, is_odd, rows, is_packed
         self._bits = np.dtype(workload.dtype.row.bits_name)
         self._random = np.random.default_rng(0)
@@ -205,9 +205,9 @@ class EmulatedChain:
         rows: Sequence[int] = (),
         is_aborted: bool = False,
     ) -> dict[str, Array]:
-        """The outputs of the last run. Before it all of them were NaN, or 1 where it is aborted, and squares and sums
-        of parts were NaN. Before it, too, a guarded build is told of so many CTAs of other launches that are at work.
-        `rows`: those of each run. `is_aborted`: each launch finds that another CTA of it has given up."""
+        """The outputs of the last run. Outputs are initialised to NaN, or to 1 if the run is aborted; squares and sums
+        of parts to NaN. A guarded build is told of `num_strangers` running CTAs of other launches. `rows`: those of
+        each run. `is_aborted`: each launch finds that another of its CTAs has aborted."""
         library, memory = library_of(self.workload, tiling, changes, variant), self._memory_of(tiling, plans)
         num_runs = len(rows) or NUM_LAUNCHES
         for turn in range(num_runs):
@@ -276,7 +276,7 @@ class EmulatedChain:
         assert num_stuck == 0, f"{num_stuck} threads wait for ever"
 
     def _of_rows(self, recipe: TensorMap) -> TensorMap:
-        """Its second dimension is rows, but for the weights."""
+        """Whether its second dimension is rows; false for weights."""
         if self._rows is None or recipe.operand == "w":
             return recipe
         return replace(recipe, dims=(recipe.dims[0], self._rows, *recipe.dims[2:]))

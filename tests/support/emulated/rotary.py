@@ -21,8 +21,8 @@ class EmulatedCache:
     order."""
 
     def __init__(self, rotary: Rotary, rows: int, *, spare_pages: int = 3, is_packed: bool = False) -> None:
-        """Lengths from none to one more than there is room for. `spare_pages`: memory behind the cache's last page.
-        `is_packed`: keys and values of a token lie side by side, and pages have gaps, as servers have them."""
+        """Draws lengths from zero to one more than the cache has room for. `spare_pages`: memory after the cache's last
+        page. `is_packed`: keys and values of a token are adjacent, and pages have gaps, as in servers."""
         self.rotary, self._rows = rotary, rows
         shape, paged = rotary.cache_shape(rows), rotary.paged(rows)
         sequences = rotary.num_sequences(rows)

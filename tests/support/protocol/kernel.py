@@ -100,8 +100,8 @@ class Tables:
 
 
 def tables_for(workload: Workload, tiling: Tiling, ordering: Ordering, plans: Sequence[Plan]) -> Tables:
-    """The tables of an ordering's launches. Of the plans it takes the order in which their tiles are dealt, and, where
-    the tail is dealt by k-steps, which of them each part has; no more."""
+    """The tables of an ordering's launches. From the plans it takes only the order in which their tiles are assigned
+    and, if the k-steps of the tail are shared evenly, the steps of each part."""
     strided = ordering.split_order is SplitOrder.STRIDED
     if ordering.split_tiles is SplitTiles.ALL:
         return tables_of(workload, tiling, strided=strided)
@@ -130,9 +130,9 @@ def tables_of(
     whole: frozenset[Tile] = frozenset(),
     stretches: Mapping[Tile, Sequence[slice]] | None = None,
 ) -> Tables:
-    """The tables, element by element; of parts that take an even share of the k-steps in a row, or every so many-th, or
-    these `stretches`. Tiles of ops with parts are split, unless they are among the `whole` ones; where there are
-    stretches, those that have some, which none of the `whole` ones may have."""
+    """The tables, element by element. Parts take an even share of consecutive k-steps, or every n-th step, or these
+    `stretches`. Tiles of split ops are split unless they are among `whole`; if there are stretches, exactly the tiles
+    that have some are split."""
     names = [op.name for op in workload.tile_ops]
     shapes = list(zip(workload.tile_ops, tiling.tiles, tiling.split_k or (1,) * len(names), strict=True))
     num_rows = [len(range(0, op.m, tile.m)) for op, tile, _ in shapes]

@@ -38,7 +38,7 @@ class Box(NamedTuple):
 class Op(NamedTuple):
     """One op of a kernel: its tiles, and the boxes of each CTA's tile.
 
-    A CTA's tile is named by the row and the column of the cluster's tile, and by its place in that.
+    A CTA's tile is identified by the row and the column of the cluster's tile, and by its position in that tile.
     """
 
     grid: tuple[int, int]

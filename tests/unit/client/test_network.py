@@ -1,4 +1,4 @@
-"""What the environment says of proxies and certificates is taken, or refused by the variable's name."""
+"""Proxies and certificates set in the environment are used, or refused with the variable's name."""
 
 from __future__ import annotations
 

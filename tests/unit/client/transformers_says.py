@@ -1,6 +1,6 @@
 """Writes `transformers_says.json`: how transformers' own classes read many configs.
 
-It runs where transformers is installed, which needs no PyTorch: `python tests/unit/client/transformers_says.py`.
+It requires transformers, but not PyTorch: `python tests/unit/client/transformers_says.py`.
 """
 
 from __future__ import annotations

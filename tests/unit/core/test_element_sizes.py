@@ -66,8 +66,8 @@ WORKLOADS = [
 
 
 def halved(workload: Workload) -> Workload:
-    """Elements of one byte, twice as many along k; an intermediate has twice as many columns, then. Each op reads an
-    input of its own, so that nothing else changes."""
+    """One-byte elements, twice as many along k; an intermediate then has twice as many columns. Each op reads its own
+    input, so nothing else changes."""
     ops = tuple(replace(op, k=2 * op.k, source=f"x{i}") for i, op in enumerate(workload.tile_ops))
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=BYTE)
 

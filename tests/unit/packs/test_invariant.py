@@ -1,4 +1,4 @@
-"""Batch-invariant ladders: kernels of one order of sums for every row count up to the largest, or a refusal."""
+"""Batch-invariant ladders: kernels with one order of sums for every row count up to the largest, or a refusal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writes `checkpoints/*.safetensors`: modules packed by the formats' own libraries, and the values that they represent.
 
-It runs where compressed-tensors, vLLM (for GPTQ's packing) and safetensors are installed:
-`python tests/unit/runtime/checkpoints_say.py`.
+It requires compressed-tensors, vLLM (for GPTQ's packing) and safetensors: `python
+tests/unit/runtime/checkpoints_say.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What was made on a card that holds many clusters runs on one that holds fewer, by the plans for each card of the
-model; and what claims to be such a plan and is none is refused."""
+"""A kernel made on a GPU that holds many clusters runs on one that holds fewer, with the plans for each GPU of the
+model; invalid fallback plans are refused."""
 
 from __future__ import annotations
 

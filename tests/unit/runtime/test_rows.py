@@ -1,4 +1,4 @@
-"""The C runtime has the rows' numbers."""
+"""The C runtime has the same numbers of rows as the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a step runs in a graph.
+"""vLLM's setting for running steps in CUDA graphs.
 
 Source: https://docs.vllm.ai/en/stable/api/vllm/config/compilation/.
 """

@@ -1,4 +1,4 @@
-"""What is known of a step while the model runs it: here what was put into `current`.
+"""vLLM's state of a step during a forward pass; the stub returns `current`.
 
 Source: https://docs.vllm.ai/en/stable/api/vllm/forward_context/.
 """

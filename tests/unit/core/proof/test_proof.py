@@ -1,6 +1,6 @@
 """`verify` is exact: it accepts small plans that no interleaving breaks, and refuses the others for a true reason.
 
-`python -m tests.soak.interleavings` does the same with 100,000 plans; its counts are in benchmarks/results/soak.
+`python -m tests.soak.interleavings` does the same for 100,000 plans; its counts are in benchmarks/results/soak.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The second oracle shares no code with the prover and the first oracle, agrees with both, and finds planted faults.
 
-`python -m tests.soak.proof` has it judge 100,000 plans; its counts are in benchmarks/results/soak/proof.json.
+`python -m tests.soak.proof` lets it judge 100,000 plans; its counts are in benchmarks/results/soak/proof.json.
 """
 
 from __future__ import annotations

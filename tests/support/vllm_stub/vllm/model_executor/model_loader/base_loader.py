@@ -1,4 +1,4 @@
-"""What every loader does: make the model, load its weights, lay them out.
+"""The steps of every loader: create the model, load its weights, convert their layout.
 
 Source: https://docs.vllm.ai/en/stable/api/vllm/model_executor/model_loader/base_loader/.
 """
