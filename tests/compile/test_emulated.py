@@ -51,7 +51,7 @@ LATE = (
 #: A ring in which a stage is full once its producer warp has arrived, without waiting for the others.
 FILLED_BY_ONE = (
     ("2 + kReaderWarps : 1", "2 : 1"),
-    ("mbarrier_arrive(ring.full(place));  // others", "// others"),
+    ("mbarrier_arrive(ring.full(place));  // other warps", "// other warps"),
     (
         "if (threadIdx.x % 32 == 0) mbarrier_arrive(shared.inputs",
         "if (reads && step % kReaderWarps == reader && threadIdx.x % 32 == 0) mbarrier_arrive(shared.inputs",

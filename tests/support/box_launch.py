@@ -106,4 +106,5 @@ def _part(space: TileSpace, reads: list[list[tuple[int, int]]], first: int, stri
         ahead_bytes=0,
         stage_bytes=1,
         dram_stretch=1.0,
+        link_stretch=1.0,
     )

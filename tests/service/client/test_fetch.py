@@ -140,12 +140,12 @@ def test_a_shape_beyond_the_limit_is_no_result_and_the_limit_can_be_set(run: Run
     far = ["--m", "64", *PAIR[2:], "--match", "nearest"]
     refused = run(*FETCH, *far, "--accept-nearest")
     assert refused.exit_code == ExitCode.NO_RESULT
-    assert "distance 4, and the limit is 2 (ask with --max-distance 4 to get it" in refused.stderr
+    assert "distance 4, and the limit is 2 (use --max-distance 4 to get it" in refused.stderr
     best = ["best"], "--match nearest", ExitCode.WEAKER_MATCH  # prints it all the same
     fetch = [*FETCH, "--elsewhere"], "--match nearest --accept-nearest", ExitCode.OK
     for command, match, code in (best, fetch):
         refused = run(*command, "--m", "64", *PAIR[2:])
-        assert f"(ask with {match} and --max-distance 4 to get it" in refused.stderr
+        assert f"(use {match} and --max-distance 4 to get it" in refused.stderr
         taken = run(*command, "--m", "64", *PAIR[2:], *match.split(), "--max-distance", "4")
         assert (taken.exit_code, taken.stdout != "") == (code, True), "what the message says is what brings it"
     assert run(*FETCH, *far, "--accept-nearest", "--max-distance", "4").exit_code == ExitCode.OK

@@ -48,7 +48,7 @@ def finish(service: Service, batch_id: str) -> dict[int, Ladder]:
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, BatchRecord, Ladder]]:
-    """A finished batch of a search of adequate length."""
+    """A finished batch whose searches used no priors."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(twin, "library_us", lambda *asked: 4 * library_us(*asked))
         with running_service(tmp_path_factory.mktemp("batch") / "data") as service:

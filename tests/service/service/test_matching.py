@@ -140,7 +140,7 @@ def test_another_driver_is_a_weaker_match_and_says_so(store: Store) -> None:
     place, match, difference = find(store, [Result(16, here=replace(HERE, driver="570.9"))], 16, MatchKind.NEAREST)
     assert (place, match) == (0, MatchKind.NEAREST)
     assert difference == "measured with driver '570.9', but the request has '580.1'"
-    with pytest.raises(NotFound, match="ask with match=nearest"):
+    with pytest.raises(NotFound, match="use match=nearest"):
         ask(store, workload(16), MatchKind.EXACT)
 
 
@@ -165,12 +165,12 @@ def test_the_nearest_shape_is_found_and_named(store: Store) -> None:
 @pytest.mark.parametrize("least", [MatchKind.NEAREST, MatchKind.ANY])
 def test_a_shape_beyond_the_limit_is_refused_and_the_limit_can_be_set(store: Store, least: MatchKind) -> None:
     [job_id] = keep(store, [Result(65)])
-    refusal = r"M=65 .*: distance 2.04, and the limit is 2 \(ask with max_distance=2.05 to get it, or submit a job\)"
+    refusal = r"M=65 .*: distance 2.04, and the limit is 2 \(use max_distance=2.05 to get it, or submit a job\)"
     with pytest.raises(NotFound, match=refusal):
         ask(store, workload(32), least)
     found = ask(store, workload(32), least, max_distance=2.05)
     assert (found.job.id, round(found.distance, 3)) == (job_id, 2.045)
-    with pytest.raises(NotFound, match=r"ask with match=nearest and max_distance=2.05"):
+    with pytest.raises(NotFound, match=r"use match=nearest and max_distance=2.05"):
         ask(store, workload(32), MatchKind.EXACT)
 
 

@@ -51,7 +51,7 @@ def changed(**launch: Any) -> CudaSource:
 @pytest.mark.parametrize(
     ("name", "program", "field", "said"),
     [
-        ("", lambda x: x, "baselines", "name ''; give each"),
+        ("", lambda x: x, "baselines", "name ''; use a name"),
         ("a" * 61, lambda x: x, "baselines", "60 characters"),
         ("mine", lambda x, w1: w1, "baselines.mine", "up_weight [1024, 256]"),
         ("mine", lambda *all: all, "baselines.mine", "*all, which is not a tensor"),

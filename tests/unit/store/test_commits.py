@@ -19,7 +19,7 @@ LONG_S = 120.0
 
 @contextmanager
 def waiting(commits: Commits, wait: Callable[[], object]) -> Iterator[threading.Event]:
-    """A function that wakes a waiting thread; the thread has ended after the block."""
+    """The event on which a waiting thread waits; the thread has ended after the block."""
     thread = threading.Thread(target=wait)
     thread.start()
     wait_until(lambda: bool(commits._waiting))

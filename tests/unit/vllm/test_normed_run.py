@@ -56,7 +56,7 @@ def weights() -> tuple[Any, Any]:
 
 @pytest.fixture
 def run_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The runs of a pack with these entries."""
+    """Opens the run of a pack with these entries for some weights; also returns the row counts that were loaded."""
     from tuner.vllm import normed_run
 
     loaded = list[int]()

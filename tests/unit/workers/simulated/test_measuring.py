@@ -153,7 +153,7 @@ def test_a_check_that_raises_does_not_hold_and_those_before_it_stay(tmp_path: Pa
     rows = rows_in(tmp_path / "measuring.json")
     assert [row["holds"] for row in rows.values()] == [True, False, False]
     assert rows["tensor_ops"]["reason"] == "ValueError: x was not counted: not allowed"
-    assert "not begun" in rows["copy_dram_read"]["reason"]
+    assert "not started" in rows["copy_dram_read"]["reason"]
 
 
 def test_what_runs_apart_answers_or_raises_as_if_it_ran_here() -> None:
