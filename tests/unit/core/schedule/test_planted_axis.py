@@ -25,7 +25,7 @@ PLANTED = {
     ),
     "order": (
         "tuner/core/schedule/ordering.py",
-        "    #: For a chain that is launched run by run",
+        "    #: The ops with which the later runs of a chain begin",
         "    #: As above.\n"
         "    planted: int = axis(1, values=(1, 2), near=(1, 2), word='planted{}', since='9.9',\n"
         "        sentence='{} CTAs are planted.', values_in_words='1, 2',\n"
