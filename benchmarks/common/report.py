@@ -124,7 +124,7 @@ def results_file(target_id: str, name: str) -> Path:
 
 
 def machine_line(meta: dict[str, Any]) -> str:
-    """The origin of a page's figures: a sentence, and another one if rows are missing or are from several runs."""
+    """A sentence on the origin of a page's figures, and a second one if rows are missing or come from several runs."""
     whole = "" if meta["complete"] else " Not all rows are there."
     if remark := meta.get("remark", "").rstrip("."):
         whole += f" {remark[:1].upper()}{remark[1:]}."

@@ -42,8 +42,10 @@ def check_shares(plan: Plan, graph: TaskGraph) -> None:
     most = np.array([parts_of[op] for op in plan.tasks[:, 0].tolist()])
     if (fewer := np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.tasks[:, 7] < most))).size:
         task = int(fewer[0])
-        which = f"{task_name(plan, graph, task)} is one of {plan.tasks[task, 7]}"
-        raise CoverageError("a share of a tile is added by no part", f"{which}, but each of {most[task]} adds one up")
+        which = f"{task_name(plan, graph, task)} is one of {plan.tasks[task, 7]} parts"
+        raise CoverageError(
+            "a share of a tile is added by no part", f"{which}, but each of {most[task]} would add one share"
+        )
 
 
 def turns(plan: Plan) -> Ints:

@@ -155,7 +155,7 @@ class TileShape:
     parts: int
     #: Whether only the tail is split: the tiles are more than one wave.
     has_tail: bool
-    #: The op's roofline divided by the time of the busiest SM.
+    #: The op's roofline time divided by the time of the busiest SM.
     rate: float
     #: Tiles, or parts of them.
     num_tasks: int

@@ -280,9 +280,9 @@ class Timer:
     ) -> list[list[Sample]]:
         """[graph][round] samples, every graph once per round, in alternating order.
 
-        With two graphs, each round begins with that of the previous sample, which is its load, too. With
-        `shares_first`, a sample of the first one counts for two rounds, if it is slow. `is_over` gets the samples so
-        far and the seconds since the start.
+        With two graphs, each round begins with the graph that was sampled last, which has kept the GPU busy until then.
+        With `shares_first`, a sample of the first one counts for two rounds, if it is slow. `is_over` gets the samples
+        so far and the seconds since the start.
         """
         chains_us = [
             self.sample_us(graph) * self.data.chain_length for graph in graphs

@@ -139,7 +139,9 @@ def test_a_tile_of_fewer_parts_than_the_kernel_has_shares_is_refused() -> None:
     for part in rest:
         fewer = mutants.edit(fewer, part, 7, 3)
     words = mutants.drop(fewer, last).words
-    with pytest.raises(CoverageError, match=r"is added by no part: .* is one of 3, but each of 4 adds one up"):
+    with pytest.raises(
+        CoverageError, match=r"is added by no part: .* is one of 3 parts, but each of 4 would add one share"
+    ):
         verified(words, FEW)
     assert verified(words, FEW.but(tiling=replace(FEW.tiling, part_sums=PartSums.LAST)))
 

@@ -214,7 +214,8 @@ def assign(
 
 
 def _in_turns(tasks: Words, num_queues: int) -> tuple[Words, Places]:
-    """Tasks queue by queue, and where queues begin and the last one ends: each queue takes one in turn."""
+    """Deals tasks to the queues in turn. Returns the tasks queue by queue, and the offset at which each queue begins,
+    with the end of the last one."""
     sizes = [len(range(queue, len(tasks), num_queues)) for queue in range(num_queues)]
     assigned: Words = np.concatenate([tasks[queue::num_queues] for queue in range(num_queues)])
     return assigned, np.array([0, *np.cumsum(sizes)], dtype=np.int32)
