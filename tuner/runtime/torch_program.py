@@ -251,7 +251,7 @@ def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[t
         raise WrongOperand(f"{', '.join(missing)} must be given: None is allowed only for sums of squares")
     first = there[of.names[0]]
     assert first is not None
-    check_float(of.names[0], first)
+    check_float(of.names[0], first, has_scales=True)
     table: dict[str, Operand] = {}
     for op in of.ops:
         for one in _operands(of, op, there, name_of(first.dtype)):

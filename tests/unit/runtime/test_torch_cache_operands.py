@@ -36,7 +36,7 @@ WRONG_ATTENTION: dict[str, tuple[str, Change, str]] = {
     "an infinite scale": ("scale", lambda n: -float("inf"), "scale is -inf"),
     "q of float8": ("q", lambda q: q.to(torch.float8_e4m3fn), "q is of float8_e4m3fn"),
     "q of complex64": ("q", lambda q: q.to(torch.complex64), "q is of complex64"),
-    "q without rows": ("q", lambda q: q[:0], "q has 0 rows for 4 sequences: pass that many to each, at least 1"),
+    "q without rows": ("q", lambda q: q[:0], "q has 0 rows for 4 sequences: use the same number for each, at least 1"),
     "a cache without pages": ("keys", lambda k: k[:0], r"keys are \[0, 2, 16, 64\]: pass a cache with at least 1"),
     "a cache without heads": ("keys", lambda k: k[:, :0], r"keys are \[\d+, 0, "),
     "a cache without columns": ("keys", lambda k: k[..., :0], r"keys are \[\d+, 2, 16, 0\]"),
@@ -69,7 +69,7 @@ WRONG_LAYER: dict[str, tuple[str, Change, str]] = {
     "w_down of one dimension": ("w_down", lambda w: w[0], "w_down has 1 dimensions"),
     "w_down of float32": ("w_down", lambda w: w.float(), "w_down is .* of float32"),
     "x of float8": ("x", lambda x: x.to(torch.float8_e5m2), "x is of float8_e5m2"),
-    "x without rows": ("x", lambda x: x[:0], "x has 0 rows for .* sequences: pass that many to each, at least 1"),
+    "x without rows": ("x", lambda x: x[:0], "x has 0 rows for .* sequences: use the same number for each, at least 1"),
     "eps of nan": ("eps", lambda e: float("nan"), "eps is nan"),
     "a negative eps": ("eps", lambda e: -1e-5, "eps is -1e-05"),
     "an infinite eps": ("eps", lambda e: float("inf"), "eps is inf"),
@@ -146,7 +146,7 @@ def test_a_cache_that_is_written_lies_apart() -> None:
     for run in on_the_cpu_and_a_card():
         with pytest.raises(ValueError, match="keys is written and overlaps values: use separate memory"):
             run(*right._replace(values=right.keys))
-        with pytest.raises(ValueError, match="keys is written and has several elements at one place"):
+        with pytest.raises(ValueError, match="keys is written, but several of its elements share a place in memory"):
             run(*right._replace(keys=right.keys[:1].expand(right.keys.shape)))
 
 

@@ -67,5 +67,5 @@ def test_it_makes_what_a_convolution_is(op: Any, name: str) -> None:
 def test_images_of_another_size_are_refused(op: Any) -> None:
     given = tensors_of("a stride, a shortcut")
     form = op.form(ops_without_sizes(ALL["a stride, a shortcut"][0].to_json()))
-    with pytest.raises(WrongOperand, match=r"x is \[233, 128\] of float64: give \[234, 128\]"):
+    with pytest.raises(WrongOperand, match=r"x is \[233, 128\] of float64: pass \[234, 128\]"):
         op.call(form, {**given, "x": given["x"][:-1]})

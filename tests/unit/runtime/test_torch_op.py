@@ -128,7 +128,7 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
     columns = x.T.contiguous().T  # as inductor may pass it
     assert len(launched(columns, w1, w2, *plain, "silu", False, number)[1]) == 1
     for wrong in (x.to(torch.bfloat16), x[:, :32].contiguous()):
-        with pytest.raises(RuntimeError, match=r"give \[m, 64\] of (float16|Half)"):
+        with pytest.raises(RuntimeError, match=r"pass \[m, 64\] of (float16|Half)"):
             launched(wrong, w1, w2, *plain, "silu", False, number)
     many = torch.randn(17, 64, **half)
     bias = torch.zeros(256, **half), torch.zeros(128, **half), None, None

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import UNSCALED, Dtype
 from tuner.runtime.binding.native import WrongOperand
 from tuner.runtime.tensors.operands import Operand
 
-#: Types that PyTorch's own products support, too; kernels support the first ones.
+#: Element types of kernels by name, and of those whose operands have no scales.
 _OURS = {one.row.array_name: getattr(torch, one.row.array_name, None) for one in Dtype}
-_FLOATS = (*_OURS.values(), torch.float32, torch.float64)
+_PLAIN = {one.row.array_name: _OURS[one.row.array_name] for one in UNSCALED}
 _INFINITE = float("inf")
 
 
@@ -23,14 +23,16 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def check_float(name: str, tensor: torch.Tensor) -> None:
-    """Checks that it has an element type that is supported.
+def check_float(name: str, tensor: torch.Tensor, *, has_scales: bool = False) -> None:
+    """Checks that it has a supported element type: a kernel's, or one of PyTorch's own products. `has_scales`: whether
+    the operator has operands for scales, so that types of few bits are possible.
 
     Raises:
         WrongOperand: it has another.
     """
-    if tensor.dtype not in _FLOATS:
-        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: use {' or '.join(_OURS)}")
+    known = _OURS if has_scales else _PLAIN
+    if tensor.dtype not in (*known.values(), torch.float32, torch.float64):
+        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: use {' or '.join(known)}")
 
 
 def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:
