@@ -239,8 +239,9 @@ def test_a_fault_of_ours_is_a_problem_document_that_gives_nothing_away(
         raise ZeroDivisionError("a secret")
 
     monkeypatch.setattr(api.service, "job", break_down)
-    document = refused(api.http.get("/jobs/x"), 500)
-    assert "secret" not in json.dumps(document)
+    response = api.http.get("/jobs/x")
+    assert "secret" not in json.dumps(refused(response, 500))
+    assert response.headers["connection"] == "close", "the server closes it, so no client may use it again"
 
 
 ANY_JSON = st.recursive(

@@ -136,4 +136,7 @@ def _allowed(request: Request) -> str:
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _answer(request, problem(500, f"an error in {culprit(error, 'this server')}; see the server's log"))
+    document = problem(500, f"an error in {culprit(error, 'this server')}; see the server's log")
+    return _answer(
+        request, document, {"connection": "close"}
+    )  # uvicorn closes it, since Starlette raises the error again
