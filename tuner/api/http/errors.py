@@ -135,8 +135,7 @@ def _allowed(request: Request) -> str:
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:
+    """Starlette raises the error again after the response, so uvicorn closes the connection: the client must know."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     document = problem(500, f"an error in {culprit(error, 'this server')}; see the server's log")
-    return _answer(
-        request, document, {"connection": "close"}
-    )  # uvicorn closes it, since Starlette raises the error again
+    return _answer(request, document, {"connection": "close"})

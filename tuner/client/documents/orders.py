@@ -68,7 +68,11 @@ def ordered(
     except InvalidInput as error:
         raise InvalidInput(name, error.problem, error.remedy) from error
     except Exception as error:  # the user's function may raise anything
-        raise InvalidInput(name, f"fails: {type(error).__name__}: {error}", "mend it") from error
+        raise InvalidInput(
+            name,
+            f"fails: {type(error).__name__}: {error}",
+            "use a function of one argument, the (rows, columns) of each op's tiles",
+        ) from error
 
 
 def names_of(files: Sequence[str]) -> list[str]:

@@ -59,7 +59,11 @@ def study_table(found: Json, width: int = _WIDE) -> Table:
     bounds = f"plot: {microseconds(low)} to {microseconds(high)}; lines are 95 % intervals; ◂ ▸: outside the plot"
     is_wide = width >= _WIDE
     is_counted = any(one["panels"] is not None for one in members)
-    panels = f"panels: for a cache of {found['cache']}" if is_counted else "panels are counted up to 8 x 8 tiles"
+    panels = (
+        f"panels: for a cache of {found['cache']}"
+        if is_counted
+        else "no panels: they are counted in grids of up to 8 x 8 tiles"
+    )
     table = Table(title=title, caption=f"{bounds}; {panels}" if is_wide else panels, caption_justify="left")
     reasons = list(dict.fromkeys(one["reason"] for one in members if one["reason"]))
     table.caption = "\n".join([str(table.caption), *(f"({place}) {why}" for place, why in enumerate(reasons, 1))])

@@ -78,11 +78,11 @@ def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
 
 def _bounds(workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan]) -> Iterator[str]:
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
-    binding = "DRAM" if memory_us > product_us else "tensor cores"
+    binding = "DRAM is" if memory_us > product_us else "the tensor cores are"
     whole_us = sum(wave_us(plan.graph, gpu, plan.plan.tasks) for plan in plans)
     of = "of products " if workload.launch_ops else ""
     yield (
-        f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the limit is the {binding}; whole "
+        f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so {binding} the limit; whole "
         f"tiles on {gpu.num_sms} SMs {whole_us:.1f} us; traffic {of}through all on-chip memory "
         f"{io_us(workload, gpu):.1f} us."
     )

@@ -92,7 +92,7 @@ def drawn(proven: VerifiedPlan, task: int | None = None) -> Iterator[str]:
         waiting = int((mine[:, 4] > mine[:, 3]).sum())
         signals = np.unique(mine[mine[:, 5] >= 0, 5])
         posts = f", {counted(signals.size, 'signal')} of {_range(totals[signals])} posts" if signals.size else ""
-        waits = f"{waiting} of {len(mine)} tasks wait" if waiting else "nobody waits"
+        waits = f"{waiting} of {len(mine)} tasks wait" if waiting else "no task waits"
         yield f"{graph.name_of(op)}: {waits}{posts}"
     waiting_tasks = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     if task is None and waiting_tasks.size:

@@ -22,7 +22,7 @@ def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None
     words = explain(PAIR, H200, SCHEDULE)
     starts = [sentence.split(":")[0] for sentence in words[1:]]
     assert starts == ["Forecasts", "Bounds", "Waves", "Waves", "Traffic", "Waits", "Forecast", "Policy", "Next best"]
-    assert "so the limit is the tensor cores" in words[2]
+    assert "so the tensor cores are the limit" in words[2]
     assert (
         "up has 8 x 32 tiles, 2 waves of 132 CTAs, with 124 tiles in the last: on its own it would keep 97% of them"
     ) in words[3]

@@ -45,7 +45,7 @@ def test_the_proof_is_told_with_its_numbers_and_who_waits_for_whom(file: Path, p
     assert f"up and down: {plan.num_tasks} tasks on {plan.num_ctas} CTAs" in result.stdout
     assert f"Safety: {graph.num_edges(plan.tasks)} edges, each covered by waits" in result.stdout
     ups = int((plan.tasks[:, 0] == 0).sum())
-    assert f"up: nobody waits, 1 signal of {ups} posts" in result.stdout
+    assert f"up: no task waits, 1 signal of {ups} posts" in result.stdout
     last = plan.num_tasks - 1
     drawn = result.stdout.splitlines()[-4:]
     assert drawn[0].startswith("task 0 (up tile 0,0), ")
