@@ -88,7 +88,7 @@ for command in (audit, db, doctor, explain, fit, prove, quota, scheduler, tls, t
     "--standby",
     is_flag=True,
     default=None,
-    help=("Share the data with other servers; run the jobs if no other server does."),
+    help="Share the data with other servers; run the jobs if no other server does.",
 )
 @click.option("--root-path", help="Path under which a proxy serves the service, e.g. /tuner.  [default: none]")
 @click.option("--insecure", is_flag=True, default=None, help="Allow an address beyond loopback without tokens.")
@@ -121,7 +121,7 @@ def migrate(data: Path | None) -> None:
 @data_option
 @database_option
 @click.option(
-    "--limit", "limit_bytes", type=int, help=("Maximum bytes to keep.  [default: TUNER_DISK_LIMIT_BYTES, 8 GiB]")
+    "--limit", "limit_bytes", type=int, help="Maximum bytes to keep.  [default: TUNER_DISK_LIMIT_BYTES, 8 GiB]"
 )
 def gc(limit_bytes: int | None, **place: Any) -> None:
     """Deletes builds, artifacts, samples, counters and traces, oldest first, until the rest fits.

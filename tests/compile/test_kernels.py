@@ -215,9 +215,10 @@ def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(
 def test_code_that_ops_share_takes_its_arguments_from_the_tasks_own_op(engine: Engine) -> None:
     """Ops of equal configuration share one instance, named after the first of them; the other ops have other
     arguments."""
+    # Dispatch on the op itself; a kind's own task shares no instance.
     exact = [
         "dependent_launch.cuh",
         "own_task_cta.cuh",
-    ]  # dispatch on the op itself; a kind's own task shares no instance
+    ]
     users = [name for name in DEVICE_FILES[engine] if "ops[kOp]" in device_text(name).replace("kOps[kOp]", "")]
     assert sorted(users) == exact

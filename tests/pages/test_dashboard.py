@@ -97,9 +97,8 @@ def test_an_open_job_is_followed_without_a_reload(page: Page, server: Server) ->
         job = client.submit(body(pair={**SMALL_PAIR, "m": 32}, budget={"trials": 60}))
         page.goto(f"{server.url}/ui/jobs/{job['id']}")
         page.evaluate("window.loadedOnce = true")
-        page.locator("select[name=sort]").select_option(
-            "speedup"
-        )  # a choice that was not submitted survives the refreshes
+        # A choice that was not submitted survives the refreshes.
+        page.locator("select[name=sort]").select_option("speedup")
         expect(page.locator(".facts .state")).to_have_text("succeeded")
         expect(page.locator("#verdict")).to_be_visible()
         expect(page.locator("#trials tbody tr")).to_have_count(60)

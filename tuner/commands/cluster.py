@@ -28,7 +28,7 @@ insecure_option = click.option(
 @click.option("--name", default="", help="Name of the worker.  [default: machine and process id]")
 @click.option("--listen", "host", help="This machine's address, as seen by the server.  [default: Dask's choice]")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help=("Port for calls from the server.  [default: any]")
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port for calls from the server.  [default: any]"
 )
 @click.option(
     "--cache",

@@ -126,10 +126,10 @@ _whose = (
 @click.option(
     "--open-jobs",
     type=click.IntRange(min=0),
-    help=("Maximum number of queued and running jobs.  [default: any number]"),
+    help="Maximum number of queued and running jobs.  [default: any number]",
 )
 @click.option(
-    "--card-hours", type=click.FloatRange(min=0), help=("Maximum card time per day of these jobs.  [default: any]")
+    "--card-hours", type=click.FloatRange(min=0), help="Maximum card time per day of these jobs.  [default: any]"
 )
 @data_option
 @database_option

@@ -239,9 +239,10 @@ def test_a_fault_of_ours_is_a_problem_document_that_gives_nothing_away(
         raise ZeroDivisionError("a secret")
 
     monkeypatch.setattr(api.service, "job", break_down)
-    response = api.http.get("/jobs/x")
-    assert "secret" not in json.dumps(refused(response, 500))
-    assert response.headers["connection"] == "close", "the server closes it, so no client may use it again"
+    document, page = api.http.get("/jobs/x"), api.http.get("/ui/jobs/x", headers={"accept": "text/html"})
+    assert "secret" not in json.dumps(refused(document, 500)) + page.text
+    for response in (document, page):
+        assert (response.status_code, response.headers["connection"]) == (500, "close"), "the server closes it"
 
 
 ANY_JSON = st.recursive(

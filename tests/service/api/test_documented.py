@@ -40,9 +40,8 @@ def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is
 
 
 def test_every_parameter_of_a_route_is_named(api: Api) -> None:
-    named = set(
-        re.findall(r"`(?:pair\.)?([\w-]+)(?:=[^`]*)?`", PAGE)
-    )  # GET /best has the fields of `pair` as parameters
+    # GET /best has the fields of `pair` as parameters.
+    named = set(re.findall(r"`(?:pair\.)?([\w-]+)(?:=[^`]*)?`", PAGE))
     for methods in api.get("/openapi.json")["paths"].values():
         for route in methods.values():
             names = {parameter["name"] for parameter in route.get("parameters", ()) if parameter["in"] == "query"}

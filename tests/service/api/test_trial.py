@@ -50,9 +50,8 @@ def test_a_trace_that_was_taken_has_the_tasks_of_the_forecast(api: Api) -> None:
     for name in ("launch", "op", "tile_m", "tile_n"):
         assert measured["tasks"][name] == forecast["tasks"][name]
     assert measured["waits"] == forecast["waits"]
-    assert (
-        measured["makespan_ns"] != forecast["makespan_ns"]
-    )  # the simulated card is slower than the forecast by a factor
+    # The simulated card is slower than the forecast by a factor.
+    assert measured["makespan_ns"] != forecast["makespan_ns"]
 
 
 def test_source_and_plan_are_what_the_kernel_is_made_of(api: Api) -> None:

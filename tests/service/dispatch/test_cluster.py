@@ -127,9 +127,8 @@ def test_builds_run_on_a_machine_without_cards(members: Members, dispatcher: Clu
     members.add_worker([], name="cores", num_places=2)
     pool = dispatcher.builds(TARGET_ID)
     wait_until(lambda: pool.num_places == 5)
-    futures = [
-        pool.prepare(PROBLEM, candidate) for candidate in (*OURS, *OURS)
-    ]  # the card's own machine does not continue
+    # The card's own machine does not continue.
+    futures = [pool.prepare(PROBLEM, candidate) for candidate in (*OURS, *OURS)]
     wait_until(lambda: sum(future.done() for future in futures) == len(futures) - 6)
     assert all(isinstance(future.result(), Prepared) for future in futures if future.done())
 

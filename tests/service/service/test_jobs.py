@@ -220,9 +220,8 @@ def test_closing_while_a_trial_runs_loses_nothing_and_the_job_goes_on_later(serv
 
 def test_one_by_one_an_interrupted_search_tries_the_same_candidates_as_an_uninterrupted_one(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.01), max_ahead=0)
-    fair = replace(
-        spec(trials=25), priors=PriorsChoice.NONE
-    )  # otherwise the second begins with the results of the first
+    # Otherwise the second begins with the results of the first.
+    fair = replace(spec(trials=25), priors=PriorsChoice.NONE)
     whole = finish(service, service.submit(fair)[0])
     parted, _ = service.submit(fair)
     wait_until(lambda: service.job(parted.id).num_trials >= 9)

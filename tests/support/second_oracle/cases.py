@@ -154,12 +154,10 @@ class Case:
         """The prover's refusal."""
         size = self.graph.tiling.cluster_size
         gpu = replace(H200, num_sms=self.resident * size)
-        resources = Resources(
-            num_threads=128, smem_bytes=150_000, registers_per_thread=64, cluster_size=size
-        )  # of which one fits on an SM
-        plans = [
-            cast(Plan, SimpleNamespace(words=np.frombuffer(raw, dtype=np.int32))) for raw in self.raws
-        ]  # the words are what is judged
+        # Of which one fits on an SM.
+        resources = Resources(num_threads=128, smem_bytes=150_000, registers_per_thread=64, cluster_size=size)
+        # The words are what is judged.
+        plans = [cast(Plan, SimpleNamespace(words=np.frombuffer(raw, dtype=np.int32))) for raw in self.raws]
         try:
             if len(plans) == 2:
                 verify_paired_launches(plans[0], plans[1], self.graph, resources, gpu)

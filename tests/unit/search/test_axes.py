@@ -27,9 +27,8 @@ WORKLOADS = [
 def test_a_legal_schedule_survives_as_the_parameters_of_an_optuna_trial(workload: Workload) -> None:
     axes = distributions(next(iter(space_of(workload, CATALOGUE["h200"]))))
     for schedule in space_of(workload, CATALOGUE["h200"]).sample(random.Random(0), 100):
-        trial = create_trial(
-            params=to_params(schedule), distributions=axes, value=1.0, state=TrialState.COMPLETE
-        )  # refuses values out of range
+        # Refuses values out of range.
+        trial = create_trial(params=to_params(schedule), distributions=axes, value=1.0, state=TrialState.COMPLETE)
         assert from_params(trial.params) == schedule
 
 

@@ -251,7 +251,7 @@ def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, i
     total = {m: sum(gain.saved_us(min_gain) for gain in gains if gain.m == m) for m in mix}
     if is_mix:
         saved = sum(share * total[m] for m, share in mix.items()) / sum(mix.values())
-        lines = [(f"a step of the mix saves {render.microseconds(saved)}, and so does each token of a sequence")]
+        lines = [f"a step of the mix saves {render.microseconds(saved)}, and so does each token of a sequence"]
     else:
         best = max(total, key=lambda m: total[m])
         a_step = f"{render.microseconds(total[best])} per step, and per token of each sequence"

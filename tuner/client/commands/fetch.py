@@ -38,7 +38,7 @@ _ABOUT_THE_MATCH = ("l2", "regime", "match", "max_distance")
     "--lock", type=click.Path(dir_okay=False, path_type=Path), help="Fetches exactly the packs that this file locks."
 )
 @click.option(
-    "--cache", type=click.Path(file_okay=False, path_type=Path), help=("Folder in which packs are cached by digest.")
+    "--cache", type=click.Path(file_okay=False, path_type=Path), help="Folder in which packs are cached by digest."
 )
 @click.option("--offline", is_flag=True, help="Use only cached packs.")
 @click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="By default here.")
@@ -68,7 +68,7 @@ def fetch(
     help="Accept a match that is weaker than exact, as weak as --match allows (default: nearest).",
 )
 @click.option(
-    "--accept-unfused", is_flag=True, help=("Accept tuner's kernel even if the result runs it as several launches.")
+    "--accept-unfused", is_flag=True, help="Accept tuner's kernel even if the result runs it as several launches."
 )
 @click.option("--even-if-slower", is_flag=True, help="Accept tuner's kernel whatever the result is, even the library.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)

@@ -19,13 +19,13 @@ from tuner.client.terminal.study import study_csv, study_svg, study_table
     type=click.IntRange(2, 512),
     default=4,
     show_default=True,
-    help=("Number of panels in the cache, for counting traffic."),
+    help="Number of panels in the cache, for counting traffic.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help=("Write a plot as .svg, or the data as .csv or .json."),
+    help="Write a plot as .svg, or the data as .csv or .json.",
 )
 @as_json
 @click.pass_obj

@@ -72,11 +72,11 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
         ),
         option("--sweep", metavar="WHAT", help="With --schedule: e.g. vary rasters or merges."),
         option(
-            "--order", "orders", multiple=True, metavar="FILE", help=("With --schedule: tiles.json, or file.py:NAME.")
+            "--order", "orders", multiple=True, metavar="FILE", help="With --schedule: tiles.json, or file.py:NAME."
         ),
         option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="With --schedule: e.g. fused."),
         option("--reuse", is_flag=True, help="Use a finished job of the same problem."),
-        option("--priority", type=click.IntRange(-10, 10), metavar="N", help=("Values above 0 are for admins.")),
+        option("--priority", type=click.IntRange(-10, 10), metavar="N", help="Values above 0 are for admins."),
         option("--project", help="Free text, e.g. a project."),
         option("--label", "labels", multiple=True, help="A label for finding it; may be repeated."),
         option("--deadline", "deadline_s", type=seconds, metavar="S", help="Seconds until it must end."),

@@ -62,7 +62,7 @@ def flat_options(*, hidden: bool = False) -> list[click.Option]:
             first.setdefault(name, (field, []))[1].append(hints_of(one)[field.name])
     kinds = tuple(asked_workloads())
     chosen = click.Option(
-        ["--kind"], type=click.Choice(kinds), hidden=hidden, help=("Kind of the pair that the options below describe.")
+        ["--kind"], type=click.Choice(kinds), hidden=hidden, help="Kind of the pair that the options below describe."
     )
     by_model = tuple(kind for kind, one in asked_workloads().items() if "model" in parameter_names(one))
     preset = click.Option(

@@ -161,9 +161,8 @@ def deadline_of(call: messages.Call, limits: Limits) -> float:
         case messages.MeasureCall():
             return build_s + start_s + limits.evaluate_deadline_s
         case messages.FinalsCall():
-            num_alone = (
-                len(call.candidates) + 4
-            )  # twice in two processes, and each one alone if one disturbed the others
+            # Twice in two processes, and each one alone if one disturbed the others.
+            num_alone = len(call.candidates) + 4
             finals_s = num_alone * (start_s + limits.finals_s(len(call.candidates)))
             torch_s = limits.torch_compile_deadline_s if call.torch_compile else 0.0
             return len(call.candidates) * build_s + finals_s + torch_s

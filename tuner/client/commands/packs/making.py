@@ -187,7 +187,7 @@ def pack(
 @click.command()
 @lock_option
 @click.option(
-    "--cache", type=click.Path(file_okay=False, path_type=Path), help=("Folder in which packs are cached by digest.")
+    "--cache", type=click.Path(file_okay=False, path_type=Path), help="Folder in which packs are cached by digest."
 )
 @click.option("--key", help="Pins another public key, as printed by `tuner key show`.")
 @click.pass_obj
