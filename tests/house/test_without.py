@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.house import without
 from tests.house.without import main
+from tests.support.repository import ROOT
 from tests.support.subtracted import unlinked
 
 
@@ -34,3 +36,12 @@ def test_what_leads_into_the_folder_is_text(line: str, left: str) -> None:
 )
 def test_other_links_and_words_stay(line: str) -> None:
     assert unlinked("attention", line) == line
+
+
+def test_a_file_of_the_kind_that_needs_it_only_by_its_requests_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails during its import, which no name of it shows."""
+    monkeypatch.setenv(without.KIND, "conv")
+    monkeypatch.setattr(without, "_imported", lambda _: False)
+    monkeypatch.setattr(without, "_FILES", [])
+    found = [without.pytest_ignore_collect(ROOT / f"tests/compile/test_{name}.py") for name in ("convs", "hints")]
+    assert (found, without._FILES) == ([True, None], ["tests.compile.test_convs"])

@@ -254,8 +254,9 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Ignores a file that cannot be imported without the kind."""
-    module = _module_of(collection_path)
-    if not collection_path.name.startswith("test_") or not _needs(os.environ[KIND], module) or _imported(module):
+    kind, module, name = os.environ[KIND], _module_of(collection_path), collection_path.stem
+    may_need = says(kind, name) or _needs(kind, module)
+    if not name.startswith("test_") or not may_need or _imported(module):
         return None
     _FILES.append(module)
     return True
