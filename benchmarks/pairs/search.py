@@ -34,6 +34,8 @@ from tuner.winners.shipped import FOLDER
 
 #: Maximum seconds of search of a job by default: more than any budget of trials needs.
 SECONDS_PER_JOB = 4 * 3600.0
+#: Stages of a trial that need no card.
+BUILD_STAGES = ("verify", "render", "build")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +85,16 @@ def search_rows(
 
 
 def describe(row: Row, ended: Ended) -> str:
-    """One line: wall time, and each kind's best of the finals."""
-    job = ended.job
+    """One line: wall time, seconds of the card's trials and of all builds, and each kind's best of the finals."""
+    job, stages = ended.job, [stage for trial in ended.trials for stage in trial.outcome.stage_s.items()]
+    builds_s = sum(seconds for stage, seconds in stages if stage in BUILD_STAGES)
+    card_s = sum(seconds for stage, seconds in stages if stage not in BUILD_STAGES and "." not in stage)
     best = {one.candidate.plan_kind: one for one in sorted(ended.best.finals, key=lambda one: one.speedup or 0.0)}
     kinds = "  ".join(f"{kind} {one.time_us:.2f}" for kind, one in best.items() if one.time_us)
     counts = f"{job.num_measured} + {job.num_rejected} rejected + {job.num_failed} failed"
     wall_s = (job.finished_at or 0.0) - (job.started_at or 0.0)
-    return f"{row.name}: {wall_s:.1f} s, {job.search_s:.1f} s of it search; {counts}; {ended.best.winner}; us: {kinds}"
+    took = f"{wall_s:.1f} s, {job.search_s:.1f} s of it search (card {card_s:.1f} s, all builds {builds_s:.1f} s)"
+    return f"{row.name}: {took}; {counts}; {ended.best.winner}; us: {kinds}"
 
 
 def read_options() -> argparse.Namespace:
