@@ -26,6 +26,8 @@ Begin = Callable[[Calls], Take]
 
 #: With fewer cores, a fork would take a core from the builds.
 LEAST_CORES = 4
+#: Forks of one search that work at the same time are at most one per this many cores; the others build.
+CORES_PER_FORK = 3
 #: Maximum results waiting to be read, besides the one in the pipe, so that no work is done for a search that may never
 #: come.
 _NUM_AHEAD = 1
@@ -41,6 +43,11 @@ def in_fork(calls: Calls) -> Take:
 def begin_here() -> Begin | None:
     """Starts background work on this machine; None if there is no spare core."""
     return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
+
+
+def num_forks() -> int:
+    """How many forks of one search may work at the same time on this machine."""
+    return max(1, len(os.sched_getaffinity(0)) // CORES_PER_FORK)
 
 
 #: Forks of this process that may still be read.

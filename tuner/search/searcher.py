@@ -106,7 +106,8 @@ class Searcher:
         self._all_priors = frozenset(self._priors)  # including those that were tried
         self._known_seeds = list(seeds or ())
         self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
-        self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
+        is_new = seeds is None
+        self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses(), begin) if is_new else iter(())
         self._other_orders = OtherOrders(space, self._kinds[self._main])
         self._foreseen: Iterator[Candidate] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product, tee, zip_longest
+from operator import itemgetter
+from typing import Any
 
 from tuner.core.legal.wgmma import stage_bytes
 from tuner.core.model import forecast
@@ -40,6 +42,7 @@ from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.search.guesses.side_by_side import side_by_side
 from tuner.search.launch_op import search_of
+from tuner.search.meanwhile import Begin, num_forks
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
@@ -60,6 +63,8 @@ SLICED_ROWS = 128
 AHEAD_WINDOW_BYTES = 40_960
 #: Maximum number of first guesses: these, plus one with strided parts or equal shares, and one that waits differently.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
+#: Names of calls that can be made in advance, the first and last with the number of the tiling.
+_PLAIN, _PARTS, _VARIED = "plain", "parts", "varied"
 
 
 def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) -> float:
@@ -71,14 +76,17 @@ def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) 
         return float("inf")
 
 
-def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Iterator[Schedule]:
+def seed_schedules(
+    space: Space, drawn: Callable[[], Iterable[Schedule]], begin: Begin | None = None
+) -> Iterator[Schedule]:
     """The order is: the space's own guesses, each in its best simple order, which with few rows waits by slice; the
     best of them with strided parts, or for independent ops with the last wave in equal shares; the best one without
     parts with the other way to wait; then the guesses of `drawn`.
 
-    Without duplicates. Each is computed on demand, since with many tiles the forecasts of all take half a minute.
+    Without duplicates. Each is computed on demand, since with many tiles the forecasts of all take half a minute; or in
+    advance in background work that `begin` starts.
     """
-    guesses = space.guesses[:NUM_GUESSES]
+    ahead = _Ahead(space, space.guesses[:NUM_GUESSES], begin)
     given: dict[Schedule, None] = {}
 
     def fresh(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
@@ -89,17 +97,69 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
 
     plain = list[Schedule]()
     is_sliced = max(op.m for op in space.workload.tile_ops) <= SLICED_ROWS
-    for tiling in guesses:
-        best = [side_by_side(space, one) or one for one in _with_best_rings(space, _plain(space, tiling))]
+    for index in range(ahead.num_tilings):
+        best = ahead.plain(index)
         plain += best
         yield from fresh(one for first in best for one in ((is_sliced and _eager(space, first)) or [first]))
-    yield from fresh(part_guesses(space.workload, space.gpu, space.is_legal))
-    varied = _streamed if space.workload.is_independent else _strided
-    others = (schedule for tiling in guesses for schedule in varied(space, tiling) if schedule not in given)
-    yield from fresh(_shortest(space, others))
+    yield from fresh(ahead.in_parts())
+    yield from fresh(ahead.varied(given))
     otherwise = (one for one in plain if not one.tiling.split_k) if is_sliced else _sliced(space, plain)
     yield from fresh(_shortest(space, otherwise))
     yield from fresh(drawn())
+
+
+class _Ahead:
+    """Parts of the first guesses that do not depend on each other: computed on demand, or in background work. Either
+    way they are the same."""
+
+    def __init__(self, space: Space, tilings: Sequence[Tiling], begin: Begin | None) -> None:
+        """Starts the background work with `begin`, several calls at the same time."""
+        self._space, self._tilings = space, tilings
+        self.num_tilings = len(tilings)
+        #: By call, what returns its result.
+        self._taken: dict[Hashable, Callable[[], Any]] = {}
+        calls: dict[Hashable, Callable[[], Any]] = {
+            **{(_PLAIN, index): partial(_best_plain, space, tiling) for index, tiling in enumerate(tilings)},
+            _PARTS: partial(part_guesses, space.workload, space.gpu, space.is_legal),
+            **{(_VARIED, index): partial(_timed, space, tiling) for index, tiling in enumerate(tilings)},
+        }
+        num_at_once = min(num_forks(), len(tilings)) if begin else 0
+        for first in range(num_at_once):
+            names = list(calls)[first::num_at_once]
+            take = begin({name: calls[name] for name in names}) if begin else None
+            self._taken |= {name: partial(take, name) for name in names if take}
+
+    def plain(self, index: int) -> list[Schedule]:
+        """A tiling's best simple order, if any."""
+        take = self._taken.get((_PLAIN, index))
+        return take() if take else _best_plain(self._space, self._tilings[index])
+
+    def in_parts(self) -> list[Schedule]:
+        """The guesses with tiles in parts."""
+        take = self._taken.get(_PARTS)
+        return take() if take else part_guesses(self._space.workload, self._space.gpu, self._space.is_legal)
+
+    def varied(self, given: Collection[Schedule]) -> list[Schedule]:
+        """The shortest forecast among all tilings with strided parts or equal shares, without `given` ones."""
+        if not self._taken:
+            others = (one for tiling in self._tilings for one in _varied(self._space, tiling) if one not in given)
+            return _shortest(self._space, others)
+        timed = [one for index in range(self.num_tilings) for one in self._taken[_VARIED, index]()]
+        return [one for _, one in sorted((one for one in timed if one[1] not in given), key=itemgetter(0))[:1]]
+
+
+def _best_plain(space: Space, tiling: Tiling) -> list[Schedule]:
+    """The best simple order of a tiling, with the best rings; neighbours are placed together where that gains."""
+    return [side_by_side(space, one) or one for one in _with_best_rings(space, _plain(space, tiling))]
+
+
+def _varied(space: Space, tiling: Tiling) -> Iterator[Schedule]:
+    return _streamed(space, tiling) if space.workload.is_independent else _strided(space, tiling)
+
+
+def _timed(space: Space, tiling: Tiling) -> list[tuple[float, Schedule]]:
+    """The varied schedules of a tiling, with their forecasts."""
+    return [(forecast_us(space, in_fewest_launches(space.workload, one)), one) for one in _varied(space, tiling)]
 
 
 def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
@@ -110,15 +170,18 @@ def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
 
 
 def first_guesses(
-    space: AnySpace, seed: int, drawn: Callable[[], Iterable[Schedule]] | None = None
+    space: AnySpace,
+    seed: int,
+    drawn: Callable[[], Iterable[Schedule]] | None = None,
+    begin: Begin | None = None,
 ) -> Iterator[Schedule]:
     """The start of a search with this seed; `drawn` returns its drawn guesses if another process already computes
-    them.
+    them, and `begin` starts background work for the others.
     """
     drawn = drawn or partial(drawn_guesses, space, seed)
     if not isinstance(space, JointSpace):
-        return seed_schedules(space, drawn)
-    tiles = seed_schedules(space.tiles, drawn) if space.tiles else iter(())
+        return seed_schedules(space, drawn, begin)
+    tiles = seed_schedules(space.tiles, drawn, begin) if space.tiles else iter(())
     if len(space.own) == 1:
         return search_of(space.own[0].op).guesses(space.around(0), tiles)
     return _of_each(space, tiles)
