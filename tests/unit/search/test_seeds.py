@@ -26,6 +26,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, PartSums, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
+from tuner.search.guesses import seeds
 from tuner.search.guesses.seeds import (
     NUM_DRAWN,
     NUM_GUESSES,
@@ -39,6 +40,7 @@ from tuner.search.guesses.seeds import (
     seed_schedules,
 )
 from tuner.search.guesses.side_by_side import side_by_side
+from tuner.search.meanwhile import Calls, Take
 
 
 def space(m: int, gpu: str = "h200") -> Space:
@@ -47,6 +49,31 @@ def space(m: int, gpu: str = "h200") -> Space:
 
 def seeds_of(here: Space) -> Iterator[Schedule]:
     return seed_schedules(here, lambda: drawn_guesses(here, seed=1))
+
+
+@pytest.mark.parametrize("kind", ["sliced", "by row", "independent"])
+def test_guesses_of_several_tilings_made_in_advance_are_those_made_one_by_one(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {"sliced": SLICED_ROWS, "by row": 4 * SLICED_ROWS}
+    workload = (
+        ffn_pair(m=rows[kind], d_in=512, d_hidden=1024, d_out=512)
+        if kind in rows
+        else independent_pair((512, 512, 512), (512, 256, 512))
+    )
+    here, begun = space_of(workload, CATALOGUE["h200"]), list[Calls]()
+
+    def begin(calls: Calls) -> Take:
+        begun.append(calls)
+        done = {name: call() for name, call in calls.items()}
+        return done.pop
+
+    monkeypatch.setattr(seeds, "num_forks", lambda: 3)
+    ahead = list(seed_schedules(here, tuple, begin))
+    assert ahead == list(seed_schedules(here, tuple))
+    assert len(begun) == 3
+    names = [name for calls in begun for name in calls]
+    assert len(names) == len(set(names)) == 2 * len(here.guesses[:NUM_GUESSES]) + 1
 
 
 def _signal(schedule: Schedule) -> tuple[Granularity, int]:
