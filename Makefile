@@ -111,7 +111,7 @@ bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchma
 bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.service
 
-bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, side by side: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
+bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPU: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) --seconds $(or $(SECONDS),540)
 
 bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look for faults; writes benchmarks/results/cpu/
