@@ -30,8 +30,8 @@ DRAWN_TILES = (
     ((32, 32, 64), (32, 64, 64)),
     ((16, 32, 32), (16, 192, 32)),
     ((64, 64, 32), (64, 96, 32)),
-    ((128, 96, 64), (128, 64, 64)),
-    ((64, 128, 64), (64, 32, 64)),
+    ((128, 64, 32), (128, 128, 32)),
+    ((64, 32, 64), (64, 128, 64)),
 )
 #: Two cases that occur in no pair: the library's residual after an activation, and a gated op that reads an op.
 ANYWHERE = Workload(
