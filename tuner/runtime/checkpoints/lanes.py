@@ -70,7 +70,7 @@ def _raised(row: WeightRow, dtype: Dtype) -> int:
 
 def _factor(row: WeightRow) -> type[np.unsignedinteger[Any]]:
     """A group's factor, as it is stored."""
-    return np.uint8 if row.has_powers else np.uint16
+    return row.factor_bits(np)
 
 
 def _factor_bytes(row: WeightRow) -> int:

@@ -80,6 +80,8 @@ INT4: Config = {
 CHANNELS: Config = {**INT4, "num_bits": 8, "group_size": None, "strategy": "channel", "type": "float"}
 TOKENS: Config = {**CHANNELS, "dynamic": True, "observer": None, "strategy": "token"}
 STATIC: Config = {**CHANNELS, "strategy": "tensor"}
+BLOCKS: Config = {**CHANNELS, "strategy": "block", "block_structure": [128, 128]}
+IN_GROUPS: Config = {**TOKENS, "strategy": "group", "group_size": 128}
 
 
 def compressed(weights: Config, inputs: Config | None = None, **more: Any) -> Config:
@@ -105,6 +107,7 @@ def two_groups(*targets: str) -> Config:
 
 
 E4M3, G128, G128_ZP = WeightFormat.E4M3, WeightFormat.INT4_G128, WeightFormat.INT4_G128_ZP
+E4M3_G128 = WeightFormat.E4M3_G128
 TOKEN, TENSOR, SIXTEEN = Activations.TOKEN, Activations.TENSOR, Activations.SIXTEEN
 
 
@@ -129,6 +132,10 @@ TOKEN, TENSOR, SIXTEEN = Activations.TOKEN, Activations.TENSOR, Activations.SIXT
         (compressed(CHANNELS, TOKENS), E4M3, TOKEN),
         (compressed(STATIC, STATIC), E4M3, TENSOR),
         (compressed(CHANNELS), E4M3, SIXTEEN),
+        (DEEPSEEK, E4M3_G128, SIXTEEN),
+        (compressed(BLOCKS, IN_GROUPS), E4M3_G128, SIXTEEN),
+        (compressed(BLOCKS | {"block_structure": "128x128"}), E4M3_G128, SIXTEEN),
+        (MODELOPT | {"quant_algo": "FP8_PB_WO"}, E4M3_G128, SIXTEEN),
         (two_groups("re:.*mlp.*", "re:.*self_attn.*"), G128, SIXTEEN),
         (two_groups("re:.*self_attn.*", "re:.*mlp.*"), E4M3, TOKEN),
     ],
@@ -173,13 +180,14 @@ def test_another_module_is_not(other: str) -> None:
         (GPTQ | {"dynamic": {r"+:.*down.*": {"bits": 8}}}, "bits", "is 8"),
         (AWQ | {"version": "gemv"}, "version", "is gemv; use a checkpoint in AWQ's usual layout"),
         (AWQ | {"zero_point": False}, "zero_point", "is false"),
-        (DEEPSEEK, "weight_block_size", r"is \[128, 128\]: no kernel supports scales per block"),
+        (DEEPSEEK | {"weight_block_size": [1, 128]}, "weight_block_size", r"is \[1, 128\]; use \[128, 128\]"),
+        (DEEPSEEK | {"weight_block_size": 128}, "weight_block_size", r"is 128; use \[128, 128\]"),
         (FP8 | {"fmt": "e5m2"}, "fmt", "is e5m2; give a checkpoint of e4m3"),
         (FP8 | {"activation_scheme": "group"}, "activation_scheme", "is 'group'; give one of static, dynamic"),
         (MODELOPT | {"quant_algo": "NVFP4"}, "quant_algo", "is NVFP4: groups of 16 with fp8 scales"),
         (MODELOPT | {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"}, "quant_algo", "is NVFP4"),
         (MODELOPT | {"quant_algo": "MIXED_PRECISION"}, "quant_algo", "its layers have different bit widths"),
-        (MODELOPT | {"quant_algo": "FP8_PB_WO"}, "quant_algo", "no kernel supports scales per block"),
+        (MODELOPT | {"quant_algo": "FP8_BLOCK"}, "quant_algo", "is FP8_BLOCK; give a checkpoint of FP8"),
         (MODELOPT | {"quant_algo": None}, "quant_algo", "is NONE; give a checkpoint of FP8"),
         (compressed({**INT4, "actorder": "group"}), "weights.actorder", r"is group: its groups are.*\(act order\)"),
         (compressed({**INT4, "group_size": 256}), "weights.group_size", "is 256; use one of"),
@@ -187,7 +195,8 @@ def test_another_module_is_not(other: str) -> None:
         (compressed({**CHANNELS, "type": "int"}, {**TOKENS, "type": "int"}), "input_activations", "are int8, dynamic"),
         (compressed({**CHANNELS, "type": "int"}), "weights", "are int8 by channel"),
         (compressed(INT4, TOKENS), "input_activations", r"4-bit weights with fp8 activations \(w4a8\)"),
-        (compressed({**CHANNELS, "strategy": "block", "block_structure": [128, 128]}), "block_structure", "per block"),
+        (compressed(BLOCKS | {"block_structure": [64, 64]}), "block_structure", r"is \[64, 64\]; use \[128, 128\]"),
+        (compressed(CHANNELS, IN_GROUPS), "input_activations", "are fp8, dynamic by group, which no kernel supports"),
         (compressed({**INT4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "weights", "are fp4 by"),
         (compressed(INT4, sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config.format", "is sparse-24"),
         (two_groups("Linear", "re:.*mlp.*"), "config_groups", "have mixed formats for model.layers.3.mlp.down_proj"),

@@ -10,10 +10,10 @@ from tuner.core.problem.quantisation.said import (
     Activations,
     Config,
     Stored,
+    in_blocks_of,
     in_e2m1,
     in_groups_of,
     is_among,
-    no_blocks,
     no_order,
 )
 from tuner.core.problem.weights import WeightFormat
@@ -23,7 +23,7 @@ _FIELD = f"{FIELD}.config_groups"
 #: The module class in the targets of a group with all products.
 _ALL = "Linear"
 #: The remedies for weights and for inputs.
-_REMEDY = "use int of 4 bits by group, or float of 8 by channel or tensor"
+_REMEDY = "use int of 4 bits by group, or float of 8 by channel, tensor or block"
 _INPUTS = "give float of 8 bits, dynamic by token or static by tensor, or none"
 
 
@@ -61,11 +61,13 @@ def _holds(group: Mapping[str, Any], module: str) -> bool:
 def _stored(field: str, group: Mapping[str, Any], of_all: str) -> Stored:
     weights, inputs = group.get("weights") or {}, group.get("input_activations")
     kind, strategy = (weights.get("type"), weights.get("num_bits")), weights.get("strategy")
-    activations = _activations(f"{field}.input_activations", inputs)
+    in_blocks = kind == ("float", 8) and strategy == "block"
+    activations = _activations(f"{field}.input_activations", inputs, in_blocks=in_blocks)
     if kind == ("float", 8) and strategy in ("channel", "tensor"):
         return Stored(weights=WeightFormat.E4M3, activations=activations)
-    if kind == ("float", 8) and strategy == "block":
-        raise no_blocks(f"{field}.weights.block_structure", weights.get("block_structure"))
+    if in_blocks:
+        stored = in_blocks_of(f"{field}.weights.block_structure", weights.get("block_structure"))
+        return Stored(weights=stored, activations=activations)
     if kind == ("float", 4) and "mxfp4" in (group.get("format") or of_all):
         return Stored(weights=in_e2m1(f"{field}.weights"), activations=activations)
     if kind != ("int", 4) or strategy != "group":
@@ -81,11 +83,14 @@ def _stored(field: str, group: Mapping[str, Any], of_all: str) -> Stored:
     return Stored(weights=size)
 
 
-def _activations(field: str, inputs: Any) -> Activations:
+def _activations(field: str, inputs: Any, *, in_blocks: bool) -> Activations:
+    """Beside weights in blocks, activations in groups may have 16 bits, which is more exact."""
     if not inputs:
         return Activations.SIXTEEN
     kind, how = (inputs.get("type"), inputs.get("num_bits")), (bool(inputs.get("dynamic")), inputs.get("strategy"))
     by = {(True, "token"): Activations.TOKEN, (False, "tensor"): Activations.TENSOR}
+    if in_blocks and kind == ("float", 8) and how == (True, "group"):
+        return Activations.SIXTEEN
     if kind == ("float", 8) and how in by:
         return by[how]
     words = f"{'dynamic' if how[0] else 'static'} by {how[1]}"

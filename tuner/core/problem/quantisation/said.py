@@ -25,6 +25,8 @@ NAMES = frozenset(
     }
 )
 Config = Mapping[str, Any]
+#: Rows and columns of a block of fp8 weights with one scale.
+BLOCK = WeightFormat.E4M3_G128.row.group
 
 
 class Activations(StrEnum):
@@ -55,7 +57,7 @@ def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
     Raises:
         InvalidInput: there is no such format.
     """
-    sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, has_zeros, False)}
+    sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, True, has_zeros, False)}
     if size not in sizes or isinstance(size, bool):
         raise InvalidInput(field, f"is {size!r}", f"use one of {', '.join(map(str, sizes))}, which kernels support")
     return sizes[size]
@@ -73,10 +75,15 @@ def has_four_bits(field: str, bits: Any) -> None:
         )
 
 
-def no_blocks(field: str, block: Any) -> InvalidInput:
-    """The error for block-wise scales of weights."""
-    problem = f"is {block}: no kernel supports scales per block (scheme block)"
-    return InvalidInput(field, problem, "quantise by channel or by tensor, or convert the weights to bf16")
+def in_blocks_of(field: str, block: Any) -> WeightFormat:
+    """The format of fp8 with scales of blocks of this many rows and columns.
+
+    Raises:
+        InvalidInput: there is no such format.
+    """
+    if block not in ([BLOCK, BLOCK], (BLOCK, BLOCK), f"{BLOCK}x{BLOCK}"):
+        raise InvalidInput(field, f"is {block}", f"use [{BLOCK}, {BLOCK}], the blocks that kernels support")
+    return WeightFormat.E4M3_G128
 
 
 def no_order(field: str, value: Any) -> InvalidInput:
