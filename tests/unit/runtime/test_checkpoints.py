@@ -311,6 +311,9 @@ def test_scales_of_blocks_that_do_not_meet_are_refused(of: str) -> None:
     ):
         with pytest.raises(InvalidInput, match=problem):
             convert(tensors | {f"mlp.{name}": value}, "mlp", config)
+    powers = Held(np.full((2, 4), 120, np.uint8), "float8_e8m0fnu")
+    with pytest.raises(InvalidInput, match=rf"mlp\.{name}: has elements of uint8; give float32"):
+        convert(tensors | {f"mlp.{name}": powers}, "mlp", config)
     with pytest.raises(InvalidInput, match=rf"mlp\.{name}: is missing"):
         convert({"mlp.weight": tensors["mlp.weight"]}, "mlp", config)
     odd = Held(np.zeros((200, 384), np.uint8), "float8_e4m3fn")

@@ -19,7 +19,7 @@ NAMES = frozenset(
     {
         *("quant_method", "quant_algo", "quantization", "format", "checkpoint_format", "fmt", "version", "type"),
         *("bits", "w_bit", "num_bits", "group_size", "q_group_size", "weight_block_size", "block_structure"),
-        *("desc_act", "actorder", "sym", "symmetric", "zero_point", "dynamic", "strategy", "activation_scheme"),
+        *("desc_act", "actorder", "is_marlin_format", "pack_dtype", "backend", "transform_config", "sym", "symmetric", "zero_point", "dynamic", "strategy", "activation_scheme"),
         *("config_groups", "targets", "weights", "input_activations", "output_activations", "sparsity_config"),
         *("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "modules_in_block_to_quantize"),
     }
@@ -108,8 +108,9 @@ def in_e2m1(field: str) -> WeightFormat:
 
 
 def is_among(name: str, patterns: Iterable[Any] | None) -> bool:
-    """Whether a module matches a pattern: its name or the end of it, the name of a module that contains it, a glob, or
-    a regular expression after ``re:``, which is matched from the start of the name."""
+    """Whether a module matches a pattern: its name or the end of it, the name of a module that contains it, its name
+    after that of the language model in a larger one, a glob, or a regular expression after ``re:``, which is matched
+    from the start of the name."""
     return any(_is_it(name, pattern) for pattern in patterns or () if isinstance(pattern, str))
 
 
@@ -118,4 +119,4 @@ def _is_it(name: str, pattern: str) -> bool:
         return re.match(pattern[3:], name) is not None
     if "*" in pattern:
         return fnmatchcase(name, pattern)
-    return f".{pattern}." in f".{name}."
+    return f".{pattern}." in f".{name}." or pattern.endswith(f".{name}")

@@ -114,10 +114,9 @@ class WeightRow:
             return 1
         return 4 if self.has_float_factors else _ELEMENT_BITS // 8
 
-    def factor_bits(self, xp: ArrayModule) -> type[Any]:
+    def factor_bits(self, xp: ArrayModule) -> Any:
         """The array module's type for the bits of a factor."""
-        found: type[Any] = {1: xp.uint8, 2: xp.uint16, 4: xp.uint32}[self.factor_bytes]
-        return found
+        return {1: xp.uint8, 2: xp.uint16, 4: xp.uint32}[self.factor_bytes]
 
     @property
     def form(self) -> tuple[int, bool, bool, bool]:
