@@ -177,7 +177,10 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*use one of 32, 64, 128"),
-        ({"quant_method": "fp8", "weight_block_size": [64, 128]}, r"weight_block_size: is \[64, 128\]; use \[128, 128\]"),
+        (
+            {"quant_method": "fp8", "weight_block_size": [64, 128]},
+            r"weight_block_size: is \[64, 128\]; use \[128, 128\]",
+        ),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo: is NVFP4"),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: is not an object of groups"),
         (
@@ -281,7 +284,9 @@ BLOCKS: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
 def in_blocks(of: str) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Tensors with 200 rows, of which the last block has 72; their config, and the name of the scales."""
     random, (config, name, shape) = np.random.default_rng(0), BLOCKS[of]
-    codes = random.integers(0, 0x7F, (200, 512)).astype(np.uint8) | random.integers(0, 2, (200, 512)).astype(np.uint8) << 7
+    codes = (
+        random.integers(0, 0x7F, (200, 512)).astype(np.uint8) | random.integers(0, 2, (200, 512)).astype(np.uint8) << 7
+    )
     scales = random.uniform(1e-4, 1e-2, shape).astype(np.float32)
     return {"mlp.weight": Held(codes, "float8_e4m3fn"), f"mlp.{name}": scales}, config, name
 
@@ -305,7 +310,10 @@ def test_each_block_has_its_own_scale(of: str) -> None:
 def test_scales_of_blocks_that_do_not_meet_are_refused(of: str) -> None:
     tensors, config, name = in_blocks(of)
     for value, problem in (
-        (tensors[f"mlp.{name}"].reshape(2, 4)[:, :3], rf"mlp\.{name}: is \[2, 3\], for a weight of \[200, 512\]; use \[2, 4\]"),
+        (
+            tensors[f"mlp.{name}"].reshape(2, 4)[:, :3],
+            rf"mlp\.{name}: is \[2, 3\], for a weight of \[200, 512\]; use \[2, 4\]",
+        ),
         (np.zeros((2, 4), np.float32), rf"mlp\.{name}: is 0 at \[0, 0\], of 8 that are not finite"),
         (np.full((2, 4), np.nan, np.float32), rf"mlp\.{name}: is nan at \[0, 0\]"),
     ):

@@ -89,7 +89,11 @@ def test_c_lays_out_scales_of_blocks(recorder: Recorder) -> None:
 @pytest.mark.parametrize(
     ("changed", "how", "says"),
     [
-        ({"scales": np.float32([[1, 2, 3, 4], [1, np.inf, 3, 4]])}, {}, "row 128, group 1 is not a finite number above 0"),
+        (
+            {"scales": np.float32([[1, 2, 3, 4], [1, np.inf, 3, 4]])},
+            {},
+            "row 128, group 1 is not a finite number above 0",
+        ),
         ({"scales": np.zeros((2, 4), np.float32)}, {}, "product 0, row 0, group 0 is not a finite number above 0"),
         ({"scales": None}, {}, "product 0 has no codes, no scales"),
         ({"factors": "bf16"}, {}, "factors are bf16: they must be fp32"),

@@ -54,7 +54,8 @@ def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
     if product.stored.row.has_powers:
         return mxfp4.write(product, config)
     if product.factors is not None:
-        return {"weight": product.codes, _of_block(config): product.factors.view(np.float32)[:: product.stored.row.group]}
+        scales = product.factors.view(np.float32)[:: product.stored.row.group]
+        return {"weight": product.codes, _of_block(config): scales}
     assert product.channels is not None
     given = {} if product.input_factor is None else {"input_scale": np.array([product.input_factor], np.float32)}
     return {"weight": product.codes, "weight_scale": product.channels[:, None], **given}

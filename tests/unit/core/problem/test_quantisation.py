@@ -211,7 +211,11 @@ def test_another_module_is_not(other: str) -> None:
         (compressed(CHANNELS | {"symmetric": False}), "weights.symmetric", "is false; give fp8 weights without zero"),
         (compressed(INT4, format="int-quantized"), "format", "is int-quantized: such tensors are not read; use pack-q"),
         (compressed(INT4, format="marlin-24"), "format", "is marlin-24: such tensors are not read"),
-        (compressed(CHANNELS, format="dense"), "format", "is dense: such tensors are not read; use pack-quantized or float"),
+        (
+            compressed(CHANNELS, format="dense"),
+            "format",
+            "is dense: such tensors are not read; use pack-quantized or float",
+        ),
         (compressed(INT4, transform_config={"config_groups": {"R4": {}}}), "transform_config", "rotates activations"),
         (with_outputs(TOKENS), "group_0.output_activations", "are fp8, but kernels store 16-bit outputs"),
         (GPTQ | {"is_marlin_format": True}, "is_marlin_format", "is true, a layout of one library's kernels"),

@@ -19,9 +19,10 @@ NAMES = frozenset(
     {
         *("quant_method", "quant_algo", "quantization", "format", "checkpoint_format", "fmt", "version", "type"),
         *("bits", "w_bit", "num_bits", "group_size", "q_group_size", "weight_block_size", "block_structure"),
-        *("desc_act", "actorder", "is_marlin_format", "pack_dtype", "backend", "transform_config", "sym", "symmetric", "zero_point", "dynamic", "strategy", "activation_scheme"),
+        *("desc_act", "actorder", "sym", "symmetric", "zero_point", "dynamic", "strategy", "activation_scheme"),
         *("config_groups", "targets", "weights", "input_activations", "output_activations", "sparsity_config"),
         *("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "modules_in_block_to_quantize"),
+        *("is_marlin_format", "pack_dtype", "backend", "transform_config"),
     }
 )
 Config = Mapping[str, Any]
