@@ -90,7 +90,7 @@ def test_c_lays_out_scales_of_blocks(recorder: Recorder) -> None:
     ("changed", "how", "says"),
     [
         (
-            {"scales": np.float32([[1, 2, 3, 4], [1, np.inf, 3, 4]])},
+            {"scales": np.array([[1, 2, 3, 4], [1, np.inf, 3, 4]], np.float32)},
             {},
             "row 128, group 1 is not a finite number above 0",
         ),

@@ -70,7 +70,8 @@ def _raised(row: WeightRow, dtype: Dtype) -> int:
 
 def _factor(row: WeightRow) -> type[np.unsignedinteger[Any]]:
     """A group's factor, as it is stored."""
-    return row.factor_bits(np)
+    found: type[np.unsignedinteger[Any]] = row.factor_bits(np)
+    return found
 
 
 def _factor_bytes(row: WeightRow) -> int:
