@@ -28,7 +28,6 @@ def workload(**asked: Any) -> Any:
         (A40, {"scheme": "token"}, "dtype", "compute capability 8.6, and fp8_e4m3 needs 8.9"),
         (A100, {"scheme": "w8a16"}, "weights", "compute capability 8.0, and only wgmma converts weights in e4m3"),
         (A100, {"scheme": "w8a16_block"}, "weights", "only wgmma converts weights in e4m3_g128, which needs 9.0"),
-        (H200, {"scheme": "w8a16_block", "d_in": 384}, "sizes", "up has k 384: k must be a multiple of 256"),
         (A40, {}, "weights", "only wgmma converts weights in int4_g128, which needs 9.0"),
         (
             H200,
