@@ -83,6 +83,7 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# All side by side, since the wheel's tests wait for PyPI; what a lane prints stays together.
 check: ## all that CI runs
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
 
