@@ -109,7 +109,10 @@ def test_a_fit_that_ranks_no_better_is_not_kept_and_an_earlier_one_is_named(
     result = fitted(tmp_path)
     assert result.exit_code == 1
     assert "not kept: the fit to 3 trials ranks no better than the shipped rates; " in result.output
-    assert f"{path}, from an earlier fit, stays in use: `tuner fit h200 --remove` returns to the shipped rates" in result.output
+    assert (
+        f"{path}, from an earlier fit, stays in use: `tuner fit h200 --remove` returns to the shipped rates"
+        in result.output
+    )
     assert json.loads(path.read_text()) == earlier.to_json()
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
-from tuner.commands.options import data_option, database_option, settings_of_service, store_beside_servers
+from tuner.commands.options import data_option, database_option, settings_of, settings_of_service, store_beside_servers
 from tuner.core.units import counted
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ def fit(gpu_id: str, *, remove: bool, **place: Any) -> None:
     from tuner.core.model.rates import CATALOGUE_RATES, shipped_fit
     from tuner.store.trials.measured import measured_candidates
 
-    settings = settings_of_service(place)
     if remove:
-        _remove(settings.fits_folder, gpu_id)
+        _remove(settings_of(place, reads_fits=False).fits_folder, gpu_id)
         return
+    settings = settings_of_service(place)
     gpu = _gpu(gpu_id)
     with store_beside_servers(settings) as store, store.read() as session:
         found = [(workload, list(times)) for workload, times in measured_candidates(session, gpu_id)]
@@ -67,7 +67,8 @@ def fit(gpu_id: str, *, remove: bool, **place: Any) -> None:
         rates, evaluated = own.fitted(), own.evaluated()
     click.echo("\n".join([*_changes(own.changes(rates), start_name), *_evaluations(evaluated, start_name)]))
     if not is_better(evaluated):
-        kept = f"; {path}, from an earlier fit, stays in use: `tuner fit {gpu.id} --remove` returns to {start_name}" if path.is_file() else ""
+        back = f"stays in use: `tuner fit {gpu.id} --remove` returns to {start_name}"
+        kept = f"; {path}, from an earlier fit, {back}" if path.is_file() else ""
         problem = f"the fit to {counted(len(shown), 'trial')} ranks no better than {start_name}"
         raise click.ClickException(f"not kept: {problem}{kept}")
     _keep(path, gpu, rates, len(shown))

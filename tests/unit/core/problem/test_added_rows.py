@@ -25,7 +25,8 @@ def why(table, name):
         return str(table(name))
     except ValueError as error:
         return str(error)
-asked = {name: why(Dtype, name) for name in ("absent", "nothing", "low", "high", "int32", "twin", "my type", "a" * 41, "good", "never")}
+names = ("absent", "nothing", "low", "high", "int32", "twin", "my type", "a" * 41, "good", "never")
+asked = {name: why(Dtype, name) for name in names}
 print(json.dumps([list(Dtype), list(ELEMENTS), list(Activation), asked, Activation.RELU.row.number]))
 shape = frozenset({(40, 50)})
 print(json.dumps([
