@@ -36,21 +36,25 @@ SOURCE = Path(__file__).with_suffix(".cu")
 KERNEL, SMS = "pair_in_one_cta", 132
 NUM_ROUNDS = 15
 #: Rows and columns of a tile.
-TILES = ((4, 8), (8, 8), (7, 8), (4, 14), (7, 7), (8, 4), (14, 4), (4, 4), (8, 14))
+TILES = ((8, 8), (7, 8), (4, 14), (4, 8), (7, 7), (8, 14))
 #: Widths of products that a tile may need.
 WIDTHS = range(8, 257, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A tile, and how many warpgroups a CTA has, each with a tile of its own."""
+    """A tile, and how many warpgroups a CTA has."""
 
     height: int
     width: int
     groups: int
+    #: Whether they share one tile.
+    together: bool = False
 
     def __str__(self) -> str:
-        return f"{self.height}x{self.width} {'alone' if self.groups == 1 else 'in twos'}"
+        return (
+            f"{self.height}x{self.width} {'together' if self.together else 'alone' if self.groups == 1 else 'in twos'}"
+        )
 
     def tiles(self, row: Row) -> int:
         """Of all images."""
@@ -58,17 +62,28 @@ class Way:
 
     def ctas(self, row: Row) -> int:
         """Of a launch."""
-        return min(SMS, -(-self.tiles(row) // self.groups))
+        return min(SMS, -(-self.tiles(row) // (1 if self.together else self.groups)))
 
 
-WAYS = tuple(Way(height=height, width=width, groups=count) for height, width in TILES for count in (1, 2))
+WAYS = tuple(
+    Way(height=height, width=width, groups=count, together=together)
+    for height, width in TILES
+    for count, together in ((1, False), (2, False), (2, True))
+)
 
 
 def source_of(row: Row, way: Way, *, swapped: bool = False) -> str:
     """CUDA C++ of a kernel; `swapped` to exchange both offsets of a descriptor."""
     first, second = row.pair.layers
     sizes = {"H": row.pair.size, "W": row.pair.size, "C": first.channels, "F1": first.filters, "F2": second.filters}
-    sizes |= {"K1": first.kernel, "K2": second.kernel, "TH": way.height, "TW": way.width, "GROUPS": way.groups}
+    sizes |= {
+        "K1": first.kernel,
+        "K2": second.kernel,
+        "TH": way.height,
+        "TW": way.width,
+        "GROUPS": way.groups,
+        "TOGETHER": int(way.together),
+    }
     sizes |= {"SWAPPED_OFFSETS": 1} if swapped else {}
     defined = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     return defined + SOURCE.read_text().replace("//@products", "".join(_product(width) for width in WIDTHS))
