@@ -311,6 +311,12 @@ class Workload(JsonForm):
         return self.weight_bytes + self.cache_bytes
 
     @property
+    def slot_bytes(self) -> int:
+        """Bytes that a timed launch moves, and that other launches of its chain do not: what rotates, the inputs and
+        the outputs. All launches have the same intermediates."""
+        return max(self.rotated_bytes, self.compulsory_bytes)
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes of the caches that a timed launch has to read."""
         return sum(op.cache_bytes for op in self.ops)
