@@ -54,7 +54,7 @@ class OperatorDecoder:
         #: int32, length of each sequence including the new token, which `step` adds.
         self.lengths = torch.full((keys.shape[0],), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(keys.shape[0], dtype=torch.long, device=keys.device)
-        behind = [layer["qkv.w"] for layer in weights.layers[:-1]]  # of each the qkv of the layer behind it
+        behind = [layer["qkv.w"] for layer in weights.layers[:-1]]  # for each layer, the qkv of the next one
         self._qkv = [halves_first(weights.first_qkv, keys.shape[3]), *behind]
 
     def step(self) -> torch.Tensor:

@@ -4,8 +4,8 @@ python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/
     [--winners FILE ... --shipped tuner/winners/h100.json]
 
 A row is that of the latest job, whatever its result and the order of the files. Its `jobs` are all its jobs, to show
-their differences. Of winners, those of the last file are kept. A time of torch.compile, measured with the library,
-stays in the row if a later job did not request it.
+their differences. For winners, the last file's are kept. A time of torch.compile, measured with the library, stays in
+the row if a later job did not request one.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
     """The time that each name adds to a run, from names, begins and durations: its time after the end of the kernel
     that ended before it. "idle" is when none ran."""
     by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
-    # Of each and all that end after it.
+    # The earliest begin of each kernel and of all that end after it.
     first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]
     found = Counter({"idle": 0})
     until = min(first_begins, default=0)

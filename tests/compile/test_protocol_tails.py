@@ -25,7 +25,7 @@ from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 
-#: Of "parts", with a tail.
+#: Schedules of "parts", with a tail.
 SCHEDULES = plain_schedules("parts", SplitTiles.TAIL)
 TICKET = SCHEDULES[f"row1 task {Assignment.TICKET}"]
 SIDES = TICKET.but(ordering=replace(TICKET.ordering, assignment=Assignment.STATIC, partition=4))

@@ -141,7 +141,7 @@ def _asked() -> str:
     parts.append(f"#: As the service answers it.\nPair = {' | '.join([*answered, 'Chain', 'UnknownOps'])}\n")
     others = [one.__name__ for one in ways if one.__name__ not in answered]
     parts.append(
-        "#: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.\n"
+        "#: What `POST /jobs` accepts as `pair`. The response to a preset has its chain.\n"
         f"Asked = {' | '.join(['Pair', *others])}\n"
     )
     about = "What a job may be asked for: pairs, chains, and ops of a model by its name."

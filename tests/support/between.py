@@ -11,7 +11,7 @@ from tuner.ops.attention.shapes.form import form_for
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.gemm.op import GemmOp
 
-#: Of the attention, and of the product before it that writes to its cache.
+#: Sizes of the attention, and of the product before it that writes to its cache.
 SIZES: dict[str, Any] = {"kv_heads": 2, "head_dim": 64, "max_length": 512, "new_tokens": 1}
 
 

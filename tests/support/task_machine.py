@@ -24,7 +24,7 @@ from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError
 
-#: Of any number of dimensions.
+#: An array of any number of dimensions.
 Tensor = npt.NDArray[Any]
 Memory = dict[str, Tensor]
 

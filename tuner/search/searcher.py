@@ -47,7 +47,7 @@ from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 APART_EVERY = 5
 #: The same, if no launch computes all ops, since such schedules depend on how well their launches overlap.
 VARIED_EVERY = 3
-#: Of this many trials of a chain, one is in runs.
+#: One in this many trials of a chain is launched as runs.
 RUNS_TURN = 4
 #: From this trial on, every other one is a variation, until each has been tried, so that small budgets include them.
 FIRST_VARIATION = 4

@@ -96,7 +96,7 @@ class EmulatedChain:
         self._random = np.random.default_rng(0)
         self._tensors: dict[str, Array] = {}
         self._squares: dict[int, Array] = {}
-        #: Of the last run, by launch.
+        #: The workspaces of the last run, by launch.
         self.workspaces: list[Array] = []
         #: For the rotated op.
         self.caches: dict[str, EmulatedCache] = {}

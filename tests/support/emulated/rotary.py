@@ -27,11 +27,11 @@ class EmulatedCache:
         shape, paged = rotary.cache_shape(rows), rotary.paged(rows)
         sequences = rotary.num_sequences(rows)
         spread = np.linspace(0, rotary.max_length + 1, max(2, sequences)).round().astype(np.int32)
-        #: Of each sequence, including new tokens; the longest first.
+        #: Lengths of the sequences, including new tokens; the longest first.
         self.lengths = spread[::-1][:sequences].copy()
         if sequences == 1:
             self.lengths[0] = rotary.max_length
-        #: Of each sequence, for a paged cache.
+        #: Pages of each sequence, for a paged cache.
         self.pages = np.full((sequences, paged.pages_of(rotary) if paged else 0), NO_PAGE, np.int32)
         #: Of the cache.
         self.num_pages = shape[0] if paged else 0

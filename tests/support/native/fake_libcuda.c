@@ -17,7 +17,7 @@ typedef struct call {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static call calls[MAX_CALLS];
 static int num_calls, is_recording = 1;
-static uint32_t parameter_bytes; /* of the kernels that are launched: no call says it */
+static uint32_t parameter_bytes; /* of the launched kernels, since no call states it */
 static int facts[128] = {[16] = 132, [75] = 9, [76] = 0};
 static int driver_version = 13000, ctas_per_sm = 1, max_clusters = 132, failing = 0, num_succeeding = 0;
 static _Thread_local void *context = (void *)0x1000;

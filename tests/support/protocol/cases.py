@@ -39,7 +39,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 NUM_DRAWN = 4000
 
 
-#: Of the grid of `few_ctas`.
+#: CTAs of the grid of `few_ctas`.
 NUM_FEW = 8
 
 

@@ -143,8 +143,9 @@ class Device:
         return any(holds != sorted(holds) for index in used for holds in self.tests[index].values())
 
     def _posts(self, stored: int) -> tuple[int, ...]:
-        """The posts of CTAs, by index in `signals`, once these units are stored. Of a split tile, the last part of each
-        rank posts, as its counter shows: it began this launch at `launch * parts`, and is at the next multiple."""
+        """The posts of CTAs, by index in `signals`, once these units are stored. For a split tile, the last part of
+        each rank posts; its counter shows which one that is: it began this launch at `launch * parts`, and has reached
+        the next multiple."""
         posts = [0] * len(self.signals)
         arrived: dict[tuple[int, int], int] = {}
         for number, task in enumerate(self.table.tasks):

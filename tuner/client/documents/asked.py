@@ -249,5 +249,5 @@ class UnknownOps(TypedDict):
 Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
-#: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.
+#: What `POST /jobs` accepts as `pair`. The response to a preset has its chain.
 Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer | ConvPair | NetworkConvs

@@ -275,7 +275,7 @@ def _part_costs(
     op, tile, size = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     tile = product_tile(op, tile)
     sharers = graph.tiling.cluster_k
-    own_depth = -(-depth // sharers)  # of the CTA with the most
+    own_depth = -(-depth // sharers)  # for the CTA with the most
     ahead = min(own_depth, graph.tiling.stages_ahead)
     of_inputs = [0] if op.GATHERS else mine
     a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in of_inputs] for row in reads]

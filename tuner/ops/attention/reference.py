@@ -9,7 +9,7 @@ from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
-Array = Any  # of NumPy or CuPy
+Array = Any  # an array of NumPy or CuPy
 
 
 class Attended(NamedTuple):

@@ -1,7 +1,7 @@
 // The mma.sync main loop: C tile = A tile W tile^T over all of k, or over the k-steps of one part, through a ring of
 // kNumStages stages in shared memory. A stage holds the A tile [tile_m][tile_k] and then the W tile [tile_n][tile_k],
-// laid out as in copy.cuh. Of a gated op a stage holds two W tiles, the gate's and the up projection's for the same
-// columns of C.
+// laid out as in copy.cuh. If the op is gated, a stage holds two W tiles, those of the gate and of the up projection
+// for the same columns of C.
 //
 // Fragments. If an op is gated, fragment 2 j holds the gate of a warp's columns from 8 j on, and 2 j + 1 their up
 // projection. So the same thread has both sums of an output, and stores only their product.

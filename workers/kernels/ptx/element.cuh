@@ -15,7 +15,7 @@ struct Element {
   __device__ static u32 narrow(float value);
   // For the engines of tensor cores. Packs two into one word, 16 bits each, `low` in the low half.
   __device__ static u32 narrow_two(float low, float high);
-  // Of 16-bit elements: d += a b for one 16 x 8 x 16 fragment, fp32 accumulation.
+  // For 16-bit elements: d += a b for one 16 x 8 x 16 fragment, accumulated in fp32.
   __device__ static void multiply(float* d, const u32 (&a)[4], const u32 (&b)[2]);
 };
 #endif

@@ -48,7 +48,8 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// A box of a tensor to shared memory; elements outside arrive as zero. Of a map [rows, k]: 64 columns from `column` on.
+// Copies a box of a tensor to shared memory; elements outside arrive as zero. This one copies 64 columns, starting at
+// `column`, of a map [rows, k].
 __device__ __forceinline__ void copy_line(u32 shared, const TensorMap* map, int column, int row, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], "
@@ -110,8 +111,8 @@ struct PixelStart {
   int x, y, image;
 };
 
-// Of a map [images, height, width, channels] in im2col mode: 64 channels from `channel` on, for as many pixels as the
-// map defines, each at the given offset to the right of and below a pixel of the walk.
+// Copies 64 channels, starting at `channel`, of a map [images, height, width, channels] in im2col mode, for as many
+// pixels as the map defines, each at the given offset to the right of and below a pixel of the walk.
 __device__ __forceinline__ void copy_pixels(u32 shared, const TensorMap* map, const PixelStart& start, int channel, int right,
                                             int down, u32 barrier, u64 policy) {
   asm volatile(

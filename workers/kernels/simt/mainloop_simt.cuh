@@ -63,7 +63,7 @@ struct SimtTile {
   static constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kTileK = kConfig.tile_k;
   static constexpr int kColumns = kTileN / kNumWarps;              // of C, of a warp
   static constexpr int kRows = kConfig.weight_rows() / kNumWarps;  // of W, of a warp
-  static constexpr int kChunks = kTileK / kWarpColumns;            // of a thread in one row
+  static constexpr int kChunks = kTileK / kWarpColumns;            // a thread's values in one row
   static constexpr int kNumSums = kTileM * kRows;                  // of a thread
   static constexpr int kTileSums = kTileM * kConfig.weight_rows();
   static constexpr u32 kRowBytes = kChunks * kNumThreads * kChunkBytes;  // from a row's chunks to the next one's

@@ -30,10 +30,10 @@ struct Converted {
   using Tile = WgmmaTile<kOp>;
   static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums, kColumns = Tile::kColumns;
   static constexpr bool kBySync = kColumns <= kMostSync;
-  static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / 16;  // of k
+  static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / 16;  // in elements of k
   static constexpr int kSpans = Tile::kTileK / kSpan, kLineSpans = kLineBytes / 32, kBundleSpans = kBundle / kSpan;
   static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
-  // Of a group: columns, in a bundle, in a span; without groups a bundle is one.
+  // Columns of a group, and the number of groups in a bundle and in a span; without groups, a bundle is one group.
   static constexpr int kGroup = kHasGroups ? Weights::kGroup : kBundle, kGroups = kBundle / kGroup;
   static constexpr int kSpanGroups = kScalesSums && kSpan > kGroup ? kSpan / kGroup : 1;
   // The products that are issued to the tensor cores together: those of a span that belong to one group.
@@ -46,7 +46,7 @@ struct Converted {
   static_assert(kSwapAb, "weights are operand A");
   static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % kBundle == 0), "fragments take turns, a stage has bundles");
 
-  using Fragments = u32[kSlices][4];  // of a span of a block
+  using Fragments = u32[kSlices][4];  // fragments of a span of a block
   using Inputs = u32[kSlices][kBySync ? kColumns / 8 : 1][2];
   using Sums = float[kScalesSums ? kNumSums : 1];
   // For the groups of a bundle: the data of a thread's rows.

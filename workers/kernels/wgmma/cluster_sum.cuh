@@ -118,7 +118,7 @@ struct SumLayout {
   static constexpr int kMost = largest_share(kGroups, kUnit, sharers<kOp>()) * kPerGroup;
   static constexpr int kExchanges = num_exchanges(kMost, (kClusterK - 1) * kVectorBytes);
   static constexpr int kExchangeVectors = (kMost + kExchanges - 1) / kExchanges;
-  static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // of each other CTA, in an exchange
+  static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // bytes from each other CTA in one exchange
 
   // Vectors of the share of that rank that were added before an exchange, and that have been sent after it.
   __device__ static constexpr int before(int rank, int exchange) { return num_vectors(rank) * exchange / kExchanges; }

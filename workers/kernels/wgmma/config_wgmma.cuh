@@ -4,7 +4,7 @@
 #include "element.cuh"
 
 #ifdef TUNER_CONFIG_DEFAULT
-constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
+constexpr int kNumInputStages = 3;  // depth of the inputs' ring; kNumStages is that of the weights' ring
 constexpr int kWindow = 0;          // maximum stages of weights in flight; 0: as many as the ring has
 constexpr bool kPingPong = false;   // whether the math warpgroups alternate between tasks, or share each of them
 constexpr bool kSwapAb = false;     // whether an instruction reads 64 rows of the weights, or of the inputs

@@ -33,12 +33,12 @@ constexpr int kFeedSlots = 4;
 struct FeedSlot {
   Task task;
   int index;  // in the plan; below 0: there is no more
-  u32 epoch;  // of the launch; where the first task is known the inputs' warp draws it
+  u32 epoch;  // epoch of the launch; if the first task is known, the inputs' warp determines it
   int is_stored;  // for the team: its tile is complete; false for a part of which another will be the last
   int zero[5];
 };
 static_assert(sizeof(FeedSlot) == 64, "the host sizes shared memory by this");
-constexpr int kFeedWords = 10;  // of a slot that mean something
+constexpr int kFeedWords = 10;  // words of a slot that are used
 
 using FeedRing = Ring<kFeedSlots, sizeof(FeedSlot)>;
 

@@ -34,7 +34,7 @@ struct StageLoads {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kAcross = kConfig.tile_k / kElementsOfLoad;
 
-  const u16* first;  // of the tile's first row and the stage's first column
+  const u16* first;  // address of the tile's first row and the stage's first column
   int columns, k;    // chunks of the stage inside the matrix, and of a row
 
   __device__ __forceinline__ int across(int number) const { return number % kAcross; }

@@ -8,8 +8,8 @@
 // Swapped operands (kSwapAb). An instruction multiplies 64 rows of its operand A with up to 256 of its operand B, and
 // reads both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B:
 // the weights, unless a tile has more rows than columns. In that case, the weights are A, and each warpgroup owns
-// blocks of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the
-// gate and the same 8 of the up projection alternate in a stage, so that a thread gets both sums of an output.
+// blocks of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. If the op is gated, 8 rows of
+// the gate and the same 8 of the up projection alternate in a stage, so that a thread gets both sums of an output.
 //
 // Operands. Both are K-major under the 128-byte swizzle, in lines of 128 bytes of k; a stage holds its lines one after
 // the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up

@@ -73,7 +73,7 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
   constexpr int kTogether = kLoads > kOthers ? kLoads / kOthers : 1;
 #pragma unroll
   for (int begin = 0; begin < kVectors; begin += kTogether) {
-    __syncwarp();  // no more loads than these are gathered
+    __syncwarp();  // the compiler gathers no more loads than these
     float4 read[kTogether][kOthers];
 #pragma unroll
     for (int v = 0; v < kTogether && begin + v < kVectors; ++v) {

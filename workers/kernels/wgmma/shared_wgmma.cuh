@@ -110,7 +110,7 @@ struct Shared {
   Flags* flags;
   SumRing sums;
   Beside beside;
-  unsigned char* own;  // of tasks of kinds' own
+  unsigned char* own;  // used by tasks that kinds define
 
   __device__ explicit Shared(unsigned char* memory) {
     const u32 base = shared_address(memory);

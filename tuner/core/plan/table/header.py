@@ -75,7 +75,7 @@ class Header:
     num_first_tasks: int
     #: Stages of weights that are not requested until a task's first waits are over.
     held_stages: int
-    #: Whether a part of P takes every P-th k-step from its first one on.
+    #: Whether each of P parts takes every P-th k-step, from its first one.
     strided_parts: bool
     #: Slots for the parts of tiles.
     num_split_tiles: int

@@ -104,7 +104,7 @@ def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     if one.name in _OF_MODELS or one.name.startswith(("_", "model_")):
         return "whose name no model of a request can have: use another word"
     if not _has_form(hint):
-        return f"of type {hint}, which has no form in JSON: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
+        return f"of type {hint}, which JSON cannot represent: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
     for bound in BOUNDS:
         if bound in one.metadata and type(one.metadata[bound]) not in (int, hint):
             return f"of type {hint.__name__}, with {one.metadata[bound]!r} for {bound!r}"

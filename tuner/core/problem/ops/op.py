@@ -52,7 +52,7 @@ class Tensor:
 
     @property
     def num_elements(self) -> int:
-        """Of the whole tensor."""
+        """Elements of the whole tensor."""
         return prod(self.shape)
 
     @property
@@ -62,7 +62,7 @@ class Tensor:
 
     @property
     def num_bytes(self) -> int:
-        """Of the whole tensor."""
+        """Bytes of the whole tensor."""
         return self.num_elements * ELEMENTS[self.dtype].size_bytes
 
 

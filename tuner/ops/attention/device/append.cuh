@@ -3,7 +3,7 @@
 // in the table. Tokens with invalid positions or pages are not written; the attention after it reports them.
 //
 // Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, rotated by the angle position * frequencies[i]. The
-// position is the token's place in its sequence. It is computed in fp32 and rounded once.
+// position is that of the token in its sequence. It is computed in fp32 and rounded once.
 //
 // Threads. Each processes 8 pairs of one head of one new token, in vectors of 16 bytes: all of its loads are in flight
 // together.
@@ -21,10 +21,10 @@ struct AppendArgs {
   u16* q;                    // [sequences * new tokens, query heads, kHeadDim], rotated
   u16* keys;                 // [sequences, KV heads, max_length, kHeadDim], or pages
   u16* values;               // the same
-  const int* lengths;        // of each sequence, its new tokens included
-  const int* pages;          // of each sequence max_pages page numbers; null without pages
+  const int* lengths;        // length of each sequence, including its new tokens
+  const int* pages;          // [sequences, max_pages] page numbers; null without pages
   int sequences, kv_heads, query_heads, new_tokens, max_length;  // query heads that share a KV head
-  int max_pages, num_pages;  // of the longest context; of the cache
+  int max_pages, num_pages;  // pages of the longest context; pages in the cache
 };
 
 constexpr int kVector = 8;  // elements of 16 bytes

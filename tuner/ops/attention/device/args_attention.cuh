@@ -68,26 +68,26 @@ struct AttentionArgs {
   CacheOf<kByCopyEngine>::Type k, v;
   const u16* q;                // [sequences * new tokens, query heads, kHeadDim]
   u16* out;                    // the same
-  const int* lengths;          // of each sequence, its new tokens included
+  const int* lengths;          // length of each sequence, including its new tokens
   const AttentionTask* tasks;  // queue after queue
   const int* queues;           // the start of each cluster's queue, and the end of the last one
   float* partials;             // kPartialFloats for each slot and span, as in merge_attention.cuh
-  u32* arrivals;               // of each slot, and in it of each CTA of a cluster
-  long long* trace;            // of each CTA (1 + kTracedTasks) rows of kTraceWords, in traced builds
-  const int* pages;            // where the cache is paged: of each sequence max_pages page numbers
+  u32* arrivals;               // [slots, CTAs of a cluster]
+  long long* trace;            // in traced builds, for each CTA, (1 + kTracedTasks) rows of kTraceWords
+  const int* pages;            // if the cache is paged: [sequences, max_pages] page numbers
   u32* refused;                // four words: the first invalid input of a launch; kept until it is cleared
-  AttentionAbort* abort;       // likewise, of a wait that has expired
-  long long spin_limit_cycles;  // of the SM clock, for one wait
+  AttentionAbort* abort;       // likewise for a wait that has expired
+  long long spin_limit_cycles;  // maximum cycles of the SM clock for one wait
   NextWeights next;            // all zeros for none
   int num_kv_heads, query_heads, new_tokens, num_blocks;  // query heads that share a KV head
   int max_length, span_tokens, num_spans;
-  u32 arrivals_per_launch;  // of a slot; a power of two, at least num_spans
-  float scale_log2;         // of scores, for exp2 instead of exp
+  u32 arrivals_per_launch;  // for a slot; a power of two, at least num_spans
+  float scale_log2;         // factor of the scores, for exp2 instead of exp
   int is_speculative;       // 1: the first tiles of a CTA's first task are requested before its length is known
-  int rows_per_page, rows_per_head, lines_per_head;  // where a page, and in it a KV head, begins in the map
-  int page_shift, max_pages, num_pages;              // log2 of a page's tokens; of a sequence; of the cache
-  int window;                  // tokens that a query sees, itself included
-  float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
+  int rows_per_page, rows_per_head, lines_per_head;  // the start in the map of a page, and in it of a KV head
+  int page_shift, max_pages, num_pages;              // log2 of a page's tokens; pages of a sequence; pages of the cache
+  int window;                  // tokens that a query sees, including itself
+  float cap, tanh_scale_log2;  // soft cap of the scores: cap * tanh(score / cap), see products.cuh
   int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
   int num_queues;              // clusters that have tasks; those after them only prefetch weights
   int sequences;

@@ -27,7 +27,7 @@
 // A task, and its tiles for its sequence's length.
 struct TaskInHand {
   AttentionTask task;
-  int length;     // of the sequence, inside of the plan's range
+  int length;     // length of the sequence, within the plan's range
   int num_tiles;  // that this CTA requests; below 0: the queue is at its end
 };
 
@@ -48,7 +48,7 @@ __device__ __forceinline__ u32 reader_warp(int cta) { return cta * kReaderWarps 
 // A cluster's iteration over its queue: each CTA does it separately, and all get the same tasks. The lanes of a warp
 // hold 32 of them at a time, since a read takes as long as many tiles while the memory is busy.
 struct QueuePlace {
-  int first, end;      // of the tasks that the lanes know, and of the queue
+  int first, end;      // ends of the tasks that the lanes hold, and of the queue
   u32 left;            // those of them that are still to come, where they are not empty
   AttentionTask task;  // the lane's
   int length;          // of its sequence
@@ -93,7 +93,7 @@ __device__ __forceinline__ int skipped_tiles(const AttentionArgs& args, int span
   return kHasWindow ? max(first_seen(args, length) - span * args.span_tokens, 0) / kTileTokens : 0;
 }
 
-// Of a span's tiles, how many are this CTA's: from the first one that is not skipped on, it takes each kCluster-th.
+// How many of a span's tiles are this CTA's: it takes every kCluster-th, starting at the first one that is not skipped.
 __device__ __forceinline__ int own_tiles(const AttentionArgs& args, int span, int length) {
   const int tiles = (tokens_of(args, span, length) + kTileTokens - 1) / kTileTokens - skipped_tiles(args, span, length);
   return (max(tiles, 0) + kCluster - 1 - cluster_rank()) / kCluster;
@@ -156,9 +156,9 @@ __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskIn
 // A cluster's iteration over the assigned tasks. Numbers only increase, so the warp never returns to earlier sequences.
 struct AssignedPlace {
   int next, step;      // the cluster's next number, and how many there are up to the one after it
-  int first_sequence;  // of the 32 that the lanes know
+  int first_sequence;  // index among the 32 tasks that the lanes hold
   int before, known;   // tasks of sequences before it, and the number after the last task of these 32
-  int length;          // of the lane's sequence
+  int length;          // length of the lane's sequence
   int end, rank;       // the number after its last whole span, and the place of its rest among those of all 32
   u32 read;            // the sum of the lane's readings
 };

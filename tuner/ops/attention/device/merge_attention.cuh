@@ -1,15 +1,16 @@
-// Combines the warps' sums to a row of the result. Warps of a CTA exchange sums in shared memory; CTAs of a cluster in
-// the shared memory of the CTA that owns an item, i.e. four elements of a column; spans of a context in the workspace.
+// Combines the warps' sums into a row of the result. Warps of a CTA exchange sums in shared memory; CTAs of a cluster
+// in the shared memory of the CTA that owns an item, i.e. four elements of a column; spans of a context in the
+// workspace.
 //
 // Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats each; then maximum
-// and normaliser of each warp and column. For clusters, two buffers for data from other CTAs follow: from each of them
-// a share of items, then maximum and normaliser of each column. A slot of the workspace is a block of columns of one KV
-// head of one sequence. Of each span it has kColumns * kHeadDim sums, then of each CTA of the cluster maximum and
-// normaliser of each column. It has room for all spans of the longest context.
+// and normaliser of each warp and column. For clusters, two buffers for data from other CTAs follow: from each of them,
+// a share of the items, then the maximum and the normaliser of each column. A slot of the workspace is a block of
+// columns of one KV head of one sequence. For each span it has kColumns * kHeadDim sums, then, for each CTA of the
+// cluster, the maximum and the normaliser of each column. It has room for all spans of the longest context.
 //
 // Waits. No CTA waits for another cluster. The warps that finish tasks wait until the others have stored their sums,
 // and release that memory. In a cluster, each CTA sends to each other CTA the latter's share of the items, and waits
-// for all sums of its own share. A buffer is written again two tasks later: by then the sender has received data that
+// for all sums of its own share. A buffer is written again two tasks later; by then, the sender has received data that
 // the receiver sent after reading it. A span stores its sums and increments a counter. The last one to arrive adds up
 // all spans that are not empty. A single span stores the result itself.
 //

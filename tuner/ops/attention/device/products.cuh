@@ -136,7 +136,7 @@ __device__ __forceinline__ void update(float scale_log2, Softmax& softmax, float
   }
 }
 
-// Of the slice, tokens from `first` to `end` are seen; the others' values are cleared.
+// Multiplies a slice, of which queries see tokens `first` to `end`; the values of other tokens are cleared.
 template <bool kMasked>
 __device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, int end, const u32 (&probabilities)[kColumnGroups][2],
                                                 Softmax& softmax) {

@@ -1,13 +1,14 @@
-// The loaders of a CTA's tasks, their queries and their tiles of K and V: one warp, or two one of which loads only values.
+// The loaders of a CTA's tasks, their queries and their tiles of K and V: one warp, or two, one of which loads only
+// values.
 #pragma once
 #include "copies_tma.cuh"
 
-// Of a task's box, of which a CTA's tile has kBoxes: where it begins in the context.
+// The position in the context at which a task's box begins; a CTA's tile has kBoxes of them.
 __device__ __forceinline__ int token_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
   return first_token_of(args, hand.task, hand.length, box / kBoxes) + box % kBoxes * kBoxTokens;
 }
 
-// Whether any query sees any of it.
+// Whether any query sees any token of the box.
 __device__ __forceinline__ bool is_seen(const AttentionArgs& args, const TaskInHand& hand, int box) {
   const int token = token_of(args, hand, box);
   return box / kBoxes < hand.num_tiles && token < hand.length && token + kBoxTokens > first_seen(args, hand.length);

@@ -127,11 +127,12 @@ __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
 }
 
-// Of the threads that request, whether they bring tasks and queries too. A warp that does not iterates over the same
-// queue, and may be many tasks without tiles behind.
+// Whether the calling threads, among those that request, also load tasks and queries. A warp that does not load them
+// iterates over the same queue, and may lag by many tasks without tiles.
 __device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || is_first_warp(); }
 
-// For the thread that requests the ring's `place`-th tile, of the CTA's task of that number: until its stage is free; false if the CTA has aborted.
+// For the thread that requests the ring's `place`-th tile, for the CTA's task of that number: waits until its stage is
+// free; false if the CTA has aborted.
 __device__ __forceinline__ bool wait_until_free(const AttentionArgs& args, const Ring& ring, int place, int number) {
   return place < kStages ||
          wait_phase(args, ring, ring.empty(place % kStages), (place / kStages & 1) ^ 1, kForStage, number);

@@ -19,7 +19,7 @@ from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import split_epilogue
 from tuner.workers.source.tools import kernel_of
 
-#: Of `tuner_norm`: elements per load of a thread if a row is a multiple of it, loads per thread, threads of a CTA.
+#: Constants of `tuner_norm`: elements per load of a thread if they divide the row, loads per thread, threads of a CTA.
 _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024
 
 

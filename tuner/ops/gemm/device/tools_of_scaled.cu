@@ -3,7 +3,7 @@
 
 using SumBits = Sum::Bits;
 
-// sums [m, n], or [m, 2n] with the gate's half first where gated; row_scale [m], channels as wide as the sums, output [1].
+// sums [m, n], or [m, 2n] with the gate's half first if gated; row_scale [m], channels as wide as the sums, output [1].
 // Null where there is none.
 struct Scaled {
   const SumBits* sums;
@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_scaled(float (&values)[kWidth], const Scale
   for (int c = 0; c < kWidth; ++c) values[c] = Sum::widen(read.bits[c]) * of_row * (s.channels ? factors.bits[c] : 1.0f);
 }
 
-// Each thread takes kWidth columns of a row at a time; n is a multiple of kWidth.
+// Each thread processes kWidth columns of a row at a time; n is a multiple of kWidth.
 template <class Out, int kWidth>
 __device__ void scale_sums(const Scaled& s, typename Out::Bits* to) {
   using OutVector = Vector<typename Out::Bits, kWidth>;
@@ -77,9 +77,9 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
 struct Stream {
   const SumBits* residual;
   SumBits* to;
-  const float* factors;  // of columns, for the operand
+  const float* factors;  // factors of columns, for the operand
   Bits* operand;
-  float* norms;  // of rows: 1 / sqrt(mean(x^2) + eps)
+  float* norms;  // factors of rows: 1 / sqrt(mean(x^2) + eps)
   float eps;
 };
 
