@@ -74,7 +74,7 @@ def layer_of(pack: runtime.Pack, batch: int, length: int) -> runtime.Layer | Non
     """The pack's layer for this batch, whose cache has `length` tokens; None if the pack uses the library.
 
     Raises:
-        SystemExit: the kernels' cache has another length.
+        SystemExit: the kernels' cache has a different length.
     """
     layer = pack.layer(*OPS, sequences=batch, length=length)
     if layer is not None and (longest := layer.shape("attention.keys")[2]) != length:

@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pack", type=Path, help="with programs of the blocks")
     parser.add_argument("--images", type=count, default=1)
     parser.add_argument("--size", type=count, default=224, help="rows and columns of an image")
-    parser.add_argument("--no-compile", action="store_true", help="no torch.compile beside cuDNN")
+    parser.add_argument("--no-compile", action="store_true", help="no torch.compile next to cuDNN")
     parser.add_argument("--json", type=Path, help="writes what is printed")
     parser.add_argument("--formula", action="store_true", help="PyTorch instead of the launches, on the CPU")
     options = parser.parse_args(arguments)

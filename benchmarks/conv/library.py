@@ -35,7 +35,7 @@ Json = dict[str, Any]
 _COLD_BYTES, _LEAST_SETS = 190e6, 20
 #: Launches of a graph, and rounds.
 _LAUNCHES, _ROUNDS = 20, 25
-#: Maximum relative error of a right result: two roundings to fp16, and sums in another order.
+#: Maximum relative error of a correct result: two roundings to fp16, and sums in a different order.
 _MOST_ERROR = 2e-3
 
 

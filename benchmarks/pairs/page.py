@@ -106,7 +106,7 @@ def _marks(row: Json, x: float, y: Any) -> list[str]:
 
 
 def table(rows: Sequence[Json], beside: Mapping[str, Gains] | None = None) -> list[str]:
-    """Markdown: a line per row, times in microseconds. `beside` has other cards by their names."""
+    """Markdown: a line per row, times in microseconds. `beside` has the results of other cards, by name."""
     beside = beside or {}
     times = "PyTorch | library | fused | programmatic | two launches"
     others = "".join(f" on an {name} |" for name in beside)

@@ -58,7 +58,7 @@ def _numbers(here: Callable[..., Any], dtype: Dtype) -> list[Row]:
     name = f"{dtype}, every m in 1..{MOST_ROWS}"
     return [
         check_row(f"{name}: error over the tolerance", found.worst, 1.0, at_m=found.worst_rows),
-        check_row(f"{name}: elements behind the last row that were written", found.touched, 0),
+        check_row(f"{name}: elements after the last row were overwritten", found.touched, 0),
     ]
 
 

@@ -64,7 +64,7 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     return LLM(model=model, load_format="dummy" if arm == "stock" else "tuner", **common)
 
 
-#: Weights that vLLM converts to another form, by name: those of a model on a CPU, and quantised ones as elements.
+#: Weights that vLLM converts to a different form, by name: those of a model on a CPU, and quantised ones as elements.
 _drawn: dict[str, Any] = {}
 #: Weights of 4 bits are these integers less eight, times a factor of each group, as GPTQ stores them.
 _ZEROS, _CODES_A_WORD, _HIGHEST = 0x77777777, 8, 0xF

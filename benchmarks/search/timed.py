@@ -53,7 +53,7 @@ class Span:
 
 
 class TimedEvaluator:
-    """An `Evaluator` around another one. It makes no inspections, which would delay the next job."""
+    """Wraps another `Evaluator`. It makes no inspections, which would delay the next job."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         """Takes `evaluator` over."""

@@ -78,7 +78,7 @@ class Planted:
 class Tally:
     """Observations of a run."""
 
-    #: Fault -> how often its trial ended as required, and how often in another way.
+    #: Fault -> how often its trial ended as required, and how often otherwise.
     accounted: Counter[str] = field(default_factory=Counter)
     unaccounted: list[str] = field(default_factory=list)
     good: int = 0

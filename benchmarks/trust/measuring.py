@@ -104,7 +104,7 @@ class Repeats:
         return [overhead_row(self._first)]
 
     def again(self) -> list[Row]:
-        """The second pass, with pairs and candidates in another order.
+        """The second pass, with pairs and candidates in a different order.
 
         Raises:
             ValueError: there was no first one.

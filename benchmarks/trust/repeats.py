@@ -1,4 +1,4 @@
-"""The same candidates measured twice, minutes apart and in another order: how well a trial repeats, and its cost.
+"""The same candidates measured twice, minutes apart and in a different order: how well a trial repeats, and its cost.
 
 The speed-up over the library in the same rounds must repeat, since a search compares it. Times are only reported, as is
 the library's own trial, which has no speed-up.

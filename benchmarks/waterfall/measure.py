@@ -26,7 +26,7 @@ from tuner.core.insight.waterfall import TENSOR_CORES, Figures, stamped_epilogue
 Json = dict[str, Any]
 
 LIBRARY, OURS = "library", "ours"
-#: Launches of the library: a product each, and an elementwise kernel behind a gated one.
+#: Launches of the library: one for each product, and an elementwise kernel after a gated one.
 _WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches without work"
 
 

@@ -37,7 +37,7 @@ class WaterfallRow:
         return Candidate(plan_kind=self.plan_kind, schedule=self.schedule)
 
     def launched(self, plan_kind: PlanKind) -> WaterfallRow:
-        """The same schedule, launched in another way."""
+        """The same schedule, launched in a different way."""
         return replace(self, plan_kind=plan_kind)
 
 

@@ -4,8 +4,8 @@ ends.
 TUNER_SCHEDULER=tls://login.example:8786 python deploy/slurm/workers.py 8 --queue gpu --walltime 04:00:00
 
 Other settings of a site (account, prologue, more directives) go into dask-jobqueue's own `jobqueue.yaml`. `--show`
-prints the batch script and submits nothing. The batch jobs run `tuner worker`, as tuner-worker.sbatch beside this file
-does. SLURMCluster would start Dask's own worker, which runs any code that a peer sends.
+prints the batch script and submits nothing. The batch jobs run `tuner worker`, like tuner-worker.sbatch next to this
+file. SLURMCluster would start Dask's own worker, which runs any code that a peer sends.
 """
 
 from __future__ import annotations

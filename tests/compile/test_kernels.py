@@ -145,7 +145,7 @@ def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Worklo
     assert "#include" not in source
     assert f"{KERNEL_NAME}(" in source
     assert pair_workload.describe(with_rows=False) in source
-    assert f"M={pair_workload.tile_ops[0].m}" not in source, "another number of rows would be built again"
+    assert f"M={pair_workload.tile_ops[0].m}" not in source, "a different number of rows would be built again"
     assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1, kNoHint, kNoHint},  // up" in source
     assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1, kNoHint, kNoHint},  // down" in source
 

@@ -113,7 +113,7 @@ def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
 def test_a_plan_that_splits_other_tiles_shows(
     builder: Builder, gpu: Gpu, asked: SplitTiles, launched: SplitTiles
 ) -> None:
-    """A right plan of the same tiles, checked against the table of units of another plan."""
+    """A correct plan of the same tiles, checked against the unit table of another plan."""
     rig = Rig("parts", builder, gpu)
     for name, chosen in plain_schedules("parts", SplitTiles.TAIL).items():
         (_, tables), (good, _) = (

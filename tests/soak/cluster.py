@@ -166,7 +166,7 @@ def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
         if samples_bytes != sum(row[4] or 0 for row in trials):
             return f"{job} counts {samples_bytes} bytes of samples, and has {sum(row[4] or 0 for row in trials)}"
         if sorted(number for one, number in seen if one == job) != list(range(len(trials))):
-            return f"the events of {job} tell another number of trials than its {len(trials)}"
+            return f"the events of {job} have a different number of trials than its {len(trials)}"
         if len({row[2:4] for row in trials}) != len(trials):
             return f"{job} tried a candidate twice"
         if state in FINAL and (state, len(trials)) != ("succeeded", num_trials):

@@ -179,7 +179,7 @@ def try_plan(chance: random.Random) -> bool:
         plan = Plan.from_words(table)
     except WordError:
         return False
-    assert plan.table == table, "a plan that was taken is written in another way"
+    assert plan.table == table, "an accepted plan is written differently"
     return True
 
 

@@ -143,7 +143,7 @@ class GpuSupervisor:
         Raises:
             Quarantined: the card cannot be used for measurements now.
             WorkerError: the child was lost before it started on the candidate.
-            TypeError: it was prepared by another kind of evaluator.
+            TypeError: it was prepared by a different kind of evaluator.
         """
         if not isinstance(prepared, PreparedKernel):
             raise TypeError(f"a card measures kernels, not a {type(prepared).__name__}")
@@ -232,7 +232,7 @@ class GpuSupervisor:
         reason.
 
         Raises:
-            InvalidInput: the GPU knows no such metric; the message names similar ones.
+            InvalidInput: the GPU has no such metric; the message names similar ones.
             WorkerError: the card itself does not work any more.
         """
         workload, gpu = problem.workload, self._target.gpu

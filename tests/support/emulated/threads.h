@@ -1,10 +1,10 @@
-// The device code on a CPU: a fiber for each thread of all CTAs, on one thread of the system. This file stands in front of a
-// generated source, ptx.h and ptx_hopper.h stand in the place of its wrappers of single instructions, launch.h behind it.
+// The device code on a CPU: a fiber for each thread of all CTAs, on one thread of the system. This file precedes a
+// generated source, ptx.h and ptx_hopper.h replace its wrappers of single instructions, and launch.h follows it.
 //
 // A fiber runs until it waits for others. So every access is done when the next one begins: what hangs on the order of
-// memory, or on the two proxies, is not seen here. Copies of the copy engine, and stores to other CTAs, are done when they
-// are requested; or, where `delay_copies` says so, some rounds of all fibers later, in another order. Until then NaN lies
-// where a copy goes.
+// memory, or on the two proxies, is not seen here. Copies of the copy engine, and stores to other CTAs, are executed
+// when they are requested or, if `delay_copies` says so, some rounds of all fibers later, in a different order. Until
+// then NaN lies where a copy goes.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -44,7 +44,7 @@ static tuner_attention_tensors attention_at(uintptr_t base, int64_t num_pages) {
 }
 
 enum { MOST_TENSORS = 64 };
-/* All tensors of a layer, behind `base`; how many there are. */
+/* Lists all tensors of a layer, as offsets from `base`; returns their number. */
 static uint32_t layer_at(const tuner_pack *pack, const tuner_attention_choice *choice, uintptr_t base,
                          const void *addresses[MOST_TENSORS], int *has_pages) {
   tuner_layer_tensor tensor;

@@ -7,7 +7,7 @@
 
 static int num_succeeding = -1;
 
-/* The launch behind so many fails, once. */
+/* The launch after this many fails, once. */
 void fail_behind(int count) { num_succeeding = count; }
 
 int cuLaunchKernelEx(const void *config, void *function, void **values, void **extra) {

@@ -39,7 +39,7 @@ void fake_device(int major, int minor, int num_sms, int version) {
   facts[75] = major, facts[76] = minor, facts[16] = num_sms, driver_version = version;
 }
 void fake_occupancy(int per_sm, int clusters) { ctas_per_sm = per_sm, max_clusters = clusters; }
-/* The first `behind` calls of that name succeed all the same. */
+/* The first `behind` calls of that name still succeed. */
 void fake_fail(const char *name, int status, int behind) { failing_name = name, failing = status, num_succeeding = behind; }
 /* A stream of a green context of so many SMs; 0 for none. */
 void fake_green(void *stream, uint32_t num_sms) { green_stream = stream, green_sms = num_sms; }

@@ -159,7 +159,7 @@ MUTANTS = {
     "the first part to arrive adds up": _FIRST_ADDS_UP,
     "the first part of a tail to arrive adds up": replace(_FIRST_ADDS_UP, split_tiles=SplitTiles.TAIL),
     "the first part of a tail cut by k-steps adds up": replace(_FIRST_ADDS_UP, split_tiles=SplitTiles.STREAM),
-    "a whole tile beside a split tail takes a part's k-steps": Mutant(
+    "a whole tile next to a split tail computes a part's k-steps": Mutant(
         was="const bool is_part = task.num_parts > 0;",
         becomes="const bool is_part = task.num_parts >= 0;",
         kind=6,

@@ -1,7 +1,7 @@
 // A kernel that runs plans and multiplies nothing: it tries out who may read what, and when.
 //
-// The files in front of this one are those of the mma engine; this one stands in the place of its main loop, epilogue
-// and chain. Scheduler, waits, posts, arrivals of parts, begin and end of a launch are the engine's own.
+// The files before this one are those of the mma engine; this one replaces its main loop, epilogue and chain.
+// Scheduler, waits, posts, arrivals of parts, begin and end of a launch are the engine's own.
 //
 // What a task does. K-step by k-step it waits for what the plan says, reads one word for each tile that it reads there first
 // (by a table that was made from the shapes, not from the waits), and expects the number of this run in each. Then it takes

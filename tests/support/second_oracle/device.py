@@ -56,7 +56,8 @@ class Device:
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
         #: [tasks] posts of each of its CTAs.
         self.posts_of = [self._posts_of(task) for task in table.tasks]
-        #: Signals that get posts, and one that stands for all others; each gets this many posts of CTAs in a launch.
+        #: Signals that receive posts, and one that represents all others; each gets this many posts of CTAs in a
+        #: launch.
         self.signals = [*sorted({task.post for task in table.tasks if task.post >= 0}), -1]
         whole = self.size * kernel.posts_of_tile
         tiles = {task.tile: task.post for task in table.tasks}
@@ -94,7 +95,8 @@ class Device:
             reads = [0] * len(reads)  # each element signals its own arrival
         is_late = op.reads_late or in_band
         if is_late:
-            # The post of what is read in band stands for that, too: all of it counts as read after the last step.
+            # The post of a tensor that is read in band represents these reads as well: all of them are treated as reads
+            # after the last step.
             whole = [box for boxes in op.reads[own] for box in boxes] if in_band else []
             reads.append(self._writers_of([*op.late[own], *whole]))
         waits = []

@@ -53,7 +53,7 @@ class Sections:
 
 
 def value_for(old: int, words: Words, rng: random.Random) -> int:
-    """A value near the old one, far from it, or from another place."""
+    """A value near the old one, far from it, or from elsewhere in the table."""
     match rng.randrange(6):
         case 0 | 1:
             return old + rng.choice((-1, 1))

@@ -67,7 +67,7 @@ def check_kernel(
         objective: the requested `l2` and `regime`.
 
     Raises:
-        Refused: it belongs to another one, which the message names.
+        Refused: it belongs to a different one, which the message names.
     """
     try:
         spec = manifest["spec"]

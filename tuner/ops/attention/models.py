@@ -252,7 +252,7 @@ def _check_turned(layer: LayerAttention) -> None:
 
 
 def words_of(pair: Mapping[str, Any]) -> str:
-    """An attention and the ops around it, in words."""
+    """A description of an attention and the ops around it."""
     if "ops" in pair:
         names = ", ".join(op["name"] for op in pair["ops"])
         reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")

@@ -20,7 +20,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: The key that marks an op's JSON form as an attention; a GEMM has none.
 ATTENTION = "attention"
-#: The remedy if the queries have another shape.
+#: The remedy if the queries have a different shape.
 _AS_MANY_HEADS = "make the producer's m and n those of the attention: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that appear in the JSON form only if they are set.
 _LATER_SHAPE = {"scale": None}
@@ -236,7 +236,7 @@ class AttentionOp(LaunchOp):
         return OpWords(sizes=self.describe(), reads=self.source, named={"source": self.source}, function="softmax")
 
     def place_of(self, row: int, column: int) -> str:
-        """Where an element of the output is, in words."""
+        """The position of an element of the output, as text."""
         sequence, token = divmod(row, self.shape.new_tokens)
         head, dim = divmod(column, self.shape.head_dim)
         return f"sequence {sequence}, new token {token}, head {head}, element {dim}"

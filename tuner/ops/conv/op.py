@@ -192,7 +192,7 @@ class ConvOp(TileOp):
         """Checks that its element type has 16 bits.
 
         Raises:
-            InvalidInput: it has another size.
+            InvalidInput: it has a different size.
         """
         if dtype.row.bits != 16:
             raise InvalidInput(

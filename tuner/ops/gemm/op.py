@@ -166,7 +166,7 @@ class GemmOp(TileOp):
 
     @cached_property
     def halves(self) -> str:
-        """The rows of W for one column of C, in words; empty if there is only one."""
+        """A description of the rows of W for one column of C; empty if there is only one."""
         return next((part.halves for part in self.parts if part.halves), "")
 
     @cached_property

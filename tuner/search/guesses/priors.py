@@ -25,7 +25,7 @@ BUDGET_SHARE = 4
 NUM_OF_NEIGHBOUR = 3
 #: Shapes farther away than this are not used.
 MAX_DISTANCE = 3.0
-#: Additional distance for another epilogue, another element type, and another objective.
+#: Additional distance for a different epilogue, element type, or objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
 #: Additional distance for a chain that had no attention before it.
 NO_LAUNCH_OP = 0.5

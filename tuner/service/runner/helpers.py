@@ -69,7 +69,7 @@ def _are_alike(one: MeasureLane, other: MeasureLane) -> bool:
 
 
 def by_helper(outcome: Outcome) -> Outcome:
-    """`outcome` with a note that another card than the job's own measured it."""
+    """`outcome` with a note that a card other than the job's own measured it."""
     if not isinstance(outcome, Measured):
         return outcome
     return replace(outcome, metrics=(*outcome.metrics, Metric(tag="by_helper", unit="", value=1)))

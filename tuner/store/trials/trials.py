@@ -55,7 +55,7 @@ def record(
     if job.state != JobState.SEARCHING:
         raise Conflict(f"{job_id} has the state {job.state}: it accepts no more trials")
     if trial.number != job.num_measured + job.num_rejected + job.num_failed:
-        raise Conflict(f"{job_id} expects another number than {trial.number} for its next trial")
+        raise Conflict(f"{job_id} expects a different number than {trial.number} for its next trial")
     row = trial_to_row(job_id, trial)
     session.add(row)
     job.samples_bytes += len(row.samples or b"")

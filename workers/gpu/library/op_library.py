@@ -43,7 +43,7 @@ class OpLibrary(ABC):
 
     @abstractmethod
     def recipe(self) -> str:
-        """How this calls the library, in words."""
+        """How this calls the library, as text."""
 
     def poison(self) -> None:  # noqa: B027  # most have no memory of their own
         """Sets its own memory that a run must write before it reads it to NaN."""

@@ -281,7 +281,7 @@ class Timer:
         """[graph][round] samples, every graph once per round, in alternating order.
 
         With two graphs, each round begins with the graph that was sampled last, which has kept the GPU busy until then.
-        With `shares_first`, a sample of the first one counts for two rounds, if it is slow. `is_over` gets the samples
+        With `shares_first`, a sample of the first one is used for two rounds, if it is slow. `is_over` gets the samples
         so far and the seconds since the start.
         """
         chains_us = [

@@ -6,7 +6,7 @@
 // CTA holds whole stages of both operands, at the same addresses. If c CTAs share a stage, each requests one c-th of
 // it, a slice, which the copy engine writes to the shared memory of all c CTAs.
 //
-// A slice is this many whole lines of the stage. If there are fewer lines than sharers, it is this many rows of one
+// A slice is kLines whole lines of the stage. If there are fewer lines than sharers, it is this many rows of one
 // line. It is always one box, with rows in groups of eight, as the swizzle requires.
 #pragma once
 #include "config_wgmma.cuh"
@@ -39,7 +39,7 @@ struct Slice {
   static constexpr int kLineSlices = kStageLines < kSharers ? kStageLines : kSharers;
   static constexpr int kRowSlices = kSharers / kLineSlices;
   static constexpr int kNumLines = kStageLines / kLineSlices, kNumRows = kRows / kRowSlices;
-  static_assert(kNumLines == 1 || kRowSlices == 1, "a slice of several lines has all of their rows");
+  static_assert(kNumLines == 1 || kRowSlices == 1, "a slice of several lines contains all of their rows");
   static_assert(kNumLines * kLineSlices == kStageLines && kNumRows * kRowSlices == kRows, "slices are equal");
   static_assert(kNumRows % 8 == 0, "the swizzle moves bytes within eight rows");
 };

@@ -54,7 +54,7 @@ def test_a_row_that_cannot_be_used_says_why_and_stops_nothing(site: Path) -> Non
     assert "cannot be imported: ModuleNotFoundError" in asked["absent"]
     assert "is a int, not a OperandRow" in asked["nothing"]
     assert "its number is 9; those of packages begin at 128" in asked["low"]
-    assert "another row is also called int32" in asked["int32"]
+    assert "a different row is also called int32" in asked["int32"]
     assert "its number 141 is already used by good" in asked["twin"]
     assert asked["good"] == "good"
     assert asked["never"] == "'never' is not a valid Dtype"

@@ -23,7 +23,7 @@ _KEEPS: Mapping[str, Callable[[Any, Any], bool]] = {
     "min_length": lambda value, bound: len(value) >= bound,
     "max_length": lambda value, bound: len(value) <= bound,
 }
-#: What a request may give for a text, most often the name of a tensor, and its most characters.
+#: The pattern of a text in a request, usually the name of a tensor, and its maximum length in characters.
 TEXT, MOST_CHARACTERS = r"^[A-Za-z_][A-Za-z0-9_.-]*$", 60
 #: Methods of Pydantic's models that do not begin with ``model_``. Source: Pydantic 2, ``BaseModel``.
 _OF_MODELS = frozenset(
@@ -200,7 +200,7 @@ def _nested(name: str, value: Any, hint: Any) -> Any:
 
 def _number_or_text(name: str, value: Any, hint: Any) -> Any:
     if hint not in _PLAIN:
-        raise TypeError(f"{name} is of type {hint}, which has no form in JSON")
+        raise TypeError(f"{name} is of type {hint}, which JSON cannot represent")
     fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
     if not fits or (isinstance(value, bool) and hint is not bool):
         raise InvalidInput(name, f"is {value!r}", f"use {_PLAIN[hint]}")

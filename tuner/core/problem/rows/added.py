@@ -79,7 +79,7 @@ def check_broken(group: str, name: object) -> None:
 
 def _problem(row: _Row, taken: dict[object, str]) -> str:
     if row.name in taken:
-        return f"another row is also called {row.name}"
+        return f"a different row is also called {row.name}"
     if row.number in taken:
         return f"its number {row.number} is already used by {taken[row.number]}"
     if row.number < FIRST_ADDED_NUMBER:

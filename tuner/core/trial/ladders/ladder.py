@@ -12,7 +12,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.ladders.cover import least_cover
 
 T = TypeVar("T")
-#: Kernels within this relative distance of the fastest count as equally good: so few kernels are needed.
+#: Kernels within this relative distance of the fastest are treated as equally good, so that few kernels are needed.
 DEFAULT_SLACK = 0.01
 
 
@@ -127,7 +127,7 @@ class Ladder:
     workload: str
     rungs: tuple[LadderRung, ...]
     kernels: tuple[LadderKernel, ...]
-    #: The relative distance within which kernels count as equal.
+    #: The relative distance within which kernels are treated as equal.
     slack: float
     #: The proven minimum number of kernels.
     least: int

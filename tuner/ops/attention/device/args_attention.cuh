@@ -153,7 +153,7 @@ __device__ inline void stamp_edge(const AttentionArgs& args, CtaEvent cycles, Ct
   }
 }
 
-// For all threads, when no CTA of an earlier launch can stamp any more.
+// Called by all threads, when no CTA of an earlier launch can stamp.
 __device__ __forceinline__ void forget_stamps(const AttentionArgs& args) {
   if constexpr (kTracedTasks > 0) {
     for (int word = 0; threadIdx.x == 0 && word < kTracedTasks * kTraceWords; ++word) traced_row(args, 1)[word] = 0;

@@ -1,8 +1,8 @@
 // The part of a context that a launch reads: lengths, the window, spans that are not empty, tiles of a CTA, and the way through a queue.
 //
 // Spans. A span is empty if it is after the end of its sequence, or before everything that its queries see. It is
-// skipped, unless it is the first of a queue. A sequence has at least one span that counts as not empty: for length 0
-// its first one, which stores the zeros.
+// skipped, unless it is the first of a queue. A sequence has at least one span that is not skipped: for length 0 it is
+// the first one, which stores the zeros.
 //
 // By length. If tasks are assigned by the lengths, those that are not empty are numbered. A warp holds the lengths of
 // 32 sequences at a time. Their whole spans come first: sequence by sequence, and span by span within a sequence,

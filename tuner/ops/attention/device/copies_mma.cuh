@@ -1,7 +1,7 @@
 // Loads queries and cache into shared memory without a copy engine, from sm_80 on. Lanes copy 16 bytes each by
 // cp.async. Each of them arrives at a barrier when everything that it requested has arrived.
 //
-// Roles. One warp loads tasks, queries and keys, and another one values. Both iterate over the queue, so neither waits
+// Roles. One warp loads tasks, queries and keys; another loads values. Both iterate over the queue, so neither waits
 // for the other: a warp copies about 49 GB/s, and a single reading SM can receive twice as much.
 //
 // Layout. As in the copy engine's swizzle: 16-byte chunk c of a token's line is at c ^ (token % 8).

@@ -30,8 +30,8 @@ __device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& 
   mbarrier_arrive_expect(ring.task_full(slot), bytes);
 }
 
-// One thread: the stage of the ring's `place`-th tile, when it is free, expects this many boxes of K and of V. False if the CTA has
-// aborted: then no one may expect or request any more.
+// One thread: the stage of the ring's `place`-th tile, when it is free, expects this many boxes of K and of V. False if
+// the CTA has aborted: after that, nothing more may be expected or requested.
 __device__ __forceinline__ bool expect_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int num_boxes) {
   const int stage = place % kStages;
   if (!wait_until_free(args, ring, place, number)) return false;

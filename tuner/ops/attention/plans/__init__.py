@@ -85,7 +85,7 @@ def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
 
     Raises:
         InvalidInput: a paged cache has more rows than a tensor map supports.
-        WordError: a word is out of range, or queues do not lie one after the other.
+        WordError: a word is out of range, or queues are not consecutive.
         ResourceError: more queues than a parameter has space for, or numbers that the device cannot represent.
         CoverageError: a span belongs to no task, or to two.
     """

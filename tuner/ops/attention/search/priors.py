@@ -1,4 +1,4 @@
-"""Results of one attention, adapted to another one: the same number of spans, rings as deep as possible."""
+"""Results of one attention, adapted to another: the same number of spans, rings as deep as possible."""
 
 from __future__ import annotations
 

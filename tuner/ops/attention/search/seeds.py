@@ -35,9 +35,9 @@ NUM_PRODUCTS = 4
 _NUM_FORECAST = 8
 #: Number of products of which a CTA has to fit on an SM next to one of the attention.
 _NUM_BESIDE = 2
-#: An attention counts as wide if this share of the SMs has a CTA.
+#: An attention is wide if this share of the SMs has a CTA.
 _WIDE_SHARE = 0.875
-#: Forecasts that differ by no more than this count as equal.
+#: Forecasts that differ by no more than this are treated as equal.
 _EQUAL_SHARE = 0.02
 #: Per cent of the next launch's weights that are prefetched, and whether before the previous launch has ended.
 _ASKED = ((50, False), (100, False), (25, True), (50, True))

@@ -72,7 +72,7 @@ class LibraryRunner:
         return tuple(gemm.num_algorithms for gemm in self._gemms)
 
     def recipe(self) -> LibraryRecipe:
-        """How this calls the library. It has no call for an op of another kind."""
+        """How this calls the library. It has no call for an op of a different kind."""
         ops = zip(self._gemms, self._ops, self.choices, strict=True)
         found = (gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
         calls = tuple(call for call in found if call is not None)

@@ -1,5 +1,5 @@
-// The kernel that a library's user runs after a product whose sums have another type, `Sum`: once for each such element
-// type (source/tools.py), after tools_of_elements.cu and in its namespace.
+// The kernel that a library's user runs after a product whose sums have a different type, `Sum`: once for each such
+// element type (source/tools.py), after tools_of_elements.cu and in its namespace.
 
 using SumBits = Sum::Bits;
 
