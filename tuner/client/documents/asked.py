@@ -71,7 +71,7 @@ class AttentionHeads(AttentionSizes):
 
 
 class ChainAttention(AttentionHeads):
-    """The output of decode attention: a row for each new token of each sequence, the heads side by side."""
+    """The output of decode attention: a row for each new token of each sequence, with its heads concatenated."""
 
     op: Literal["attention"]
     name: str

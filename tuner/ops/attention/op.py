@@ -39,7 +39,7 @@ class Lengths(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOp(LaunchOp):
-    """The output [m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
+    """The output [m, n] of decode attention: a row for each new token of each sequence, with its heads concatenated.
 
     It reads queries of that shape and its own operands: the caches of keys and of values, int32 lengths, and for a
     paged cache the int32 table of its pages.
@@ -159,7 +159,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def timed_lengths(self) -> tuple[int, ...]:
-        """The lengths of the sequences, new tokens included."""
+        """The lengths of the sequences, including new tokens."""
         shape, longest = self.shape, self.timed_length or self.shape.max_length
         if self.lengths is Lengths.FULL:
             return (longest,) * shape.sequences

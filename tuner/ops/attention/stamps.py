@@ -1,7 +1,7 @@
 """The timestamps that a launch of decode attention writes for its tasks, and the tasks' positions in its chart.
 
-The array is [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written; `AttentionEvent` and `CtaEvent`
-in args_attention.cuh.
+The array is [num_ctas, 1 + tasks of the longest queue, 7], with 0 where nothing was written; `AttentionEvent` and
+`CtaEvent` in args_attention.cuh.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class ConvOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Multiplications and additions; those with zeros around an image count."""
+        """Multiplications and additions; including those with zeros around an image."""
         return 2 * self.m * self.n * self.k
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:

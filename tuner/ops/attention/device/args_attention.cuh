@@ -5,13 +5,14 @@
 // them are not empty (context_attention.cuh). Alternatively, the lengths determine the tasks and their distribution to
 // the clusters, and the plan's table is not read.
 //
-// The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, of one head or of all;
-// then a head's lines come one after another in a row. A contiguous cache has one page a sequence.
+// The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, for one head or for
+// all heads; in the latter case, a row has the lines of all heads in order. A contiguous cache has one page per
+// sequence.
 //
 // The next launch. A projection of the results reads weights, which depend on no launch. While a launch ends, the
 // memory is idle. So a CTA may prefetch the beginning of each row of these weights into the L2 after its last tile has
-// arrived: earlier requests would delay its keys. Or it prefetches them early: before the previous launch has ended,
-// while that launch multiplies and stores its last tiles.
+// arrived: earlier requests would delay its keys. Alternatively, it prefetches them early: before the previous launch
+// has ended, while that launch multiplies and stores its last tiles.
 #pragma once
 #include "config_attention.cuh"
 #include "ptx_attention.cuh"
@@ -37,7 +38,8 @@ struct NextWeights {
   int is_early;  // 1: before griddepcontrol.wait
 };
 
-// The place of a cache: a tensor map [lines of a row, rows of all pages, kLineDims], or the address of its first row.
+// The location of a cache: a tensor map [lines of a row, rows of all pages, kLineDims], or the address of its first
+// row.
 struct CacheRows {
   const unsigned char* first;
 };
@@ -55,12 +57,12 @@ enum Waited : int {
   kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals, kForLengths
 };
 
-// Which wait expired, and for what: written once by the first CTA, kept until the host clears it. Same layout as a
-// product's record.
+// The wait that expired, and what it waited for; written once, by the first CTA, and kept until the host clears it. It
+// has the layout of a product's record.
 struct AttentionAbort {
   u32 raised;
   int task, waited;  // number of the CTA's task, and Waited
-  u32 warp, parity;  // for inconsistent arrivals: those found, and those of a launch
+  u32 warp, parity;  // for inconsistent arrivals: the number found, and the number of a launch
   int cta;
 };
 
@@ -93,7 +95,7 @@ struct AttentionArgs {
   int sequences;
   AttentionTask first[kMostQueues];
 
-  // After the words of the invalid input: the sum of the readings of lengths, 0 between launches.
+  // It follows the words of the invalid input: the sum of the readings of lengths, which is 0 between launches.
   __device__ __forceinline__ u64* readings() const { return reinterpret_cast<u64*>(refused + 4); }
   __device__ __forceinline__ int num_readers() const { return num_queues * kCluster * kReaderWarps; }
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }
@@ -116,10 +118,10 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
   args.refused[3] = static_cast<u32>(end);
 }
 
-// Time stamps of a traced build: its record of each CTA, a row for itself and one for each of its first tasks. The
+// Time stamps of a traced build: for each CTA, a row for itself and one for each of its first tasks. The
 // caller selects the one thread that stamps an event. Cycle counters are private to an SM. The global timer is common,
-// but moves in ticks: a CTA waits for an edge of it at its begin and end, and stamps both (see trace.cuh). 0: the event
-// did not happen in the last launch.
+// but advances in ticks: a CTA waits for an edge of it at its begin and end, and stamps both (see trace.cuh). 0: the
+// event did not happen in the last launch.
 enum AttentionEvent : int { kTaken, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTask, kTraceWords };
 enum CtaEvent : int { kBeganCycles, kBeganNs, kEndedCycles, kEndedNs, kOnSm };
 

@@ -1,5 +1,5 @@
-// The constants of one append kernel. A generated source puts its own values in front (and defines TUNER_APPEND_CONFIG);
-// this default lets each file compile alone.
+// The constants of one append kernel. A generated source puts its own values before this (and defines
+// TUNER_APPEND_CONFIG); this default lets each file compile alone.
 #pragma once
 #include "config.cuh"
 

@@ -1,4 +1,4 @@
-// The constants of one attention kernel. A generated source puts its own values in front (and defines
+// The constants of one attention kernel. A generated source puts its own values before this (and defines
 // TUNER_ATTENTION_CONFIG); this default lets each file compile alone.
 //
 // Words. A column is a query of a KV head: one new token of one of the query heads that share it. A tile is some tokens
@@ -32,12 +32,12 @@ constexpr int kBoundThreads = 512;  // threads among which an SM's registers are
 #endif
 
 constexpr int kSliceTokens = 16;
-constexpr int kSliceWarps = kTileTokens / kSliceTokens;  // a team: together they multiply a tile
+constexpr int kSliceWarps = kTileTokens / kSliceTokens;  // warps of a team, which multiply a tile together
 constexpr int kTeams = kMathWarps / kSliceWarps;         // teams take a task's tiles in turn
 constexpr int kMathThreads = 32 * kMathWarps;
 constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
 constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first of the requesting threads
-constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for both; or one for keys, one for values
+constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for both, or one for keys and one for values
 constexpr int kReaderWarps = kLengthsOnce ? 1 : kRequestWarps;  // warps of a CTA that read lengths
 constexpr int kAttentionThreads = kRequester + 32 * kRequestWarps;
 static_assert(kAttentionThreads <= kBoundThreads, "a thread has no more registers than it is compiled for");

@@ -41,7 +41,7 @@ def flash_decoding(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> Atte
 
 
 def even_shares(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> AttentionSchedule:
-    """LeanAttention: all tiles of all longest contexts, one after the other, cut evenly among the CTAs. Contexts and
+    """LeanAttention: all tiles of all longest contexts in sequence, divided evenly among the CTAs. Contexts and
     shares are whole numbers of spans, and spans are as long as possible."""
     slots, tiles, ctas = _slots(op, kernel), -(-op.shape.max_length // kernel.tile_tokens), _ctas(gpu)
     share = max(1, slots * tiles // ctas)

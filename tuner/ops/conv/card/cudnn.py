@@ -104,7 +104,7 @@ class CudnnConv:
     """Out = relu(conv(images, filters) + added + bias) by the library; each of the last three only if the op has it."""
 
     def __init__(self, library: Cudnn, op: ConvOp, dtype: Dtype, bias: int) -> None:
-        """Asks for plans; `bias` is its address.
+        """Requests plans; `bias` is its address.
 
         Raises:
             WorkerError: the library has none.
@@ -156,7 +156,7 @@ def operations_of(library: Any, op: ConvOp, dtype: Dtype) -> list[Descriptor]:
     """The convolution and the library's epilogue operations, each on the fp32 result of the one before.
 
     Raises:
-        WorkerError: the element type is another, or the library refuses a size.
+        WorkerError: the element type is not supported, or the library refuses a size.
     """
     vendor, filters = dtype.row.library, op.filters
     if vendor is None or vendor.name not in _ELEMENTS:

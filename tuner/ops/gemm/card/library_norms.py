@@ -30,7 +30,7 @@ class LibraryNorms:
         """`tools` has the kernel `tuner_norm` of each dtype.
 
         Raises:
-            WorkerError: a norm is of a tensor that its op does not read, or its rows are too long.
+            WorkerError: an op normalizes a tensor that it does not read, or whose rows are too long.
         """
         self._workload = workload
         self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))

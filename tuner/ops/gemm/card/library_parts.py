@@ -1,4 +1,4 @@
-"""The parts of an epilogue that the library's product cannot do, by kernels of the measuring protocol."""
+"""The parts of an epilogue that the library's product cannot apply; kernels of the measuring protocol apply them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class LibraryParts:
         function((min(-(-num_vectors // _THREADS), _MAX_CTAS),), (_THREADS,), args)
 
     def _row_scale(self, op: TileOp, buffer: OpBuffers) -> int:
-        """The address of the factors of the rows, given or of a norm."""
+        """The address of the rows' factors, which are given or belong to a norm."""
         return int(self._norms[op.norm][0].data.ptr) if op.norm in self._norms else buffer.row_scale
 
     def _stream(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
