@@ -52,7 +52,7 @@ def merged(reports: Sequence[Json]) -> Json:
 
 
 def last_of(rows: Sequence[Json]) -> Json:
-    """The row of the latest job, with all jobs; among rows of one job the last of `rows`, which may have
+    """The row of the latest job, with all jobs; for several rows of that job, the last of `rows`, which may have
     torch.compile's time. It is null if it was not measured."""
     in_time = sorted(rows, key=lambda row: datetime.fromisoformat(row["date"]))
     row = in_time[-1]
@@ -64,8 +64,8 @@ def last_of(rows: Sequence[Json]) -> Json:
 
 
 def _job_of(row: Json) -> Json:
-    """The figures for comparing jobs: the time of our fastest; the verdict over the vendor's library, since not all
-    jobs have torch.compile; and torch.compile's time over the vendor's, null if it was not tried."""
+    """The figures for comparing jobs: the time of our fastest kernel; the verdict over the vendor's library, since not
+    all jobs have torch.compile; and torch.compile's time over the vendor's, null if it was not tried."""
     ours = [time_us for kind, time_us in row["kind_us"].items() if kind != PlanKind.LIBRARY]
     of_torch = row.get("torch_over_library")
     figures = {

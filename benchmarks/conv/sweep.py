@@ -2,9 +2,9 @@
 
 python -m benchmarks.conv.sweep [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--shapes 2] [--out FILE]
 
-For each tile height, the best shapes by calculation, with the deepest rings. Each is a single programmatic launch; all
-are timed in the same rounds as the library. The results of the three fastest are checked. About 6 seconds a row on 16
-cores.
+For each tile height, it tries the shapes that are best by calculation, with the deepest rings. Each is a single
+programmatic launch; all are timed in the same rounds as the library. The results of the three fastest are checked.
+It takes about 6 seconds per row on 16 cores.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NUM_ROUNDS = 7
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over."""
+    """Runs rows until the time limit."""
     parser = parser_of(__doc__, "row", "out", seconds=100)
     parser.add_argument("--shapes", type=int, default=2, help="of each height")
     options = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
-"""What a cluster adds to a trial, its gain in rate, and the cost of kills: real processes on the loopback interface
-with mutual TLS.
+"""The overhead of a cluster per trial, its gain in throughput, and the effect of kills: real processes on the loopback
+interface with mutual TLS.
 
 python -m benchmarks.cpu.cluster [--trials 60] [--out benchmarks/results/cpu/service.json]
 
-Takes about five minutes. It needs an otherwise idle machine. Rows of other programs in the file stay.
+Takes about five minutes. It needs an otherwise idle machine. Rows of other programs in the file are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner.store import Store
 
 #: Seconds of a trial of a sleeping evaluator.
 SLEEP_S = 0.5
-#: First trials of a job, which are not counted: they wait for the searcher, which analyses the space.
+#: Number of first trials of a job that are not counted, since they wait while the searcher analyses the space.
 NUM_FIRST = 10
 
 
@@ -46,7 +46,7 @@ class Workers:
         self._processes = [self._start(number) for number in range(num_workers)]
 
     def kill(self, number: int) -> None:
-        """SIGKILL for one, and another one with its name."""
+        """Kills one worker with SIGKILL, and starts another with its name."""
         _end(self._processes[number])
         self._processes[number] = self._start(number)
 
@@ -102,7 +102,7 @@ def _start(*command: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str = TARGET) -> list[str]:
-    """A job for each of these pairs of 16 rows, without priors."""
+    """Submits a job for each of these pairs of 16 rows, without priors."""
     jobs = []
     for d_hidden in d_hiddens:
         workload = ffn_pair(m=16, d_in=4096, d_hidden=d_hidden, d_out=4096)
@@ -113,7 +113,7 @@ def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str 
 
 
 def finish_times(service: Service, jobs: list[str], num_trials: int) -> list[list[float]]:
-    """When each trial of each job was recorded, seconds; the jobs run at the same time."""
+    """The times at which each trial of each job was recorded, seconds; the jobs run concurrently."""
     while any(service.job(job).num_trials < num_trials for job in jobs):
         if failed := [job for job in jobs if service.job(job).state is JobState.FAILED]:
             raise SystemExit(f"{failed[0]} failed: {service.job(failed[0]).reason}")
@@ -152,7 +152,7 @@ def measure(num_trials: int) -> list[dict[str, Any]]:
 
 
 def measure_kills(seconds: float, num_workers: int = 4) -> dict[str, Any]:
-    """A row: what is lost while half of the workers are killed at random moments for this long."""
+    """A row: the trials lost while half of the workers are killed at random moments for this long."""
     chance, kept, num_kills = random.Random(1), dict[tuple[str, int], Trial](), 0
     num_trials, wrong = max(NUM_FIRST, round(seconds / SLEEP_S / 2)), 0
     with cluster(num_workers, 1, SLEEP_S) as (service, workers):

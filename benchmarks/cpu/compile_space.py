@@ -3,8 +3,8 @@
 python -m benchmarks.cpu.compile_space --gpu h200 [--chains] [--processes 2] [--every 1] [--each FILE] [--out FILE]
 
 A plain pair and one with every option, for few rows, where every engine is available, and for many; with `--chains`,
-the four ops of a decoder block. All tilings take hours on two cores; `--every 20` takes each 20th. Seconds are CPU time
-of one core.
+the four ops of a decoder block. All tilings take hours on two cores; `--every 20` compiles every 20th. Seconds are CPU
+time of one core.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.nvrtc import compile_source, nvrtc_version, parse_log
 from tuner.workers.source.render import kernel_version, render
 
-#: With few rows every engine is available, with many every tile height.
+#: With few rows, every engine is available; with many, every tile height.
 FEW_ROWS, NUM_ROWS = 1, 512
 #: Maximum seconds of a compile, on one core.
 MEDIAN_LIMIT_S, LIMIT_S = 2.0, 4.0
@@ -112,8 +112,8 @@ def main() -> None:
     parser.add_argument("--gpu", default="h200", choices=sorted(CATALOGUE))
     parser.add_argument("--chains", action="store_true", help="of four ops")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--every", type=int, default=1, help="compile each so-manieth tiling")
-    parser.add_argument("--each", type=Path, help="also write a line per tiling here")
+    parser.add_argument("--every", type=int, default=1, help="compile only every N-th tiling")
+    parser.add_argument("--each", type=Path, help="also write one line per tiling to this file")
     arguments = parser.parse_args()
     gpu, name = CATALOGUE[arguments.gpu], "chains_" if arguments.chains else ""
     summaries, lines = [], list[str]()

@@ -83,7 +83,7 @@ def run_row(client: Client, row: Row, num_trials: int, priors: str) -> tuple[dic
 
 
 def _measured(row: Row, trials: list[Trial]) -> list[dict[str, Any]]:
-    """Every measured schedule of ours with its time, for evaluating forecasts."""
+    """Each of our measured schedules with its time, for evaluating forecasts."""
     workload = row.workload.to_json()
     return [
         {
@@ -127,7 +127,7 @@ def _result_figures(best: Best, trials: list[Trial]) -> dict[str, Any]:
     for time_us, row in sorted(timed, key=lambda one: -one[0]):
         fastest[row["candidate"]["plan_kind"]] = time_us, row
     _, ours = min((one for kind, one in fastest.items() if kind != "library"), key=lambda one: one[0])
-    assert ours["speedup"] is not None  # since it has a time
+    assert ours["speedup"] is not None  # because it has a time
     outcomes = {trial["number"]: trial["outcome"] for trial in trials}
     return {
         "kind_us": {kind: round(time_us, 2) for kind, (time_us, _) in fastest.items()},
@@ -147,9 +147,7 @@ def main() -> None:
     """Runs the rows and writes the report."""
     parser = parser_of(__doc__, "gpu", "trials", "row", "out")
     parser.add_argument("--priors", choices=["none", "nearest"], default="none")
-    parser.add_argument(
-        "--data", type=Path, help="the service's data; a folder that is removed afterwards if not given"
-    )
+    parser.add_argument("--data", type=Path, help="folder of the service's data; by default a temporary one")
     parser.add_argument("--trials-out", type=Path, help="every measured schedule, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -165,7 +163,7 @@ def main() -> None:
                 figures, schedules = run_row(client, row, arguments.trials, arguments.priors)
                 rows.append(figures)
                 measured += schedules
-                write_report(out, rows, machine)  # after every row, so that an interrupted run leaves what it has
+                write_report(out, rows, machine)  # after every row, so that an interrupted run keeps its results
                 if arguments.trials_out:
                     write_report(arguments.trials_out, measured, machine)
 

@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
-Only the text between the page's two marks is replaced. Other cards' results, in sibling folders, are one column each:
-the verdict's gain there.
+Only the text between the page's two marks is replaced. The results of each other card, in a sibling folder, are one
+column: the verdict's gain there.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Take = Callable[[], list[Row]]
 
 
 def checks(builder: Builder, gpu: Gpu, folder: Path, invariant: list[Chosen]) -> Iterator[tuple[str, Take]]:
-    """Each check with its name. `invariant`: winners of one pair, whose kernels with one order make a ladder."""
+    """Each check with its name. `invariant`: winners of one pair, whose kernels with the same order form a ladder."""
     here = partial(_opened, builder, gpu, folder)
     for dtype in UNSCALED:
         yield f"every m, {dtype}", partial(_numbers, here, dtype)
@@ -58,7 +58,7 @@ def _numbers(here: Callable[..., Any], dtype: Dtype) -> list[Row]:
     name = f"{dtype}, every m in 1..{MOST_ROWS}"
     return [
         check_row(f"{name}: error over the tolerance", found.worst, 1.0, at_m=found.worst_rows),
-        check_row(f"{name}: elements after the last row were overwritten", found.touched, 0),
+        check_row(f"{name}: elements after the last row that were written", found.touched, 0),
     ]
 
 

@@ -66,7 +66,7 @@ def target_here(gpu: str) -> str:
 
 
 class CardProcess:
-    """A process at one card; it runs one task after the other."""
+    """A process at one card; it runs tasks in sequence."""
 
     def __init__(self, gpu: str, uuid: str, cores: Sequence[int]) -> None:
         """Starts it; does not wait."""
@@ -76,7 +76,7 @@ class CardProcess:
         self._process = context.Process(target=_serve, args=arguments, name=f"bench {uuid}")
         self._process.start()
         theirs.close()
-        #: Its current task; None while it opens the card or waits.
+        #: Its current task; None while it opens the card, or is idle.
         self.task: Task | None = None
 
     def begin(self, task: Task, table: Table) -> None:
@@ -92,10 +92,10 @@ class CardProcess:
 
 
 class SideBySide:
-    """Assigns tasks to the cards, the first remaining one first, as long as there is time."""
+    """Assigns tasks to the cards, in order, as long as there is time."""
 
     def __init__(self, tasks: Sequence[Task], table: Table, left_s: Callable[[], float]) -> None:
-        """`table` has the results, later also the tasks' own entries."""
+        """`table` has the results; the entries of these tasks are added later."""
         self._left = list(tasks)
         self._table = table
         self._left_s = left_s
@@ -140,7 +140,7 @@ def run_on_cards(
                 at_work.remove(process)
                 if _heard(process, opened, done):
                     idle.append(process)
-            for process in list(idle):  # a task may become ready when another one has ended
+            for process in list(idle):  # a task may become ready when another has ended
                 if task := line.next():
                     process.begin(task, table)
                     idle.remove(process)
@@ -163,7 +163,7 @@ def _heard(process: CardProcess, opened: Callable[[Opened], None], done: Callabl
 
 
 def _serve(pipe: Connection, gpu: str, uuid: str, cores: tuple[int, ...], parent: int) -> None:
-    """Opens the card, and runs the tasks. Neighbouring tasks of one part share a service."""
+    """Opens the card, and runs the tasks. Consecutive tasks of one part share a service."""
     die_with_parent(parent)
     os.sched_setaffinity(0, cores)
     if uuid:

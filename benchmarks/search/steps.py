@@ -1,4 +1,4 @@
-"""The steps of a batch's jobs, a line for each change, which shows where an interrupted run was."""
+"""The steps of a batch's jobs, one line for each change, which shows how far an interrupted run came."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.core.trial.job import JobState
 from tuner.core.trial.ladders.batch import BatchStep, rows_of
 from tuner.core.trial.records import JobRecord
 
-#: A searching job's activity, by its step with its ladder.
+#: What a searching job is doing, by its step with its ladder.
 _STEPS = {BatchStep.SEARCH: "searches", BatchStep.SHARE: "has searched", BatchStep.FINALS: "has shared"}
 
 
@@ -20,7 +20,7 @@ class Steps:
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
         self._last_s = 0.0
-        #: Every change, for the entry: seconds since the submission, rows, step, recorded trials.
+        #: All changes, for the entry: seconds since the submission, rows, step, recorded trials.
         self.changes: list[dict[str, Any]] = []
 
     def lines(self, at_s: float, jobs: Iterable[JobRecord], spans: Sequence[Span]) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 python -m benchmarks.simulator.attentions [--gpu h200]    needs no GPU
 
-The schedules are those of benchmarks/results/<gpu>/attention.json. A line has a row's rank correlation, how much slower
-the best of the five shortest forecasts is than the best of all, and the forecast over the measured time in the median.
+The schedules are those of benchmarks/results/<gpu>/attention.json. A line has a row's rank correlation, by how much the
+best of the five shortest forecasts is slower than the best of all, and the median ratio of forecast to measured time.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def ranked(gpu: Gpu, rows: list[dict[str, Any]]) -> Iterator[Ranked]:
     """Each row's schedules."""
     for row in rows:
         op, times = op_of(row), []
-        for name, us in sorted(row["variants_us"].items()):  # by name: a row lists them by their times
+        for name, us in sorted(row["variants_us"].items()):  # by name, since a row lists them by their times
             if (one := schedule_of(name)) is not None:
                 plan = plan_of(op, one, gpu)
                 times.append((attention_us(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape)), us))
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--gpu", choices=list(_LIVE), default="h200")
     found = list(ranked(*measured(parser.parse_args().gpu)))
     print(*found, sep="\n")
-    print(f"all {len(found)} rows: {mean(one.spearman for one in found):.3f} in the mean", end=", ")
+    print(f"all {len(found)} rows: {mean(one.spearman for one in found):.3f} on average", end=", ")
     print(f"{median(one.spearman for one in found):.3f} in the median")
 
 

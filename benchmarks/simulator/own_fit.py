@@ -11,7 +11,7 @@ is.
 - `jobs`: all trials of five jobs on an H200 (own_trials.jsonl.gz); also from the shipped rates.
 - `parts`: three or five of the eight pairs of simulator_trials.jsonl.gz of a card.
 - `twin`: the same schedules on a simulated card whose true rates are drawn around those of the data sheet, with noise.
-- `same`: the same where the data sheet is right: a fit could only do harm.
+- `same`: the same if the data sheet is correct, so that a fit could only do harm.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def trials_of(gpu_id: str, *, jobs: bool) -> tuple[Trial, ...]:
     return tuple(replace(trial, dram_bytes=None) for trial in chosen)
 
 
-#: Derivatives at the start, of trials whose weights are 1, by GPU, start, and whether they are those of jobs; processes
+#: Derivatives at the start, of trials whose weights are 1, by GPU, start, and whether they come from jobs; processes
 #: that are forked later share them.
 KNOWN = dict[tuple[str, str, bool], Linear]()
 
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
-        "--seconds", type=float, default=600.0, help="after these, from the derivatives on, no row begins"
+        "--seconds", type=float, default=600.0, help="after this many, counted from the derivatives, no row begins"
     )
     parser.add_argument("--out", type=Path, default=results_file("h200", "own_fit"))
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The cost of injected faults on a card: every tenth trial hangs, crashes or dies, and the others must not be affected.
+"""The cost of injected faults on a card: every tenth trial hangs, crashes or dies, and must not affect the others.
 
 python -m benchmarks.trust.faults [--trials 200] [--seed 0] [--out benchmarks/results/<gpu>/faults.json]
 
@@ -60,7 +60,7 @@ CANDIDATES = (
 FAULT_SHARE, HANG_SHARE = 0.1, 0.4
 #: A trial here takes a few tenths of a second.
 DEADLINE_S = 2.0
-#: A good trial whose speed-up differs by more than this from its value before any fault is counted.
+#: A good trial is counted if its speed-up differs by more than this from its value before any fault.
 TIME_TOLERANCE = 0.1
 
 

@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("workers", type=int, nargs="?", default=1, help="how many")
     parser.add_argument("--queue", help="the partition")
     parser.add_argument("--account", help="whom Slurm charges")
-    parser.add_argument("--walltime", default="04:00:00", help="of each, HH:MM:SS")
+    parser.add_argument("--walltime", default="04:00:00", help="time limit of each, HH:MM:SS")
     parser.add_argument("--cores", type=int, default=8, help="cores of each worker, for its builds")
     parser.add_argument("--memory", default="32GB", help="of each")
     parser.add_argument("--show", action="store_true", help="print the batch script without submitting it")

@@ -27,7 +27,7 @@ class ChainPart(TypedDict):
 
 
 class ChainOp(TypedDict):
-    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
+    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; if gated, W is [2n, k] and C is act(gate) * up + R."""
 
     name: str
     source: str

@@ -52,7 +52,7 @@ class TileLibrary(Library, Protocol):
     """All tile ops of a workload computed by the library."""
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues only these ops of a run, one after the other; a run begins with the first one."""
+        """Enqueues only these ops of a run, in order; a run begins with the first one."""
 
 
 class Vendor(Protocol):

@@ -157,7 +157,7 @@ class AttentionPlan:
 
     def arrivals(self, span: int, length: int) -> int:
         """The number of arrivals that the task of a span makes: the first one that is not empty also arrives for all
-        empty ones. """
+        empty ones."""
         live = self.live_spans(length)
         if span == live.start:
             return self.arrivals_per_launch - len(live) + 1
