@@ -1,4 +1,4 @@
-"""Fixtures and hooks of all tests: builds are kept between runs unless a cold run is asked for."""
+"""Fixtures and hooks of all tests: builds are kept between runs unless a cold run is requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import compiled
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
 
-# How long an example takes depends on the machine; a pause does not make it wrong.
+# The duration of an example depends on the machine; a pause does not make it wrong.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     DEFAULT_TIMEOUT_CONFIG.read = (
         120.0  # httpx's default of five seconds is too short when compilers share two cores with a server
     )
-    worker = getattr(config, "workerinput", None)  # None outside of xdist
+    worker = getattr(config, "workerinput", None)  # None outside xdist
     if not config.getoption("--cold"):
         if worker is None:
             compiled.prune(compiled.FOLDER)

@@ -34,7 +34,7 @@ CHANGED = [
 
 
 def is_quick(number: int, one: tuple[str, str]) -> bool:
-    """The quick set takes each value that a length may become once, each in another case."""
+    """In the quick set, each value that a length may become occurs once, each in a different case."""
     return number % (len(BECOMES) + 1) == 0
 
 

@@ -1,5 +1,5 @@
-"""The protocol test computes a split tail on its own: the result equals the plans', and a plan that splits other tiles
-is detected."""
+"""The protocol test computes a split tail by itself: the result equals that of the plans, and a plan that splits other
+tiles is detected."""
 
 from __future__ import annotations
 

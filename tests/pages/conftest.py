@@ -39,7 +39,7 @@ FLAGS = (
 
 #: In the dark scheme, only colours differ.
 COLOURS = ["color-contrast", "link-in-text-block"]
-#: All rows of a table come from one template, so axe, which checks every element, needs only a few of them.
+#: All rows of a table come from one template, so axe, which checks every element, gets only a few of them.
 LATER_ROWS = "tbody tr:nth-child(n+9)"
 
 

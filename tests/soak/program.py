@@ -50,7 +50,7 @@ class Program:
     step: int
     #: One step's rows.
     work: Callable[[Step], list[Row]]
-    #: From the rows of all steps to the rows of the results file, and what is wrong, a sentence each.
+    #: Converts the rows of all steps to the rows of the results file, and to sentences about what is wrong.
     judge: Callable[[list[Row]], tuple[list[Row], list[str]]]
 
 
@@ -68,11 +68,11 @@ class Kept:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: dict[int, list[Row]] = {}
-        #: Each once, in the given order.
+        #: Each step once, in the given order.
         self.commands: list[str] = []
         whole = ""
         for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
-            if not line.endswith("\n"):  # cut while it was written
+            if not line.endswith("\n"):  # cut off while it was written
                 continue
             kept = json.loads(line)
             self._add(kept["step"], kept["rows"], kept["command"])

@@ -29,7 +29,7 @@ def between(
 ) -> Workload:
     """[norm ->] qkv -> attention -> o_proj (+ the residual stream), and up to two more after it: norm -> gate_up, down.
 
-    Without `rotary`, the product in front computes queries only, and the cache was written earlier. `pages` are those
+    Without `rotary`, the preceding product computes only queries, and the cache was written earlier. `pages` are those
     of the cache, as `form_for` takes them.
     """
     given = SIZES | (sizes or {})

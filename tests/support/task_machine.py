@@ -84,7 +84,7 @@ def launch_plan(
     the waits before the first step.
 
     Raises:
-        LivenessError: CTAs hold tasks, and none can go on.
+        LivenessError: CTAs hold tasks, and none can continue.
     """
     plan = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=plan.strided_parts).with_in_band(plan.in_band_ops)

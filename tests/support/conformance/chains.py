@@ -52,7 +52,7 @@ def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
 
 
 def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[str, Schedule]:
-    """The same, launched as runs of ops that begin at these ops."""
+    """The same, launched in runs that begin at these ops."""
     return {
         f"{name}, from {'+'.join(map(str, one))}": chosen.but(ordering=replace(chosen.ordering, run_starts=one))
         for name, chosen in schedules.items()

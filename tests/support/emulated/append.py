@@ -25,7 +25,7 @@ from tuner.ops.attention.append import (
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
 Array = np.ndarray[Any, Any]
-#: The contents of memory that is not written.
+#: The content of memory that is not written.
 NAN = 0x7FFF
 
 

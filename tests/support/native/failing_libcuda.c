@@ -1,5 +1,5 @@
-/* The driver's library, of which one launch fails as if its arguments were wrong: all other calls are libcuda's own, which this
- * library is linked with. */
+/* The driver's library, of which one launch fails as if its arguments were wrong: all other calls are those of libcuda,
+ * with which this library is linked. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -32,8 +32,8 @@ class Unit(NamedTuple):
     reads: tuple[int, ...]
     #: Its waits: number of the record, and its own k-step before which it comes, in the order of the plan.
     waits: tuple[tuple[int, int], ...]
-    #: The units that split its tile's K with it, including itself: none stores before all have loaded. Those of a
-    #: cluster, or of all parts of its tile, if these are in different CTAs.
+    #: The units that split its tile's K with it, including itself: none stores before all have loaded. These are the
+    #: units of a cluster, or those of all parts of its tile, if they are in different CTAs.
     peers: int
 
 
@@ -170,7 +170,7 @@ class Device:
 
     def _loaded(self, unit: int, posts: tuple[int, ...]) -> tuple[int, bool]:
         """The k-steps whose inputs a unit may have requested, and whether all of its waits have passed. The unit
-        performs its waits in the order of the plan, none earlier than the previous one."""
+        performs its waits in the order of the plan."""
         reads, waits, _ = self.units[unit]
         stands_at = 0
         for wait, step in waits:
@@ -180,5 +180,5 @@ class Device:
         return len(reads), True
 
     def reads_too_early(self, unit: int, num_steps: int, stored: int) -> bool:
-        """Whether one of its first steps reads data that is not stored yet."""
+        """Whether one of its first steps reads data that has not been stored yet."""
         return any(needed & ~stored for needed in self.units[unit].reads[:num_steps])

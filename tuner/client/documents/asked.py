@@ -245,7 +245,7 @@ class UnknownOps(TypedDict):
     dtype: str
 
 
-#: As the service answers it.
+#: A workload as responses have it.
 Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
