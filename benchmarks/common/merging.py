@@ -1,4 +1,4 @@
-"""Merges rows of several runs into one file; each was measured with its own library, and has its date and place."""
+"""Merges rows of several runs into one file; each was measured with its own library, and has its date and origin."""
 
 from __future__ import annotations
 

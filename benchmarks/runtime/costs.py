@@ -80,9 +80,8 @@ def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
 
 
 def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
-    """The host's time of a call in C and in Python, compared with the driver's own; `folder`: where the loops are
-    built.
-    """
+    """The host's time of a call in C and in Python, compared with the driver's own; `folder`: the folder in which the
+    loops are built."""
     import cupy
 
     from tests.support.arrays_on_card import operands

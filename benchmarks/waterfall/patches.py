@@ -25,7 +25,7 @@ class Patch:
     after: str
 
     def applied(self, source: str) -> str:
-        """`source` with every place changed.
+        """`source` with every occurrence changed.
 
         Raises:
             PatchError: it does not occur.

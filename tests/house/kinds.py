@@ -171,7 +171,7 @@ class Frozen:
         rows = [(place, names) for places in self.for_good.values() for place, names in places.items()]
         rows += [*self.to_go.items()]
         gone = [
-            f"{place} has no {name!r} any more, or fewer"
+            f"{place} has no {name!r} now, or fewer of them"
             for place, names in rows
             for name, times in names.items()
             if found.get(place, {}).get(name, 0) < times

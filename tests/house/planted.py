@@ -367,7 +367,7 @@ def plant(change: Change, root: Path) -> None:
 
 
 def found(change: Change) -> str:
-    """The places that do not reflect a change; empty if all do."""
+    """The checks that do not reflect a change; empty if all do."""
     try:
         change.check()
     except Exception as error:  # any error of the check

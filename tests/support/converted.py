@@ -51,7 +51,7 @@ FAULTS = {
     "a wrong zero point": ("int4, zero points", "[block][word % 2]", "[block][1 - word % 2]"),
     "a group left out": ("int4", "(k + 16) % kGroup == 0)", "(k + 16) % kGroup == 0 && k > 128)"),
     "a group left out, by wgmma": ("int4, many rows", "begins && group > 0)", "begins && group > 1)"),
-    "a group of 32 in the place of another": (
+    "a group of 32 in place of another": (
         "int4, groups of 32",
         "kFactorBytes * group &",
         "kFactorBytes * (group ^ 1) &",

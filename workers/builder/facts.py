@@ -90,7 +90,7 @@ def numbers(
             "kernels with the same order compute the same bits for a row; columns of k, sum by sum"
         ),
         "rows_independent": order.is_of_rows and is_one_order,
-        "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its place among them",
+        "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its position among them",
         "gelu": "tanh",
         "gate": "above_up",
         "gate_meaning": "a gated op's weight and bias hold the gate's rows first, then the up projection's",

@@ -229,7 +229,7 @@ def capacity_fault(table: Table, kernel: Kernel) -> str:
 
 
 def coverage_fault(table: Table, kernel: Kernel) -> str:
-    """What is not computed exactly once, or does not use a slot of its own; empty if all is right."""
+    """What is not computed exactly once, or does not use a separate slot; empty if nothing is."""
     by_tile: dict[tuple[int, int, int], list[Task]] = {}
     for task in table.tasks:
         by_tile.setdefault(task.tile, []).append(task)

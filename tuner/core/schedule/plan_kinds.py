@@ -140,8 +140,8 @@ class KindRow:
     launch_style: LaunchStyle = LaunchStyle.PLAIN
     #: The kind whose best schedules it launches differently; None for one that is searched, and for the library.
     base: PlanKind | None = None
-    #: Its places in the cycle in which the search takes the kinds that have a base; empty for the others. Two kinds
-    #: that never occur in the same workload may share a place.
+    #: Its positions in the cycle in which the search tries the kinds that have a base; empty for other kinds. Two kinds
+    #: that never occur in the same workload may share a position.
     turns: tuple[int, ...] = ()
 
 

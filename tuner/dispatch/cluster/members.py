@@ -56,7 +56,7 @@ class Member:
 
     @property
     def may_build(self) -> bool:
-        """Whether a place is free."""
+        """Whether a build slot is free."""
         return not self.distrust and self.num_building < THREADS_PER_PLACE * self.announcement.num_places
 
     def can_build_for(self, call: messages.PrepareCall, compiler: str) -> bool:

@@ -99,7 +99,7 @@ def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
 
 
 def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
-    """A result adapted to the space. Where merged neighbours gain, it is preceded by a variant with them, since many
+    """A result adapted to the space. If merged neighbours help, it is preceded by a variant with them, since many
     results are older than that axis.
     """
     candidate = adapt(space, found)

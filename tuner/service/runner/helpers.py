@@ -1,4 +1,4 @@
-"""Cards without a job of their own measure for the search of another card of the same model.
+"""Cards without a job measure for the search of another card of the same model.
 
 A candidate's figure is its ratio to the library on the card that measured it, so cards of one model can share a search.
 The library's trial and the finals run on the job's own card.

@@ -49,7 +49,7 @@ def record(
     `since_progress` trials were recorded since the last progress.
 
     Raises:
-        Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next.
+        Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next one.
     """
     job = row_of(session, job_id)
     if job.state != JobState.SEARCHING:

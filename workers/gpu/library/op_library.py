@@ -139,7 +139,7 @@ class ChainLibrary:
         return None
 
     def overwritten(self) -> str:
-        """Empty: they have no memory of their own that must not be overwritten."""
+        """Empty: they have no private memory that must not be overwritten."""
         return ""
 
     def poison(self) -> None:

@@ -115,7 +115,7 @@ class Burst:
     settling_s = 0.0
 
     def before_round(self, timer: Timer, first: Any) -> None:
-        """Pauses; then an uncounted sample raises the clocks."""
+        """Pauses, and then raises the clocks by an uncounted sample."""
         time.sleep(_BURST_PAUSE_S)
         timer.sample_us(first)
 

@@ -7,7 +7,7 @@
 // one left, and waits for nothing unfinished.
 //
 // Static queues add exactly num_ctas to the first counter of draws in each launch. So do plans with a first wave: a CTA
-// begins with the task of its own number, and draws the others from the second counter.
+// begins with the task that has its own number, and draws the others from the second counter.
 #pragma once
 #include "draws.cuh"
 

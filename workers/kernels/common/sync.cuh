@@ -2,7 +2,7 @@
 //
 // Memory order. A producer task stores its tile (generic proxy), a barrier orders these stores before the one thread
 // that posts, whose red.release.gpu publishes them (release is cumulative over the barrier). It is the CTA's barrier,
-// and thread 0; in the warp-specialised engine a warp of its own posts (post_wgmma.cuh). A consumer's warp polls with
+// and thread 0; in the warp-specialised engine, a separate warp posts (post_wgmma.cuh). A consumer's warp polls with
 // relaxed loads; a lane whose wait is over loads the signal once more with ld.acquire.gpu, and the barrier after the
 // waits orders the other threads' reads after it. A fence instead would wait for everything that the CTA has requested,
 // which takes microseconds while weights are in flight. A consumer that reads by cp.async, which belongs to the generic

@@ -266,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(1024)
   }
 }
 
-// An output against its reference.
+// Compares an output with its reference.
 struct Comparison {
   u64 num_bad, first_bad;
   double difference, wanted;  // sums of squares

@@ -34,7 +34,7 @@
 // the tasks of the two teams overlap and cannot synchronise, so that combination is illegal.
 // Liveness. All CTAs of a cluster process the same tasks in the same order, and the same exchanges of a task. To send
 // exchange r, a CTA waits until the others have read exchange r - 2. To add exchange r, it waits until they have sent
-// it. Both precede the corresponding steps of its own in that order, so the first unfinished step never waits. The
+// it. Both precede its own corresponding steps in that order, so the first unfinished step never waits. The
 // first sums of a task wait for the others' products of this task. No stage of a ring is held meanwhile, since all
 // stages of the task have been released by then. The sharers of a ring have the same rank along k, and are at most one
 // ring apart. So for the first task whose sums are unfinished in some CTA, each CTA reaches its products by the

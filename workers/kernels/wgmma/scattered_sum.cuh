@@ -1,6 +1,6 @@
 // The sums of the parts of a tile, each of which adds up and stores a share of it (reduce-scatter).
 //
-// Layout. Slots, and a sum's place in its part, are those of fixup.cuh. The tile is divided into shares as in
+// Layout. Slots, and the position of a sum in its part, are those of fixup.cuh. The tile is divided into shares as in
 // cluster_sum.cuh; part p has the p-th. A part writes the sums of the others' shares, increments the counter of
 // arrivals, waits until all parts have arrived, and adds the others' sums of its own share to those in its registers.
 // So it writes and reads (P - 1) / P of a tile's sums, whereas the last part in fixup.cuh reads P times as many alone.

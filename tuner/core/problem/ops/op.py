@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A tensor of an op: one that it names, or one of its own."""
+    """A tensor of an op: one that it names, or one that belongs to it."""
 
     #: An op's name, an input's, or ``<op>.<operand>``.
     name: str
@@ -192,7 +192,7 @@ class Op(ABC):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of tensors of its own."""
+        """The names of the tensors that belong to it."""
         others = {self.name, *self.read_names, *(one.name for one in self.made)}
         return tuple(one.name for one in self.tensors(Dtype.FP16) if one.name not in others)
 

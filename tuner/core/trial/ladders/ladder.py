@@ -138,7 +138,7 @@ class Ladder:
 def served_from(m: int, before: int) -> int:
     """The fewest rows that the kernel of m rows serves, if `before` is the next smaller measured m.
 
-    It serves what is between the two, but not less than half of its own rows and one: farther from a measurement, its
+    It serves the numbers in between, but no fewer rows than half of its own plus one: farther from a measurement, its
     gain is unknown. It must also gain between the two: `ranges`.
     """
     return max(before, m // 2) + 1

@@ -1,6 +1,6 @@
 """Published ways to share decode attention among CTAs, by name, as schedules of this space.
 
-Everything else is as in our kernel: the last CTA to arrive adds up the splits, where flash decoding launches a second
+Everything else is as in our kernel: the last CTA to arrive adds up the splits, whereas flash decoding launches a second
 kernel. Spans have a fixed length, so even shares are only even at the longest contexts. LeanAttention balances them at
 any lengths. In return, the bits of a sequence's result do not depend on the other lengths.
 

@@ -39,7 +39,7 @@ _CROSS_CORRELATION, _ADD, _RELU = 1, 0, 100
 _MODES = (3, 1, 2)
 #: Maximum number of plans, and the memory that each may use.
 _MOST_PLANS, _WORKSPACE_BYTES = 8, 32 * 2**20
-#: Ids of tensors in a graph: images, filters, output, bias, residual; then those between its operations.
+#: Ids of tensors in a graph: images, filters, output, bias, residual; then the tensors between its operations.
 _X, _W, _Y, _BIAS, _ADDED, _FIRST_BETWEEN = 1, 2, 3, 4, 5, 10
 
 
