@@ -159,9 +159,7 @@ def main(program: Program) -> None:
     parser.add_argument("--size", type=int, default=program.size, help=f"{program.unit} of the whole run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after this many")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="concurrent steps, if steps do not listen on a port"
-    )
+    parser.add_argument("--processes", type=int, default=1, help="concurrent steps, if steps do not listen on a port")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     wrong = run(
