@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     DEFAULT_TIMEOUT_CONFIG.read = (
         120.0  # httpx's default of five seconds is too short when compilers share two cores with a server
     )
-    worker = getattr(config, "workerinput", None)  # None outside of xdist
+    worker = getattr(config, "workerinput", None)  # None outside xdist
     if config.getoption("numprocesses", None):
         rewrite_ahead(config)
     if not config.getoption("--cold"):
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def rewrite_ahead(config: pytest.Config) -> None:
-    """Rewrites the asserts of all tests once, since each process of xdist would do it if nobody has (16 s)."""
+    """Rewrites the asserts of all tests once, since each process of xdist would otherwise do it (16 s)."""
     missing = [path for path in Path(__file__).parent.rglob("test_*.py") if not _rewritten(path).exists()]
     num_processes = os.cpu_count() or 1
     parts = [missing[number::num_processes] for number in range(num_processes)]

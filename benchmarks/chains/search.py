@@ -81,7 +81,7 @@ def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
     """The row's figures, all from the job's finals.
 
     Raises:
-        TunerError: there are no times of the library, or none of a fused launch.
+        TunerError: the library was not timed, or no fused launch was.
     """
     return {"chain": row.chain, "m": row.m, **figures_of(ended)}
 

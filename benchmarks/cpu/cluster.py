@@ -1,8 +1,9 @@
-"""What a cluster adds to a trial, and its gain in rate: real processes on the loopback interface with mutual TLS.
+"""The overhead of a cluster per trial, and its gain in throughput: real processes on the loopback interface with
+mutual TLS.
 
 python -m benchmarks.cpu.cluster [--trials 60] [--out benchmarks/results/cpu/service.json]
 
-Takes about four minutes. It needs an otherwise idle machine. Rows of other programs in the file stay.
+Takes about four minutes. It needs an otherwise idle machine. Rows of other programs in the file are kept.
 """
 
 from __future__ import annotations

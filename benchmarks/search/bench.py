@@ -171,8 +171,8 @@ class Bench:
         return Timed(ended=ended, spans=self._evaluator.take_spans())
 
     def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, dict[str, float]]:
-        """A batch from its submission to its end, its seconds, and the durations of the evaluator's calls and of the
-        stages of its finals.
+        """Runs a batch from its submission to its end; returns it with its seconds, and the durations of the
+        evaluator's calls and of the stages of its finals.
 
         Raises:
             JobError: it has not succeeded.

@@ -47,10 +47,10 @@ class Table:
         self._machine: dict[str, Any] = {}
 
     def open(self, environment: Environment) -> None:
-        """Takes over the file's entries of this machine.
+        """Uses the file's entries of this machine.
 
         Raises:
-            InvalidInput: the file is from a card and this machine simulates.
+            InvalidInput: the file is from a card, but this machine simulates one.
         """
         machine, before = machine_of(environment), self._kept["meta"]
         if environment.simulated and before and not before.get("simulated"):

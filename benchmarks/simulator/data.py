@@ -2,11 +2,11 @@
 
 python3 -m benchmarks.simulator.data [--gpu auto] [--share 1] [--out build/simulator_data.jsonl] [--seconds 500]
 
-A line of JSON per finding. Existing lines of the file are not measured again, so an interrupted run continues. All
-takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
-timed in groups, each in the same rounds as the library, so that a drift of the clocks is in both. Counters are read
-last, in a process of their own. `--share` measures less of everything, evenly
-from each pair's draw: a fit uses 30 schedules per pair.
+A line of JSON per finding. Existing lines of the file are not measured again, so an interrupted run continues.
+Everything takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed;
+schedules are timed in groups, each in the same rounds as the library, so that a drift of the clocks affects both.
+Counters are read last, in a separate process. `--share` measures less of everything, evenly from each pair's draw: a
+fit uses 30 schedules per pair.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class OwnOnDevice:
         self._workspace.words[-(-self._launches.zero_bytes // 4) :].fill(FP32_NAN)
 
     def overwritten(self) -> str:
-        """What a launch overwrote although it must not, as text; empty if nothing."""
+        """Describes memory that a launch overwrote without permission; empty if there is none."""
         for (number, name), guarded in self._tables.items():
             table = next(one.table for one in self._launches.launches[number].fields if one.name == name)
             assert table is not None, name

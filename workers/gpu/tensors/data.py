@@ -280,7 +280,7 @@ class ProblemData:
             return MIN_CHAIN, 1
         enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))  # some have neither weights nor caches
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
-        if self.own:  # caches are large, so there are only as many slots as make every launch cold
+        if self.own:  # caches are large, so there are only enough slots to make every launch cold
             fits = min(fits, enough + _SPARE_SLOTS)
         return wanted, min(wanted, fits)
 

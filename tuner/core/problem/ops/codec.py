@@ -118,7 +118,7 @@ def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
 
 
 def defaults_problem(cls: Any) -> str:
-    """Which default of a class no request could give, although answers contain it; empty for none."""
+    """The default of a class that responses contain but no request could give; empty for none."""
     found = ((one.name, _default_problem(_default(one), one.metadata)) for one in fields(cls))
     return next((f"has the field {name!r}, {problem}" for name, problem in found if problem), "")
 
