@@ -83,7 +83,7 @@ def test_tasks_of_a_part_share_a_service_and_a_failure_leaves_the_others_alone(
 def test_a_simulated_run_does_not_take_over_the_file_of_a_card(tmp_path: Path) -> None:
     path = tmp_path / "search.json"
     opened(path, simulated=False).put("a", {})
-    with pytest.raises(InvalidInput, match="give a simulated run a file of its own"):
+    with pytest.raises(InvalidInput, match="use a separate file for a simulated run"):
         opened(path)
 
 
