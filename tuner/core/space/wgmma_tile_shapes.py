@@ -224,8 +224,7 @@ class WgmmaTileShapes:
         return [shapes for time_us, shapes in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
 
     def _batched(self, height: Height) -> Iterator[tuple[TileShape, ...]]:
-        """A tile shape for each op, in all combinations. If there are more than two ops, those of equal shape get the
-        same tile."""
+        """A tile shape for each op, in all combinations; of more than two ops, those of equal shape share one."""
         ops = self._workload.tile_ops
         keys = [(op.m, op.weight_rows, op.k) if len(ops) > 2 else index for index, op in enumerate(ops)]
         batches = dict(zip(keys, ops, strict=True))
