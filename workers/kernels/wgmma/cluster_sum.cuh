@@ -158,7 +158,7 @@ __device__ __forceinline__ void send_exchange(const float (&acc)[kMaxWgmmaAccumu
   using Layout = SumLayout<kOp>;
   constexpr int kGot = Layout::sent_after(kRank, kExchange) - Layout::before(kRank, kExchange);
   static_assert(kGot > 0 && Layout::sent_after(kRank, kExchange) <= Layout::num_vectors(kRank),
-                "each CTA receives some in each exchange");
+                "each CTA gets some in each exchange");
   if (team_thread() == 0)
     mbarrier_arrive_expect(ring.full(place), (kClusterK - 1) * kGot * Layout::kVectorBytes);
   if (team_thread() >= Layout::kHolders) return;

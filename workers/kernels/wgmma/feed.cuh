@@ -51,7 +51,7 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
 // release it in each CTA.
 constexpr int kReadersOfFeeder = (kHasLateWaits ? 3 : 2) + kReaderWarps + (kNumTeams - 1) * kTeamWarps;
 constexpr int kReadersOfOthers = kReadersOfFeeder + 1;
-static_assert(kFeedSlots % kNumTeams == 0, "teams have separate slots");
+static_assert(kFeedSlots % kNumTeams == 0, "a team's tasks have slots of their own");
 
 __device__ __forceinline__ bool is_fed_by_leader(const LaunchArgs& args) {
   return kClusterSize > 1 && args.plan.assignment != kStaticQueues;

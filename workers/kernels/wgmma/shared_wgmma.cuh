@@ -99,7 +99,7 @@ struct SharedLayout {
   enum : int { kOwn = (kBeside + Beside::kBytes + 127) / 128 * 128 };  // kNumTeams times kOwnTaskBytes
 };
 static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0,
-              "swizzled stages, and the data after them, are aligned to 1,024 bytes");
+              "swizzled stages, and what lies behind them, start at 1,024 bytes");
 
 struct Shared {
   InputRing inputs;
