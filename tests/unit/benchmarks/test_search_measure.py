@@ -100,5 +100,5 @@ def test_named_tasks_come_first_then_those_of_the_named_parts_and_all_where_noth
 
     assert (chosen(), chosen(("other",)), chosen((), ("d", "a"))) == ("abcd", "c", "da")
     assert (chosen(("part",), ("c",)), chosen(("part",), ("d",))) == ("cabd", "dab")
-    with pytest.raises(SystemExit, match="no entry is called e, f; there are: a, b, c, d"):
+    with pytest.raises(SystemExit, match="no entry is called e, f; the entries are: a, b, c, d"):
         chosen((), ("a", "e", "f"))
