@@ -41,8 +41,9 @@ TRACED = 16
 COMPARED, SEQUENCES = 64, 4
 #: New tokens of each sequence of a mixed run, and steps between two arriving prompts.
 MIXED, EVERY = 48, 4
-#: Prompts in turn whose first tokens are timed; and the first token of a prompt that no other run has.
-FIRSTS, NEW = 20, 1000
+#: Prompts in turn whose first tokens are timed, and that are traced; and the first token of a prompt that no other run
+#: has.
+FIRSTS, TRACED_FIRSTS, NEW = 20, 8, 1000
 #: Arms without our plugin.
 ALONE = ("stock", "again")
 #: Prefixes of the names of a pack's kernels.
@@ -204,14 +205,16 @@ class Runs:
             busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
             ours.append(sum(event.name().startswith(OURS) for event in events))
             shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
-        first = self._events([[self._new_prompt()] for _ in range(FIRSTS)], 1)
+        first = self._events([[self._new_prompt()] for _ in range(TRACED_FIRSTS)], 1)
         less, more = shares
         own_us = {name: round((ns - less.get(name, 0)) / 1e3 / TRACED, 1) for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
             "kernels_us": dict(sorted(own_us.items(), key=lambda one: -one[1])[:LISTED]),
-            "first_gpu_ms": round(union_ns((one.start_ns(), one.duration_ns()) for one in first) / 1e6 / FIRSTS, 4),
+            "first_gpu_ms": round(
+                union_ns((one.start_ns(), one.duration_ns()) for one in first) / 1e6 / TRACED_FIRSTS, 4
+            ),
         }
 
     def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:

@@ -49,7 +49,7 @@ SETTINGS = (
 #: Maximum waits for an arm: until it has started, and until it answers.
 START_S, ANSWER_S = 300.0, 90.0
 #: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
-MIXED_ROUNDS, FIRST_ROUNDS = 5, 9
+MIXED_ROUNDS, FIRST_ROUNDS = 4, 7
 
 Json = dict[str, Any]
 
