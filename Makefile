@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-traffic bench-chains bench-layers bench-search bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-traffic bench-chains bench-layers bench-search bench-submissions bench-crowds bench-service bench-full-store bench-pages bench-cluster bench-first-jobs bench-measuring bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,10 +108,7 @@ release: $(VENV)/.dev ## build sdist and wheel into dist/, check them, and try t
 bench-core: $(VENV)/.dev ## time verify on plans of 20,000 tasks; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.core
 
-bench-service: $(VENV)/.dev ## time the service's own share of a trial; writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.cpu.service
-
-bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, side by side: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
+bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPU: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) --seconds $(or $(SECONDS),540)
 
 bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look for faults; writes benchmarks/results/cpu/
@@ -124,19 +121,13 @@ bench-submissions: $(VENV)/.dev ## time 200 POST /jobs a second, with tokens; wr
 bench-crowds: $(VENV)/.dev ## time answers beside 1,100 silent connections, an event beside 640 streams, and the front page with 2,500 jobs; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.crowds
 
-bench-service-all: bench-submissions bench-crowds bench-full-store bench-service bench-cluster ## write all rows of benchmarks/results/cpu/service.json anew (the machine must be idle)
+bench-service: bench-submissions bench-crowds bench-full-store bench-cluster ## write all rows of benchmarks/results/cpu/service.json anew (the machine must be idle)
 
 bench-full-store: $(VENV)/.dev ## time pages and GET /best among 1,100,000 trials, with a job running and without; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.full_store
 
 bench-cluster: $(VENV)/.dev ## time what a cluster adds to a trial, and what it brings; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.cluster
-
-bench-first-jobs: $(VENV)/.dev ## run the first five jobs on this machine's GPU; writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.pairs.first_jobs
-
-bench-faults: $(VENV)/.dev ## plant 20 faults in 200 trials on this machine's GPU; writes benchmarks/results/h200/
-	@$(BIN)/python -m benchmarks.trust.faults
 
 bench-measuring: $(VENV)/.dev ## check on this machine's GPU what docs/measuring.md promises (4 min); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.trust.measuring
@@ -169,6 +160,13 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs by jobs (SUITE= ROW= TRIALS
 	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) $(named) $(if $(TRIALS),--trials $(TRIALS)) \
 		$(if $(PRIORS),--priors $(PRIORS)) $(if $(REGIME),--regime $(REGIME)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(FORCE),--force)
+
+# The rows of README's picture; their winners are not shipped.
+first = decode-plain/llama3-8b/m16 decode-plain/gpt3-tp8/m16 decode-swiglu/llama3-8b/m16 decode-swiglu/llama65b-tp8/m64 middle/gpt3-tp8/m192
+
+bench-first-jobs: $(VENV)/.dev ## run first jobs of five pairs: 60 trials, no priors; writes benchmarks/results/h200/first_jobs.json
+	@$(BIN)/python -m benchmarks.pairs.search --gpu $(GPU) --trials 60 --priors none --force $(foreach name,$(first),--row $(name)) \
+		--winners build/first-jobs --out benchmarks/results/h200/first_jobs.json
 
 bench-torch: $(VENV)/.dev ## time PyTorch beside the library in the rows of bench-gpu (SUITE= ROW=); adds torch_us to pairs.json
 	@$(BIN)/python -m benchmarks.pairs.torch_check --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.assertion.rewrite import PYC_TAIL, _rewrite_test, _write_pyc, assertstate_key, get_cache_dir
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.support import compiled
@@ -31,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
         120.0  # httpx's default of five seconds is too short when compilers share two cores with a server
     )
     worker = getattr(config, "workerinput", None)  # None outside of xdist
+    if config.getoption("numprocesses", None):
+        rewrite_ahead(config)
     if not config.getoption("--cold"):
         if worker is None:
             compiled.prune(compiled.FOLDER)
@@ -40,6 +44,31 @@ def pytest_configure(config: pytest.Config) -> None:
         compiled.FOLDER = Path(empty.name)
     else:
         compiled.FOLDER = Path(worker["cubins"])
+
+
+def rewrite_ahead(config: pytest.Config) -> None:
+    """Rewrites the asserts of all tests once, since each process of xdist would do it if nobody has (16 s)."""
+    missing = [path for path in Path(__file__).parent.rglob("test_*.py") if not _rewritten(path).exists()]
+    num_processes = os.cpu_count() or 1
+    parts = [missing[number::num_processes] for number in range(num_processes)]
+    context = get_context("fork")
+    begun = [context.Process(target=_rewrite, args=(config, part)) for part in parts if part]
+    for process in begun:
+        process.start()
+    for process in begun:
+        process.join()
+
+
+def _rewritten(path: Path) -> Path:
+    return get_cache_dir(path) / f"{path.stem}{PYC_TAIL}"
+
+
+def _rewrite(config: pytest.Config, paths: list[Path]) -> None:
+    for path in paths:
+        target = _rewritten(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source_stat, code = _rewrite_test(path, config)
+        _write_pyc(config.stash[assertstate_key], code, source_stat, target)
 
 
 @pytest.hookimpl(optionalhook=True)

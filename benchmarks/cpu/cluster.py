@@ -1,20 +1,18 @@
-"""What a cluster adds to a trial, its gain in rate, and the cost of kills: real processes on the loopback interface
-with mutual TLS.
+"""What a cluster adds to a trial, and its gain in rate: real processes on the loopback interface with mutual TLS.
 
 python -m benchmarks.cpu.cluster [--trials 60] [--out benchmarks/results/cpu/service.json]
 
-Takes about five minutes. It needs an otherwise idle machine. Rows of other programs in the file stay.
+Takes about four minutes. It needs an otherwise idle machine. Rows of other programs in the file stay.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from benchmarks.common.jobs import all_trials
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import NO_GPU, at_least_row, check_row, merge_report
 from benchmarks.cpu.best import RESULTS, TARGET
-from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, PriorsChoice, Trial
+from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, PriorsChoice
 from tuner.dispatch.cluster.certificates import create
 from tuner.dispatch.cluster.join import join_as_server
 from tuner.ops.gemm.pairs import ffn_pair
@@ -37,31 +35,8 @@ SLEEP_S = 0.5
 NUM_FIRST = 10
 
 
-class Workers:
-    """The worker processes of a cluster; each can be killed, and is restarted at once."""
-
-    def __init__(self, options: Sequence[str], num_workers: int, latency_s: float) -> None:
-        self._options = options
-        self._latency_s = latency_s
-        self._processes = [self._start(number) for number in range(num_workers)]
-
-    def kill(self, number: int) -> None:
-        """SIGKILL for one, and another one with its name."""
-        _end(self._processes[number])
-        self._processes[number] = self._start(number)
-
-    def close(self) -> None:
-        """Ends all."""
-        for process in self._processes:
-            _end(process)
-
-    def _start(self, number: int) -> subprocess.Popen[str]:
-        latency = {"TUNER_SIMULATED_LATENCY_S": str(self._latency_s)}
-        return _start("worker", *self._options, "--name", f"w{number}", **latency)
-
-
 @contextmanager
-def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[tuple[Service, Workers]]:
+def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[Service]:
     """A service over workers in separate processes, all of whose cards have joined."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
         folder = Path(name)
@@ -74,8 +49,9 @@ def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[tup
             "--scheduler", address, "--tls", str(tls), "--gpu", TARGET, "--count", str(cards_each),
             "--listen", "127.0.0.1", "--cache", str(folder / "builds"), "--places", "1",
         )  # fmt: skip
-        workers = Workers(options, num_workers, latency_s)
-        ends.callback(workers.close)
+        for number in range(num_workers):
+            latency = {"TUNER_SIMULATED_LATENCY_S": str(latency_s)}
+            ends.callback(_end, _start("worker", *options, "--name", f"w{number}", **latency))
         dispatcher = join_as_server(address, tls, insecure=False)
         while dispatcher.num_workers(TARGET) < num_workers * cards_each:
             time.sleep(0.1)
@@ -84,7 +60,7 @@ def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[tup
         service = Service(Store.open(folder / "data"), dispatcher, search=searches.search)
         service.start()
         ends.callback(service.close)
-        yield service, workers
+        yield service
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -133,17 +109,17 @@ def rate(finished: list[list[float]]) -> float:
 def measure(num_trials: int) -> list[dict[str, Any]]:
     """The rows of rates and overheads."""
     rows = []
-    with cluster(1, 1, SLEEP_S) as (service, _):
+    with cluster(1, 1, SLEEP_S) as service:
         (times,) = finish_times(service, submit(service, [14336], num_trials), num_trials)
     one = rate([times])
     raw = {"trials": len(times) - NUM_FIRST, "cores": os.cpu_count()}
     check = f"overhead of a trial on a cluster, beside {SLEEP_S:g} s of evaluation, seconds"
     rows.append(check_row(check, 1 / one - SLEEP_S, 0.02, **raw, load_average=os.getloadavg()[0]))
-    with cluster(2, 1, SLEEP_S) as (service, _):
+    with cluster(2, 1, SLEEP_S) as service:
         two = rate(finish_times(service, submit(service, [14336, 11008], num_trials), num_trials))
     check = "trials a second of two sleeping evaluators over those of one"
     rows.append(at_least_row(check, two / one, 1.9, **raw, load_average=os.getloadavg()[0]))
-    with cluster(2, 16, 0.0) as (service, _):
+    with cluster(2, 16, 0.0) as service:
         jobs = submit(service, [8192 + 128 * n for n in range(32)], num_trials)
         many = rate(finish_times(service, jobs, num_trials))
     check = "trials a second of 32 simulated GPUs at 16 rows"
@@ -151,34 +127,10 @@ def measure(num_trials: int) -> list[dict[str, Any]]:
     return rows
 
 
-def measure_kills(seconds: float, num_workers: int = 4) -> dict[str, Any]:
-    """A row: what is lost while half of the workers are killed at random moments for this long."""
-    chance, kept, num_kills = random.Random(1), dict[tuple[str, int], Trial](), 0
-    num_trials, wrong = max(NUM_FIRST, round(seconds / SLEEP_S / 2)), 0
-    with cluster(num_workers, 1, SLEEP_S) as (service, workers):
-        jobs = submit(service, [8192 + 128 * n for n in range(num_workers)], num_trials)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(chance.uniform(1.0, 4.0))
-            kept |= {(job, trial.number): trial for job in jobs for trial in all_trials(service, job)}
-            workers.kill(chance.randrange(num_workers // 2))
-            num_kills += 1
-        for job in jobs:
-            while not service.job(job).state.is_final:
-                time.sleep(0.2)
-            found = {(job, trial.number): trial for trial in all_trials(service, job)}
-            wrong += service.job(job).state is not JobState.SUCCEEDED
-            wrong += abs(num_trials - len(found)) + len(found) - len({one.candidate for one in found.values()})
-            wrong += sum(key[0] == job and found.get(key) != trial for key, trial in kept.items())
-    raw = {"kills": num_kills, "seconds": seconds, "jobs": len(jobs), "trials": num_trials * len(jobs)}
-    check = f"trials lost, changed or tried twice while half of {num_workers} workers are killed at random"
-    return check_row(check, wrong, 0, **raw, trials_seen_before_a_kill=len(kept), load_average=os.getloadavg()[0])
-
-
 def main() -> None:
     """Measures and writes its rows into the results file."""
-    arguments = parser_of(__doc__, "trials", seconds=60.0, out=RESULTS).parse_args()
-    merge_report(arguments.out, [*measure(arguments.trials), measure_kills(arguments.seconds)], NO_GPU)
+    arguments = parser_of(__doc__, "trials", out=RESULTS).parse_args()
+    merge_report(arguments.out, measure(arguments.trials), NO_GPU)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from xml.sax.saxutils import escape
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import machine_line, redraw
 from benchmarks.common.rows import ROWS, Row
+from benchmarks.pairs.results import name_of
 from tuner.core.schedule.plan_kinds import PlanKind
 
 BEGIN, END = "<!-- drawn by benchmarks/pairs/front.py -->", "<!-- end of what is drawn -->"
@@ -95,7 +96,7 @@ def lines_of(names: Sequence[str], pairs: dict[str, Any], jobs: dict[str, Any]) 
     """The named rows of the finals, with a first job's result if one ran."""
     rows = {row.name: row for row in ROWS}
     finals = {name_of(one): one for one in pairs["rows"]}
-    firsts = {name_of(one): one["kind_us"] for one in jobs["rows"] if "suite" in one and "kind_us" in one}
+    firsts = {name_of(one): one["kind_us"] for one in jobs["rows"] if "kind_us" in one}
     found = []
     for name in names:
         if name in finals:
@@ -115,11 +116,6 @@ def lines_of(names: Sequence[str], pairs: dict[str, Any], jobs: dict[str, Any]) 
                 )
             )
     return found
-
-
-def name_of(row: dict[str, Any]) -> str:
-    """The `Row.name` of a row."""
-    return f"{row['suite']}/{row['pair']}/m{row['m']}"
 
 
 def table(lines: Sequence[Line]) -> list[str]:
@@ -191,7 +187,7 @@ def means(pairs: dict[str, Any]) -> list[str]:
 
 def drawn(pairs: dict[str, Any], jobs: dict[str, Any]) -> tuple[str, str]:
     """The drawn part of the page, and the picture."""
-    seconds = sorted(row["job_s"] for row in jobs["rows"] if "suite" in row)
+    seconds = sorted(row.get("job_s") or row["wall_s"] for row in jobs["rows"])
     took = f"A first job took {seconds[0]:.0f} to {seconds[-1]:.0f} s." if seconds else ""
     lines = [
         "![Microseconds a pair](docs/front-page.svg)",

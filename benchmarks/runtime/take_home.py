@@ -1,4 +1,4 @@
-"""The guarantees and the cost of a pack and the runtime on a card, each with its bar.
+"""The cost of a pack and the runtime on a card, each with its bar.
 
 python -m benchmarks.runtime.take_home [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/take_home.json]
 
@@ -26,10 +26,8 @@ from benchmarks.runtime.costs import guard_rows, host_rows, load_rows, loaded, o
 from benchmarks.runtime.kernels import Kernels
 from benchmarks.runtime.ladder import ladder_rows
 from benchmarks.runtime.rounds import Rounds
-from benchmarks.runtime.safety import checks
 from tuner.core.problem.dtype import UNSCALED
 from tuner.core.problem.gpu import Target
-from tuner.core.problem.workload import Dtype
 from tuner.runtime import Pack
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
@@ -64,7 +62,7 @@ class Bench:
 
 
 def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Take]]:
-    """Every check with its name: correctness and safety first, times when all builds are done."""
+    """Every check with its name, when all builds are done."""
     kernels, folder = bench.kernels, bench.folder
     ladders = {dtype: ladder(bench.target.id, PAIR, dtype) for dtype in UNSCALED}
 
@@ -75,7 +73,6 @@ def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Tak
     def in_torch(pack: Pack, chosen: Chosen) -> list[Row]:
         return torch_rows(pack, chosen, bench.empty.result())
 
-    yield from checks(kernels.builder, bench.target.gpu, folder, ladders[Dtype.FP16])
     bench.wait()
     for chosen in asked:
         yield f"guard: {chosen.name}", partial(with_pack, chosen, partial(guard_rows, bench.rounds))

@@ -15,7 +15,6 @@ from typing import Any
 from benchmarks.common.jobs import NUM_SEARCHES, Ended, JobError, Jobs, jobs_over
 from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
-from benchmarks.search.steps import Steps
 from benchmarks.search.timed import LentEvaluator, Span, TimedEvaluator, card_figures
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import LIBRARY, Candidate
@@ -170,31 +169,27 @@ class Bench:
         ended = self.jobs.end(self.jobs.begin(spec, anew=True))
         return Timed(ended=ended, spans=self._evaluator.take_spans())
 
-    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps, dict[str, float]]:
-        """A batch from its submission to its end, its seconds, the steps of its jobs, which are printed, and the
-        durations of the evaluator's calls and of the stages of its finals.
+    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, dict[str, float]]:
+        """A batch from its submission to its end, its seconds, and the durations of the evaluator's calls and of the
+        stages of its finals.
 
         Raises:
             JobError: it has not succeeded.
         """
-        service, begin_s, steps, spans = self.jobs.service, time.monotonic(), Steps(), list[Span]()
+        service, begin_s, spent_s = self.jobs.service, time.monotonic(), Counter[str]()
         self._evaluator.take_spans()
         batch, _ = service.batches.submit(specs)
         while not batch.state.is_final:
             service.check_alive()
             time.sleep(_POLL_S)
             batch = service.batches.get(batch.id)
-            spans += [one.since(begin_s) for one in self._evaluator.take_spans()]
-            jobs = [job for job, _ in service.batches.jobs(batch.id, limit=len(specs)).items]
-            for line in steps.lines(time.monotonic() - begin_s, jobs, spans):
-                print(line, flush=True)
+        took_s = time.monotonic() - begin_s
         if batch.state is not JobState.SUCCEEDED:
             raise JobError(f"{batch.id} ended {batch.state}")
-        spent_s = Counter[str]()
-        for span in spans:
+        for span in self._evaluator.take_spans():
             spent_s.update({span.what: span.end_s - span.begin_s})
             spent_s.update({f"finals.{stage}": seconds for stage, seconds in span.stage_s.items()})
-        return batch, time.monotonic() - begin_s, steps, {what: round(spent, 2) for what, spent in spent_s.items()}
+        return batch, took_s, {what: round(spent, 2) for what, spent in spent_s.items()}
 
     def forget_builds(self) -> None:
         """Empties the cache of cubins, so that later builds take as long as on a new machine."""
@@ -247,6 +242,11 @@ class Card:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")
         self._processes = SearchProcesses(NUM_SEARCHES)
         self._num_services = 0
+
+    @property
+    def target_id(self) -> str:
+        """The id of its target, e.g. ``h200``."""
+        return self._evaluator.target.id
 
     @property
     def environment(self) -> Environment:

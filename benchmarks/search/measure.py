@@ -3,10 +3,9 @@
 python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540]
 
 Named tasks come first, then those of the named parts. Parts, in order of importance: burst, long, sustained, more,
-priors, seeds, ladder, own. If there are several cards of one model, each runs its own tasks, with its share of the
-cores. A part has a separate service on each card, with an empty folder, so jobs of different parts are independent. A
-job of burst, sustained, long, more or ladder starts without cubins. A contest compares times from the rounds of one
-finals.
+priors, seeds, ladder, own. A part has a separate service with an empty folder, so jobs of different parts are
+independent. A job of burst, sustained, long, more or ladder starts without cubins. A contest compares times from the
+rounds of one finals.
 
 The file is written after every task. Its entries of the same card and kernel stay, so an interrupted run continues:
 after `--seconds` no task starts that is not expected to fit. `--again` repeats existing entries.
@@ -15,19 +14,22 @@ after `--seconds` no task starts that is not expected to fit. `--again` repeats 
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.program import Watch, parser_of
-from benchmarks.common.report import commit, results_file, write_report
-from benchmarks.search.cards import Done, Opened, SideBySide, cards_here, run_on_cards, target_here
+from benchmarks.common.report import commit, machine_of, results_file, write_report
+from benchmarks.common.workbench import message_of
+from benchmarks.search.bench import Card, open_card
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import Entry, Task, all_tasks
-from tuner.errors import InvalidInput, WorkerError
+from tuner.core.trial.evaluator import Environment
+from tuner.errors import InvalidInput
 
 #: Properties of the machine that must match for existing entries to be kept.
 _SAME = ("gpu", "driver", "kernel_version")
@@ -44,27 +46,20 @@ class Table:
         self.entries: dict[str, Entry] = {}
         self._machine: dict[str, Any] = {}
 
-    def open(self, machine: dict[str, Any], *, simulated: bool) -> None:
-        """Takes over the file's entries of this machine; called for each of its cards.
+    def open(self, environment: Environment) -> None:
+        """Takes over the file's entries of this machine.
 
         Raises:
-            InvalidInput: the file is from a card and this machine simulates, or its cards differ.
+            InvalidInput: the file is from a card and this machine simulates.
         """
-        if self._machine and any(self._machine[name] != machine[name] for name in _SAME):
-            raise InvalidInput("gpu", "the cards of this machine differ", "choose one by CUDA_VISIBLE_DEVICES")
-        before = self._kept["meta"]
-        if simulated and before and not before.get("simulated"):
+        machine, before = machine_of(environment), self._kept["meta"]
+        if environment.simulated and before and not before.get("simulated"):
             raise InvalidInput(
                 "out", f"{self.path} is of {before.get('gpu')}", "give a simulated run a file of its own"
             )
-        self._machine = machine | {"simulated": simulated}
+        self._machine = machine | {"simulated": environment.simulated}
         if all(before.get(name) == machine[name] for name in _SAME):
-            kept = {job["job"]: job for job in self._kept["jobs"] if job["job"] not in self._anew}
-            self.entries |= {name: job for name, job in kept.items() if name not in self.entries}
-
-    def names(self) -> set[str]:
-        """The file's entries, from any machine."""
-        return {job["job"] for job in self._kept["jobs"]}
+            self.entries |= {job["job"]: job for job in self._kept["jobs"] if job["job"] not in self._anew}
 
     def put(self, name: str, entry: Entry) -> None:
         """Keeps an entry and writes the file."""
@@ -75,25 +70,37 @@ class Table:
         write_report(self.path, judge(self.entries), self._machine, jobs=jobs)
 
 
-def run_tasks(tasks: Sequence[Task], table: Table, gpu: str, limit_s: float) -> list[str]:
-    """Runs the tasks on this machine's cards; returns the names of those that failed, with their reasons."""
-    watch, failures = Watch(), list[str]()
+def next_task(left: Sequence[Task], entries: Mapping[str, Entry], left_s: float) -> Task | None:
+    """The first of the remaining tasks that has no entry yet, fits the remaining time, and has what it needs."""
+    for task in left:
+        if task.name not in entries and task.seconds <= left_s and all(name in entries for name in task.needs):
+            return task
+    return None
 
-    def opened(card: Opened) -> None:
-        table.open(card.machine, simulated=card.simulated)
 
-    def done(task: Done) -> None:
-        if task.entry is None:
-            failures.append(f"{task.name}: {task.failure}")
-            print(f"{watch.seconds} s: {task.name} FAILED: {task.failure}", flush=True)
-            return
-        table.put(task.name, task.entry | {"wall_s": task.wall_s})
-        print(f"{watch.seconds} s: {task.name} took {task.wall_s} s: {_line(task.entry)}", flush=True)
-
-    line = SideBySide(tasks, table.entries, lambda: limit_s - watch.seconds)
-    run_on_cards(gpu, cards_here(gpu), line, table.entries, opened, done)
-    if left := line.not_begun():
-        print(f"{watch.seconds} s: not begun: {', '.join(left)}", flush=True)
+def run_tasks(card: Card, tasks: Sequence[Task], table: Table, limit_s: float) -> list[str]:
+    """Runs the tasks; returns the names of those that failed, with their reasons. Neighbours of one part share a
+    service."""
+    watch, left, failures = Watch(), list(tasks), list[str]()
+    with ExitStack() as service:
+        part, bench = "", None
+        while task := next_task(left, table.entries, limit_s - watch.seconds):
+            left.remove(task)
+            if bench is None or task.part != part:
+                service.close()
+                part, bench = task.part, service.enter_context(card.open_bench())
+            begin_s = time.monotonic()
+            try:
+                entry = task.run(bench, table.entries)
+            except Exception as error:  # the other tasks may succeed, whatever the error
+                failures.append(f"{task.name}: {message_of(error)}")
+                print(f"{watch.seconds} s: {task.name} FAILED: {message_of(error)}", flush=True)
+                continue
+            wall_s = round(time.monotonic() - begin_s, 1)
+            table.put(task.name, entry | {"wall_s": wall_s})
+            print(f"{watch.seconds} s: {task.name} took {wall_s} s: {_line(entry)}", flush=True)
+    if names := [task.name for task in left if task.name not in table.entries]:
+        print(f"{watch.seconds} s: not begun: {', '.join(names)}", flush=True)
     return failures
 
 
@@ -117,22 +124,6 @@ def chosen_tasks(tasks: Sequence[Task], parts: Collection[str], names: Sequence[
     return [*named, *(task for task in tasks if task not in named and (task.part in parts or not (parts or names)))]
 
 
-def _file_of(gpu: str, *, is_needed: bool) -> Path:
-    """The file of entries; none without a card, if it is not needed.
-
-    Raises:
-        SystemExit: `gpu` is not a valid choice, or there is no card.
-    """
-    try:
-        return results_file(target_here(gpu), "search")
-    except WorkerError as error:
-        if is_needed:
-            sys.exit(f"--gpu {gpu}: {error}; or simulate a card, e.g. --gpu simulated:h200")
-        return Path(os.devnull) / "search.json"
-    except InvalidInput as error:
-        sys.exit(f"--gpu: {error}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the tasks of the command line."""
     parser = parser_of(__doc__, "gpu", "seconds", "out")
@@ -143,13 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
     options = parser.parse_args(arguments)
     chosen = chosen_tasks(tasks, options.part or (), options.task or ())
-    path = options.out or _file_of(options.gpu, is_needed=not options.list)
-    table = Table(path, [task.name for task in chosen] if options.again else ())
     if options.list:
-        for task in chosen:
-            print(f"{task.name}: {task.seconds:g} s{', kept' if task.name in table.names() else ''}")
+        print(*(f"{task.name}: {task.seconds:g} s" for task in chosen), sep="\n")
         return
-    failures = run_tasks(chosen, table, options.gpu, options.seconds)
+    with open_card(options.gpu) as card:
+        path = options.out or results_file(card.target_id, "search")
+        table = Table(path, [task.name for task in chosen] if options.again else ())
+        table.open(card.environment)
+        failures = run_tasks(card, chosen, table, options.seconds)
     for row in judge(table.entries):
         print(json.dumps({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")}))
     if failures:

@@ -126,7 +126,7 @@ def run_ladder(bench: Bench, table: Table) -> Entry:
     """The batch, and the kernel of its answer at each m."""
     bench.forget_builds()
     specs = [bench.spec(ladder_problem(m), NUM_TRIALS, priors=PriorsChoice.NEAREST) for m in LADDER_MS]
-    batch, took_s, steps, spent_s = bench.run_batch(specs)
+    batch, took_s, spent_s = bench.run_batch(specs)
     ladder = bench.jobs.service.batches.ladders(batch.id)[0]
     kernels = [candidate_json(kernel.candidate) for kernel in ladder.kernels]
     rungs = {rung.m_hi: rung for rung in ladder.rungs if rung.job_id is not None}
@@ -134,7 +134,6 @@ def run_ladder(bench: Bench, table: Table) -> Entry:
         "batch_s": round(took_s, 2),
         "trials": batch.num_trials,
         "search_s": round(batch.search_s, 2),
-        "steps": steps.changes,
         "spent_s": spent_s,
         "num_kernels": len(kernels),
         "least": ladder.least,

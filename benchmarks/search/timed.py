@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -46,10 +46,6 @@ class Span:
     stage_s: dict[str, float] = field(default_factory=dict)
     times_us: tuple[tuple[float, ...] | None, ...] = ()
     process_of_round: tuple[int, ...] = ()
-
-    def since(self, zero_s: float) -> Span:
-        """The same span, with times relative to this time."""
-        return replace(self, begin_s=self.begin_s - zero_s, end_s=self.end_s - zero_s)
 
 
 class TimedEvaluator:

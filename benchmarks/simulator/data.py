@@ -5,7 +5,7 @@ python3 -m benchmarks.simulator.data [--gpu auto] [--share 1] [--out build/simul
 A line of JSON per finding. Existing lines of the file are not measured again, so an interrupted run continues. All
 takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
 timed in groups, each in the same rounds as the library, so that a drift of the clocks is in both. Counters are read
-last, in a process of their own; then the stamps of a few traced builds. `--share` measures less of everything, evenly
+last, in a process of their own. `--share` measures less of everything, evenly
 from each pair's draw: a fit uses 30 schedules per pair.
 """
 
@@ -36,7 +36,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.outcome import Failed, Rejected
-from tuner.core.trial.reports.inspection import CounterReport, Trace
+from tuner.core.trial.reports.inspection import CounterReport
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel
@@ -46,8 +46,8 @@ from tuner.workers.source.tools import tools_source
 
 #: Schedules in the same rounds, in addition to the library, and rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9
-#: For each pair: schedules that are timed again, in other groups, and those that are counted and traced.
-NUM_AGAIN, NUM_COUNTED, NUM_TRACED = 16, 48, 8
+#: For each pair: schedules that are timed again, in other groups, and those that are counted.
+NUM_AGAIN, NUM_COUNTED = 16, 48
 L2_HIT_RATE_PCT, L2_BYTES = "lts__t_sector_hit_rate.pct", "lts__t_bytes.sum"
 METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES, L2_HIT_RATE_PCT, L2_BYTES)
 #: Works that are counted before their results are written.
@@ -160,8 +160,6 @@ class Collector:
         with self._counting() as count:
             for pair in self._pairs:
                 self._count(pair, self._shared(pair.drawn, NUM_COUNTED), count)
-        for pair in self._pairs:
-            self._trace(pair, self._shared(pair.drawn, NUM_TRACED))
         return time.monotonic() < self._end_s
 
     def _missing(self, kind: str, pair: Pair, wanted: Sequence[Drawn], size: int) -> Iterator[list[Drawn]]:
@@ -274,30 +272,6 @@ class Collector:
             for one, report in zip(group, reports, strict=True):
                 values = {counter.name: counter.value for counter in report.counters}
                 self._findings.add("count", pair.row.name, one, counters=values, reason=report.reason)
-
-    def _trace(self, pair: Pair, wanted: Sequence[Drawn]) -> None:
-        for (one,) in self._missing("trace", pair, wanted, 1):
-            if isinstance(pair.ready(one), (Rejected, Failed)):
-                continue
-            trace = self._bench.evaluator.trace(pair.problem, fused(one.schedule))
-            self._findings.add("trace", pair.row.name, one, reason=trace.reason, ops=phases_us(trace))
-
-
-def phases_us(trace: Trace) -> dict[str, list[float]]:
-    """Per op, medians over its tasks, microseconds: taken to ready, to loaded, to computed, to stored; and when its
-    first task was taken and its last one stored."""
-    found = {}
-    for op in sorted({span.op for span in trace.spans}):
-        spans = [span for span in trace.spans if span.op == op]
-        steps = (
-            [span.ready_ns - span.taken_ns for span in spans],
-            [span.loaded_ns - span.ready_ns for span in spans],
-            [span.computed_ns - span.loaded_ns for span in spans],
-            [span.stored_ns - span.computed_ns for span in spans],
-        )
-        ends = [min(span.taken_ns for span in spans), max(span.stored_ns for span in spans)]
-        found[str(op)] = [round(1e-3 * value, 3) for value in (*(float(median(step)) for step in steps), *ends)]
-    return found
 
 
 _LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)

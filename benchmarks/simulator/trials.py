@@ -34,7 +34,7 @@ class DataSet:
 
     #: The machine and the run.
     meta: Row
-    #: Pair, stratum, schedule, time_us, spread; and for some: again_us, counters by name, phases of a trace.
+    #: Pair, stratum, schedule, time_us, spread; and for some: again_us, and counters by name.
     rows: list[Row]
 
     def of(self, pair: str) -> list[Row]:
@@ -66,7 +66,7 @@ def pack(lines: list[Row]) -> DataSet:
     def beside(kind: str) -> dict[tuple[str, str], Row]:
         return {(line["pair"], line["digest"]): line for line in by_kind[kind]}
 
-    again, counts, traces = beside("again"), beside("count"), beside("trace")
+    again, counts = beside("again"), beside("count")
     rows = []
     for line in by_kind["time"]:
         if "ratio" not in line:
@@ -78,8 +78,6 @@ def pack(lines: list[Row]) -> DataSet:
             row["again_us"] = round(again[key]["ratio"] * library_us[pair], 3)
         if counters := counts.get(key, {}).get("counters"):
             row["counters"] = {name: round(value, 2) for name, value in counters.items()}
-        if ops := traces.get(key, {}).get("ops"):
-            row["phases_us"] = ops
         rows.append(row)
     baseline = {"library_us": {pair: round(value, 3) for pair, value in library_us.items()}}
     return DataSet(meta={**{k: v for k, v in by_kind["meta"][-1].items() if k != "kind"}, **baseline}, rows=rows)

@@ -47,9 +47,6 @@ LIMIT_S = 330.0
 READ_COPY_BYTES, WRITE_COPY_BYTES = 2**28, 2**33
 COPY_BAR = 0.01
 TENSOR_METRIC = "sm__inst_executed_pipe_tensor.sum"
-HANG_MEDIAN_BAR_S, HANG_MAX_BAR_S = 2.5, 4.0
-#: A leaked context is larger.
-MEMORY_BAR_BYTES = 256 * 2**20
 NUM_FAULT_TRIALS, NUM_QUICK_FAULT_TRIALS = 200, 30
 #: Number of our candidates per pair in a quick run.
 NUM_QUICK_CANDIDATES = 2
@@ -162,29 +159,6 @@ def tensor_rows(builder: Builder, gpu: Gpu) -> list[Row]:
     return [exactness_row("tensor_ops", TENSOR_METRIC, counted(report, TENSOR_METRIC), expected, 0.0)]
 
 
-def fault_rows(figures: list[Row]) -> list[Row]:
-    """The checks among the rows of `benchmarks.trust.faults`, which have `figure`, `value` and raw figures."""
-    found = {row["figure"]: row for row in figures}
-
-    def raw(name: str) -> dict[str, Any]:
-        return {key: value for key, value in found[name].items() if key not in ("figure", "value")}
-
-    accounted, all_raw = found["faults_accounted"]["value"], raw("faults_accounted")
-    planted = all_raw["of"]
-    return [
-        {"check": "faults_accounted", "value": accounted, "bar": planted, "holds": accounted == planted, **all_raw},
-        *(
-            check_row(name, found[name]["value"], bar, **raw(name))
-            for name, bar in (
-                ("wrong_numbers", 0),
-                ("hang_loss_median_s", HANG_MEDIAN_BAR_S),
-                ("hang_loss_max_s", HANG_MAX_BAR_S),
-                ("memory_back", MEMORY_BAR_BYTES),
-            )
-        ),
-    ]
-
-
 def check_card(out: Path | None, *, quick: bool, cache: Path) -> list[Row]:
     """All checks on this machine's first usable GPU.
 
@@ -213,7 +187,7 @@ def check_card(out: Path | None, *, quick: bool, cache: Path) -> list[Row]:
         checks.attempt(("repeat_median", "repeat_p95"), repeats.again)
     num_trials = NUM_QUICK_FAULT_TRIALS if quick else NUM_FAULT_TRIALS
     names = ("faults_accounted", "wrong_numbers", "hang_loss_median_s", "hang_loss_max_s", "memory_back")
-    checks.attempt(names, lambda: fault_rows(measure_faults(num_trials)[0]))
+    checks.attempt(names, partial(measure_faults, num_trials))
     return checks.rows
 
 

@@ -15,15 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
-from schemathesis import Case, GenerationMode
-from schemathesis.checks import CHECKS
-from schemathesis.core.failures import Failure, FailureGroup
 
 from tests.soak.program import Program, Row, Step, main, total
 from tests.support.serving import body, listening, running_service, wait_until_final, wait_until_inspected
@@ -32,6 +28,9 @@ from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
 from tuner.store import Store
 from tuner.store.access import tokens
+
+if TYPE_CHECKING:  # a second to import, which only this program needs
+    from schemathesis import Case, GenerationMode
 
 #: Examples of each operation, in each of two modes, with a token and without one.
 SIZE = 100
@@ -109,6 +108,9 @@ def _ask(operation: Any, mode: GenerationMode, count: int, number: int, ask: Cal
 
 def work(step: Step) -> list[Row]:
     """A row for each operation, with its failures."""
+    import schemathesis
+    from schemathesis import GenerationMode
+
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, stand(Path(folder) / "data") as there:
         schema = schemathesis.openapi.from_dict(httpx.get(f"{there.url}/openapi.json", timeout=120).json())
@@ -125,6 +127,9 @@ def work(step: Step) -> list[Row]:
 
 def _asker(there: Stand, row: Row, secret: str) -> Callable[[Case], None]:
     """Returns a function that sends a case and records the outcome in `row`."""
+    from schemathesis.checks import CHECKS
+    from schemathesis.core.failures import Failure, FailureGroup
+
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     names = set(CHECKS.get_all_names())
     assert UNCHECKED.keys() < names, "a check has another name"

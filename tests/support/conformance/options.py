@@ -25,6 +25,14 @@ LOW = portable(((16, 32, 64), (16, 64, 64)))
 TALL = portable(((64, 32, 64), (64, 64, 64)))
 PREFETCHED = ffn_pair(m=16, d_in=512, d_hidden=1000, d_out=256, activation=Activation.SILU, gated=True)
 DRAWN = ffn_pair(m=300, d_in=512, d_hidden=640, d_out=384, activation=Activation.SILU, gated=True, residual=True)
+DRAWN_TILES = (
+    ((128, 32, 64), (128, 96, 64)),
+    ((32, 32, 64), (32, 64, 64)),
+    ((16, 32, 32), (16, 192, 32)),
+    ((64, 64, 32), (64, 96, 32)),
+    ((128, 64, 32), (128, 128, 32)),
+    ((64, 32, 64), (64, 128, 64)),
+)
 #: Two cases that occur in no pair: the library's residual after an activation, and a gated op that reads an op.
 ANYWHERE = Workload(
     kind=WorkloadKind.CHAIN,
@@ -66,8 +74,11 @@ def shapes() -> list[Case]:
 
 
 def drawn() -> dict[str, Schedule]:
-    """A sample of the gated space."""
-    return {str(one): one for one in space_of(DRAWN, CATALOGUE["h200"]).sample(random.Random(3), 12)}
+    """Orderings drawn for tilings of every engine that has gates: listing the whole space would take seconds."""
+    space, rng = space_of(DRAWN, CATALOGUE["h200"]), random.Random(3)
+    tilings = [*space.guesses[::3], *(portable(tiles).tiling for tiles in DRAWN_TILES)]
+    ordered = ((tiling, space.orderings(tiling)) for tiling in tilings)
+    return {str(one): one for one in (space.made(tiling, found[found.draw(rng)]) for tiling, found in ordered)}
 
 
 def found_out() -> list[Case]:

@@ -24,6 +24,7 @@ from benchmarks.pairs.front import (
     table,
     title_of,
 )
+from benchmarks.pairs.results import name_of
 from tests.support.repository import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -44,9 +45,7 @@ def made_up() -> tuple[dict[str, Any], dict[str, Any]]:
         for i, row in enumerate(ROWS)
     ]
     firsts = [
-        {**row, "job_s": 30.0, "kind_us": {"library": 101.0, "fused": 87.5}}
-        for row in rows
-        if front.name_of(row) in PICTURED
+        {**row, "job_s": 30.0, "kind_us": {"library": 101.0, "fused": 87.5}} for row in rows if name_of(row) in PICTURED
     ]
     return {"meta": {**META, "complete": True}, "rows": rows}, {"meta": META, "rows": firsts}
 

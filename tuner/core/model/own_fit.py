@@ -3,7 +3,7 @@
 The differences of logarithms within a workload are fitted: its level does not matter to a search. The errors of a
 workload's forecasts are alike, so its trials together count as one observation. One step of damped least squares from
 the start; what it is worth is said by workloads that it did not see. The width of the penalty is that of every fit:
-three to five workloads are too few to choose it (benchmarks/simulator/own_fit.py).
+three to five workloads are too few to choose it (benchmarks/results/h200/own_fit_widths.json).
 
 Source: Hoerl, Kennard, "Ridge regression", Technometrics 12(1), 1970.
 """

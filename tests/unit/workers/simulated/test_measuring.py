@@ -13,8 +13,8 @@ from benchmarks.common.library import Contest, best_row, torch_row
 from benchmarks.common.report import check_row
 from benchmarks.common.setting import twin_of
 from benchmarks.trust import measuring
-from benchmarks.trust.faults import Tally, rows_of
-from benchmarks.trust.measuring import MEMORY_BAR_BYTES, Checks, counted, fault_rows
+from benchmarks.trust.faults import MEMORY_BAR_BYTES, Tally, rows_of
+from benchmarks.trust.measuring import Checks, counted
 from benchmarks.trust.repeats import LOAD_S, SHAPES, Run, draw_order, kernel_s, measure_all, overhead_row, repeat_rows
 from tests.support.counting import apart
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
@@ -134,12 +134,12 @@ def test_the_best_algorithms_may_be_a_hundredth_slower_and_no_more() -> None:
 def test_faults_are_judged_by_their_bars() -> None:
     tally = Tally(good=9, hang_losses_s=[2.0, 2.1, 3.9], starts_s=[2.0])
     tally.accounted.update({"hang": 2, "assertion": 1})
-    found = {row["check"]: row for row in fault_rows(rows_of(tally, 0, 2**20))}
+    found = {row["check"]: row for row in rows_of(tally, 0, 2**20)}
     assert all(row["holds"] for row in found.values())
     tally.unaccounted.append("assertion: measured")
     tally.wrong.append("measured")
     tally.hang_losses_s[:] = [2.6, 2.6, 4.1]
-    found = {row["check"]: row for row in fault_rows(rows_of(tally, 0, MEMORY_BAR_BYTES + 1))}
+    found = {row["check"]: row for row in rows_of(tally, 0, MEMORY_BAR_BYTES + 1)}
     assert not any(row["holds"] for row in found.values())
     assert (found["faults_accounted"]["value"], found["faults_accounted"]["bar"]) == (3, 4)
 
