@@ -200,10 +200,11 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
 def take_rounds(arms: Sequence[Arm], batch: int, first_rounds: int) -> Json:
     """Milliseconds of first tokens, and of runs that mix prompts with decode steps, by arm and round."""
     found: Json = {arm.name: {} for arm in arms}
-    for ask, count in (("first_token", first_rounds), ("mixed", MIXED_ROUNDS)):
+    asks: list[tuple[str, int, Json]] = [("first_token", first_rounds, {}), ("mixed", MIXED_ROUNDS, {"batch": batch})]
+    for ask, count, more in asks:
         for place in range(count):
             for arm in arms if place % 2 else reversed(arms):
-                ms = arm.ask(ask, batch=batch)[f"{ask}_ms"]
+                ms = arm.ask(ask, **more)[f"{ask}_ms"]
                 if place:
                     found[arm.name].setdefault(f"{ask}_ms", []).append(ms if isinstance(ms, list) else [ms])
     return found

@@ -27,6 +27,8 @@ for line in sys.stdin:
     asked = json.loads(line)
     if asked.get("batch") == 99 or asked.get("batch") == 98 and name == "stock":
         sys.exit("a launch hangs")
+    if ("batch" in asked) == (asked["ask"] in ("first_token", "reference")):
+        sys.exit("no such arguments")
     found = {
         "step": {"ms_step": 5.0 if name == "stock" else 4.0},
         "trace": {"gpu_ms": 3.0, "first_gpu_ms": 5.5, "launches_step": 6.0},
