@@ -53,6 +53,7 @@ PEERS_OF: dict[str, Callable[[Inputs], Makers]] = {
     "token": token_peers,
     "block": block_peers,
     "w8a16": weight_only_peers,
+    "w8a16_block": lambda _: {},
     "int4": weight_only_peers,
     "mxfp4": weight_only_peers,
 }

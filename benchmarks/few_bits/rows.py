@@ -40,6 +40,8 @@ class Scheme:
     operand_bits: int
     #: Bits per weight, including scales.
     scale_bits: float = 0.0
+    #: The scheme of the peers that multiply the same checkpoint, if it is another.
+    peers: str = ""
 
     def num_bytes(self, pair: Pair) -> float:
         """Bytes of the weights and their scales."""
@@ -59,6 +61,7 @@ SCHEMES = {
         Scheme(name="token", weight_bits=8, operand_bits=8),
         Scheme(name="block", weight_bits=8, operand_bits=8, scale_bits=32 / 128**2),
         Scheme(name="w8a16", weight_bits=8, operand_bits=16),
+        Scheme(name="w8a16_block", weight_bits=8, operand_bits=16, scale_bits=32 / 128**2, peers="block"),
         Scheme(name="int4", weight_bits=4, operand_bits=16, scale_bits=16 / 128),
         Scheme(name="mxfp4", weight_bits=4, operand_bits=16, scale_bits=8 / 32),
     )
@@ -77,6 +80,11 @@ class Row:
     def name(self) -> str:
         """The name on the command line."""
         return f"{self.scheme.name}/{self.pair.name}/m{self.m}"
+
+    @property
+    def of_peers(self) -> str:
+        """The name of the row with its peers."""
+        return f"{self.scheme.peers or self.scheme.name}/{self.pair.name}/m{self.m}"
 
     @property
     def floor_us(self) -> float:

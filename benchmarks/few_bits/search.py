@@ -91,7 +91,7 @@ def _line_of(row: Row, ended: Ended, out: Path) -> Json:
     found |= {"reference_us": round(row.floor_us, 3), "over_reference": round(best_us / row.floor_us, 3)}
     peers = out.with_name("few_bits_peers.json")
     lines = json.loads(peers.read_text())["rows"] if peers.exists() else []
-    if timed := [one for one in lines if one["row"] == row.name and "us" in one]:
+    if timed := [one for one in lines if one["row"] == row.of_peers and "us" in one]:
         best = min(timed, key=lambda one: float(one["us"]))
         found |= {"best_peer": best["peer"], "peer_us": best["us"], "over_peer": round(best["us"] / best_us, 3)}
     return found

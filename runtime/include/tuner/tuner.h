@@ -274,8 +274,8 @@ typedef struct tuner_stored_product {
   int32_t rows;
 } tuner_stored_product;
 /* Source of the tensors: GPTQ, whose stored zero points are one less; gptq_v2; AWQ's gemm; compressed-tensors'
- * pack-quantized; e4m3 [rows, k]; or e2m1 [rows, k / 2] bytes, the first of two codes in the lower bits, with e8m0
- * [rows, k / 32]. */
+ * pack-quantized; e4m3 [rows, k], in blocks with the float32 scales of 128 x 128, [rows / 128 rounded up, k / 128]; or
+ * e2m1 [rows, k / 2] bytes, the first of two codes in the lower bits, with e8m0 [rows, k / 32]. */
 enum {
   TUNER_FROM_GPTQ = 1,
   TUNER_FROM_GPTQ_V2 = 2,

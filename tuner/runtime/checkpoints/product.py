@@ -89,9 +89,11 @@ class Tensors:
         """Scales, all of which are positive.
 
         Raises:
-            InvalidInput: one is 0, negative, infinite or NaN; or as for `need`.
+            InvalidInput: one is 0, negative, infinite, NaN or of another type; or as for `need`.
         """
         bits, dtype = self.need(what, shape)
+        if dtype is None and bits.dtype.kind != "f":
+            raise InvalidInput(self.name_of(what), f"has elements of {bits.dtype}", "give float32, float16 or bfloat16")
         values = known(bits, dtype)
         wrong = ~(np.isfinite(values) & (values > 0))
         if wrong.any():

@@ -144,12 +144,20 @@ struct Converted {
         const u64 zeros = Weights::kHasZeros ? load_shared_bytes<kListBytes>(lists + kRows * kListBytes + place) : 0;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
-          const u32 bits = factors >> 8 * Weights::kFactorBytes * group & ((1u << 8 * Weights::kFactorBytes) - 1);
-          if constexpr (kScalesSums) bundle.factors[group][block][half] = Element::widen(bits);
+          const u32 bits = factors >> 8 * Weights::kFactorBytes * group & ((u64{1} << 8 * Weights::kFactorBytes) - 1);
+          if constexpr (kScalesSums) bundle.factors[group][block][half] = factor_of(bits);
           if constexpr (Weights::kHasPowers) bundle.beside[group][block][half] = Weights::beside(bits);
           if constexpr (Weights::kHasZeros) bundle.beside[group][block][half] = Weights::beside(zeros >> 16 * group & 0xFFFF);
         }
       }
+    }
+  }
+
+  __device__ static __forceinline__ float factor_of(u32 bits) {
+    if constexpr (Weights::kFactorBytes == sizeof(float)) {
+      return __uint_as_float(bits);
+    } else {
+      return Element::widen(bits);
     }
   }
 
