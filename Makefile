@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-traffic bench-chains bench-layers bench-search bench-submissions bench-crowds bench-service bench-full-store bench-pages bench-cluster bench-first-jobs bench-measuring bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-traffic bench-chains bench-layers bench-search bench-submissions bench-crowds bench-service bench-full-store bench-pages bench-cluster bench-first-jobs bench-measuring bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,8 +83,9 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# All side by side, since the wheel's tests wait for PyPI; what a lane prints stays together.
 check: ## all that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-wheel test-all
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
 
 golden: $(VENV)/.dev ## renew the generated parts of some kernels and the digests of machine code, in tests/compile; read their diff
 	@$(BIN)/python -m tests.compile.golden
@@ -178,9 +179,6 @@ results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md,
 	@$(BIN)/python -m benchmarks.orders.page
 	@$(BIN)/python -m benchmarks.traffic.page
 	@$(BIN)/python -m benchmarks.simulator.library
-
-bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
-	@$(BIN)/python -m benchmarks.cpu.compile_space
 
 clean: ## remove what was built; .venv and the demo's data stay
 	rm -rf dist build/best build/lib build/cubins build/emulated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

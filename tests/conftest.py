@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         120.0  # httpx's default of five seconds is too short when compilers share two cores with a server
     )
     worker = getattr(config, "workerinput", None)  # None outside of xdist
-    if config.getoption("numprocesses", None):
+    if config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
         rewrite_ahead(config)
     if not config.getoption("--cold"):
         if worker is None:

@@ -5,8 +5,8 @@ python -m benchmarks.conv.forecasts [--row r50-s2-3x3-1x1/b1 ...] [--count 75] [
 For each row, this many fused schedules are measured, evenly spread over its draw (benchmarks/simulator/draw.py), each
 after a check of its numbers, alternating between the rows. What an earlier run wrote to the file is not measured again.
 Each of `rows` has the rank correlation (Spearman) of forecast and measured times, whose bar is 0.85, and the regret:
-how much slower the best of the ten best forecasts is than the best of all. `schedules` has the measurements up to the
-end of the time.
+how much slower the best of the ten best forecasts is than the best of all. `schedules` has the measurements so far;
+the file is written after each turn.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = [forecast_anew(row, line, bench) for row in asked for line in known[row.name]]
         for turn in zip_longest(*(measured(row, bench, options.count, known[row.name]) for row in asked)):
             found += [line for line in turn if line]
+            judged = [judge(row.name, [line for line in found if line["row"] == row.name]) for row in asked]
+            write_report(out, judged, machine, schedules=found)
             if time.monotonic() > end_s:
                 break
-        judged = [judge(row.name, [line for line in found if line["row"] == row.name]) for row in asked]
-        write_report(out, judged, machine, schedules=found)
-        for line in judged:
-            print(line, flush=True)
+        for row in asked:
+            print(judge(row.name, [line for line in found if line["row"] == row.name]), flush=True)
 
 
 def measured_before(out: Path, gpu: str) -> list[Json]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.jobs import NUM_SEARCHES, Ended, JobError, Jobs, jobs_over
-from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
 from benchmarks.search.timed import LentEvaluator, Span, TimedEvaluator, card_figures
 from tuner.core.problem.objective import FinalsProcedure
@@ -28,6 +27,7 @@ from tuner.core.trial.stats import compare, median, paired_ratios
 from tuner.dispatch.factory import make_evaluators
 from tuner.search import SearchProcesses
 from tuner.winners import ShippedWinners
+from tuner.winners.shipped import FOLDER
 
 #: Maximum seconds of search, more than any job here needs.
 SEARCH_LIMIT_S = 500.0
@@ -219,6 +219,16 @@ class Bench:
     def kept_winners(self, row: Row, count: int) -> list[Candidate]:
         """The fastest built-in winners for a row."""
         return [one.candidate for one in kept_for(row.name, self._evaluator.target.gpu.id)[:count]]
+
+
+def kept_for(row_name: str, gpu_id: str) -> list[Found]:
+    """Shipped winners of a row on this model, or on another if it has none, the fastest first; times are of the model
+    on which they were measured."""
+    others = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != gpu_id)
+    for model in (gpu_id, *others):
+        if found := [one for one in ShippedWinners().of(model) if one.source == f"shipped {row_name}"]:
+            return sorted(found, key=lambda one: one.time_us)
+    return []
 
 
 def loss_of(

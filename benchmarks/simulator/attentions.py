@@ -1,25 +1,20 @@
 """How well the simulator ranks measured schedules of decode attentions.
 
-python -m benchmarks.simulator.attentions [--gpu h200]    needs no GPU
-
-The schedules are those of benchmarks/results/<gpu>/attention.json. A line has a row's rank correlation, how much slower
-the best of the five shortest forecasts is than the best of all, and the forecast over the measured time in the median.
+The schedules are those of benchmarks/results/<gpu>/attention.json; tests/unit/benchmarks/test_simulator.py judges them.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from statistics import mean, median
 from typing import Any
 
 from benchmarks.common.report import results_file
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.ops.kv_cache import PagedCache
-from tuner.core.trial.stats import rank_correlation, selection_regret
+from tuner.core.trial.stats import rank_correlation
 from tuner.ops.attention.costs.timeline import attention_us
 from tuner.ops.attention.op import AttentionOp, Lengths
 from tuner.ops.attention.plans import plan_of
@@ -31,7 +26,6 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 _HEADS = {"llama3-8b": (8, 4), "llama3-70b-tp8": (1, 8)}
 #: Clusters of a size that the card held at once.
 _LIVE = {"h200": ((4, 30), (8, 15), (16, 7))}
-_NUM_TRUSTED = 5
 _NAME = re.compile(
     r"cluster (?P<cluster>\d+), span (?P<span_tokens>\d+), tile (?P<tile_tokens>\d+) x (?P<num_stages>\d+), "
     r"warps (?P<math_warps>\d+)\+(?P<finish_warps>\d+), (?P<parts_at_once>\d+) parts at once(?P<flags>.*)"
@@ -53,11 +47,6 @@ class Ranked:
         found = rank_correlation(self.forecast_us, self.measured_us)
         assert found is not None, "all times are equal"
         return found
-
-    def __str__(self) -> str:
-        regret = selection_regret(self.forecast_us, self.measured_us, _NUM_TRUSTED)
-        ratio = median(ours / us for ours, us in zip(self.forecast_us, self.measured_us, strict=True))
-        return f"{self.row}: {len(self.measured_us)} schedules, {self.spearman:.3f}, {100 * regret:.1f} %, {ratio:.2f}"
 
 
 def schedule_of(name: str) -> AttentionSchedule | None:
@@ -97,17 +86,3 @@ def measured(gpu: str) -> tuple[Gpu, list[dict[str, Any]]]:
     """A GPU in the state of the card, and the measurements on it."""
     rows = json.loads(results_file(gpu, "attention").read_text())["rows"]
     return replace(CATALOGUE[gpu], live_clusters=_LIVE[gpu]), rows
-
-
-def main() -> None:
-    """Prints a line per row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", choices=list(_LIVE), default="h200")
-    found = list(ranked(*measured(parser.parse_args().gpu)))
-    print(*found, sep="\n")
-    print(f"all {len(found)} rows: {mean(one.spearman for one in found):.3f} in the mean", end=", ")
-    print(f"{median(one.spearman for one in found):.3f} in the median")
-
-
-if __name__ == "__main__":
-    main()

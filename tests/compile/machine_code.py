@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compile import golden
+from tests.support import convs
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tuner.core.problem.op_kinds import folder_of
@@ -52,6 +53,7 @@ def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str
 
 
 _BY_MMA = attention.by_mma(attention.SCHEDULES)
+_CLUSTER = convs.BY_WARPGROUPS["a cluster, stored by the copy engine, a product"]
 #: By name, the function that returns the source.
 SOURCES = {
     **{name: partial(render, *case) for name, case in golden.CASES.items()},
@@ -68,6 +70,11 @@ SOURCES = {
         _product, chains.SHAPES["mma, parts"], replace(between.TOKENS_FIRST, ops=between.TOKENS_FIRST.tile_ops)
     ),
     "simt_rotary": partial(_product, chains.DOTS["simt"], turned.FEW),
+    "conv_mma": partial(render, *convs.SHORTCUT),
+    "conv_mma_parts": partial(render, *convs.bottleneck()),
+    "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),
+    "conv_wgmma_swapped": partial(render, *convs.BY_WARPGROUPS["swapped, 5x5, parts"]),
+    "conv_wgmma_guarded": partial(render, *_CLUSTER, variant=Variant.GUARDED),
     "append": partial(render_append, _PAGED),
     "append_pages": partial(render_append, _PAGED, PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
     "attention_tma": partial(_attention, attention.SCHEDULES["spans"]),
@@ -79,8 +86,8 @@ SOURCES = {
 }
 
 
-#: Of products.
-_TO_PAGES = ("mma_rotary_pages",)
+#: Kernels with text of several kinds.
+_MIXED = ("conv_", "mma_rotary_pages")
 
 
 def machine_code(cubin: bytes) -> str:
@@ -108,9 +115,9 @@ def versions() -> dict[str, str]:
 
 
 def kind_of(name: str) -> str:
-    """The kind that owns a kernel; empty for a kernel that writes to pages, whose version also includes
-    `pages_version`."""
-    return "" if name in _TO_PAGES else "attention" if name.startswith(("attention", "append")) else "gemm"
+    """The kind that owns a kernel; empty for one whose version is a digest of several texts: a convolution, and a
+    product that writes to pages."""
+    return "" if name.startswith(_MIXED) else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 
 def note(before: dict[str, Any], kernels: dict[str, str]) -> None:

@@ -6,9 +6,9 @@ import statistics
 
 import pytest
 
-from benchmarks.cpu.compile_space import LIMIT_S, MEDIAN_LIMIT_S, compile_one
 from tests.compile.golden import CASES, FOLDER, generated_source
 from tests.support.cases import H200
+from tests.support.tiling_builds import LIMIT_S, MEDIAN_LIMIT_S, compile_one
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.schedule.tiling import Engine
 from tuner.workers.source.render import DEVICE_FILES, render
@@ -23,7 +23,7 @@ def test_the_generated_source_is_the_one_that_was_reviewed(name: str) -> None:
 
 
 #: How much longer a compile may take here than alone: the other test process may run on the same core, as its second
-#: thread. `benchmarks/cpu/compile_space.py` checks the bars themselves, over the whole space.
+#: thread. benchmarks/results/cpu/ has the whole space on a quiet machine.
 SHARED_CORE = 2.0
 
 

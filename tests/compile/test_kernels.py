@@ -10,10 +10,10 @@ from itertools import product
 
 import pytest
 
-from benchmarks.cpu.compile_space import pair
 from tests.support.compiled import compile_source
 from tests.support.covering import covering_sample, pairs_of
 from tests.support.lanes import soak_unless
+from tests.support.tiling_builds import pair
 from tests.support.tiling_samples import GATED, GPU_OF_ARCH, axes, offered, pairs_of_values, single_values
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, Workload

@@ -109,8 +109,23 @@ def test_a_fit_that_ranks_no_better_is_not_kept_and_an_earlier_one_is_named(
     result = fitted(tmp_path)
     assert result.exit_code == 1
     assert "not kept: the fit to 3 trials ranks no better than the shipped rates; " in result.output
-    assert f"{path}, from an earlier fit, stays in use: delete it for the shipped rates" in result.output
+    assert (
+        f"{path}, from an earlier fit, stays in use: `tuner fit h200 --remove` returns to the shipped rates"
+        in result.output
+    )
     assert json.loads(path.read_text()) == earlier.to_json()
+
+
+@pytest.mark.parametrize("gpu", ["h200", "a-card-that-is-gone"])
+def test_a_stored_fit_is_removed_by_the_command_even_if_it_is_invalid(tmp_path: Path, gpu: str) -> None:
+    path, other = put(tmp_path, "{", gpu), put(tmp_path, "{}", "h100")
+    arguments = ["fit", gpu, "--remove", "--data", str(tmp_path)]
+    removed = CliRunner().invoke(main, arguments)
+    assert (removed.exit_code, path.exists(), other.exists()) == (0, False, True), removed.output
+    assert f"{path} is removed; restart a running server" in removed.output
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == 1
+    assert f"has no fit of '{gpu}'; there are fits of h100" in again.output
 
 
 def test_a_fit_that_cannot_be_stored_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,13 +16,14 @@ from tests.soak import kernels
 from tests.soak.program import KEPT, Program, Row, Step, run, total
 from tests.soak.programs import PROGRAMS
 
-#: The share to run if a hundredth is less than one unit, too few to be useful (two chains), or too slow.
+#: The share to run if a hundredth is less than one unit, too few to be useful (two chains), or too slow for CI.
 SHARES = {
     "emulated": 0.05,
     "storage": 0.02,
     "finals": 0.005,
     **dict.fromkeys(("cluster", "proxies", "loads", "convs", "liars", "kills"), 0.004),
     "inputs": 0.001,
+    **dict.fromkeys(("crowds", "interleavings", "proof"), 0.003),
     "tilings": 0.0005,
     "kernels": 0.0007,
     "packs": 0.0002,

@@ -2,8 +2,7 @@
 
 python -m tests.soak.tilings [--size 2016] [--seed 1]
 
-Half of them are samples with every pair of values of any two axes; the others are drawn at random. `python -m
-benchmarks.cpu.compile_space` compiles all tilings of one GPU and reports the time.
+Half of them are samples with every pair of values of any two axes; the others are drawn at random.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
-from benchmarks.cpu.compile_space import FEW_ROWS, compile_one, full_pair, pair
 from tests.soak.program import Program, Row, Step, main, total
 from tests.support.spaces import space_of
+from tests.support.tiling_builds import FEW_ROWS, compile_one, full_pair, pair
 from tests.support.tiling_samples import GATED, GPU_OF_ARCH, pairs_of_values
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from benchmarks.cpu.compile_space import full_pair
 from tests.support.covering import covering_sample, covering_values
+from tests.support.tiling_builds import full_pair
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling

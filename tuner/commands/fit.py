@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
-from tuner.commands.options import data_option, database_option, settings_of_service, store_beside_servers
+from tuner.commands.options import data_option, database_option, settings_of, settings_of_service, store_beside_servers
 from tuner.core.units import counted
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ SHOWN_CHANGE = 0.01
 
 @click.command()
 @click.argument("gpu_id", metavar="GPU")
+@click.option("--remove", is_flag=True, help="Remove the stored fit of GPU instead, and return to the built-in rates.")
 @data_option
 @database_option
-def fit(gpu_id: str, **place: Any) -> None:
+def fit(gpu_id: str, *, remove: bool, **place: Any) -> None:
     """Fits the simulator to the measured trials of GPU, a target of this service, and stores the fit in its folder.
 
     It uses the trials of all jobs of products, at least 200 of at least three workloads, and starts from the built-in
@@ -50,6 +51,9 @@ def fit(gpu_id: str, **place: Any) -> None:
     from tuner.core.model.rates import CATALOGUE_RATES, shipped_fit
     from tuner.store.trials.measured import measured_candidates
 
+    if remove:
+        _remove(settings_of(place, reads_fits=False).fits_folder, gpu_id)
+        return
     settings = settings_of_service(place)
     gpu = _gpu(gpu_id)
     with store_beside_servers(settings) as store, store.read() as session:
@@ -63,7 +67,8 @@ def fit(gpu_id: str, **place: Any) -> None:
         rates, evaluated = own.fitted(), own.evaluated()
     click.echo("\n".join([*_changes(own.changes(rates), start_name), *_evaluations(evaluated, start_name)]))
     if not is_better(evaluated):
-        kept = f"; {path}, from an earlier fit, stays in use: delete it for {start_name}" if path.is_file() else ""
+        back = f"stays in use: `tuner fit {gpu.id} --remove` returns to {start_name}"
+        kept = f"; {path}, from an earlier fit, {back}" if path.is_file() else ""
         problem = f"the fit to {counted(len(shown), 'trial')} ranks no better than {start_name}"
         raise click.ClickException(f"not kept: {problem}{kept}")
     _keep(path, gpu, rates, len(shown))
@@ -197,3 +202,18 @@ def _keep(path: Path, gpu: Gpu, rates: Rates, num_trials: int) -> None:
         click.echo(text, nl=False)
         problem = f"{path} cannot be written: {error.strerror}; put the fit that is printed above there"
         raise click.ClickException(problem) from error
+
+
+def _remove(folder: Path, gpu_id: str) -> None:
+    """Removes a stored fit, which may be invalid, or of a GPU that is not here any more.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    stored = sorted(folder.glob("*.json"))
+    path = next((one for one in stored if one.stem == gpu_id), None)
+    if path is None:
+        others = f"; there are fits of {', '.join(one.stem for one in stored)}" if stored else ""
+        raise click.ClickException(f"{folder} has no fit of {gpu_id!a}{others}")
+    path.unlink()
+    click.echo(f"{path} is removed; restart a running server to use the built-in rates of {gpu_id}")

@@ -23,8 +23,9 @@ tls_option = click.option(
 database_option = click.option("--database-url", help="postgresql://USER@HOST/NAME.  [default: SQLite in the folder]")
 
 
-def settings_of(options: dict[str, Any]) -> Settings:
-    """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that they name.
+def settings_of(options: dict[str, Any], *, reads_fits: bool = True) -> Settings:
+    """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that they name,
+    unless `reads_fits` is false.
 
     Raises:
         click.UsageError: a setting is wrong, with its name.
@@ -43,7 +44,8 @@ def settings_of(options: dict[str, Any]) -> Settings:
     known = [*(f"TUNER_{name.upper()}" for name in Settings.model_fields), *VARIABLES]
     if found := misspelt(os.environ, known):
         raise click.UsageError("; ".join(found))
-    use_fits(settings.fits_folder)
+    if reads_fits:
+        use_fits(settings.fits_folder)
     return settings
 
 

@@ -15,6 +15,7 @@ from tuner.runtime.programs.ffn import Ffn
 from tuner.runtime.programs.pack import Answer, Pack, load
 from tuner.runtime.programs.program import Layer, Program, load_layer
 from tuner.runtime.tensors.arrays import NotAnArray
+from tuner.runtime.tensors.batch_norm import fold_batch_norm
 from tuner.runtime.tensors.weights import Weights
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "RuntimeFailure",
     "Weights",
     "WrongOperand",
+    "fold_batch_norm",
     "load",
     "load_artifact",
     "load_attention",

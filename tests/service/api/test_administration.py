@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,27 @@ from tuner.service.submission.authorization import REMEMBERED_S
 from tuner.store.tables.models import JobRow
 
 
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Guarded]:
+@contextmanager
+def serving(path: Path) -> Iterator[Guarded]:
     """A server with tokens that measures nothing, so its jobs stay as they are."""
-    with running_service(tmp_path / "data", latency_s=3.0) as service, listening(service) as url:
+    with running_service(path / "data", latency_s=3.0) as service, listening(service) as url:
         people = {"alice": ("alice", Role.SUBMIT), "bob": ("bob", Role.SUBMIT), "admin": ("root", Role.ADMIN)}
         secrets = {name: make_token(service, *who)[1] for name, who in people.items()}
         yield Guarded(url=url, service=service, secrets=secrets)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    """A server for one test."""
+    with serving(tmp_path) as guarded:
+        yield guarded
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A server for tests that change nothing, since all that they ask is refused."""
+    with serving(tmp_path_factory.mktemp("refusing")) as guarded:
+        yield guarded
 
 
 def submit(guarded: Guarded, who: str, m: int, **changes: Any) -> httpx.Response:
@@ -49,9 +64,9 @@ def submit(guarded: Guarded, who: str, m: int, **changes: Any) -> httpx.Response
         ("POST", "/ui/access/quotas/drop"),
     ],
 )
-def test_tokens_and_quotas_are_for_admins(guarded: Guarded, method: str, path: str) -> None:
-    assert guarded.ask("alice", method, path).status_code == 403
-    assert guarded.ask("", method, path).status_code == 401
+def test_tokens_and_quotas_are_for_admins(refusing: Guarded, method: str, path: str) -> None:
+    assert refusing.ask("alice", method, path).status_code == 403
+    assert refusing.ask("", method, path).status_code == 401
 
 
 def test_a_token_made_by_the_api_is_taken_until_it_is_revoked(guarded: Guarded) -> None:
@@ -76,8 +91,8 @@ def test_a_token_made_by_the_api_is_taken_until_it_is_revoked(guarded: Guarded) 
     ("changes", "field"),
     [({"owner": ""}, "owner"), ({"owner": " x"}, "owner"), ({"role": "king"}, "role"), ({"days": 0}, "days")],
 )
-def test_a_token_that_cannot_be_is_refused_by_its_field(guarded: Guarded, changes: dict[str, Any], field: str) -> None:
-    answer = guarded.ask("admin", "POST", "/tokens", json={"owner": "x", "role": "read", **changes})
+def test_a_token_that_cannot_be_is_refused_by_its_field(refusing: Guarded, changes: dict[str, Any], field: str) -> None:
+    answer = refusing.ask("admin", "POST", "/tokens", json={"owner": "x", "role": "read", **changes})
     assert (answer.status_code, [one["field"] for one in answer.json()["errors"]]) == (422, [field])
 
 
@@ -132,9 +147,9 @@ def test_card_time_of_the_last_day_counts(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"open_jobs": -1}, {"card_hours_per_day": -1}, {"trials": 3}])
-def test_a_quota_that_cannot_be_is_refused(guarded: Guarded, body: dict[str, Any]) -> None:
-    assert guarded.ask("admin", "PUT", "/quotas/owner/alice", json=body).status_code == 422
-    assert guarded.ask("admin", "PUT", "/quotas/planet/earth", json={"open_jobs": 1}).status_code == 422
+def test_a_quota_that_cannot_be_is_refused(refusing: Guarded, body: dict[str, Any]) -> None:
+    assert refusing.ask("admin", "PUT", "/quotas/owner/alice", json=body).status_code == 422
+    assert refusing.ask("admin", "PUT", "/quotas/planet/earth", json={"open_jobs": 1}).status_code == 422
 
 
 def test_forms_of_the_page_make_and_revoke_tokens_and_set_quotas(guarded: Guarded) -> None:

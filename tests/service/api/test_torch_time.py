@@ -84,7 +84,7 @@ def test_where_pytorch_has_no_time_the_result_and_the_log_say_why(
         page = api.http.get(f"/ui/jobs/{job_id}").text
         assert "PyTorch was not timed: WorkerError: PyTorch cannot be imported" in page
         assert '<span class="name">PyTorch</span>' not in page
-    assert f"{job_id}: PyTorch has no time: {torch.reason}" in caplog.text
+    assert f"{job_id}: PyTorch was not timed: {torch.reason}" in caplog.text
 
 
 def test_a_result_without_the_setting_says_nothing_of_pytorch(api: Api) -> None:
@@ -171,4 +171,4 @@ def test_a_result_judged_against_torch_compile_answers_no_question_of_the_librar
 def test_a_simulated_gpu_says_that_it_has_no_pytorch(api: Api) -> None:
     best = api.get(f"/jobs/{finished_beside(api)}/best")
     assert (best["torch"]["calls"], best["torch"]["reason"]) == ("compiled", "a simulated GPU has no PyTorch")
-    assert "; torch.compile has no time: a simulated GPU has no PyTorch" in verdict_line(best)
+    assert "; torch.compile was not timed: a simulated GPU has no PyTorch" in verdict_line(best)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.common.kept import kept_for
+from benchmarks.search.bench import kept_for
 from tuner.winners import ShippedWinners
 
 

@@ -7,6 +7,8 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.support.attentions import attention
 from tests.support.builders import BEST, spec
+from tuner.core.problem.unknown_op import UnknownOp
+from tuner.core.problem.workload import MAX_OPS
 from tuner.core.trial.job import Budget, JobState, JobTerms
 from tuner.errors import Conflict, InvalidInput
 from tuner.store import Store
@@ -50,6 +52,15 @@ def test_a_worker_that_lacks_a_kind_of_op_is_not_given_its_jobs_and_they_keep_no
         jobs.set_state(session, first.id, JobState.CANCELLED, 3.0)
         overdue = jobs.insert(session, late, 4.0, terms=JobTerms(deadline_s=1.0))
         assert queue.next_open(session, target, now, kinds=["gemm"]) == overdue, "so that it ends"
+
+
+def test_a_job_may_need_any_number_of_kinds_with_long_names(store: Store) -> None:
+    needed = [f"activation:{number}{'a' * 99}" for number in range(MAX_OPS)]
+    ops = tuple(UnknownOp.of({"op": one, "name": one[:20]}, one) for one in needed)
+    with store.write() as session:
+        job = jobs.insert(session, replace(spec(16), workload=replace(attention(), ops=ops)), 1.0)
+        assert queue.next_open(session, job.spec.target_id, 9.0, kinds=["gemm", *needed[1:]]) is None
+        assert queue.next_open(session, job.spec.target_id, 9.0, kinds=["gemm", *needed]) == job
 
 
 def test_an_illegal_step_is_refused(store: Store) -> None:

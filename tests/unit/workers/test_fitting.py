@@ -8,9 +8,18 @@ import pytest
 
 from tests.support.attentions import attention
 from tests.support.between import between
+from tests.support.cases import H200
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.plans import fitting as sizes
-from tuner.workers.gpu.tensors.fitting import DoesNotFit, slots_that_fit
+from tuner.ops.conv.asked import ConvPair, Filters
+from tuner.workers.gpu.tensors.fitting import (
+    MAX_CHAIN,
+    MIN_CHAIN,
+    DoesNotFit,
+    launches_of_chain,
+    launches_that_evict,
+    slots_that_fit,
+)
 
 #: Of an H100, about.
 FREE = 79 * 10**9
@@ -74,3 +83,24 @@ def test_a_problem_without_a_cache_says_nothing_of_one() -> None:
     ):
         slots_that_fit(3 * 2**30, 2 * 2**30, 0)
     assert slots_that_fit(10 * 2**30, 2 * 2**30, 0) == 3
+
+
+def test_a_chain_is_as_long_as_it_takes_to_evict_a_slot_within_bounds() -> None:
+    """A slot of 10 MB is evicted from an L2 of 50 MB by 15 launches; no number evicts a slot of nothing."""
+    mib = 2**20
+    assert launches_of_chain(50 * mib, 10 * mib) == launches_that_evict(50 * mib, 10 * mib) == 15
+    assert launches_of_chain(50 * mib, 11 * mib) == launches_that_evict(50 * mib, 11 * mib) == 14
+    assert launches_of_chain(50 * mib, 100 * mib) == MIN_CHAIN > launches_that_evict(50 * mib, 100 * mib)
+    assert launches_of_chain(50 * mib, mib) == MAX_CHAIN < launches_that_evict(50 * mib, mib)
+    assert launches_of_chain(50 * mib, 0) == MAX_CHAIN
+
+
+def test_images_evict_small_filters_so_a_chain_of_convolutions_is_short_and_needs_no_flush() -> None:
+    """16 images of 56 x 56 with 64 channels are 6.4 MB, the filters 0.15 MB."""
+    filters = Filters(filters=64, kernel=3, stride=1)
+    pair = ConvPair(images=16, height=56, width=56, channels=64, first=filters, second=filters).to_workload()
+    image = 16 * 56 * 56 * 64 * 2
+    assert pair.rotated_bytes == 2 * 9 * 64 * 64 * 2
+    assert pair.slot_bytes == 2 * image + pair.rotated_bytes + 2 * 64 * 2, "the image between them is no slot's own"
+    l2_bytes = H200.l2_bytes
+    assert launches_of_chain(l2_bytes, pair.slot_bytes) == launches_that_evict(l2_bytes, pair.slot_bytes) < 16

@@ -240,7 +240,7 @@ def verdict_line(best: Json) -> str:
     if torch.get("is_library"):
         beside = "; the library is torch.compile"
     elif compiled and torch.get("reason"):
-        beside = f"; torch.compile has no time: {torch['reason']}"
+        beside = f"; torch.compile was not timed: {torch['reason']}"
     whose = (best.get("library") or {}).get("attention", "")
     library = f"; for the products, the library is {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"

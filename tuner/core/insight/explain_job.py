@@ -43,7 +43,7 @@ def _measured(best: Best, chosen: FinalRow, forecast_us: float | None) -> str:
     mark = " (simulated)" if best.environment.simulated else ""
     kind = _words(chosen)
     if chosen.time_us is None:
-        return f"Measured{mark}: {kind} has no time from the finals: {chosen.reason}."
+        return f"Measured{mark}: {kind} was not timed in the finals: {chosen.reason}."
     speed = f", {chosen.speedup:.2f} times the library's speed" if chosen.speedup is not None else ""
     sentence = f"Measured{mark}: {kind} {chosen.time_us:.1f} us in the finals{speed}; {_of_bound(best, chosen.time_us)}"
     if forecast_us is None:
@@ -107,7 +107,7 @@ def _own_programs(best: Best) -> Iterator[str]:
     found = []
     for one in best.baselines:
         if one.time_us is None:
-            found.append(f"{one.name} has no time: {one.reason}")
+            found.append(f"{one.name} was not timed: {one.reason}")
             continue
         ahead = "" if one.winner_speedup is None else f", {one.winner_speedup:.2f} times the winner's time"
         found.append(f"{one.name} {one.time_us:.1f} us{ahead}")

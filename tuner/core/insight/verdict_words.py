@@ -54,7 +54,7 @@ def _decided(best: Best) -> str:
         return f"Run {_speed(winner, library)}; {why}"
     ours = kernel_row(best.finals, best.winner, None)
     return f"Run {library.short}; " + (
-        f"the best of tuner's own takes {_times(ours, winner)}" if ours else "tuner's own kernels have no time"
+        f"the best of tuner's own takes {_times(ours, winner)}" if ours else "tuner's own kernels were not timed"
     )
 
 

@@ -6,6 +6,7 @@ names, only one is legal, and refusals say which. So two legal schedules never h
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from tuner.core.legal.ordering_rules import (
     startup_prefetch_problem,
     sync_problem,
 )
-from tuner.core.legal.own_tasks import own_resources, own_task_bytes, own_tasks_problem
+from tuner.core.legal.own_tasks import own_resources, own_rules, own_task_bytes, own_tasks_problem
 from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sums_problem
 from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
@@ -34,13 +35,12 @@ from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.order.split_k import split_problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import values_problem
 from tuner.core.schedule.cache_hints import hint_problem
-from tuner.core.schedule.levels import TileOpSchedule, schedule_class
-from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder
+from tuner.core.schedule.levels import TileOpSchedule, schedule_class, tile_ops_of
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, SplitOrder
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, PartSums, Tiling
@@ -292,25 +292,36 @@ _kept_tiling_problem = lru_cache(maxsize=256)(tiling_problem)
 _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
 
-def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
-    """Why a choice that only a kind of tile op knows is not valid."""
-    for op, one in zip(workload.tile_ops, schedule.tile_ops, strict=True):
+def kinds_problem(workload: Workload, gpu: Gpu, schedules: Sequence[TileOpSchedule]) -> str | None:
+    """Why a kind of tile op refuses the schedule of one of the workload's tile ops. Nothing else of the kind is called
+    for a schedule that it refuses."""
+    for op, one in zip(workload.tile_ops, schedules, strict=True):
         wanted = schedule_class(op.KIND) or TileOpSchedule
         if type(one) is not wanted:
             return (
                 f"a schedule of {one.kind or 'any tile op'} for {op.name}: pass one of {wanted.kind or 'any tile op'}"
             )
-        if wanted is TileOpSchedule:
-            continue
-        rules = part_of(op.KIND, "rules")
-        if problem := values_problem(one) or (rules and rules.refuse(workload, gpu, op, one)):
-            return str(problem)
+        if wanted is not TileOpSchedule and (problem := values_problem(one)):
+            return problem
+        if not op.is_plain_product and (refused := own_rules(op).refuse(workload, gpu, op, one)):
+            return refused
     return None
+
+
+def accepted(
+    workload: Workload, gpu: Gpu, tilings: Iterable[Tiling], before: Sequence[TileOpSchedule]
+) -> Iterator[Tiling]:
+    """The tilings that no kind of op refuses; `before` has the axes that only kinds know, as in `tile_ops_of`."""
+    if all(op.is_plain_product for op in workload.tile_ops):
+        return iter(tilings)
+    by_rows = Ordering(rasters=(Raster(),) * len(workload.tile_ops))
+    both = ((one, tile_ops_of(one, by_rows, before)) for one in tilings)
+    return (one for one, schedules in both if kinds_problem(workload, gpu, schedules) is None)
 
 
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     ordering, tiles, graph = schedule.ordering, schedule.tiling.tiles, tile_graph(workload, schedule.tiling)
-    if problem := values_problem(ordering) or _kinds_problem(workload, gpu, schedule):
+    if problem := values_problem(ordering) or kinds_problem(workload, gpu, schedule.tile_ops):
         return problem
     if problem := split_order_problem(graph, ordering.split_order):
         return problem

@@ -21,7 +21,7 @@ from tuner.core.problem.op_kinds import named_kinds, op_from_json
 from tuner.core.problem.ops.codec import fields_of
 from tuner.core.problem.ops.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.ops.kv_cache import OF_CACHE
-from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, range_problem
+from tuner.core.problem.ops.op import LaunchOp, Op, Role, Tensor, form_problem, range_problem
 from tuner.core.problem.rows.added import needed_rows
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
@@ -62,6 +62,12 @@ def _written(op: Op) -> set[str]:
     return {op.name, *(one.name for one in op.made)}
 
 
+def _check_forms(op: Op, dtype: Dtype) -> None:
+    for tensor in op.tensors(dtype):
+        if problem := form_problem(tensor):
+            raise InvalidInput(tensor.name, problem, f"the package with {op.KIND} must change it, or use other sizes")
+
+
 def _check_ranges(op: Op, workload: Workload) -> None:
     for tensor in op.tensors(workload.dtype):
         if problem := range_problem(tensor, is_written=tensor.name in workload.written):
@@ -96,6 +102,8 @@ class Workload(JsonForm):
             raise InvalidInput("ops", problem, f"use at most {MAX_OPS}: split the chain, and tune each run separately")
         if self.unknown_kinds:
             return  # checked by code that knows them
+        for op in self.ops:
+            _check_forms(op, self.dtype)
         flows = [_flow(op, self.operands_of(op)) for op in self.ops]
         check_names(flows)
         for op in self.ops:
@@ -301,6 +309,12 @@ class Workload(JsonForm):
     def rotated_bytes(self) -> int:
         """Bytes that are cold when a timed launch begins: weights, and the caches that it reads."""
         return self.weight_bytes + self.cache_bytes
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes that a timed launch moves, and that other launches of its chain do not: what rotates, the inputs and
+        the outputs. All launches have the same intermediates."""
+        return max(self.rotated_bytes, self.compulsory_bytes)
 
     @property
     def cache_bytes(self) -> int:

@@ -10,18 +10,21 @@ from itertools import islice, product
 from math import prod
 from typing import Any, Protocol
 
-from tuner.core.legal.legality import is_legal, workload_problem
+from tuner.core.legal.legality import engine_problem, is_legal, workload_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.schedule import Schedule
+from tuner.core.schedule.tiling import Engine
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
 #: Number of neighbours taken from a launch op, and from the ops after it, in turn.
 _IN_TURN = 4
+#: Why an engine that runs every op has no tiling.
+_NO_TILES = "no tiles of it are legal for every op"
 
 
 class OpSpace(Protocol):
@@ -181,7 +184,9 @@ def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     space = JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
     if next(iter(space), None) is None:
         what = f"no schedule of {workload.describe()} is legal on {gpu.name}"
-        raise IllegalSchedule(f"{what}: change the sizes that no engine tiles, or take another target")
+        reasons = [f"{one}: {engine_problem(workload, gpu, one) or _NO_TILES}" for one in Engine]
+        why = f" ({'; '.join(reasons)})" if workload.tile_ops else ""
+        raise IllegalSchedule(f"{what}{why}: change the sizes, or take another target")
     return space
 
 

@@ -1,4 +1,5 @@
-"""Tilings of the simt engine that are worth trying: for up to four rows, where loading the weights dominates.
+"""Tilings of the simt engine that are worth trying: for up to four rows, where loading the weights dominates; for more
+if no other engine runs the workload, e.g. because no tensor core multiplies its elements.
 
 An op takes as long as its busiest SM. So tile shapes are chosen to fill whole waves of SMs, or of two CTAs per SM.
 Rings take all or half of the shared memory.
@@ -55,7 +56,7 @@ class TileShape:
 
 
 class SimtTilings:
-    """The proposed tilings; empty if the workload has more rows, or the engine does not support it."""
+    """The proposed tilings; empty if another engine is better, or the engine does not support the workload."""
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
@@ -65,7 +66,8 @@ class SimtTilings:
     @property
     def is_there(self) -> bool:
         """Whether any tilings are proposed."""
-        return self._rows <= TILE_MS[-1] and engine_problem(self._workload, self._gpu, Engine.SIMT) is None
+        runs = [one for one in Engine if engine_problem(self._workload, self._gpu, one) is None]
+        return Engine.SIMT in runs and (self._rows <= TILE_MS[-1] or runs == [Engine.SIMT])
 
     def tilings(self) -> Iterator[Tiling]:
         """All proposed tilings, without duplicates; those that fill the SMs best first, for 8 warps and then for 4."""
@@ -100,8 +102,8 @@ class SimtTilings:
 
     @property
     def tile_m(self) -> int:
-        """One tile row: each weight is read once."""
-        return next(m for m in TILE_MS if m >= self._rows)
+        """One tile row if there are few: each weight is read once."""
+        return next((m for m in TILE_MS if m >= self._rows), TILE_MS[-1])
 
     def _shapes(self, op: TileOp, num_warps: int) -> list[TileShape]:
         """The shapes of each op that fill the SMs best; among equals, those with the deepest stage of a good size."""

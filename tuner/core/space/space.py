@@ -7,13 +7,14 @@ must be requested, and some are neighbours of proposed ones (e.g. unequal tile h
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import Self
 
 from tuner.core.legal.legality import (
+    accepted,
     check_schedule,
     dynamic_smem_bytes,
     estimated_resources,
@@ -92,26 +93,27 @@ class Space:
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
         """All legal tilings of the proposed values, engine by engine."""
-        return (*self._mma.tilings(), *self._wgmma.tilings(), *self._simt.tilings())
+        return self._accepted(self._mma.tilings(), self._wgmma.tilings(), self._simt.tilings())
+
+    def _accepted(self, *tilings: Iterable[Tiling]) -> tuple[Tiling, ...]:
+        return tuple(accepted(self.workload, self.gpu, chain(*tilings), self._of_kinds))
 
     @property
     def guesses(self) -> list[Tiling]:
         """Tilings to start with, by calculation: those that fill the GPU."""
-        return [*self._simt.guesses(), *self._wgmma.guesses()]
+        return [*self._accepted(self._simt.guesses(), self._wgmma.guesses())]
 
     def with_full_rings(self, tiling: Tiling) -> list[Tiling]:
-        """For a chain: a tiling with stages limited to each depth and the deepest rings that then fit, if its engine
-        has two rings."""
-        return list(self._wgmma.with_full_rings(tiling)) if tiling.engine is Engine.WGMMA else []
+        """For a chain: a tiling with stages limited to each depth, and the deepest rings that fit, if it has two."""
+        return [*self._accepted(self._wgmma.with_full_rings(tiling))] if tiling.engine is Engine.WGMMA else []
 
     def twice_as_deep(self, tiling: Tiling) -> list[Tiling]:
         """For a chain: a tiling with stages of all ops twice as deep, if its engine has two rings."""
-        return list(self._wgmma.twice_as_deep(tiling)) if tiling.engine is Engine.WGMMA else []
+        return [*self._accepted(self._wgmma.twice_as_deep(tiling))] if tiling.engine is Engine.WGMMA else []
 
     def widened(self, tiling: Tiling) -> list[Tiling]:
-        """For a chain: a tiling with tiles of small ops as wide as a slot of the ring, if it has such ops and its
-        engine has two rings; at most one."""
-        return list(self._wgmma.widened(tiling)) if tiling.engine is Engine.WGMMA else []
+        """For a chain: a tiling with tiles of small ops as wide as a slot of a wgmma ring; none or one."""
+        return [*self._accepted(self._wgmma.widened(tiling))] if tiling.engine is Engine.WGMMA else []
 
     def made(self, tiling: Tiling, ordering: Ordering) -> Schedule:
         """Tiling and ordering as one schedule, with defaults for axes that only a kind of op has."""
@@ -127,8 +129,7 @@ class Space:
         return tuple(one for one in made if isinstance(one, TileOpSchedule))
 
     def orderings(self, tiling: Tiling) -> Orderings:
-        """All legal orderings of a tiling, from the proposed values. They are cached: most of them share their
-        parts, and a search draws from the same tilings repeatedly."""
+        """All legal orderings of a tiling, from the proposed values. Cached, since a search draws repeatedly."""
         found = self._orderings.get(tiling)
         if found is None:
             found = self._orderings[tiling] = self._orderings_of(tiling)
@@ -283,10 +284,9 @@ class Space:
             tilings = left
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
-        """The legal schedules that differ from this one in the value of one axis. Some axes change together: CTAs
-        per SM and the registers that they are compiled for; the parts of tiles and which tiles are split; what a
-        task waits for and where, since a finer signal or a later wait gains nothing alone; and in-band reads with
-        where tasks wait."""
+        """The legal schedules that differ from this one in one axis. Some axes change together: CTAs per SM and the
+        registers that they are compiled for; the parts of tiles and which tiles are split; what a task waits for and
+        where, since a finer signal or a later wait gains nothing alone; in-band reads and where tasks wait."""
         candidates = [
             schedule.but(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
             for tiling in self._near(schedule.tiling)

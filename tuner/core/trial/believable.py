@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -63,7 +62,11 @@ _MOST_BYTES = 2**28
 _KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{0,200}")
 _STAGE = re.compile(r"[a-z_]{1,20}(\.[a-z_]{1,20}){0,2}")
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,79}")
-_GPU_ID = re.compile(r"[a-z0-9][a-z0-9._+()-]{0,79}")
+#: A target's id, which has ``simulated:`` before it, has at most 64 characters in the database.
+_GPU_ID = re.compile(r"[a-z0-9][a-z0-9._+()-]{0,53}")
+#: Maximum length of the texts of an environment, as in the database.
+_MOST_IN_ENVIRONMENT = {"gpu_name": 100}
+_MOST_IN_VERSION = 40
 #: The files of an artifact; `workers/builder/artifact.py` creates them.
 _FILE = re.compile(
     r"kernel\.(cu|cubin)|(guarded|safe)\.cubin|(fallback_)?plan\d{1,4}\.bin|manifest\.json"
@@ -160,12 +163,15 @@ def _check_fields(found: Any, name: str) -> None:
             _refuse(f"{name}.tag", f"is {found.tag[:80]!a}", "a tag consists of letters, digits and underscores")
         case Gpu() if not _GPU_ID.fullmatch(found.id):
             _refuse(f"{name}.id", f"is {found.id[:80]!a}", "an id consists of lower-case letters, digits and -")
-        case Environment() if any(len(text) > 200 for text in _texts(found)):
-            _refuse(name, "has a text of more than 200 characters", "versions and names are shorter")
+        case Environment() if long := _too_long(found):
+            _refuse(f"{name}.{long[0]}", f"has more than {long[1]} characters", "versions and names are shorter")
 
 
-def _texts(found: Environment) -> Iterator[str]:
-    return (value for field in fields(found) if isinstance(value := getattr(found, field.name), str))
+def _too_long(found: Environment) -> tuple[str, int] | None:
+    """The first text of an environment that is too long, and the maximum."""
+    most = {field.name: _MOST_IN_ENVIRONMENT.get(field.name, _MOST_IN_VERSION) for field in fields(found)}
+    texts = ((name, getattr(found, name)) for name in most)
+    return next(((name, most[name]) for name, text in texts if isinstance(text, str) and len(text) > most[name]), None)
 
 
 def _check_finals(found: FinalsTimes, name: str) -> None:

@@ -99,7 +99,7 @@ class Finisher:
         environment = self._lane.environment()
         environment = replace(environment, kernel_version=kernel_version_for(environment, job.spec.workload))
         if times.torch is not None and times.torch.reason:
-            _log.warning("%s: PyTorch has no time: %s", job.id, times.torch.reason)
+            _log.warning("%s: PyTorch was not timed: %s", job.id, times.torch.reason)
         content = self._pack(job, problem, judgement)
         digest = self._writer.keep(content) if content else None
         best = Best(

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from tuner.errors import StoreUnavailable
@@ -45,7 +45,7 @@ def as_store_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (IntegrityError, ProgrammingError):  # a bug in this program
+    except (DataError, IntegrityError, ProgrammingError):  # a bug in this program, which another attempt would repeat
         raise
     except DBAPIError as error:
         raise StoreUnavailable(f"{meaning_of(error)}; nothing was changed, try again later") from error

@@ -93,7 +93,7 @@ class JobRow(Base):
     #: When it was deleted, so that its rows are being removed; null for a job that is kept.
     deleted_at: Mapped[float | None]
     #: Kinds of its ops, without duplicates, separated by spaces; empty if there are only products.
-    op_kinds: Mapped[str] = mapped_column(String(400), default="", server_default="")
+    op_kinds: Mapped[str] = mapped_column(Text, default="", server_default="")
     #: The batch that made it, and its progress with its ladder; null if it was submitted alone.
     batch_id: Mapped[str | None] = mapped_column(String(32))
     batch_step: Mapped[int | None]

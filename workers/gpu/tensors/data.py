@@ -1,7 +1,7 @@
 """A problem's tensors on the card: random inputs, rotating weights, outputs between canaries, references.
 
 A *slot* is one copy of the problem with its own weights, inputs and outputs; intermediates are shared, as with a
-caching allocator. A chain of launches uses slot after slot, so every launch reads its weights from DRAM.
+caching allocator. A chain of launches uses slot after slot, so every launch reads its weights and inputs from DRAM.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tuner.core.trial.job import CacheState
 from ...protocol.stopwatch import Stopwatch
 from ...source.launch_args import OpBuffers
 from ...source.parts import pointers_of
-from .fitting import NUM_CHECKS, slots_that_fit
+from .fitting import MIN_CHAIN, NUM_CHECKS, launches_of_chain, launches_that_evict, slots_that_fit
 from .integrity import Region, region
 from .op_data import DrawsOnCard, RunOperands, data_of, draw_bits, from_bits, of_sizes
 from .outputs import GuardedOutput, bits_type
@@ -38,10 +38,6 @@ from .weights import draw_weights, known_weights
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
-#: Minimum launches of one timed chain.
-MIN_CHAIN = 8
-#: Maximum launches of a chain; if more were needed, a flush before the chain makes it cold.
-MAX_CHAIN = 256
 #: Seeds whose numbers are checked before the timing; one more is checked after it.
 NUM_CHECK_SEEDS = NUM_CHECKS - 1
 
@@ -142,9 +138,9 @@ class ProblemData:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether the chain alone does not evict its own weights from the L2."""
+        """Whether the chain alone does not evict its own slots from the L2."""
         cold = self.problem.objective.l2 is CacheState.COLD
-        return cold and self.chain_length * self.workload.rotated_bytes < 3 * self.l2_bytes
+        return cold and self.chain_length < launches_that_evict(self.l2_bytes, self.workload.slot_bytes)
 
     @property
     def flush_buffer(self) -> Array:
@@ -278,10 +274,9 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        enough = -(-3 * self.l2_bytes // max(1, self.workload.rotated_bytes))  # some have neither weights nor caches
-        wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
+        wanted = launches_of_chain(self.l2_bytes, self.workload.slot_bytes)
         if self.own:  # caches are large, so there are only as many slots as make every launch cold
-            fits = min(fits, enough + _SPARE_SLOTS)
+            fits = min(fits, launches_that_evict(self.l2_bytes, self.workload.slot_bytes) + _SPARE_SLOTS)
         return wanted, min(wanted, fits)
 
     def _copy_bytes(self) -> int:

@@ -7,9 +7,23 @@ _SHARE_OF_SLOTS = 0.6
 #: Number of checked launches, each with its own inputs.
 NUM_CHECKS = 4
 
+#: Minimum and maximum launches of one timed chain. If more than the maximum were needed to evict a slot before it is
+#: used again, a flush before the chain makes it cold.
+MIN_CHAIN, MAX_CHAIN = 8, 128
+
 
 class DoesNotFit(Exception):
     """The card's free memory cannot hold one copy of the problem."""
+
+
+def launches_that_evict(l2_bytes: int, slot_bytes: int) -> int:
+    """Number of launches that move three times the L2, if each moves `slot_bytes` of its own; some move nothing."""
+    return -(-3 * l2_bytes // max(1, slot_bytes))
+
+
+def launches_of_chain(l2_bytes: int, slot_bytes: int) -> int:
+    """Number of launches of a cold chain: enough to evict a slot before the next chain, or the maximum."""
+    return max(MIN_CHAIN, min(MAX_CHAIN, launches_that_evict(l2_bytes, slot_bytes)))
 
 
 def slots_that_fit(free_bytes: int, copy_bytes: int, check_bytes: int) -> int:

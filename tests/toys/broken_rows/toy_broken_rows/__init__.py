@@ -22,6 +22,9 @@ _ROW = OperandRow(
 )
 OTHERS = (
     _ROW,
+    replace(_ROW, name="high", number=2**31),
+    replace(_ROW, name="my type", number=142),
+    replace(_ROW, name="a" * 41, number=143),
     replace(_ROW, name="int32", number=140),
     replace(_ROW, name="good", number=141),
     replace(_ROW, name="twin", number=141),

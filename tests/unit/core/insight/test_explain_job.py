@@ -101,5 +101,5 @@ def test_trials_without_a_forecast_and_finalists_without_a_time_say_so() -> None
     assert "its trial has no stored forecast" in explain_job(best(), FINALS[3], bare, GOOD)[0]
     lost = row(PlanKind.FUSED, 1, None, reason="it hung")
     assert best_fused((FINALS[0], lost)) == lost
-    assert explain_job(best(FINALS[0], lost), lost, TRIALS, GOOD)[0].endswith("no time from the finals: it hung.")
+    assert explain_job(best(FINALS[0], lost), lost, TRIALS, GOOD)[0].endswith("was not timed in the finals: it hung.")
     assert best_fused(FINALS[:1]) is None

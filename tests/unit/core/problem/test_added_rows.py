@@ -25,7 +25,8 @@ def why(table, name):
         return str(table(name))
     except ValueError as error:
         return str(error)
-asked = {name: why(Dtype, name) for name in ("absent", "nothing", "low", "int32", "twin", "good", "never")}
+names = ("absent", "nothing", "low", "high", "int32", "twin", "my type", "a" * 41, "good", "never")
+asked = {name: why(Dtype, name) for name in names}
 print(json.dumps([list(Dtype), list(ELEMENTS), list(Activation), asked, Activation.RELU.row.number]))
 shape = frozenset({(40, 50)})
 print(json.dumps([
@@ -54,6 +55,9 @@ def test_a_row_that_cannot_be_used_says_why_and_stops_nothing(site: Path) -> Non
     assert "cannot be imported: ModuleNotFoundError" in asked["absent"]
     assert "is a int, not a OperandRow" in asked["nothing"]
     assert "its number is 9; those of packages begin at 128" in asked["low"]
+    assert "its number is 2147483648; the largest is 2147483647" in asked["high"], "the C API's are int32"
+    assert "its name is not one of at most 40 lower-case letters" in asked["my type"], "lists separate names by blanks"
+    assert "its name is not one of at most 40 lower-case letters" in asked["a" * 41]
     assert "another row is also called int32" in asked["int32"]
     assert "its number 141 is already used by good" in asked["twin"]
     assert asked["good"] == "good"

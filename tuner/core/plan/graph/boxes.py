@@ -190,7 +190,8 @@ class TileSpace:
                     raise ValueError(f"{what}, in an array of shape {extent.begin.shape}; it must be {wanted}")
         for box in self.writes:
             if any(STEP in extent.axes or (extent.begin >= extent.end).any() for extent in box.extents):
-                raise ValueError(f"{self.name}: a tile writes one box of {box.tensor}, which must not be empty")
+                what = f"{self.name}: a tile writes one box of {box.tensor}, which must not be empty"
+                raise ValueError(f"{what}: refuse such tiles in rules.py")
         for bound in self.bounds:
             boxes = [box for box in (*self.writes, *(read.box for read in self.reads)) if box.tensor == bound.tensor]
             used = [bound.dimension] if bound.by is None else [bound.dimension, bound.by]

@@ -18,6 +18,8 @@ from tuner.core.problem.ops.kv_cache import WrittenCache
 
 #: Approximate rows and columns of a tile.
 TILE = 128
+#: Maximum dimensions of a tensor, as in packs and in the C API.
+MAX_DIMENSIONS = 4
 
 
 class Role(StrEnum):
@@ -64,6 +66,18 @@ class Tensor:
     def num_bytes(self) -> int:
         """Of the whole tensor."""
         return self.num_elements * ELEMENTS[self.dtype].size_bytes
+
+
+def form_problem(tensor: Tensor) -> str:
+    """Why manifests and packs cannot describe a tensor; empty if they can."""
+    sizes = tensor.shape if isinstance(tensor.shape, tuple) else ()
+    if not 1 <= len(sizes) <= MAX_DIMENSIONS:
+        return f"has the shape {tensor.shape}: use a tuple of 1 to {MAX_DIMENSIONS} sizes"
+    if any(isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31 for size in sizes):
+        return f"has the shape {tensor.shape}: sizes are integers from 1 to {2**31 - 1}"
+    if tensor.dtype not in ELEMENTS:
+        return f"has elements of {tensor.dtype!r}: use one of {', '.join(ELEMENTS)}"
+    return ""
 
 
 def range_problem(tensor: Tensor, *, is_written: bool) -> str:

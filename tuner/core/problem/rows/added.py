@@ -10,6 +10,7 @@ A broken package adds nothing. Requests for its row get the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,10 @@ from tuner.core.problem.interface import ANY_FAULT, fields_problem, reason_of
 
 #: Rows of packages have numbers from here on, so that they never collide with later versions of the program.
 FIRST_ADDED_NUMBER = 128
+#: The C API takes numbers as int32.
+_LAST_NUMBER = 2**31 - 1
+#: Names of rows, in JSON, in lists and in the C API.
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 class _Row(Protocol):
@@ -78,12 +83,16 @@ def check_broken(group: str, name: object) -> None:
 
 
 def _problem(row: _Row, taken: dict[object, str]) -> str:
+    if not _NAME.fullmatch(row.name):
+        return "its name is not one of at most 40 lower-case letters, digits and underscores, with a letter first"
     if row.name in taken:
         return f"another row is also called {row.name}"
     if row.number in taken:
         return f"its number {row.number} is already used by {taken[row.number]}"
     if row.number < FIRST_ADDED_NUMBER:
         return f"its number is {row.number}; those of packages begin at {FIRST_ADDED_NUMBER}"
+    if row.number > _LAST_NUMBER:
+        return f"its number is {row.number}; the largest is {_LAST_NUMBER}"
     return ""
 
 
