@@ -8,7 +8,7 @@ from dataclasses import dataclass
 #: benchmarks.common.rates, and benchmarks.few_bits.peers's first ceilings.
 BYTES_PER_S = 4.4e12
 OPERATIONS_PER_S = {8: 1580e12, 16: 790e12}
-#: Numbers of rows in serving: one sequence and more, then the middle.
+#: Numbers of rows in serving: first one sequence and a few, then medium sizes.
 DECODE, MIDDLE = (1, 16, 64), (128, 512)
 
 
@@ -35,11 +35,13 @@ class Scheme:
     """How weights and activations are stored."""
 
     name: str
-    #: Bits of a weight, and those of the operands that the tensor cores take.
+    #: Bits of a weight, and of the operands of the tensor cores.
     weight_bits: int
     operand_bits: int
     #: Bits per weight, including scales.
     scale_bits: float = 0.0
+    #: The scheme of the peers that multiply the same checkpoint, if it is another.
+    peers: str = ""
 
     def num_bytes(self, pair: Pair) -> float:
         """Bytes of the weights and their scales."""
@@ -59,6 +61,7 @@ SCHEMES = {
         Scheme(name="token", weight_bits=8, operand_bits=8),
         Scheme(name="block", weight_bits=8, operand_bits=8, scale_bits=32 / 128**2),
         Scheme(name="w8a16", weight_bits=8, operand_bits=16),
+        Scheme(name="w8a16_block", weight_bits=8, operand_bits=16, scale_bits=32 / 128**2, peers="block"),
         Scheme(name="int4", weight_bits=4, operand_bits=16, scale_bits=16 / 128),
         Scheme(name="mxfp4", weight_bits=4, operand_bits=16, scale_bits=8 / 32),
     )
@@ -79,13 +82,18 @@ class Row:
         return f"{self.scheme.name}/{self.pair.name}/m{self.m}"
 
     @property
+    def of_peers(self) -> str:
+        """The name of the row with its peers."""
+        return f"{self.scheme.peers or self.scheme.name}/{self.pair.name}/m{self.m}"
+
+    @property
     def floor_us(self) -> float:
         """The floor of its scheme."""
         return self.scheme.floor_us(self.pair, self.m)
 
 
 def rows() -> list[Row]:
-    """The most informative rows first: few rows of two pairs, then the third pair, then the middle."""
+    """The most informative rows first: few rows of two pairs, then the third pair, then medium numbers of rows."""
     parts = ((PAIRS[:2], DECODE), (PAIRS[2:], DECODE), (PAIRS, MIDDLE))
     return [
         Row(scheme=scheme, pair=pair, m=m)

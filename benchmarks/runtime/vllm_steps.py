@@ -5,14 +5,14 @@ python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlp
 
 DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` uses only PACK's MLPs,
 `norms` also the norms around them, and `layers` its layers or their runs. PYTHON is an interpreter with vLLM and our
-wheel. All arms of all models start at once, each with its own compile cache, and stay on the card together, so
-`--settings` limits their memory, and `--settings-of` that of one model; only one arm measures at a time. A turn is all
-arms of a model at a batch size. It is stored when it ends, and the next call continues after it. After `--seconds`, no
-turn starts. A row has the medians of an arm at a batch size. Its gain is relative to stock, turn by turn. First tokens,
-and runs that mix prompts with decode steps, are mostly the host's time, which other work sometimes doubles. So all arms
-are measured in short rounds before anything is traced; a time is the fastest tenth, and a gain is computed from these.
-`logits_ok` says whether the logits of decode steps with given tokens are no farther from fp32 than stock's, and have
-the same top token except where rounding decides.
+wheel. All arms of all models start at the same time, each with its own compile cache, and stay on the card together, so
+`--settings` must limit their memory, and `--settings-of` that of one model; only one arm measures at a time. A turn
+consists of all arms of a model at one batch size. It is stored when it ends, and the next call continues after it.
+After `--seconds`, no turn starts. A row has the medians of an arm at a batch size. Its gain is relative to stock, turn
+by turn. First tokens, and runs that mix prompts with decode steps, are mostly host time, which other work sometimes
+doubles. So all arms are measured in short rounds before anything is traced; a time is the fastest tenth, and a gain is
+computed from these. `logits_ok` says whether the logits of decode steps with given tokens are no farther from fp32 than
+stock's, and have the same top token except where rounding decides.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from typing import Any
 from benchmarks.common.report import write_report
 
 ARMS = ("stock", "mlps", "norms", "layers")
-#: A server's defaults, with room for three on a card of 140 GB.
+#: The defaults of a server, with room for three servers on a card of 140 GB.
 SETTINGS = (
     '{"max_model_len": 8192, "max_num_seqs": 1024, "dtype": "bfloat16", "gpu_memory_utilization": 0.2, '
     '"kv_cache_memory_bytes": 12884901888}'
 )
-#: Maximum waits for an arm: until it has started, and until it answers.
+#: Maximum waits for an arm: until it has started, and until it responds.
 START_S, ANSWER_S = 300.0, 90.0
-#: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
+#: Rounds of all arms for measurements of host time; every second round runs them in reverse order. The first round is a
+#: warm-up.
 ROUNDS = 5
 
 Json = dict[str, Any]
@@ -53,7 +54,7 @@ Json = dict[str, Any]
 class Model:
     """A measured model."""
 
-    #: Has its config.json, and gives it its name.
+    #: Folder with its config.json; its name is the model's.
     folder: Path
     pack: Path
     #: Sequences of a step.
@@ -63,12 +64,12 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name in its rows."""
+        """Its name in rows."""
         return self.folder.name
 
 
 class ArmEnded(Exception):
-    """An arm does not answer; the message is the end of its output."""
+    """An arm does not respond; the message is the end of its output."""
 
     def __init__(self, arm: Arm, message: str) -> None:
         super().__init__(message)
@@ -114,7 +115,7 @@ class Arm:
         """The next answer.
 
         Raises:
-            ArmEnded: there is none, or not in time; then it is killed.
+            ArmEnded: there is none, or it is late; the arm is then killed.
         """
         try:
             found = self._answers.get(timeout=seconds)
@@ -135,13 +136,13 @@ class Arm:
         self.started = {**self.answer(START_S), "said": self.said}
 
     def ask(self, what: str, **more: Any) -> Json:
-        """The answer to a request.
+        """The response to a request.
 
         Raises:
-            ArmEnded: it does not.
+            ArmEnded: there is no response.
         """
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the missing answer tells
+        with contextlib.suppress(BrokenPipeError):  # reported by the missing response
             print(json.dumps({"ask": what, **more}), file=self._process.stdin, flush=True)
         return self.answer(ANSWER_S)
 
@@ -159,7 +160,7 @@ def kept(path: Path) -> list[Json]:
 
 
 def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> tuple[str, int] | None:
-    """Model and batch size with the fewest turns, the first among equals; None if all have theirs."""
+    """Model and batch size with the fewest turns, the first among equals; None if all are complete."""
     wanted = [(model.name, batch) for model in models for batch in model.batches]
     counts = Counter((turn["model"], turn["batch"]) for turn in turns)
     found = min(wanted, key=lambda one: counts[one])
@@ -167,7 +168,8 @@ def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> t
 
 
 def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_first: bool) -> Json:
-    """Runs all arms at a batch size in sequence; in the first turn also the measurements that are taken once."""
+    """Runs all arms at a batch size in sequence; in the first turn, also takes the measurements that are made only
+    once."""
     found: Json = {"model": model, "batch": batch, "arms": {}}
     rounds = take_rounds(arms, batch) if is_first else {}
     for arm in arms:
@@ -256,7 +258,7 @@ def _ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:
 
 
 def logits_ok(ours: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:
-    """Whether they are no farther from fp32, and have no other top token unless rounding decides it."""
+    """Whether the logits are no farther from fp32, and have the same top token unless rounding decides it."""
     return bool(ours["rms"] <= stock["rms"] and not ours["other_top"])
 
 
@@ -277,11 +279,11 @@ def start(models: Sequence[Model], options: argparse.Namespace) -> list[Arm]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures until the time is over, and writes the results."""
+    """Measures until the time limit, and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ("DIR", "PACK", "BATCHES", "ARMS")
     parser.add_argument("--model", nargs=4, action="append", required=True, metavar=names, help="lists with commas")
-    parser.add_argument("--python", default=sys.executable, help="one that has vLLM and our wheel")
+    parser.add_argument("--python", default=sys.executable, help="a Python interpreter with vLLM and our wheel")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
@@ -322,7 +324,7 @@ def _measure(arms: list[Arm], models: Sequence[Model], options: argparse.Namespa
         own = [arm for arm in arms if arm.model == place[0]]
         try:
             turn = take_turn(own, *place, options.state.parent, is_first=is_first)
-        except ArmEnded as ended:  # the others go on
+        except ArmEnded as ended:  # the others continue
             print(ended, flush=True)
             arms[:] = [arm for arm in arms if arm is not ended.arm]
             continue

@@ -12,7 +12,8 @@ typedef struct lanes {
                                   */
   uint32_t bundle;             /* number of columns whose factors of a row are adjacent */
   uint32_t has_zeros;
-  uint32_t factor_bytes;       /* bytes of a group's factor: 2 for an element, 1 for a power of two (e8m0) */
+  uint32_t factor_bytes;       /* bytes of a group's factor: 2 for an element, 1 for a power of two (e8m0),
+                                  4 for a float32 of a block of 128 x 128 */
   uint16_t raised[2];          /* the stored value for a zero point of 0, for fp16 and bf16 */
   const uint32_t *base;        /* the four words of a chunk of zero codes */
   const uint8_t *word;         /* [column of a chunk] the word that contains its code */
@@ -21,7 +22,7 @@ typedef struct lanes {
 } lanes;
 #include "lanes.h"
 
-enum { CODES_A_WORD = 8, HALF_ZERO = 8, MOST_ZERO = 15, MOST_POWER = 128 };
+enum { CODES_A_WORD = 8, HALF_ZERO = 8, MOST_ZERO = 15, MOST_POWER = 128, BLOCK_ROWS = 128 };
 /* AWQ's order of eight rows in a word, lowest bits first. */
 static const uint32_t kAwqOrder[CODES_A_WORD] = {0, 2, 4, 6, 1, 3, 5, 7};
 
@@ -39,7 +40,7 @@ static uint32_t nibble(const void *words, uint64_t word, uint32_t place) {
   return found >> (4 * place) & 15;
 }
 
-/* The place of a row in AWQ's layout: the column of its word, and the position in the word. */
+/* The position of a row in AWQ's layout: the column of its word, and the position in the word. */
 static uint32_t awq_place(uint32_t row) {
   for (uint32_t i = 0; i < CODES_A_WORD; ++i)
     if (kAwqOrder[i] == row % CODES_A_WORD) return i;
@@ -56,9 +57,14 @@ static uint32_t code_at(const product *of, uint32_t row, uint32_t column) {
   return nibble(codes, column / CODES_A_WORD * rows + row, column % CODES_A_WORD);
 }
 
-static uint16_t scale_at(const product *of, uint32_t row, uint32_t group) {
+static uint32_t scale_at(const product *of, uint32_t row, uint32_t group) {
   const uint64_t rows = (uint32_t)of->from->rows, groups = (uint32_t)(of->is->k / of->is->group);
   uint16_t found;
+  uint32_t of_block;
+  if (of->form->factor_bytes == sizeof of_block) {
+    memcpy(&of_block, (const uint8_t *)of->from->scales + sizeof of_block * (row / BLOCK_ROWS * groups + group), sizeof of_block);
+    return of_block;
+  }
   if (of->form->factor_bytes == 1) return ((const uint8_t *)of->from->scales)[row * groups + group];
   const uint64_t at = of->source == TUNER_FROM_COMPRESSED ? row * groups + group : group * rows + row;
   memcpy(&found, (const uint8_t *)of->from->scales + 2 * at, 2);
@@ -76,9 +82,9 @@ static uint32_t zero_at(const product *of, uint32_t row, uint32_t group) {
   return nibble(zeros, word, row % CODES_A_WORD) + (of->source == TUNER_FROM_GPTQ ? 1 : 0);
 }
 
-/* Whether 16 bits are a finite positive number. */
-static int is_factor(uint16_t bits, int is_bf16) {
-  const uint16_t infinite = is_bf16 ? 0x7F80 : 0x7C00;
+/* Whether the bits of a factor are a finite positive number. */
+static int is_factor(const product *of, uint32_t bits) {
+  const uint32_t infinite = of->form->factor_bytes == sizeof(float) ? 0x7F800000 : of->is_bf16 ? 0x7F80 : 0x7C00;
   return bits > 0 && bits < infinite;
 }
 
@@ -100,13 +106,14 @@ static tuner_status check_numbers(const product *of, uint32_t number) {
       if ((((const uint8_t *)of->from->codes)[i] & 0x7F) == 0x7F)
         return tuner_fail(TUNER_BAD_ARGUMENT, "codes of product %u are NaN at [%u, %u]: quantise that row again", number,
                           (uint32_t)(i / k), (uint32_t)(i % k));
-    return TUNER_OK;
+    if (of->form->group == 0) return TUNER_OK;
   }
   const uint32_t groups = k / (uint32_t)of->is->group;
   for (uint32_t row = 0; row < rows; ++row)
     for (uint32_t group = 0; group < groups; ++group) {
-      if (!is_factor(scale_at(of, row, group), of->is_bf16))
+      if (!is_factor(of, scale_at(of, row, group)))
         return tuner_fail(TUNER_BAD_ARGUMENT, "the scale of product %u, row %u, group %u is not a finite number above 0", number, row, group);
+      if (of->source == TUNER_FROM_E4M3) continue;
       const uint32_t zero = zero_at(of, row, group);
       if (zero > MOST_ZERO || (!of->is->has_zeros && zero != HALF_ZERO))
         return tuner_fail(TUNER_BAD_ARGUMENT, "the zero point of product %u, row %u, group %u is %u, but the kernel supports only %s", number, row,
@@ -139,14 +146,16 @@ static tuner_status check_form(const product *of, int32_t source) {
                       is_e4m3 ? "TUNER_FROM_E4M3" : is_e2m1 ? "TUNER_FROM_E2M1" : "a source of 4-bit integers");
   if (is_e2m1 && strcmp(of->is->factors, "e8m0") != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: they must be e8m0", of->is->factors);
-  if (form->group != 0 && !is_e2m1 && strcmp(of->is->factors, "fp16") != 0 && strcmp(of->is->factors, "bf16") != 0)
+  if (form->factor_bytes == sizeof(float) && strcmp(of->is->factors, "fp32") != 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: they must be fp32", of->is->factors);
+  if (form->factor_bytes == sizeof(uint16_t) && strcmp(of->is->factors, "fp16") != 0 && strcmp(of->is->factors, "bf16") != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "factors are %s: they must be fp16 or bf16", of->is->factors);
   return TUNER_OK;
 }
 
 static tuner_status check_product(const product *of, uint32_t number) {
   const tuner_stored_product *from = of->from;
-  const int has_none = of->source == TUNER_FROM_COMPRESSED || of->source == TUNER_FROM_E2M1;
+  const int has_none = of->source == TUNER_FROM_COMPRESSED || of->source == TUNER_FROM_E2M1 || of->source == TUNER_FROM_E4M3;
   const int needs_zeros = of->form->group != 0 && (!has_none || of->form->has_zeros);
   if (from->rows < 1 || (of->form->bits == 4 && from->rows % CODES_A_WORD != 0))
     return tuner_fail(TUNER_BAD_ARGUMENT, "rows of product %u are %d: they must be a multiple of %d", number, (int)from->rows, CODES_A_WORD);
@@ -174,12 +183,8 @@ static void lay(const product *of, uint32_t first_row, uint8_t *into) {
     for (uint32_t group = 0; group < k / form->group; ++group)
       for (uint32_t list = 0; list < lists; ++list) {
         const size_t at = (((size_t)(group / side) * lists + list) * all + first_row + row) * side + group % side;
-        const uint16_t value =
-            list == 0 ? scale_at(of, row, group) : (uint16_t)(zero_at(of, row, group) + form->raised[of->is_bf16]);
-        if (form->factor_bytes == 1)
-          behind[at] = (uint8_t)value;
-        else
-          memcpy(behind + 2 * at, &value, sizeof value);
+        const uint32_t value = list == 0 ? scale_at(of, row, group) : zero_at(of, row, group) + form->raised[of->is_bf16];
+        for (uint32_t byte = 0; byte < form->factor_bytes; ++byte) behind[form->factor_bytes * at + byte] = (uint8_t)(value >> 8 * byte);
       }
 }
 

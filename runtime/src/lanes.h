@@ -89,6 +89,7 @@ static const uint32_t kTable8[] = {0x0, 0x40, 0x80, 0xc0, 0x100, 0x140, 0x180, 0
     0x0, 0x100000, 0x200000, 0x300000, 0x40000000, 0x40100000, 0x40200000, 0x40300000, 0x20000000, 0x20100000, 0x20200000, 0x20300000, 0x60000000, 0x60100000, 0x60200000, 0x60300000};
 static const lanes kFormats[] = {
     {"e4m3", "lanes", 8, 16, 0, 0, 0, 0, {0x0, 0x0}, kTable0, kTable1, kTable2, kTable3},
+    {"e4m3_g128", "lanes_by_256", 8, 16, 128, 256, 0, 4, {0x0, 0x0}, kTable0, kTable1, kTable2, kTable3},
     {"int4_g32", "turned", 4, 32, 32, 128, 0, 2, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},
     {"int4_g64", "turned_by_256", 4, 32, 64, 256, 0, 2, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},
     {"int4_g128", "turned_by_256", 4, 32, 128, 256, 0, 2, {0x0, 0x0}, kTable4, kTable5, kTable6, kTable7},

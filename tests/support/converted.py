@@ -10,12 +10,16 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Warpgroups
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 
-#: The scheme of each, and its tiling.
+#: Kernels by name: scheme and tiling.
 TILINGS = {
     "e4m3": (Scheme.W8A16, wgmma((8, 64, 256), (8, 64, 128), swap_ab=True)),
     "e4m3, low blocks": (Scheme.W8A16, wgmma((16, 24, 128), (16, 48, 128), swap_ab=True)),
     "e4m3, two blocks": (Scheme.W8A16, wgmma((24, 48, 256), (24, 96, 256), swap_ab=True)),
     "e4m3, two warpgroups": (Scheme.W8A16, wgmma((8, 64, 128), (8, 128, 128), swap_ab=True, num_warps=8)),
+    "blocks": (Scheme.W8A16_BLOCK, wgmma((8, 64, 256), (16, 64, 256), swap_ab=True)),
+    "blocks, many rows": (Scheme.W8A16_BLOCK, wgmma((24, 64, 256), (40, 64, 256), swap_ab=True)),
+    "blocks, two warpgroups": (Scheme.W8A16_BLOCK, wgmma((16, 64, 256), (16, 128, 256), swap_ab=True, num_warps=8)),
+    "blocks, shared k": (Scheme.W8A16_BLOCK, wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, cluster_k=2)),
     "int4": (Scheme.INT4, wgmma((8, 64, 256), (8, 64, 256), swap_ab=True)),
     "int4, deep": (Scheme.INT4, wgmma((16, 24, 512), (16, 48, 256), swap_ab=True)),
     "int4, many rows": (Scheme.INT4, wgmma((64, 32, 256), (64, 64, 256), swap_ab=True)),
@@ -40,7 +44,7 @@ TILINGS = {
         wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
     ),
 }
-#: The tiling, and the change in the device text.
+#: Faults by name: the tiling, and the change in the device text.
 FAULTS = {
     "a wrong group's factor": ("int4", "number * kLists * kRows", "(number ^ 1) * kLists * kRows"),
     "factors of gate and up exchanged": ("int4", "row / 8 % 2 * kConfig.tile_n", "(1 - row / 8 % 2) * kConfig.tile_n"),
@@ -51,7 +55,7 @@ FAULTS = {
     "a wrong zero point": ("int4, zero points", "[block][word % 2]", "[block][1 - word % 2]"),
     "a group left out": ("int4", "(k + 16) % kGroup == 0)", "(k + 16) % kGroup == 0 && k > 128)"),
     "a group left out, by wgmma": ("int4, many rows", "begins && group > 0)", "begins && group > 1)"),
-    "a group of 32 in the place of another": (
+    "a group of 32 in place of another": (
         "int4, groups of 32",
         "kFactorBytes * group &",
         "kFactorBytes * (group ^ 1) &",
@@ -60,6 +64,8 @@ FAULTS = {
     "a power of two of another row": ("mxfp4", "[block][word % 2]", "[block][1 - word % 2]"),
     "a sign left out": ("mxfp4", "word << 2 & 0x80C080C0u", "word << 2 & 0x00C000C0u"),
     "half an exponent": ("mxfp4, many rows", "word >> 6 & 0x01000100u", "0u"),
+    "another group's factor of 8 bits": ("blocks", "kFactorBytes * group &", "kFactorBytes * (group ^ 1) &"),
+    "half a factor of 32 bits": ("blocks", "__uint_as_float(bits)", "__uint_as_float(bits << 16)"),
     "rows exchanged": ("e4m3", "pairs[word + i % 2]", "pairs[word + 1 - i % 2]"),
     "rows of inputs exchanged": (
         "int4",

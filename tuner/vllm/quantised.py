@@ -33,7 +33,7 @@ RUN, INPUT = ("up", "down"), "x"
 #: The tensors that a method registers with a layer, by their names in a checkpoint. Source: `create_weights` of vLLM
 #: 0.26's methods.
 _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_point", "weight_g_idx", "weight",
-          "weight_scale", "input_scale")  # fmt: skip
+          "weight_scale", "weight_scale_inv", "input_scale")  # fmt: skip
 #: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")

@@ -23,7 +23,7 @@ typedef enum tuner_status {
   TUNER_LIBRARY = 1,    /* the vendor's library is at least as fast for these rows */
   TUNER_NONE = 2,       /* the pack has no entry for this shape and these rows */
   TUNER_ABORTED = 3,    /* a launch was aborted; its results must not be used */
-  TUNER_OTHER_CARD = 4, /* the kernels run here, but were measured on a card with another number of SMs */
+  TUNER_OTHER_CARD = 4, /* the kernels run here, but were measured on a card with a different number of SMs */
   TUNER_BAD_ARGUMENT = -1,
   TUNER_BAD_PACK = -2,
   TUNER_NO_DRIVER = -3,
@@ -274,8 +274,8 @@ typedef struct tuner_stored_product {
   int32_t rows;
 } tuner_stored_product;
 /* Source of the tensors: GPTQ, whose stored zero points are one less; gptq_v2; AWQ's gemm; compressed-tensors'
- * pack-quantized; e4m3 [rows, k]; or e2m1 [rows, k / 2] bytes, the first of two codes in the lower bits, with e8m0
- * [rows, k / 32]. */
+ * pack-quantized; e4m3 [rows, k], in blocks with the float32 scales of 128 x 128, [rows / 128 rounded up, k / 128]; or
+ * e2m1 [rows, k / 2] bytes, the first of two codes in the lower bits, with e8m0 [rows, k / 32]. */
 enum {
   TUNER_FROM_GPTQ = 1,
   TUNER_FROM_GPTQ_V2 = 2,

@@ -27,7 +27,7 @@ ODD = {
     "most new tokens and heads": attention(query_heads=16, kv_heads=1, new_tokens=8, sequences=2),
     "one head each": attention(query_heads=1, kv_heads=3, sequences=17, lengths=Lengths.UNIFORM),
 }
-#: All 16 columns have queries of 128 elements; with more threads there would be too few registers.
+#: All 16 columns have queries of 128 elements; with more threads, there would be too few registers.
 ONE_SEQUENCE = {"one sequence": attention(sequences=1, kv_heads=1, query_heads=16, head_dim=128)}
 #: Pages, windows and soft caps; contexts of 700 tokens are 44 pages of 16.
 FORMS = {

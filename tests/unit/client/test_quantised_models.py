@@ -35,6 +35,7 @@ def workload(block: Block, m: int = 16) -> Workload:
         (GPTQ, Scheme.INT4),
         (AWQ, Scheme.INT4_ZP),
         (compressed(CHANNELS), Scheme.W8A16),
+        (DEEPSEEK, Scheme.W8A16_BLOCK),
         (FP8, Scheme.TENSOR),
         (compressed(CHANNELS, TOKENS), Scheme.TOKEN),
     ],
@@ -66,6 +67,8 @@ def test_a_block_in_other_groups_is_of_these() -> None:
     assert {str(op.weights) for op in workload(block).tile_ops} == {"int4_g64"}
     with pytest.raises(InvalidInput, match="weights: are int4_g64, and scheme w8a16 stores weights in e4m3"):
         workload_of({**block.pair(16), "scheme": "w8a16"})
+    with pytest.raises(InvalidInput, match="weights: are e4m3_g128, and scheme w8a16 stores weights in e4m3"):
+        workload_of({**block.pair(16), "scheme": "w8a16", "weights": "e4m3_g128"})
     with pytest.raises(InvalidInput, match="weights: are int4_g64, and scheme token stores weights in fp8_e4m3"):
         workload_of({**block.pair(16), "scheme": "token", "dtype": None})
     with pytest.raises(InvalidInput, match="residual: is set"):
@@ -83,7 +86,7 @@ def test_ranks_cut_rows_of_weights_between_groups() -> None:
 @pytest.mark.parametrize(
     ("quantised", "changes", "words"),
     [
-        (DEEPSEEK, {}, "no kernel supports scales per block"),
+        (DEEPSEEK, {"intermediate_size": 14464}, "says e4m3_g128 weights.*: down.k is 14464"),
         (GPTQ, {"mlp_bias": True}, "mlp_bias: is set, but kernels with quantised weights do not add it"),
         (GPTQ, {"num_local_experts": 8}, "a mixture of experts"),
         (GPTQ | {"dynamic": {r".*down_proj": {"group_size": 64}}}, {}, "has mixed formats in one layer"),

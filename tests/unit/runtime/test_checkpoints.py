@@ -177,7 +177,10 @@ def test_tensors_that_no_kernel_takes_are_refused(name: str, tensor: str, place:
         ({"quant_method": "gptq", "bits": 8}, "bits: is 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, r"desc_act: is true.*act order"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: is -1.*use one of 32, 64, 128"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, r"weight_block_size: is \[128, 128\]"),
+        (
+            {"quant_method": "fp8", "weight_block_size": [64, 128]},
+            r"weight_block_size: is \[64, 128\]; use \[128, 128\]",
+        ),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "quant_algo: is NVFP4"),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups: is not an object of groups"),
         (
@@ -255,3 +258,72 @@ def test_what_is_missing_is_named() -> None:
     del tensors["mlp.scales"]
     with pytest.raises(InvalidInput, match=r"mlp\.scales: is missing"):
         convert(tensors, "mlp", config)
+
+
+#: Configs of fp8 in blocks, the name of the scales, and their shape for 200 rows of 512.
+BLOCKS: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
+    "deepseek": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "weight_scale_inv", (2, 4)),
+    "compressed": (
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {
+                "group_0": {
+                    "targets": ["Linear"],
+                    "weights": {"type": "float", "num_bits": 8, "strategy": "block", "block_structure": [128, 128]},
+                    "input_activations": {"type": "float", "num_bits": 8, "strategy": "group", "dynamic": True},
+                }
+            },
+        },
+        "weight_scale",
+        (2, 4),
+    ),
+    "modelopt": ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, "weight_scale", (2, 1, 4, 1)),
+}
+
+
+def in_blocks(of: str) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Tensors with 200 rows, of which the last block has 72; their config, and the name of the scales."""
+    random, (config, name, shape) = np.random.default_rng(0), BLOCKS[of]
+    codes = (
+        random.integers(0, 0x7F, (200, 512)).astype(np.uint8) | random.integers(0, 2, (200, 512)).astype(np.uint8) << 7
+    )
+    scales = random.uniform(1e-4, 1e-2, shape).astype(np.float32)
+    return {"mlp.weight": Held(codes, "float8_e4m3fn"), f"mlp.{name}": scales}, config, name
+
+
+@pytest.mark.parametrize("of", BLOCKS)
+def test_each_block_has_its_own_scale(of: str) -> None:
+    tensors, config, name = in_blocks(of)
+    found = convert(tensors, "mlp", config)
+    assert (found.stored, found.dtype, found.channels) == (WeightFormat.E4M3_G128, None, None)
+    values = found.stored.row.known(np, found.weights, 512, Dtype.FP16.row)
+    codes, scales = bits(tensors["mlp.weight"]), tensors[f"mlp.{name}"].reshape(2, 4)
+    for row, column in ((0, 0), (127, 128), (128, 127), (199, 511)):
+        one = float(Dtype.FP8_E4M3.row.from_bits(np, codes[row, column]))
+        assert values[row, column] == one * float(scales[row // 128, column // 128])
+    (back,) = restored(found, config)
+    assert (back["weight"] == codes).all()
+    assert (back[name] == scales).all()
+
+
+@pytest.mark.parametrize("of", BLOCKS)
+def test_scales_of_blocks_that_do_not_meet_are_refused(of: str) -> None:
+    tensors, config, name = in_blocks(of)
+    for value, problem in (
+        (
+            tensors[f"mlp.{name}"].reshape(2, 4)[:, :3],
+            rf"mlp\.{name}: is \[2, 3\], for a weight of \[200, 512\]; use \[2, 4\]",
+        ),
+        (np.zeros((2, 4), np.float32), rf"mlp\.{name}: is 0 at \[0, 0\], of 8 that are not finite"),
+        (np.full((2, 4), np.nan, np.float32), rf"mlp\.{name}: is nan at \[0, 0\]"),
+    ):
+        with pytest.raises(InvalidInput, match=problem):
+            convert(tensors | {f"mlp.{name}": value}, "mlp", config)
+    powers = Held(np.full((2, 4), 120, np.uint8), "float8_e8m0fnu")
+    with pytest.raises(InvalidInput, match=rf"mlp\.{name}: has elements of uint8; give float32"):
+        convert(tensors | {f"mlp.{name}": powers}, "mlp", config)
+    with pytest.raises(InvalidInput, match=rf"mlp\.{name}: is missing"):
+        convert({"mlp.weight": tensors["mlp.weight"]}, "mlp", config)
+    odd = Held(np.zeros((200, 384), np.uint8), "float8_e4m3fn")
+    with pytest.raises(InvalidInput, match="has 384 columns; use a multiple of 256, the unit of e4m3_g128"):
+        convert({"mlp.weight": odd, f"mlp.{name}": np.ones((2, 3), np.float32)}, "mlp", config)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.native.recorder import Recorder
-from tests.unit.runtime.test_checkpoints import FOLDER, Array, bits, read
+from tests.unit.runtime.test_checkpoints import FOLDER, Array, bits, in_blocks, read
 from tuner.runtime.binding import native
 from tuner.runtime.checkpoints import convert
 from tuner.runtime.checkpoints.lanes import HEADER, header
@@ -61,6 +61,51 @@ def test_c_lays_out_what_python_does(recorder: Recorder, name: str) -> None:
     one = Laid(recorder.runtime, name)
     assert one.lay() == 0, recorder.runtime.tuner_error()
     assert (one.into == one.wanted.weights.reshape(-1)).all()
+
+
+class LaidInBlocks(Laid):
+    """The same for 200 rows of fp8 with scales of blocks, the last of which has 72 rows."""
+
+    def __init__(self, c: Any, **changed: Any) -> None:
+        tensors, config, name = in_blocks("deepseek")
+        both = tensors | {what.replace("mlp.", "up."): array for what, array in tensors.items()}
+        self.c, self.source, self.wanted = c, 5, convert(both, ("mlp", "up"), config)
+        self.kept = [bits(tensors["mlp.weight"]).copy(), changed.pop("scales", tensors[f"mlp.{name}"])]
+        about = self.wanted.stored.row.about(512, "bf16") | {"rows": 400} | changed
+        texts = {what: str(about[what]).encode() for what in ("format", "layout", "factors")}
+        numbers = {what: int(about[what]) for what in ("bits", "group", "has_zeros", "rows", "k")}
+        self.weights = native.Weights(**texts, **numbers)
+        codes, scales = (None if one is None else one.ctypes.data for one in self.kept)
+        self.products = (native.StoredProduct * 2)(*2 * [native.StoredProduct(codes=codes, scales=scales, rows=200)])
+        self.into = np.full(self.wanted.weights.size, FILLED, np.uint8)
+
+
+def test_c_lays_out_scales_of_blocks(recorder: Recorder) -> None:
+    one = LaidInBlocks(recorder.runtime)
+    assert one.lay() == 0, recorder.runtime.tuner_error()
+    assert (one.into == one.wanted.weights.reshape(-1)).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "how", "says"),
+    [
+        (
+            {"scales": np.array([[1, 2, 3, 4], [1, np.inf, 3, 4]], np.float32)},
+            {},
+            "row 128, group 1 is not a finite number above 0",
+        ),
+        ({"scales": np.zeros((2, 4), np.float32)}, {}, "product 0, row 0, group 0 is not a finite number above 0"),
+        ({"scales": None}, {}, "product 0 has no codes, no scales"),
+        ({"factors": "bf16"}, {}, "factors are bf16: they must be fp32"),
+        ({"k": 384}, {}, "k is 384: it must be a multiple of 256"),
+        ({}, {"source": 1}, "the weights are e4m3_g128: give TUNER_FROM_E4M3"),
+    ],
+)
+def test_c_refuses_blocks_that_do_not_meet(
+    recorder: Recorder, changed: dict[str, Any], how: dict[str, Any], says: str
+) -> None:
+    assert LaidInBlocks(recorder.runtime, **changed).lay(**how) != 0
+    assert says in recorder.runtime.tuner_error().decode()
 
 
 def test_tables_are_those_of_the_formats() -> None:

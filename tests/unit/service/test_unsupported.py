@@ -27,6 +27,7 @@ def workload(**asked: Any) -> Any:
         (A100, {"scheme": "tensor"}, "dtype", "compute capability 8.0, and fp8_e4m3 needs 8.9"),
         (A40, {"scheme": "token"}, "dtype", "compute capability 8.6, and fp8_e4m3 needs 8.9"),
         (A100, {"scheme": "w8a16"}, "weights", "compute capability 8.0, and only wgmma converts weights in e4m3"),
+        (A100, {"scheme": "w8a16_block"}, "weights", "only wgmma converts weights in e4m3_g128, which needs 9.0"),
         (A40, {}, "weights", "only wgmma converts weights in int4_g128, which needs 9.0"),
         (
             H200,
@@ -48,7 +49,7 @@ def test_what_no_engine_runs_is_refused_by_field(gpu: Gpu, asked: dict[str, Any]
         any_space_of(workload(**asked), gpu)
 
 
-@pytest.mark.parametrize("scheme", ["tensor", "token", "w8a16", "int4", "int4_zp"])
+@pytest.mark.parametrize("scheme", ["tensor", "token", "w8a16", "w8a16_block", "int4", "int4_zp"])
 def test_what_an_engine_runs_is_not(scheme: str) -> None:
     assert refusal(workload(scheme=scheme), H200) is None
 

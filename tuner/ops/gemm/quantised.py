@@ -72,6 +72,12 @@ class Scheme(StrEnum):
         up=(ChannelScale(),),
         down=(ChannelScale(),),
     )
+    W8A16_BLOCK = SchemeRow(
+        name="w8a16_block",
+        doc="fp8 weights, one scale per block of 128 x 128",
+        dtype=Dtype.BF16,
+        weights=WeightFormat.E4M3_G128,
+    )
     INT4 = SchemeRow(
         name="int4",
         doc="4-bit weights with one scale per group of 128",
@@ -87,6 +93,11 @@ class Scheme(StrEnum):
         dtype=Dtype.BF16,
         weights=WeightFormat.MXFP4,
     )
+
+
+def _width(weights: WeightFormat) -> tuple[int, bool]:
+    """Bits of a code, and whether groups have scales: a scheme's other parts depend on these."""
+    return weights.row.bits, weights.row.group > 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +139,7 @@ class QuantisedFfn(AskedWorkload):
         """
         scheme, dtype = self.scheme.row, self.dtype or self.scheme.row.dtype
         weights = self.weights or scheme.weights
-        if weights and (scheme.weights is None or weights.row.bits != scheme.weights.row.bits):
+        if weights and (scheme.weights is None or _width(weights) != _width(scheme.weights)):
             has = f"stores weights in {scheme.weights or dtype}"
             raise InvalidInput("weights", f"are {weights}, and scheme {self.scheme} {has}", "give another scheme")
         up = GemmOp(

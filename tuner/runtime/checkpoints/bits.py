@@ -12,7 +12,7 @@ from tuner.errors import InvalidInput
 
 Array = np.ndarray[Any, Any]
 
-#: Element types that NumPy lacks, or that kernels support, by the libraries' names.
+#: Element types that NumPy does not have, or that kernels support, by the libraries' names.
 _TYPES = {one.row.array_name: one for one in Dtype}
 
 
@@ -20,7 +20,7 @@ def bits_of(name: str, tensor: Any) -> tuple[Array, Dtype | None]:
     """Elements of a kernel's types as unsigned integers of their size, with the type; other tensors as their values.
 
     Raises:
-        InvalidInput: it is on a device.
+        InvalidInput: it is on a device, or of another type.
     """
     kind = str(tensor.dtype).removeprefix("torch.")
     if "torch" in sys.modules and isinstance(tensor, sys.modules["torch"].Tensor):
@@ -29,7 +29,10 @@ def bits_of(name: str, tensor: Any) -> tuple[Array, Dtype | None]:
         tensor = tensor.detach().contiguous()
         if kind in _TYPES:
             tensor = tensor.view(getattr(sys.modules["torch"], _TYPES[kind].row.bits_name))
-        tensor = tensor.numpy()
+        try:
+            tensor = tensor.numpy()
+        except TypeError as error:  # a type that NumPy lacks
+            raise InvalidInput(name, f"has elements of {kind}", "give a type that kernels support") from error
     array = np.ascontiguousarray(tensor)
     if kind in _TYPES:
         return array.view(_TYPES[kind].row.bits_name), _TYPES[kind]

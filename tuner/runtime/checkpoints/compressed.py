@@ -47,10 +47,11 @@ def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> P
 
 def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
     """Inverse of `read`: bits by tensor."""
-    if product.factors is None:
+    if product.stored.row.element is not None:
         return fp8.write(product, config)
     if product.stored.row.has_powers:
         return mxfp4.write(product, config)
+    assert product.factors is not None
     found = {"weight_packed": words_of(product.codes), "weight_scale": product.factors}
     if product.zeros is not None:
         found["weight_zero_point"] = np.ascontiguousarray(words_of(np.ascontiguousarray(product.zeros.T)).T)

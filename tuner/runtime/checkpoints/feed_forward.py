@@ -82,7 +82,8 @@ def _weights(name: str, one: Converted, wanted: Tensor) -> Array:
     has = {**row.about(one.k, factors), "rows": rows}
     if stored := wanted.get("stored"):
         needs = {**stored, "rows": wanted["shape"][0]}
-    elif row.element is not None and wanted["dtype"] == row.element:  # codes are its elements, in their order
+    elif not row.group and row.element is not None and wanted["dtype"] == row.element:
+        # Codes are its elements, in their order.
         needs = {**has, "rows": wanted["shape"][0], "k": wanted["shape"][1]}
     else:
         problem = f"is {wanted['dtype']} in the kernel, but {one.stored} in the checkpoint"

@@ -70,7 +70,8 @@ def _raised(row: WeightRow, dtype: Dtype) -> int:
 
 def _factor(row: WeightRow) -> type[np.unsignedinteger[Any]]:
     """A group's factor, as it is stored."""
-    return np.uint8 if row.has_powers else np.uint16
+    found: type[np.unsignedinteger[Any]] = row.factor_bits(np)
+    return found
 
 
 def _factor_bytes(row: WeightRow) -> int:
@@ -87,18 +88,22 @@ def _laid(row: WeightRow, codes: Array, factors: Array | None = None, zeros: Arr
     return np.asarray(row.packed(np, codes, factors, zeros)).reshape(-1)
 
 
+def _first_words(row: WeightRow, codes: Array) -> Array:
+    """[rows, 4] the 32-bit words of the first 16 bytes of each row."""
+    num_bytes = codes.size * row.bits // 8
+    return np.asarray(_laid(row, codes)[:num_bytes].reshape(len(codes), -1)[:, :16].copy().view(np.uint32))
+
+
 def of_codes(row: WeightRow) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
     """The 32-bit words of 16 bytes whose codes are all 0; and for each of their columns, which word holds its code, and
     the bits that each code changes there."""
-    codes = np.zeros((1, _COLUMNS), np.uint8)
-    base = _laid(row, codes)[:16].view(np.uint32).copy()
+    codes = np.zeros((1 << row.bits, _COLUMNS), np.uint8)
+    base = _first_words(row, codes)[0].copy()
     places, changes = [], []
     for column in range(row.chunk):
-        of_column = []
-        for code in range(1 << row.bits):
-            codes[0, column] = code
-            of_column.append(_laid(row, codes)[:16].view(np.uint32) ^ base)
-        codes[0, column] = 0
+        codes[:, column] = np.arange(1 << row.bits)
+        of_column = _first_words(row, codes) ^ base
+        codes[:, column] = 0
         (word,) = {int(at) for change in of_column for at in np.flatnonzero(change)}
         places.append(word)
         changes.append(tuple(int(change[word]) for change in of_column))

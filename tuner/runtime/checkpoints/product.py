@@ -53,7 +53,7 @@ class Tensors:
         """Bits and element type of a tensor that must exist.
 
         Raises:
-            InvalidInput: it is missing, or has another shape.
+            InvalidInput: it is missing, or has a different shape.
         """
         found = self.get(what)
         if found is None:
@@ -66,7 +66,7 @@ class Tensors:
         """A tensor with eight codes per int32.
 
         Raises:
-            InvalidInput: it has another type; or as for `need`.
+            InvalidInput: it has a different type; see also `need`.
         """
         found, _ = self.need(what, shape)
         if found.ndim != 2 or found.dtype not in (np.int32, np.uint32):
@@ -89,9 +89,11 @@ class Tensors:
         """Scales, all of which are positive.
 
         Raises:
-            InvalidInput: one is 0, negative, infinite or NaN; or as for `need`.
+            InvalidInput: one is 0, negative, infinite, NaN or of another type; or as for `need`.
         """
         bits, dtype = self.need(what, shape)
+        if dtype is None and bits.dtype.kind != "f":
+            raise InvalidInput(self.name_of(what), f"has elements of {bits.dtype}", "give float32, float16 or bfloat16")
         values = known(bits, dtype)
         wrong = ~(np.isfinite(values) & (values > 0))
         if wrong.any():

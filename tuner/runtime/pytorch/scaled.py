@@ -17,7 +17,7 @@ from tuner.core.problem.dtype import ELEMENTS, UINT8, Dtype
 from tuner.core.problem.epilogue.added import AddedPart, Own, parts_from_json
 from tuner.core.problem.epilogue.part import Stage
 from tuner.core.problem.ops.op import Role
-from tuner.core.problem.weights import WeightFormat
+from tuner.core.problem.weights import WeightFormat, WeightRow
 from tuner.runtime.checkpoints.lanes import bundle_of, of_codes
 from tuner.runtime.pytorch.formula import wide_product
 from tuner.runtime.pytorch.operands import name_of
@@ -126,8 +126,12 @@ def known(codes: torch.Tensor, stored: str, k: int, dtype: torch.dtype) -> torch
     if row.has_zeros:
         raised = row.raised(np, np.zeros(1, np.uint8), _ELEMENTS[name_of(dtype)])
         grouped = grouped - (of_groups[1].view(torch.int16).float() - float(raised[0]))[:, :, None]
-    factors = _powers(of_groups[0]) if of_groups[0].shape[1] == k // row.group else of_groups[0].view(dtype).float()
+    factors = _powers(of_groups[0]) if row.has_powers else of_groups[0].view(_kind_of_factors(row, dtype)).float()
     return (grouped * factors[:, :, None]).view(rows, k).to(dtype)
+
+
+def _kind_of_factors(row: WeightRow, dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if row.has_float_factors else dtype
 
 
 def _powers(exponents: torch.Tensor) -> torch.Tensor:

@@ -80,6 +80,9 @@ INT4: Config = {
 CHANNELS: Config = {**INT4, "num_bits": 8, "group_size": None, "strategy": "channel", "type": "float"}
 TOKENS: Config = {**CHANNELS, "dynamic": True, "observer": None, "strategy": "token"}
 STATIC: Config = {**CHANNELS, "strategy": "tensor"}
+BLOCKS: Config = {**CHANNELS, "strategy": "block", "block_structure": [128, 128]}
+MXFP4: Config = {**INT4, "type": "float", "group_size": 32}
+IN_GROUPS: Config = {**TOKENS, "strategy": "group", "group_size": 128}
 
 
 def compressed(weights: Config, inputs: Config | None = None, **more: Any) -> Config:
@@ -104,7 +107,13 @@ def two_groups(*targets: str) -> Config:
     }
 
 
+def with_outputs(outputs: Config) -> Config:
+    one = compressed(CHANNELS, TOKENS)
+    return one | {"config_groups": {"group_0": one["config_groups"]["group_0"] | {"output_activations": outputs}}}
+
+
 E4M3, G128, G128_ZP = WeightFormat.E4M3, WeightFormat.INT4_G128, WeightFormat.INT4_G128_ZP
+E4M3_G128 = WeightFormat.E4M3_G128
 TOKEN, TENSOR, SIXTEEN = Activations.TOKEN, Activations.TENSOR, Activations.SIXTEEN
 
 
@@ -129,6 +138,10 @@ TOKEN, TENSOR, SIXTEEN = Activations.TOKEN, Activations.TENSOR, Activations.SIXT
         (compressed(CHANNELS, TOKENS), E4M3, TOKEN),
         (compressed(STATIC, STATIC), E4M3, TENSOR),
         (compressed(CHANNELS), E4M3, SIXTEEN),
+        (DEEPSEEK, E4M3_G128, SIXTEEN),
+        (compressed(BLOCKS, IN_GROUPS), E4M3_G128, SIXTEEN),
+        (compressed(BLOCKS | {"block_structure": "128x128"}), E4M3_G128, SIXTEEN),
+        (MODELOPT | {"quant_algo": "FP8_PB_WO"}, E4M3_G128, SIXTEEN),
         (two_groups("re:.*mlp.*", "re:.*self_attn.*"), G128, SIXTEEN),
         (two_groups("re:.*self_attn.*", "re:.*mlp.*"), E4M3, TOKEN),
     ],
@@ -145,6 +158,7 @@ def test_a_public_config_has_a_format(config: Config, weights: str, activations:
         FBGEMM | {"modules_to_not_convert": ["model.layers.3"]},
         MODELOPT | {"ignore": ["model.layers.3*"]},
         compressed(INT4, ignore=["re:.*down_proj"]),
+        compressed(INT4, ignore=["language_model.model.layers.3.mlp.down_proj"]),
         two_groups("re:.*self_attn.*", "re:.*gate_proj"),
         GPTQ | {"modules_in_block_to_quantize": [["self_attn.q_proj"]]},
         GPTQ | {"dynamic": {r"-:.*down_proj": {}}},
@@ -173,23 +187,47 @@ def test_another_module_is_not(other: str) -> None:
         (GPTQ | {"dynamic": {r"+:.*down.*": {"bits": 8}}}, "bits", "is 8"),
         (AWQ | {"version": "gemv"}, "version", "is gemv; use a checkpoint in AWQ's usual layout"),
         (AWQ | {"zero_point": False}, "zero_point", "is false"),
-        (DEEPSEEK, "weight_block_size", r"is \[128, 128\]: no kernel supports scales per block"),
+        (DEEPSEEK | {"weight_block_size": [1, 128]}, "weight_block_size", r"is \[1, 128\]; use \[128, 128\]"),
+        (DEEPSEEK | {"weight_block_size": 128}, "weight_block_size", r"is 128; use \[128, 128\]"),
         (FP8 | {"fmt": "e5m2"}, "fmt", "is e5m2; give a checkpoint of e4m3"),
         (FP8 | {"activation_scheme": "group"}, "activation_scheme", "is 'group'; give one of static, dynamic"),
         (MODELOPT | {"quant_algo": "NVFP4"}, "quant_algo", "is NVFP4: groups of 16 with fp8 scales"),
         (MODELOPT | {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"}, "quant_algo", "is NVFP4"),
         (MODELOPT | {"quant_algo": "MIXED_PRECISION"}, "quant_algo", "its layers have different bit widths"),
-        (MODELOPT | {"quant_algo": "FP8_PB_WO"}, "quant_algo", "no kernel supports scales per block"),
+        (MODELOPT | {"quant_algo": "FP8_BLOCK"}, "quant_algo", "is FP8_BLOCK; give a checkpoint of FP8"),
         (MODELOPT | {"quant_algo": None}, "quant_algo", "is NONE; give a checkpoint of FP8"),
         (compressed({**INT4, "actorder": "group"}), "weights.actorder", r"is group: its groups are.*\(act order\)"),
         (compressed({**INT4, "group_size": 256}), "weights.group_size", "is 256; use one of"),
         (compressed({**INT4, "strategy": "channel"}), "weights", "are int4 by channel, which no kernel supports"),
         (compressed({**CHANNELS, "type": "int"}, {**TOKENS, "type": "int"}), "input_activations", "are int8, dynamic"),
         (compressed({**CHANNELS, "type": "int"}), "weights", "are int8 by channel"),
-        (compressed(INT4, TOKENS), "input_activations", r"4-bit weights with fp8 activations \(w4a8\)"),
-        (compressed({**CHANNELS, "strategy": "block", "block_structure": [128, 128]}), "block_structure", "per block"),
+        (compressed(INT4, TOKENS), "input_activations", "4-bit weights with fp8 activations are not supported"),
+        (compressed(BLOCKS | {"block_structure": [64, 64]}), "block_structure", r"is \[64, 64\]; use \[128, 128\]"),
+        (compressed(CHANNELS, IN_GROUPS), "input_activations", "are fp8, dynamic by group, which no kernel supports"),
         (compressed({**INT4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "weights", "are fp4 by"),
         (compressed(INT4, sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config.format", "is sparse-24"),
+        (compressed(BLOCKS, STATIC), "group_0.input_activations", "weights in blocks with fp8 activations"),
+        (compressed(MXFP4, TOKENS, format="mxfp4-pack-quantized"), "input_activations", "4-bit weights with fp8"),
+        (compressed(CHANNELS | {"symmetric": False}), "weights.symmetric", "is false; give fp8 weights without zero"),
+        (compressed(INT4, format="int-quantized"), "format", "is int-quantized: such tensors are not read; use pack-q"),
+        (compressed(INT4, format="marlin-24"), "format", "is marlin-24: such tensors are not read"),
+        (
+            compressed(CHANNELS, format="dense"),
+            "format",
+            "is dense: such tensors are not read; use pack-quantized or float",
+        ),
+        (compressed(INT4, transform_config={"config_groups": {"R4": {}}}), "transform_config", "rotates activations"),
+        (with_outputs(TOKENS), "group_0.output_activations", "are fp8, but kernels store 16-bit outputs"),
+        (GPTQ | {"is_marlin_format": True}, "is_marlin_format", "is true, a layout of one library's kernels"),
+        (GPTQ | {"pack_dtype": "int8"}, "pack_dtype", "is int8; give a checkpoint with codes in int32"),
+        (AWQ | {"backend": "llm-awq"}, "backend", "is llm-awq; give a checkpoint of autoawq"),
+        (compressed(INT4, ignore=["re:*mlp("]), "ignore", r"has '\*mlp\(', which is no regular expression: "),
+        (compressed(INT4, ignore=5), "ignore", "is 5, not a list of modules"),
+        (compressed(INT4, ignore="lm_head"), "ignore", "is 'lm_head', not a list of modules"),
+        (compressed(INT4, sparsity_config="2:4"), "sparsity_config", "is '2:4', not an object"),
+        (compressed(INT4, "fp8"), "config_groups.group_0.input_activations", "is 'fp8', not an object"),  # type: ignore[arg-type]
+        (GPTQ | {"dynamic": ["a"]}, "dynamic", r"is \['a'\], not an object of patterns"),
+        (GPTQ | {"dynamic": {"-:*(": {}}}, "dynamic", r"has '\*\(', which is no regular expression: "),
         (two_groups("Linear", "re:.*mlp.*"), "config_groups", "have mixed formats for model.layers.3.mlp.down_proj"),
         (compressed(INT4, config_groups={}), "config_groups", "is not an object of groups of layers"),
         (compressed(INT4, config_groups={"group_0": "W4A16"}), "config_groups", "is not an object of groups of layers"),

@@ -19,7 +19,7 @@ from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 def test_codes_and_factors_come_back(stored: WeightFormat) -> None:
     row, random = stored.row, np.random.default_rng(0)
     codes = random.integers(0, 1 << row.bits, (24, 512)).astype(np.uint8)
-    kind = np.uint8 if row.has_powers else np.uint16
+    kind = row.factor_bits(np)
     factors = random.integers(0, 256, (24, 512 // row.group)).astype(kind) if row.group else None
     zeros = (
         random.integers(0, 1 << 16, factors.shape).astype(np.uint16) if factors is not None and row.has_zeros else None
@@ -66,7 +66,7 @@ def test_powers_of_two_are_those_of_the_format() -> None:
     assert (row.known(np, row.packed(np, codes, powers), 256, dtype)[0, ::32] == [3, 6, 3 / 128, 1.5] * 2).all()
 
 
-@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4, Scheme.INT4_ZP, Scheme.MXFP4])
+@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.W8A16_BLOCK, Scheme.INT4, Scheme.INT4_ZP, Scheme.MXFP4])
 def test_json_has_the_format(scheme: Scheme) -> None:
     workload = pair(scheme)
     assert Workload.from_json(workload.to_json()) == workload

@@ -7,6 +7,8 @@ from tuner.errors import InvalidInput
 
 #: The name of its usual layout.
 _LAYOUT = "gemm"
+#: The library that writes it.
+_BACKEND = "autoawq"
 
 
 def stored_as(config: Config, module: str) -> Stored | None:
@@ -21,6 +23,10 @@ def stored_as(config: Config, module: str) -> Stored | None:
     version = str(config.get("version") or _LAYOUT).lower()
     if version != _LAYOUT:
         raise InvalidInput(f"{FIELD}.version", f"is {version}", "use a checkpoint in AWQ's usual layout, gemm")
+    if (backend := config.get("backend") or _BACKEND) != _BACKEND:
+        raise InvalidInput(
+            f"{FIELD}.backend", f"is {backend}", f"give a checkpoint of {_BACKEND}, whose layout is known"
+        )
     if not config.get("zero_point", True):
         raise InvalidInput(f"{FIELD}.zero_point", "is false", "give a checkpoint with zero points")
     size = config.get("group_size", config.get("q_group_size"))

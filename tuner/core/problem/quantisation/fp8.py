@@ -1,11 +1,12 @@
-"""fp8 e4m3 by channel or tensor. Source: vLLM's `quant_method` fp8, FBGEMM's as transformers writes it, ModelOpt's
+"""fp8 e4m3 by channel, tensor or block. With blocks, kernels keep activations in 16 bits, whatever the config says.
+Source: vLLM's `quant_method` fp8, FBGEMM's as transformers writes it, ModelOpt's
 `hf_quant_config.json` as `config.json` has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.core.problem.quantisation.said import FIELD, Activations, Config, Stored, in_e2m1, is_among, no_blocks
+from tuner.core.problem.quantisation.said import FIELD, Activations, Config, Stored, in_blocks_of, in_e2m1, is_among
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 
@@ -39,8 +40,8 @@ def stored_as(config: Config, module: str) -> Stored | None:
         return None
     if (kind := str(config.get("fmt") or _FORMAT).lower()) != _FORMAT:
         raise InvalidInput(f"{FIELD}.fmt", f"is {kind}", "give a checkpoint of e4m3")
-    if block := config.get("weight_block_size"):
-        raise no_blocks(f"{FIELD}.weight_block_size", block)
+    if (block := config.get("weight_block_size")) is not None:
+        return Stored(weights=in_blocks_of(f"{FIELD}.weight_block_size", block))
     scheme = config.get("activation_scheme", "dynamic")
     if scheme not in _SCHEMES:
         raise InvalidInput(f"{FIELD}.activation_scheme", f"is {scheme!r}", f"give one of {', '.join(_SCHEMES)}")
@@ -61,8 +62,8 @@ def modelopt_stored_as(config: Config, module: str) -> Stored | None:
     if is_among(module, own.get("ignore")) or is_among(module, own.get("exclude_modules")):
         return None
     field, name = f"{FIELD}.quant_algo", str(own.get("quant_algo")).upper()
-    if name in ("FP8_PB_WO", "FP8_BLOCK"):
-        raise no_blocks(field, name)
+    if name == "FP8_PB_WO":
+        return Stored(weights=WeightFormat.E4M3_G128)
     if name == "MXFP4":
         return Stored(weights=in_e2m1(field))
     if name not in _ALGORITHMS:

@@ -11,6 +11,9 @@ from tuner.errors import InvalidInput
 
 #: The known layouts of 4-bit tensors; others belong to one library's kernels.
 _FORMATS = ("gptq", "gptq_v2")
+_USUAL = f"give a checkpoint of {' or '.join(_FORMATS)}"
+#: The type of a word of codes.
+_WORD = "int32"
 
 
 def stored_as(config: Config, module: str) -> Stored | None:
@@ -26,7 +29,11 @@ def stored_as(config: Config, module: str) -> Stored | None:
     kind = own.get("checkpoint_format", own.get("format")) or "gptq"
     if kind not in _FORMATS:
         problem = f"is {kind}, a layout of one library's kernels"
-        raise InvalidInput(f"{FIELD}.checkpoint_format", problem, f"give a checkpoint of {' or '.join(_FORMATS)}")
+        raise InvalidInput(f"{FIELD}.checkpoint_format", problem, _USUAL)
+    if own.get("is_marlin_format"):
+        raise InvalidInput(f"{FIELD}.is_marlin_format", "is true, a layout of one library's kernels", _USUAL)
+    if (packed := own.get("pack_dtype") or _WORD) != _WORD:
+        raise InvalidInput(f"{FIELD}.pack_dtype", f"is {packed}", f"give a checkpoint with codes in {_WORD}")
     has_four_bits(f"{FIELD}.bits", own.get("bits"))
     if own.get("desc_act"):
         raise no_order(f"{FIELD}.desc_act", own["desc_act"])

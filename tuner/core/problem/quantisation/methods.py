@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.core.problem.quantisation import awq, compressed, fp8, gptq
 from tuner.core.problem.quantisation.said import FIELD, Config, Stored
+from tuner.core.problem.quantisation.shape import check_types
 from tuner.errors import InvalidInput
 
 METHODS: Mapping[str, Callable[[Config, str], Stored | None]] = {
@@ -77,4 +78,6 @@ def stored_as(config: Config, module: str) -> Stored | None:
     Raises:
         InvalidInput: no kernel supports a field, with what would be valid.
     """
-    return METHODS[method_of(config)](config, module)
+    reader = METHODS[method_of(config)]
+    check_types(config)
+    return reader(config, module)

@@ -22,9 +22,12 @@ NAMES = frozenset(
         *("desc_act", "actorder", "sym", "symmetric", "zero_point", "dynamic", "strategy", "activation_scheme"),
         *("config_groups", "targets", "weights", "input_activations", "output_activations", "sparsity_config"),
         *("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "modules_in_block_to_quantize"),
+        *("is_marlin_format", "pack_dtype", "backend", "transform_config"),
     }
 )
 Config = Mapping[str, Any]
+#: Rows and columns of a block of fp8 weights with one scale.
+BLOCK = WeightFormat.E4M3_G128.row.group
 
 
 class Activations(StrEnum):
@@ -55,7 +58,7 @@ def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
     Raises:
         InvalidInput: there is no such format.
     """
-    sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, has_zeros, False)}
+    sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, True, has_zeros, False)}
     if size not in sizes or isinstance(size, bool):
         raise InvalidInput(field, f"is {size!r}", f"use one of {', '.join(map(str, sizes))}, which kernels support")
     return sizes[size]
@@ -65,7 +68,7 @@ def has_four_bits(field: str, bits: Any) -> None:
     """Checks that.
 
     Raises:
-        InvalidInput: it is another number, or missing.
+        InvalidInput: it is a different number, or missing.
     """
     if bits != 4 or isinstance(bits, bool):
         raise InvalidInput(
@@ -73,10 +76,15 @@ def has_four_bits(field: str, bits: Any) -> None:
         )
 
 
-def no_blocks(field: str, block: Any) -> InvalidInput:
-    """The error for block-wise scales of weights."""
-    problem = f"is {block}: no kernel supports scales per block (scheme block)"
-    return InvalidInput(field, problem, "quantise by channel or by tensor, or convert the weights to bf16")
+def in_blocks_of(field: str, block: Any) -> WeightFormat:
+    """The format of fp8 with scales of blocks of this many rows and columns.
+
+    Raises:
+        InvalidInput: there is no such format.
+    """
+    if block not in ([BLOCK, BLOCK], (BLOCK, BLOCK), f"{BLOCK}x{BLOCK}"):
+        raise InvalidInput(field, f"is {block}", f"use [{BLOCK}, {BLOCK}], the blocks that kernels support")
+    return WeightFormat.E4M3_G128
 
 
 def no_order(field: str, value: Any) -> InvalidInput:
@@ -101,8 +109,9 @@ def in_e2m1(field: str) -> WeightFormat:
 
 
 def is_among(name: str, patterns: Iterable[Any] | None) -> bool:
-    """Whether a module matches a pattern: its name or the end of it, the name of a module that contains it, a glob, or
-    a regular expression after ``re:``, which is matched from the start of the name."""
+    """Whether a module matches a pattern: its name or the end of it, the name of a module that contains it, its name
+    after that of the language model in a larger one, a glob, or a regular expression after ``re:``, which is matched
+    from the start of the name."""
     return any(_is_it(name, pattern) for pattern in patterns or () if isinstance(pattern, str))
 
 
@@ -111,4 +120,4 @@ def _is_it(name: str, pattern: str) -> bool:
         return re.match(pattern[3:], name) is not None
     if "*" in pattern:
         return fnmatchcase(name, pattern)
-    return f".{pattern}." in f".{name}."
+    return f".{pattern}." in f".{name}." or pattern.endswith(f".{name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tuner.core.problem.weights.e4m3 import E4M3
+from tuner.core.problem.weights.e4m3 import E4M3, E4M3_GROUPS_OF_128
 from tuner.core.problem.weights.int4 import (
     INT4_GROUPS_OF_32,
     INT4_GROUPS_OF_64,
@@ -32,6 +32,7 @@ class WeightFormat(StrEnum):
         return member
 
     E4M3 = E4M3
+    E4M3_G128 = E4M3_GROUPS_OF_128
     INT4_G32 = INT4_GROUPS_OF_32
     INT4_G64 = INT4_GROUPS_OF_64
     INT4_G128 = INT4_GROUPS_OF_128

@@ -1,7 +1,11 @@
-"""fp8 e4m3 without group scales; channel scales are a part of the epilogue."""
+"""fp8 e4m3: without groups, whose channel scales are a part of the epilogue, and in groups of 128 with float32 scales.
+
+The latter also represents scales of blocks of 128 x 128 weights: the rows of a block have the same ones.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.problem.dtype import Dtype
@@ -32,3 +36,4 @@ E4M3 = WeightRow(
     device=Path(__file__).with_suffix(".cuh"),
     figures=_figures,
 )
+E4M3_GROUPS_OF_128 = replace(E4M3, name="e4m3_g128", group=128, has_float_factors=True, layout="lanes_by_256")

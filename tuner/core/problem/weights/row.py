@@ -17,7 +17,7 @@ from functools import cached_property
 from math import frexp, log2
 from pathlib import Path
 from string import Template
-from typing import Self
+from typing import Any, Self
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
@@ -41,7 +41,7 @@ class Sixteen:
 
     @classmethod
     def of(cls, dtype: OperandRow) -> Self:
-        """From its unit roundoff and its smallest step."""
+        """The error bound from its unit roundoff and its smallest step."""
         mantissa = -round(log2(dtype.roundoff)) - 1
         return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
 
@@ -82,9 +82,10 @@ class WeightRow:
     group: int = 0
     #: Whether each group of a row has a zero point, an integer that is subtracted from its codes.
     has_zeros: bool = False
-    #: Whether factors are powers of two (e8m0), bytes by which the weights are multiplied exactly. Otherwise they have
-    #: the workload's element type, and the sums of a group are multiplied.
+    #: Whether factors are powers of two (e8m0), bytes by which the weights are multiplied exactly. Otherwise the sums
+    #: of a group are multiplied, by factors that have the workload's element type, or are float32.
     has_powers: bool = False
+    has_float_factors: bool = False
     #: [pair of columns][code], the position of a code in the lower half of a word; in the upper half it is 16 bits
     #: further, modulo the word. None if codes are contiguous.
     placed: tuple[tuple[int, ...], ...] | None = None
@@ -109,12 +110,18 @@ class WeightRow:
     @property
     def factor_bytes(self) -> int:
         """Bytes of the factor of a group of a row."""
-        return 1 if self.has_powers else _ELEMENT_BITS // 8
+        if self.has_powers:
+            return 1
+        return 4 if self.has_float_factors else _ELEMENT_BITS // 8
+
+    def factor_bits(self, xp: ArrayModule) -> Any:
+        """The array module's type for the bits of a factor."""
+        return {1: xp.uint8, 2: xp.uint16, 4: xp.uint32}[self.factor_bytes]
 
     @property
-    def form(self) -> tuple[int, bool, bool]:
+    def form(self) -> tuple[int, bool, bool, bool]:
         """The common part of formats that differ only in the size of their groups."""
-        return self.bits, self.has_zeros, self.has_powers
+        return self.bits, self.group > 0, self.has_zeros, self.has_powers
 
     @property
     def scales_sums(self) -> bool:
@@ -128,7 +135,8 @@ class WeightRow:
 
     def about(self, k: int, dtype: str) -> dict[str, str | int | bool]:
         """A description of a tensor of codes, for laying out weights for a kernel with elements of type `dtype`."""
-        factors = ("e8m0" if self.has_powers else dtype) if self.group else ""
+        kind = "e8m0" if self.has_powers else "fp32" if self.has_float_factors else dtype
+        factors = kind if self.group else ""
         codes: dict[str, str | int | bool] = {"format": self.name, "layout": self.layout, "bits": self.bits, "k": k}
         return codes | {"group": self.group, "factors": factors, "has_zeros": self.has_zeros}
 
@@ -200,7 +208,7 @@ class WeightRow:
         codes[:, :, xp.asarray(self.order)] = laid.reshape(rows, k // self.chunk, self.chunk)
         if not self.group:
             return codes.reshape(rows, k), None, None
-        behind = xp.ascontiguousarray(held[rows * num_bytes :]).view(xp.uint8 if self.has_powers else xp.uint16)
+        behind = xp.ascontiguousarray(held[rows * num_bytes :]).view(self.factor_bits(xp))
         behind = behind.reshape(k // self.bundle, self.num_lists, rows, self.bundle // self.group)
         lists = [xp.ascontiguousarray(behind[:, i].transpose(1, 0, 2)).reshape(rows, -1) for i in range(self.num_lists)]
         return codes.reshape(rows, k), lists[0], lists[1] if self.has_zeros else None
@@ -221,6 +229,8 @@ class WeightRow:
             values = values - xp.repeat(points, self.group, axis=1)
         if self.has_powers:
             sizes = xp.exp2(factors.astype(xp.float64) - POWER_EXCESS)
+        elif self.has_float_factors:
+            sizes = factors.view(xp.float32).astype(xp.float64)
         else:
             sizes = dtype.from_bits(xp, factors).astype(xp.float64)
         return values * xp.repeat(sizes, self.group, axis=1)
@@ -234,6 +244,8 @@ class WeightRow:
         sizes = (factors * xp.float32(1 / (self.spread * normal.shape[1] ** 0.5))).astype(xp.float32)
         if self.has_powers:
             return self.packed(xp, rows_k, (xp.rint(xp.log2(sizes)) + POWER_EXCESS).astype(xp.uint8))
+        if self.has_float_factors:
+            return self.packed(xp, rows_k, sizes.view(xp.uint32))
         # Zero points between 4 and 11, derived from the given numbers.
         points = 4 + rows_k[:, :: self.group] % 8
         zeros = self.raised(xp, points, dtype) if self.has_zeros else None
