@@ -1,3 +1,2 @@
-"""Measuring programs, one folder per subject; results are in `results/`, and the schedules found in
-`tuner/winners/`.
-"""
+"""Measuring programs, one folder per subject. Results are in `results/`, and the schedules that were found in
+`tuner/winners/`."""

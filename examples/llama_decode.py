@@ -69,14 +69,14 @@ class PackedMlp(torch.nn.Module):
         self.register_buffer("w2", w2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] as it comes."""
+        """[..., hidden], in any shape."""
         rows = x.reshape(-1, x.shape[-1])
         y = torch.ops.tuner.ffn(rows, self.w1, self.w2, None, None, None, None, "silu", True)
         return y.view(x.shape)
 
 
 def packed(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear, pack: runtime.Pack | None) -> PackedMlp:
-    """From an MLP of three projections, whose gate and up weights it frees. The gate's rows come first."""
+    """Makes one from an MLP of three projections, whose gate and up weights it frees. The gate's rows come first."""
     w1, w2 = torch.cat([gate.weight, up.weight]), down.weight.detach()
     gate.weight = up.weight = None
     if pack is not None:  # the operator finds it by its weights
@@ -370,9 +370,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("pack", nargs="?", type=Path, help="a pack with the shape of the model's MLPs")
     parser.add_argument("--batch", default="1,16,64", help="sequences per step, separated by commas")
     parser.add_argument("--compiled", default="1,16", help="batch sizes at which the step is also compiled")
-    parser.add_argument("--mode", default="default", help="of torch.compile, e.g. max-autotune-no-cudagraphs")
+    parser.add_argument("--mode", default="default", help="mode of torch.compile, e.g. max-autotune-no-cudagraphs")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
-    parser.add_argument("--shard", action="store_true", help="the MLPs of a rank of Llama-3-70B instead")
+    parser.add_argument("--shard", action="store_true", help="instead, the MLPs of a rank of Llama-3-70B")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without a pack")
     parser.add_argument("--json", type=Path, help="where the rows go")
     options = parser.parse_args(arguments)

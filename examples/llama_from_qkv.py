@@ -1,4 +1,5 @@
-"""A decode step of transformers' own Llama whose layers are `torch.ops.tuner.decoder_layer`: each from its own qkv on.
+"""A decode step of transformers' own Llama whose layers are `torch.ops.tuner.decoder_layer`: each of which starts with
+its own qkv.
 
     tuner-client submit --preset decoder-layer --model llama3-8b --run from_qkv --sequences 1 --max-length 1024 \\
         --dtype bf16 --watch
@@ -47,14 +48,14 @@ class OperatorDecoder:
 
     def __init__(self, weights: Weights, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], begin: int) -> None:
         """`caches` has keys and values of each layer, [sequences, KV heads, longest context, head_dim], contiguous.
-        Each sequence has filled `begin` tokens of them."""
+        Each sequence has already filled `begin` tokens of them."""
         keys, _ = caches[0]
         self.weights, self._caches = weights, caches
         self._scale = keys.shape[3] ** -0.5
         #: int32, length of each sequence including the new token, which `step` adds.
         self.lengths = torch.full((keys.shape[0],), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(keys.shape[0], dtype=torch.long, device=keys.device)
-        behind = [layer["qkv.w"] for layer in weights.layers[:-1]]  # of each the qkv of the layer behind it
+        behind = [layer["qkv.w"] for layer in weights.layers[:-1]]  # for each layer, the qkv of the next one
         self._qkv = [halves_first(weights.first_qkv, keys.shape[3]), *behind]
 
     def step(self) -> torch.Tensor:
@@ -74,7 +75,7 @@ def layer_of(pack: runtime.Pack, batch: int, length: int) -> runtime.Layer | Non
     """The pack's layer for this batch, whose cache has `length` tokens; None if the pack uses the library.
 
     Raises:
-        SystemExit: the kernels' cache has another length.
+        SystemExit: the kernels' cache has a different length.
     """
     layer = pack.layer(*OPS, sequences=batch, length=length)
     if layer is not None and (longest := layer.shape("attention.keys")[2]) != length:
@@ -99,7 +100,7 @@ def on_card(path: Path, batch: int, length: int, layers: int) -> int:
         return logits
 
     error = worst_error(retell(tuned, read, length // 2, replay), wanted)
-    whose = "the pack's layers" if layer is not None else "PyTorch's own operators, as the pack says"
+    whose = "the pack's layers" if layer is not None else "the pack says to use PyTorch's own operators"
     print(f"batch {batch}, {whose}: {milliseconds(graph, tuned, length // 2):.3f} ms per step")
     refused = [layer.refused(), "a launch gave up" * layer.aborted()] if layer is not None else []
     return judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, refused)
@@ -119,7 +120,7 @@ def tiny() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pack", type=Path, nargs="?", help="a pack of layers from their qkv on")
+    parser.add_argument("pack", type=Path, nargs="?", help="a pack of layers that start with their qkv")
     parser.add_argument("--batch", type=int, default=1, help="sequences per step, as in the pack")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
     parser.add_argument("--layers", type=int, default=32)

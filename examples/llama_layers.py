@@ -1,4 +1,4 @@
-"""A decode step of transformers' own Llama whose layers are tuner's launches, one after the other.
+"""A decode step of transformers' own Llama whose layers are consecutive launches of tuner.
 
     tuner-client submit --preset decoder-layer --model llama3-8b --sequences 1 --max-length 1024 --dtype bf16 --watch
     tuner-client pack --job JOB -o layer.tunerpack
@@ -6,7 +6,7 @@
 
 A fetched artifact also works: `--layer layer.zip`.
 
-A layer is one artifact: its attention, and all products from o_proj on to the next layer's qkv, with their norms,
+A layer is one artifact: its attention, and all products from o_proj to the next layer's qkv, with their norms,
 residuals and activation. That qkv rotates queries and keys, and writes keys and values to the next layer's cache. Each
 launch begins while the one before it ends. PyTorch computes the embedding, the first norm and qkv, the last norm and
 the head; before the first attention, a small separate kernel rotates and writes.
@@ -45,13 +45,13 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class Launches(Protocol):
-    """What a step enqueues: `tuner.runtime.Launches`, or a formula instead."""
+    """What a step enqueues: `tuner.runtime.Launches`, or a formula that replaces them."""
 
     def enqueue(self, stream: int) -> None:
         """Enqueues on a stream, given by its address."""
 
 
-#: Binds tensors by name to launches: `bind` of an artifact, or of a formula.
+#: Binds tensors to launches by name: `bind` of an artifact, or of a formula.
 Bind = Callable[[Tensors], Launches]
 
 
@@ -163,13 +163,13 @@ class TunedDecoder:
         for i, (own, cache) in enumerate(zip(weights.layers, caches, strict=True)):
             before = {"q": queries, "attention": attended, "attention.lengths": self.lengths}
             before |= {"attention.keys": cache[0], "attention.values": cache[1]}
-            if i == 0:  # no block is in front
+            if i == 0:  # no block comes before it
                 before |= {"attention.qkv": self._qkv, "attention.frequencies": weights.frequencies}
             after = {"attention": attended, "residual": self._stream[i % 2], "down": self._stream[(i + 1) % 2], **own}
             is_last = i == len(caches) - 1
             if last is None or not is_last:
                 behind = [torch.zeros_like(keys) for _ in range(2)] if is_last else caches[i + 1]
-                after |= {"qkv.w": weights.first_qkv} if is_last else {}  # anything: nobody reads it
+                after |= {"qkv.w": weights.first_qkv} if is_last else {}  # any value, since nothing reads it
                 after |= {"qkv": queries, "qkv.keys": behind[0], "qkv.values": behind[1]}
                 after |= {f"qkv.{name}": tensor for name, tensor in of_all.items()}
             self.launches += [attention(before), last(after) if last is not None and is_last else block(after)]
@@ -238,7 +238,8 @@ def turn_and_write(
 
 
 def block_by_pytorch(given: Tensors, eps: float) -> None:
-    """From o_proj to the next layer's qkv, if there is one, which is rotated and written to its cache."""
+    """Computes the ops from o_proj to the next layer's qkv, if there is one, which is rotated and written to its
+    cache."""
     functions, width = torch.nn.functional, given["residual"].shape[-1:]
     stream = functions.linear(given["attention"], given["o_proj.w"]) + given["residual"]
     gate, up = functions.linear(functions.rms_norm(stream, width, eps=eps), given["gate_up.w"]).chunk(2, dim=-1)
@@ -269,7 +270,7 @@ class Both:
 
 
 def loaded(paths: Sequence[Path], pack: Path | None, batch: int, length: int) -> list[Any]:
-    """The artifacts of these paths, or the whole layer of a pack, from its attention on.
+    """The artifacts of these paths, or the whole layer of a pack, starting with its attention.
 
     Raises:
         SystemExit: the pack uses the library, or the layer begins with its own qkv.
@@ -329,11 +330,11 @@ def tiny() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pack", type=Path, help="a pack of a layer from its attention on")
-    parser.add_argument("--layer", type=Path, help="or an artifact of one, programmatic")
-    parser.add_argument("--attention", type=Path, help="or one of decode attention alone ...")
+    parser.add_argument("--pack", type=Path, help="a pack of a layer that starts with its attention")
+    parser.add_argument("--layer", type=Path, help="or a programmatic artifact of such a layer")
+    parser.add_argument("--attention", type=Path, help="or an artifact of only decode attention ...")
     parser.add_argument("--block", type=Path, help="... and one of the four products between two attentions")
-    parser.add_argument("--last", type=Path, help="with these, one of o_proj, gate_up and down for the last layer")
+    parser.add_argument("--last", type=Path, help="with these, an artifact of o_proj, gate_up, down for the last layer")
     parser.add_argument("--batch", type=int, default=1, help="sequences per step, as in the artifacts")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
     parser.add_argument("--layers", type=int, default=32)

@@ -7,7 +7,7 @@ The sixteen blocks of the four stages are programs of the pack: three convolutio
 and in a stage's first block the convolution of that image, in one launch or a few. PyTorch computes the first
 convolution, the pools and the classifier, and blocks for which the pack uses the library or has no program.
 
-The model has random weights, with batch norm folded into filters and biases. PyTorch's best is the fastest of: cuDNN's
+The model has random weights, with batch norm folded into filters and biases. PyTorch's best is the faster of cuDNN's
 fused convolutions (benchmark on, channels last) and, unless `--no-compile`, `torch.compile` with max-autotune, each in
 a CUDA graph. The output is the microseconds per inference, all timed in the same rounds; the relative distance of the
 scores from PyTorch's; and whether the top class is the same.
@@ -213,7 +213,7 @@ def count(text: str) -> int:
     """A number of at least 1.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: it is not such a number.
     """
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text!r}, but must be a whole number of at least 1")
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pack", type=Path, help="with programs of the blocks")
     parser.add_argument("--images", type=count, default=1)
     parser.add_argument("--size", type=count, default=224, help="rows and columns of an image")
-    parser.add_argument("--no-compile", action="store_true", help="no torch.compile beside cuDNN")
+    parser.add_argument("--no-compile", action="store_true", help="compare only with cuDNN, without torch.compile")
     parser.add_argument("--json", type=Path, help="writes what is printed")
     parser.add_argument("--formula", action="store_true", help="PyTorch instead of the launches, on the CPU")
     options = parser.parse_args(arguments)

@@ -68,11 +68,11 @@ class Artifact:
         cupy.cuda.runtime.free(0)  # makes the primary context current
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._launches: list[dict[str, Any]] = self.manifest["launches"]
-        if kernel := self.manifest["kernel"]:  # an attention alone has none
+        if kernel := self.manifest["kernel"]:  # an attention by itself has none
             self._module, self._function = self.load(kernel["cubin"], kernel["name"])
             smem_bytes = max(launch["dynamic_smem_bytes"] for launch in self._launches)
             self.set_attribute(self._function, MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes)
-        if any(map(self._problem, self._launches)):  # made on a card that holds more clusters
+        if any(map(self._problem, self._launches)):  # built for a card that holds more clusters
             self._launches = self.manifest.get("fallback_launches", self._launches)
         self._plans = [cupy.asarray(bytearray(files[launch["plan"]])) for launch in self._launches]
         self._headers = [files[launch["plan"]][:64] for launch in self._launches]
@@ -89,7 +89,7 @@ class Artifact:
             self._side.wait_event(stream.record())
         for index, launch in enumerate(launches):
             on = self._side if launch["stream"] else stream
-            if gate := launch.get("start_gate", launch.get("gate")):  # so format 1 called it
+            if gate := launch.get("start_gate", launch.get("gate")):  # the name in format 1
                 self._launch_start_gate(index, gate, on)
             self.launch_products(index, tensors, on)
         if forks:
@@ -212,7 +212,7 @@ class Artifact:
         rank = len(recipe["dims"])
         buffer = ctypes.create_string_buffer(192)
         aligned = -(-ctypes.addressof(buffer) // 64) * 64
-        corners = [(ctypes.c_int32 * 2)(*corner) for corner in recipe.get("corners", ())]  # of a walk over pixels
+        corners = [(ctypes.c_int32 * 2)(*corner) for corner in recipe.get("corners", ())]  # of the walk over pixels
         box = (
             [ctypes.c_uint32(size) for size in recipe["box"]] if corners else [(ctypes.c_uint32 * rank)(*recipe["box"])]
         )
@@ -327,7 +327,8 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
 
 
 def expected(op: dict[str, Any], values: dict[str, cupy.ndarray]) -> cupy.ndarray:
-    """C = act(s A W^T + bias) + R; gated, W's upper half goes through the activation and multiplies the lower one."""
+    """C = act(s A W^T + bias) + R; if gated, the activation is applied to the upper half of W, which multiplies the
+    lower half."""
     name = op["name"]
     z = values[op["source"]] @ values[f"{name}.w"].T
     if op.get("row_scale"):
@@ -354,7 +355,7 @@ def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> flo
 
 
 def worst_of(errors: Iterable[float]) -> float:
-    """The maximum; NaN if one is NaN, whatever comes after it."""
+    """The maximum; NaN if any value is NaN."""
     worst = 0.0
     for error in errors:
         if math.isnan(error):
@@ -378,7 +379,7 @@ def main() -> None:
     tensors = random_tensors(manifest)
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
-    for _ in range(3):  # no reset in between, since the counters are epochs
+    for _ in range(3):  # no reset in between, since the counters define epochs
         artifact.run(tensors, stream)
     stream.synchronize()
     error = rel_error(manifest, tensors)

@@ -1,11 +1,11 @@
-"""Runs a fetched attention or layer, and the products around it, with its zip, CuPy and ctypes on libcuda alone.
+"""Runs a fetched attention or layer, and the products around it, with only its zip, CuPy and ctypes on libcuda.
 
 tuner-client fetch best --job JOB --format zip --output best.zip
 python examples/run_attention.py best.zip
 python examples/run_attention.py best.zip --lengths 512,17,0,300
 
 Everything about the launches, and their order, is read from manifest.json; tuner itself is not imported. If a product
-rotates queries and keys and writes to a cache, the rows of new tokens are NaN before the launch, and are checked, too.
+rotates queries and keys and writes to a cache, the rows of new tokens are NaN before the launch, and are also checked.
 `run_artifact.py` in the same folder has the code that both share.
 """
 
@@ -34,21 +34,21 @@ from run_artifact import (
 )
 
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
-#: Launches that follow each other: counters only grow, no launch resets them.
+#: For consecutive launches: counters only grow, and no launch resets them.
 NUM_RUNS = 3
 #: Formats of a field that holds a value, by its type.
 FORMATS = {"float32": "<f", "int32": "<i", "int64": "<q"}
 
 
 class AttentionArtifact(Artifact):
-    """A loaded zip: the attentions' kernels, and the products' around them."""
+    """A loaded zip: the kernels of the attentions, and of the products around them."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self._attentions = [Attention(self, recipe) for recipe in self.manifest.get("attentions", ())]
 
     def run(self, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
-        """Enqueues all launches: in the manifest's order, or, where it has none, the attentions first. `tensors` holds
+        """Enqueues all launches: in the manifest's order or, if it has none, the attentions first. `tensors` holds
         every tensor that the manifest names."""
         order = self.manifest.get("launch_order")
         if order is None:
@@ -121,7 +121,7 @@ class Attention:
             "refused": workspace + recipe["workspace"]["refused"],
             "trace": 0,
         }
-        if record := recipe["workspace"].get("abort_record"):  # not there where waits are not bounded
+        if record := recipe["workspace"].get("abort_record"):  # missing if waits are not bounded
             own["abort"] = workspace + record["offset"]
         buffer = bytearray(recipe["parameter"]["size_bytes"])
         for field in recipe["parameter"]["fields"]:
@@ -141,7 +141,7 @@ class Attention:
 
 
 def attended(op: dict[str, Any], dtype: str, tensors: dict[str, cupy.ndarray]) -> cupy.ndarray:
-    """softmax(scale Q K^T) V in float64, [rows, columns]; zeros where a query sees no token."""
+    """softmax(scale Q K^T) V in float64, [rows, columns]; zeros if a query sees no token."""
     name, heads, new_tokens = op["name"], op["kv_heads"] * op["query_heads"], op["new_tokens"]
     scale = op.get("scale") or op["head_dim"] ** -0.5
     q = to_float64(tensors[op["source"]], dtype).reshape(
@@ -166,7 +166,7 @@ def attended(op: dict[str, Any], dtype: str, tensors: dict[str, cupy.ndarray]) -
 
 
 def context(op: dict[str, Any], of: str, tensors: dict[str, cupy.ndarray], sequence: int) -> cupy.ndarray:
-    """A sequence's keys, or values, [KV heads, tokens, head_dim]: of a paged cache by the table."""
+    """A sequence's keys or values, [KV heads, tokens, head_dim]; in a paged cache, by its table."""
     cache = tensors[f"{op['name']}.{of}"]
     if "page_tokens" not in op:
         return cache[sequence]
@@ -178,7 +178,7 @@ def context(op: dict[str, Any], of: str, tensors: dict[str, cupy.ndarray], seque
 def new_rows(
     op: dict[str, Any], manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]
 ) -> list[tuple[int, int, dict[str, Any]]]:
-    """The rows of an op that writes to a cache: each row that has a place, its position, and the address of its keys
+    """The rows of an op that writes to a cache: each row that is stored, its position, and the address of its keys
     and values."""
     sizes, cache = op["rotary"], cache_of(op, manifest)
     lengths, new_tokens, found = tensors[f"{cache}.lengths"].get().tolist(), sizes["new_tokens"], []
@@ -205,7 +205,7 @@ def turned(
     op: dict[str, Any], z: cupy.ndarray, frequencies: cupy.ndarray, positions: cupy.ndarray
 ) -> tuple[cupy.ndarray, cupy.ndarray, cupy.ndarray]:
     """Queries, keys and values [rows, heads, head_dim] of a product's rows, which have the first halves of all heads
-    first. Angles are fp32, as every kernel has them."""
+    first. Angles are fp32, as in every kernel."""
     heads, kv_heads, half = op["rotary"]["heads"], op["rotary"]["kv_heads"], op["rotary"]["head_dim"] // 2
     first, second = z.reshape(len(z), 2, -1, half).swapaxes(0, 1)
     angles = (positions.astype(cupy.float32)[:, None] * frequencies).astype(cupy.float64)[:, None]
@@ -223,7 +223,7 @@ def error_of(found: cupy.ndarray, want: cupy.ndarray) -> float:
 def turned_error(
     op: dict[str, Any], manifest: dict[str, Any], tensors: dict[str, cupy.ndarray], z: cupy.ndarray
 ) -> float:
-    """The worst of queries, and of the keys and values that a launch wrote to the cache."""
+    """The maximum error of queries, and of the keys and values that a launch wrote to the cache."""
     dtype, new_tokens = manifest["workload"]["dtype"], op["rotary"]["new_tokens"]
     lengths, rows = tensors[f"{cache_of(op, manifest)}.lengths"], cupy.arange(op["m"])
     positions = lengths[rows // new_tokens] - new_tokens + rows % new_tokens
@@ -266,7 +266,7 @@ def main() -> None:
     for op in manifest["workload"]["ops"]:
         for _, _, places in new_rows(op, manifest, tensors) if op.get("rotary") else ():
             for line in places.values():
-                line[...] = 0x7FFF  # NaN: who reads it before it is written shows
+                line[...] = 0x7FFF  # NaN, which reveals a read before the write
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     for _ in range(NUM_RUNS):
@@ -274,7 +274,7 @@ def main() -> None:
     stream.synchronize()
     error, limit = rel_error(manifest, tensors), MAX_REL_ERROR[manifest["workload"]["dtype"]]
     print(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}")
-    print(f"relative error {error:.2e}, at most {limit:.0e} is right")
+    print(f"relative error {error:.2e}, at most {limit:.0e} is allowed")
     if not error <= limit:
         sys.exit("the numbers are wrong")
 

@@ -1,4 +1,4 @@
-"""Fixtures and hooks of all tests: builds are kept between runs unless a cold run is asked for."""
+"""Fixtures and hooks of all tests: builds are kept between runs unless a cold run is requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import compiled
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
 
-# How long an example takes depends on the machine; a pause does not make it wrong.
+# The duration of an example depends on the machine; a pause does not make it wrong.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def rewrite_ahead(config: pytest.Config) -> None:
-    """Rewrites the asserts of all tests once, since each process of xdist would do it if nobody has (16 s)."""
+    """Rewrites the asserts of all tests once, since each process of xdist would otherwise do it (16 s)."""
     missing = [path for path in Path(__file__).parent.rglob("test_*.py") if not _rewritten(path).exists()]
     num_processes = os.cpu_count() or 1
     parts = [missing[number::num_processes] for number in range(num_processes)]

@@ -138,7 +138,7 @@ def gc(limit_bytes: int | None, **place: Any) -> None:
 
 
 def _is_alone(store: Store) -> bool:
-    """Whether no server runs; then none can start before the store is closed."""
+    """Whether no server runs; in that case, none can start before the store is closed."""
     try:
         store.leadership.take()
     except StoreError:

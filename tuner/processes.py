@@ -32,8 +32,8 @@ def _preparation_data(name: str) -> dict[str, Any]:
     return data
 
 
-# The only place where the standard library decides this (docs/adr/README.md). Other code that starts processes in this
-# program is not affected.
+# The only call in which the standard library decides this (docs/adr/README.md). Other code that starts processes in
+# this program is not affected.
 spawn.get_preparation_data = _preparation_data
 
 

@@ -61,7 +61,7 @@ class Retention:
             *([f"those of the last {self.days:g} days"] if self.days is not None else []),
             *([f"the newest {self.num_jobs}"] if self.num_jobs is not None else []),
         ]
-        return f"of the ended jobs, the server keeps {' and of these '.join(limits)}"
+        return f"of the ended jobs, the server keeps {' and, of these, '.join(limits)}"
 
 
 class Settings(BaseSettings):

@@ -1,4 +1,4 @@
-"""Parts of a layer on a card, one after another in one graph: products, then the part that begins with an attention.
+"""Parts of a layer on a card, in sequence in one graph: products, then the part that begins with an attention.
 
 Each part is a separate problem, as in its job, so an attention does not read the output of the products before it. The
 sizes and the order of launches are the same.
@@ -38,7 +38,7 @@ InFront = Callable[[int, int], None]
 
 
 class Behind:
-    """Our launches after the part before them; a `Runner`."""
+    """The preceding part, then our launches; a `Runner`."""
 
     def __init__(self, in_front: InFront, inner: Runner, queries: str) -> None:
         """`queries` is the name of the tensor that the attention reads."""
@@ -50,20 +50,20 @@ class Behind:
         self._inner.enqueue(ops, stream)
 
     def abort_record(self) -> str | None:
-        """Abort record of the later launches."""
+        """Abort record of the launches after that part."""
         return self._inner.abort_record()
 
     def overwritten(self) -> str:
-        """Those of the later launches."""
+        """The overwritten memory of the launches after that part."""
         return self._inner.overwritten()
 
     def poison(self) -> None:
-        """Those of the later launches."""
+        """The private memory of the launches after that part."""
         self._inner.poison()
 
 
 class LibraryBehind(TorchChainLibrary):
-    """The library's attention and products after the part before them."""
+    """The preceding part, then the library's attention and products."""
 
     def __init__(
         self, vendor: Vendor, data: ProblemData, own: Sequence[OpLibrary], tools: Any, in_front: InFront
@@ -103,7 +103,7 @@ class LayerOnCard:
         l2_bytes = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
         self.data = ProblemData(problem, l2_bytes, Stopwatch())
         slots = range(self.data.num_slots)
-        #: By the address of the attention's queries.
+        #: Preceding parts, by the address of the attention's queries.
         self._queries = problem.workload.launch_ops[0].source
         self._slots = {int(self.data.slot_ops(slot).arrays[self._queries].data.ptr): slot for slot in slots}
         self.timer = Timer(self.data, self._tools, None)
@@ -160,7 +160,7 @@ class LayerOnCard:
         return runner.abort_record()
 
     def _in_front(self, runners: Sequence[Runner], q: int, stream: int) -> None:
-        """Enqueues the part before the attention whose queries are at `q`; checks have none."""
+        """Enqueues the part before the attention whose queries are at `q`; checks run no such part."""
         if (slot := self._slots.get(q)) is None:
             return
         for prepared, runner in zip(self._before, runners, strict=True):

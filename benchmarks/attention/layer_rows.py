@@ -31,7 +31,7 @@ MEAN_BAR = 1.20
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """A layer, or a run of one, at a number of sequences with equally long contexts."""
+    """A layer, or a run of its ops, at a number of sequences with equally long contexts."""
 
     model: str
     tp: int
@@ -42,7 +42,7 @@ class LayerRow:
     context: int
     #: Tokens of a page of its cache; None for a contiguous one.
     page_tokens: int | None = None
-    #: The format of all weights, if that has fewer bits.
+    #: The storage format of all weights, if they have fewer bits.
     weights: WeightFormat | None = None
 
     @property
@@ -114,7 +114,7 @@ def _rows() -> tuple[LayerRow, ...]:
 
 
 ROWS = _rows()
-#: Rows that do not count in the mean, measured only on request: norm, qkv, attention and o_proj as one job; also with
+#: Rows that are not part of the mean, measured only on request: norm, qkv, attention and o_proj as one job; also with
 #: pages.
 ONE_JOB_ROWS = tuple(
     LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context, page_tokens=page_tokens)
@@ -137,7 +137,8 @@ STORED_ROWS = tuple(
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """The rows with these names or prefixes; rows with pages only by their full names. By default all rows of the mean.
+    """The rows with these names or prefixes; rows with pages only by their full names. By default, all rows of the
+    mean.
 
     Raises:
         InvalidInput: there is no such row.

@@ -9,8 +9,9 @@ and keys and writes to the cache. A row of one part has its job's figures. For a
 each kind run them all in one graph, and so does the library; all are checked, then timed in turn, cold. A kind that was
 not tried is null. Each job's best schedules are added to the winners, from which the next search starts.
 
-About a minute a row on an H100. Existing rows of this commit and kernel stay. With `--merge` nothing is measured: the
-rows of several files are merged into one, each with its run; of duplicates the last one stays.
+It takes about a minute per row on an H100. Existing rows of this commit and kernel are kept. With `--merge` nothing is
+measured: the rows of several files are merged into one, each with its run; if a row occurs several times, the last one
+is kept.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--seconds",
         type=float,
         default=400.0,
-        help="begin no row after so many, and no job so late that its row has no time",
+        help="after this many, begin no row, and no job whose row would not finish",
     )
     parser.add_argument(
         "--winners",
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names = {part.digest: name for row in rows for name, part in row.named_parts.items()}
 
         def put(part: Workload, one: Ended) -> None:
-            """Writes rows of only that part, and its winners."""
+            """Writes rows that consist of only that part, and its winners."""
             if not is_simulated:
                 kept.put(f"layers/{names[part.digest]}", part, one)
             for row in wanted:
@@ -157,7 +158,7 @@ def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def in_order(rows: Mapping[str, Row]) -> tuple[list[Row], dict[str, Any]]:
-    """The existing rows, those outside of the mean last, and the summary of the others."""
+    """The existing rows, with those outside the mean last, and the summary of the others."""
     of_mean = [rows[one.name] for one in ROWS if one.name in rows]
     others = [rows[one.name] for one in (*ONE_JOB_ROWS, *STORED_ROWS) if one.name in rows]
     return [*of_mean, *others], {"complete": len(of_mean) == len(ROWS), **summary_of(of_mean)}
@@ -199,7 +200,7 @@ def search(
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Times of the whole layer, [kind][round], and other facts about them."""
+    """Times of the whole layer, [kind][round], and facts about them."""
 
     times_us: dict[PlanKind, Sequence[float]]
     process_of_round: Sequence[int]
@@ -216,7 +217,7 @@ def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder 
     rounds = of_jobs(parts) if builder is None or len(parts) == 1 else on_card(row, gpu, parts, builder)
     times = rounds.times_us
     if PlanKind.LIBRARY not in times or len(times) == 1:
-        raise TunerError(f"no library or nothing of ours came through: {rounds.about}")
+        raise TunerError(f"the library or all of our kernels failed: {rounds.about}")
     judged = of_job(parts[0]) if len(parts) == 1 else of_rounds(rounds)
     kind_us = {str(kind): round(median(times[kind]), 3) if kind in times else None for kind in PlanKind}
     floor_us = row.floor_us(_READABLE * gpu.dram_bytes_per_s)
@@ -254,7 +255,7 @@ def of_rounds(rounds: Rounds) -> dict[str, Any]:
 
 
 def judgement(verdict: Verdict, winner: PlanKind, speedup: float, ci95: tuple[float, float]) -> dict[str, Any]:
-    """These as columns of a row."""
+    """The same as columns of a row."""
     return {
         "verdict": verdict,
         "winner": winner,
@@ -314,7 +315,7 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
     problems = [problem_of(workload) for workload in workloads]
     tools = builder.build(tools_source(gpu.arch), gpu.arch).cubin
     ready = prepared_of(workloads, gpu, ways_of(parts), builder)
-    gc.collect()  # of the row before
+    gc.collect()  # memory of the previous row
     cupy.get_default_memory_pool().free_all_blocks()
     layer, kernels = LayerOnCard(problems, tools), Kernels()
     rel_error, failures = layer.check_library(), dict[str, str]()

@@ -54,7 +54,7 @@ def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
 
 
 def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: int) -> dict[str, list[float]]:
-    """Microseconds per launch for each round, all graphs alternately; each round begins with another graph.
+    """Microseconds per launch for each round, all graphs alternately; each round begins with a different graph.
 
     Raises:
         RuntimeError: the host was late with every replay of a sample.
@@ -70,7 +70,7 @@ def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, round
 
 
 def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -> int:
-    """The fastest algorithm of a library, with the same number of launches of each.
+    """The fastest algorithm of a library, with the same number of launches for each.
 
     Raises:
         WorkerError: the library refuses all of them.
@@ -90,7 +90,7 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
 
 def sample_us(graph: torch.cuda.CUDAGraph) -> float:
     """A sample of one replay. A delay hides the host's launch time; a sample that began after its delay is repeated
-    with a longer one, since a graph of many kernels takes the host longer."""
+    with a longer one, since the host needs longer for a graph of many kernels."""
     for take in range(_MAX_TAKES):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(_DELAY_CYCLES << min(take, 4))

@@ -4,8 +4,8 @@ python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/
     [--winners FILE ... --shipped tuner/winners/h100.json]
 
 A row is that of the latest job, whatever its result and the order of the files. Its `jobs` are all its jobs, to show
-their differences. Of winners, those of the last file are kept. A time of torch.compile, measured with the library,
-stays in the row if a later job did not request it.
+their differences. For winners, the last file's are kept. A time of torch.compile, measured with the library, stays in
+the row if a later job did not request one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def merged(reports: Sequence[Json]) -> Json:
 
 
 def last_of(rows: Sequence[Json]) -> Json:
-    """The row of the latest job, with all jobs; among rows of one job the last of `rows`, which may have
+    """The row of the latest job, with all jobs; for several rows of that job, the last of `rows`, which may have
     torch.compile's time. It is null if it was not measured."""
     in_time = sorted(rows, key=lambda row: datetime.fromisoformat(row["date"]))
     row = in_time[-1]
@@ -64,8 +64,8 @@ def last_of(rows: Sequence[Json]) -> Json:
 
 
 def _job_of(row: Json) -> Json:
-    """The figures for comparing jobs: the time of our fastest; the verdict over the vendor's library, since not all
-    jobs have torch.compile; and torch.compile's time over the vendor's, null if it was not tried."""
+    """The figures for comparing jobs: the time of our fastest kernel; the verdict over the vendor's library, since not
+    all jobs have torch.compile; and torch.compile's time over the vendor's, null if it was not tried."""
     ours = [time_us for kind, time_us in row["kind_us"].items() if kind != PlanKind.LIBRARY]
     of_torch = row.get("torch_over_library")
     figures = {

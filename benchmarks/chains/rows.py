@@ -27,10 +27,10 @@ class Layer:
     width: int
     #: Width of the gate, and of the up projection.
     hidden: int
-    #: Columns of the next layer's q, k and v together; those of k, which are also v's.
+    #: Columns of the next layer's q, k and v together, and of k alone, which v has as well.
     qkv: int
     k: int
-    #: Added to the mean of squares.
+    #: The epsilon that norms add to the mean of squares.
     eps: float = 1e-5
     #: Whether q, k and v have a bias.
     bias: bool = False
@@ -44,7 +44,7 @@ LAYERS = {
 }
 #: Between two all-reduces: norm, gate and up projection, down.
 RUNS = {"llama3-70b-tp8-run": LAYERS["llama3-70b-tp8-synthetic"]}
-#: Products of one normalized input, which a model keeps separate.
+#: Products that read one normalized input, and that a model keeps separate.
 UNMERGED = {"llama3-8b": LAYERS["llama3-8b"], "llama3-70b-tp8": LAYERS["llama3-70b-tp8-synthetic"]}
 #: Whole chains of a model with weights of fewer bits: their dtype, and the format of weights that are converted.
 STORED: dict[str, tuple[Dtype, WeightFormat | None]] = {
@@ -73,10 +73,10 @@ BARS = {
     "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
-#: Their peers are kernels that multiply such weights, which no job's library does.
+#: Their peers are kernels that multiply such weights, which the library of a job cannot do.
 BARS |= {f"{_STORED_MODEL}-{name}": Bars() for name in STORED}
 BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
-#: For every row with more rows than `DECODE_MS`.
+#: The target for every row with more rows than `DECODE_MS`.
 EACH_OTHER = 0.99
 
 
@@ -137,7 +137,7 @@ def q_k_v_of(layer: Layer, m: int) -> Workload:
 
 
 def unmerged_hidden_of(layer: Layer, m: int) -> Workload:
-    """Norm, then the activated gate and the up projection side by side; nothing multiplies them here."""
+    """Norm, then the activated gate and the up projection side by side; the chain does not multiply them."""
     first, second = (_normed_op(layer, m, name, layer.hidden) for name in ("gate", "up"))
     return _of_one_input([replace(first, activation=Activation.SILU), second])
 

@@ -4,9 +4,9 @@ python -m benchmarks.chains.search [--row llama3-8b/m16] [--trials 60] [--missin
 
 A row is a job, with the service's searcher, build pool, finals and verdict. Its library is the faster of the vendor's
 and torch.compile, if PyTorch is installed. The best fused launch is traced: its row has the figures of the boundaries.
-Rows are written one by one. Those of the same commit and kernel that are already there stay; `--missing` skips them.
-After `--seconds` no row is started. A job's best schedules of each plan kind go to tuner/winners/<gpu>.json, where the
-next search finds them.
+Rows are written one by one. Existing rows of the same commit and kernel are kept; `--missing` skips them.
+After `--seconds` no row is started. A job's best schedules of each plan kind are written to tuner/winners/<gpu>.json,
+from which the next search reads them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
     """The row's figures, all from the job's finals.
 
     Raises:
-        TunerError: there are no times of the library, or none of a fused launch.
+        TunerError: the library was not timed, or no fused launch was.
     """
     return {"chain": row.chain, "m": row.m, **figures_of(ended)}
 
@@ -118,8 +118,8 @@ def trace_of(jobs: Jobs, job_id: str, number: int) -> Inspection:
 def main() -> None:
     """Searches the rows named on the command line."""
     parser = parser_of(__doc__, "row", "seconds", "rounds", "gpu", "data", "out", trials=60, winners=FOLDER)
-    parser.add_argument("--no-torch-compile", action="store_true", help="the vendor's library alone, in less time")
-    parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")
+    parser.add_argument("--no-torch-compile", action="store_true", help="only the vendor's library, which is quicker")
+    parser.add_argument("--missing", action="store_true", help="only rows that are missing for this commit and kernel")
     arguments = parser.parse_args()
     shipped = ShippedWinners(arguments.winners)
     with open_jobs(arguments.gpu, winners=shipped, num_rounds=arguments.rounds, data=arguments.data) as jobs:

@@ -19,8 +19,8 @@ R = TypeVar("R", bound=Named)
 
 
 def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
-    """The row of each name, otherwise the rows with this prefix, in the order of the names, so that the first ones come
-    first if time is short. All if no name is given.
+    """The row of each name, otherwise the rows with this prefix, in the order of the names, so that the first ones are
+    measured even if time is short. All if no name is given.
 
     Raises:
         InvalidInput: a name is neither a row's nor a prefix of one.

@@ -73,7 +73,7 @@ def figures_of(ended: Ended) -> dict[str, Any]:
 
 
 def torch_figures(torch: TorchTime) -> dict[str, Any]:
-    """torch.compile's time, its ratio to the vendor library's, and which of both is the library of the finals; null
+    """torch.compile's time, its ratio to the vendor library's, and which of the two is the library of the finals; null
     with a reason if there is no time."""
     if torch.time_us is None or torch.library_speedup is None:
         return {"torch_compile_us": None, "torch_reason": torch.reason}

@@ -1,4 +1,4 @@
-"""A results file that a program writes row by row, and continues."""
+"""A results file that a program writes row by row, and continues in later runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Found:
         self.lines = rows_of_this_build(path, self._machine)
 
     def missing(self, rows: Sequence[R], names: Sequence[str]) -> list[R]:
-        """The rows with these names, or all, that have no line."""
+        """The rows with these names, or all rows, that have no line yet."""
         done = {line["row"] for line in self.lines}
         return [row for row in called(rows, names) if row.name not in done]
 

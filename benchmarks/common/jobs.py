@@ -61,17 +61,18 @@ class Jobs:
         self.environment = environment
 
     def drop_others(self, wanted: Collection[JobSpec]) -> None:
-        """Ends the open jobs of earlier runs that are not wanted any more."""
+        """Ends the open jobs of earlier runs that are no longer needed."""
         for state in (JobState.QUEUED, JobState.SEARCHING, JobState.FINALS):
             for job in self._all(state):
                 if job.spec not in wanted:
                     self.service.cancel(job.id)
 
     def begin(self, spec: JobSpec, *, anew: bool = False) -> JobRecord:
-        """The job of `spec`: one that is open or has succeeded, unless it is to run `anew`, else a new one.
+        """The job of `spec`: one that is open or has succeeded, or a new one if there is none, or if it is to run
+        `anew`.
 
         Raises:
-            JobError: a job with another budget works on the same problem.
+            JobError: a job with a different budget is open for the same problem.
         """
         if not anew:
             done = next((job for job in self._all(JobState.SUCCEEDED) if job.spec == spec), None)
@@ -79,7 +80,7 @@ class Jobs:
                 return done
         job, _ = self.service.submit(spec)
         if job.spec != spec:
-            raise JobError(f"{job.id} works on the same problem with another budget or seed")
+            raise JobError(f"{job.id} is open for the same problem with a different budget or seed")
         return job
 
     def end(self, job: JobRecord) -> Ended:
@@ -115,7 +116,7 @@ def every_item(page_at: Callable[[str | None], Page[T]]) -> list[T]:
 
 
 class InTurn:
-    """Jobs one after the other: the next one is submitted before the previous one ends, so that no card waits."""
+    """Runs jobs in sequence; the next one is submitted before the previous one ends, so that no card is idle."""
 
     def __init__(self, jobs: Jobs, specs: Sequence[JobSpec], *, anew: bool = False) -> None:
         """Ends the open jobs of earlier runs that are not in `specs`."""
@@ -147,7 +148,7 @@ def run_jobs(
     seconds: float,
     anew: bool = False,
 ) -> dict[str, str]:
-    """Runs the job of each row, until the time is over, and passes the ended job to `keep`; returns the names of the
+    """Runs the job of each row until the time limit, and passes the ended job to `keep`; returns the names of the
     rows that failed, with their reasons."""
     failures, turns = dict[str, str](), InTurn(jobs, [spec for _, spec in specs], anew=anew)
     for number, (row, _) in enumerate(in_time(specs, seconds)):
@@ -163,8 +164,8 @@ def run_jobs(
 def open_jobs(
     gpu: str, *, winners: ShippedWinners, num_rounds: int | None = None, data: Path | None = None
 ) -> Iterator[Jobs]:
-    """Jobs on this machine's first card, or a simulated one, as `tuner serve --gpu` takes it, whose searches are
-    processes, as there.
+    """Jobs on this machine's first card, or a simulated one, chosen like `tuner serve --gpu`; searches are processes,
+    as in the service.
 
     `num_rounds` of finals in each process, if not the default; `data` is the folder of jobs, by default that of this
     commit.
@@ -193,7 +194,7 @@ def jobs_over(
     data: Path | None = None,
     search: Search = search_here,
 ) -> Iterator[Jobs]:
-    """As `open_jobs`, with an evaluator and `others` of its target, which end with it; `search` starts a search,
+    """Like `open_jobs`, with an evaluator and `others` of its target, which end with it; `search` starts a search,
     here or in another process."""
     target_id, environment = evaluator.target.id, evaluator.environment()
     folder = data or DATA / target_id.replace(":", "-") / commit()[:12]

@@ -18,7 +18,8 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: Maximum distance of PyTorch's time from that of the library's first algorithms, and of the best's above it.
+#: Maximum distance of PyTorch's time from that of the library's first algorithms, and maximum excess of the best
+#: algorithms' time.
 TORCH_BAR, BEST_BAR = 0.03, 0.01
 #: Rounds of a pair, by regime.
 NUM_ROUNDS = {Regime.BURST: 40, Regime.SUSTAINED: 10}
@@ -44,7 +45,7 @@ class Contest:
     #: None without PyTorch; `reason` says why.
     torch_us: list[float] | None
     reason: str
-    #: Per op, the index of the best algorithm among the heuristic's.
+    #: For each op, the index of the best algorithm in the heuristic's list.
     choices: tuple[int, ...]
     num_dropped: int
 
@@ -157,6 +158,7 @@ def torch_row(found: list[Contest]) -> dict[str, Any]:
 
 
 def best_row(found: list[Contest]) -> dict[str, Any]:
-    """`best_of_8`: how much slower the best algorithms are than the first, at most; below 0 they are faster."""
+    """`best_of_8`: the maximum by which the best algorithms are slower than the first ones; negative if they are
+    faster."""
     ratios = [contest.best_ratio for contest in found]
     return check_row("best_of_8", max(ratios) - 1, BEST_BAR, ratios=ratios)

@@ -1,4 +1,4 @@
-"""Merges rows of several runs into one file; each was measured with its own library, and has its date and place."""
+"""Merges rows of several runs into one file; each was measured with its own library, and has its date and origin."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(
 
 
 def merged(reports: Sequence[Json], order: Sequence[str], name_of: Callable[[Json], str]) -> Json:
-    """One report, with its rows in this order. Of duplicates the last is kept.
+    """One report, with its rows in this order. If a row occurs several times, the last one is kept.
 
     Raises:
         ValueError: a row that the benchmark does not have.

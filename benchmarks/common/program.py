@@ -1,4 +1,4 @@
-"""What all programs share: options of the command line, and a loop over rows until the time is over."""
+"""What all programs share: options of the command line, and a loop over rows until the time limit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Options by name; a program takes some of them, with its own defaults and help texts.
+#: Options by name; a program uses some of them, with its own defaults and help texts.
 OPTIONS: dict[str, dict[str, Any]] = {
     "gpu": {"default": "auto", "help": "auto: this machine's first usable GPU; or simulated:<id>"},
-    "row": {"action": "append", "default": [], "help": "a row, or how its name begins; repeatable; default: all"},
-    "trials": {"type": int, "default": 60, "help": "of each job, or of each row"},
-    "rounds": {"type": int, "help": "of finals, in each of the two processes"},
+    "row": {"action": "append", "default": [], "help": "a row, or a prefix of its name; repeatable; default: all"},
+    "trials": {"type": int, "default": 60, "help": "per job, or per row"},
+    "rounds": {"type": int, "help": "for finals, in each of the two processes"},
     "loads": {"type": int, "default": 5, "help": "of each page"},
     "asks": {"type": int, "default": 200, "help": "requests of each kind"},
     "seconds": {"type": float, "default": math.inf, "help": "time limit: after it, nothing more is begun"},
@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def parser_of(description: str | None, *names: str, **defaults: Any) -> argparse.ArgumentParser:
-    """A parser with these options, and with others that have defaults of their own."""
+    """A parser with these options; others have their own defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, option in OPTIONS.items():
         if name in names or name in defaults:
@@ -47,17 +47,17 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """So far, rounded to tenths."""
+        """Seconds so far, rounded to tenths."""
         return round(time.monotonic() - self._begin_s, 1)
 
 
 def in_time(rows: Iterable[T], seconds: float) -> Iterator[T]:
-    """Rows one by one, until this many seconds are over; memory of the previous row is freed before the next."""
+    """Yields rows one by one until this many seconds have passed; the previous row's memory is freed first."""
     watch = Watch()
     for row in rows:
         gc.collect()
         if watch.seconds > seconds:
-            print(f"{watch.seconds:g} s are over; the rest is left for another run", flush=True)
+            print(f"{watch.seconds:g} s have passed; the remaining rows are left for another run", flush=True)
             return
         yield row
         print(f"[{watch.seconds:.0f} s]", flush=True)

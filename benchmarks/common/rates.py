@@ -26,7 +26,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 #: Bytes to read: much more than any L2 holds.
 READ_BYTES = 4 * 2**30
-#: CTAs and threads of each.
+#: CTAs, and threads per CTA.
 GRIDS = ((132, 1024), (264, 1024), (528, 512), (1024, 256), (4224, 256), (16896, 256))
 NUM_READS, NUM_ROUNDS = 15, 10
 #: Rows, columns and depth of the product.
@@ -88,7 +88,7 @@ def main() -> None:
     arguments = parser_of(__doc__, "out").parse_args()
     with open_workbench("auto", BUILD_CACHE) as bench:
         if not isinstance(bench.evaluator, GpuSupervisor):
-            raise InvalidInput("gpu", "there is no card here", "run this on a machine with a GPU")
+            raise InvalidInput("gpu", "this machine has no GPU", "run this on a machine with a GPU")
         path, machine = (
             arguments.out or rates_file(bench.evaluator.target.id),
             machine_of(bench.evaluator.environment()),

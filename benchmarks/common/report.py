@@ -91,8 +91,8 @@ def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
 
 
 def rows_of_this_build(path: Path, machine: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a results file from this machine and this commit, for a run that continues; none if they are
-    another's, or there is no file."""
+    """The rows of a results file from this machine and this commit, for a run that continues; none if they come from
+    elsewhere, or if there is no file."""
     if not path.exists():
         return []
     before = json.loads(path.read_text())
@@ -125,7 +125,7 @@ def results_file(target_id: str, name: str) -> Path:
 
 def machine_line(meta: dict[str, Any]) -> str:
     """A sentence on the origin of a page's figures, and a second one if rows are missing or come from several runs."""
-    whole = "" if meta["complete"] else " Not all rows are there."
+    whole = "" if meta["complete"] else " Some rows are missing."
     if remark := meta.get("remark", "").rstrip("."):
         whole += f" {remark[:1].upper()}{remark[1:]}."
     return (
@@ -174,7 +174,7 @@ def failed_row(check: str, reason: str) -> dict[str, Any]:
 
 
 def taken(name: str, take: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of a check; a failed one with the reason if it raises."""
+    """The rows of a check; if it raises, a failed row with the reason."""
     print(name, flush=True)
     try:
         return take()

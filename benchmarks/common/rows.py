@@ -14,7 +14,7 @@ from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 Mnk = tuple[int, int, int]
 
-#: Model -> (width, hidden width). A gated one has a gate and an up projection of the hidden width each.
+#: Model -> (width, hidden width). If gated, the gate and the up projection each have the hidden width.
 PLAIN = {"llama3-8b": (4096, 14336), "llama3-70b": (8192, 28672), "gpt3-tp8": (12288, 6144)}
 GATED = {"llama3-8b": (4096, 14336), "llama3-70b-tp8": (8192, 3584), "llama65b-tp8": (8192, 2816)}
 #: Two independent GEMMs, each (m, n, k).
@@ -144,7 +144,7 @@ SUITES: dict[str, Bars] = {
 
 
 def choose_rows(suites: Sequence[str] = (), names: Sequence[str] = ()) -> tuple[Row, ...]:
-    """The rows of these suites, and with these names, of these pairs or ``m16``; by default all.
+    """The rows of these suites with these names: a row's, a pair's, or ``m16``; by default all.
 
     Raises:
         InvalidInput: there is no such row.

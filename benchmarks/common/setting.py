@@ -16,7 +16,7 @@ from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 def read_options(description: str | None, arguments: Sequence[str] | None) -> argparse.Namespace:
     """`gpu`, `quick` and `out` from the command line."""
     parser = parser_of(description, "gpu", "out")
-    parser.add_argument("--quick", action="store_true", help="less of everything: whether it runs, not what it finds")
+    parser.add_argument("--quick", action="store_true", help="a short run, only to check that the program works")
     return parser.parse_args(arguments)
 
 

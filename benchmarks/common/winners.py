@@ -18,7 +18,7 @@ from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured, Rejected
 from tuner.workers.builder.nvrtc import write_atomically
 
-#: Number of each kind that is kept, the fused ones first.
+#: Number of winners that are kept of each kind; fused kinds come first.
 NUM_KEPT = {
     kind: 3 if kind.is_fused else 2 for kind in sorted(PlanKind, key=lambda kind: not kind.is_fused) if kind.is_ours
 }
@@ -27,8 +27,8 @@ NUM_REASONS, REASON_LENGTH = 5, 200
 
 
 def best_of(ended: Ended) -> dict[PlanKind, list[dict[str, Any]]]:
-    """Our best of each kind: the finals' by their times there, then others by their trials'. Trials that ended early
-    come last."""
+    """Our best of each kind: first finalists by their times in the finals, then others by their trials' times. Trials
+    that ended early come last."""
     return {kind: found for kind, count in NUM_KEPT.items() if (found := list(_ranked(ended, kind))[:count])}
 
 
@@ -101,8 +101,8 @@ class Winners:
         self._rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
     def put(self, name: str, workload: Workload, ended: Ended) -> None:
-        """Replaces the row of that name and writes the file. A search without priors did not try the existing
-        winners, and leaves them."""
+        """Replaces the row of that name and writes the file. A search without priors did not try the existing winners,
+        so it keeps them."""
         if name in self._rows and ended.job.spec.priors is PriorsChoice.NONE:
             return
         asked = {"workload": workload.to_json(), "objective": asdict(ended.job.spec.objective)}
@@ -113,7 +113,7 @@ class Winners:
 
 
 def merge_winners(path: Path, others: Sequence[Path]) -> None:
-    """Adds the rows of other files to that of the same GPU; of duplicates the last is kept."""
+    """Adds the rows of other files to that of the same GPU; if a row occurs several times, the last one is kept."""
     rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
     for other in others:
         rows |= json.loads(other.read_text())

@@ -60,7 +60,7 @@ class Workbench:
 
 @contextmanager
 def open_workbench(gpu: str, build_cache: Path) -> Iterator[Workbench]:
-    """A workbench with this machine's first card, or a simulated one, as `tuner serve --gpu` takes it.
+    """A workbench with this machine's first card, or a simulated one, chosen like `tuner serve --gpu`.
 
     Raises:
         InvalidInput: `gpu` is not a valid choice.

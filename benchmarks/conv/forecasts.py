@@ -44,7 +44,7 @@ NUM_AHEAD = 16
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Schedules of all rows in turn, until the time is over."""
+    """Yields schedules of all rows in turn, until the time limit."""
     parser = parser_of(__doc__, "gpu", "row", "out", seconds=150)
     parser.add_argument("--count", type=int, default=75, help="schedules of each row")
     options = parser.parse_args(arguments)
@@ -78,8 +78,8 @@ def forecast_anew(row: Row, line: Json, bench: Workbench) -> Json:
 
 
 def measured(row: Row, bench: Workbench, count: int, known: Sequence[Json]) -> Iterator[Json]:
-    """A line for each schedule besides the known ones, measured when it is requested; refused or wrong ones have a
-    reason. The order is random, so that the first ones are as mixed as all."""
+    """Yields a line for each schedule that is not known yet, measured when it is requested; refused or wrong ones have
+    a reason. The order is random, so that the first ones are a representative sample."""
     workload = workload_of(row)
     problem = Problem(workload=workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
     skipped = {line["schedule"] for line in known}

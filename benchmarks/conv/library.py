@@ -4,9 +4,9 @@ python -m benchmarks.conv.library [--row r50-s1-1x1-3x3/b1 ...] [--seconds 110] 
 
 fp16, channels last, bias and ReLU after each layer; cuDNN with its benchmark mode on. Cold: the launches of a graph
 alternate among six images and enough sets of weights to exceed an L2. Warm: one set. All libraries of a row are timed
-in the same interleaved rounds, and a delay before each sample hides the host's launch time. A row of the file is a way
-to run a pair: medians, quartiles of the cold samples, and the error against fp32 sums. If a library refuses a row, its
-line has the reason. `--residual` adds an image before the last ReLU, `--compile` includes `torch.compile` (some 20
+in the same interleaved rounds, and a delay before each sample hides the host's launch time. Each row of the file is one
+way to run a pair: medians, quartiles of the cold samples, and the error against fp32 sums. If a library refuses a row,
+its line has the reason. `--residual` adds an image before the last ReLU, `--compile` includes `torch.compile` (about 20
 seconds per row). Rows that the file has from this commit and card are skipped. About two seconds per row on an H200.
 """
 
@@ -35,12 +35,12 @@ Json = dict[str, Any]
 _COLD_BYTES, _LEAST_SETS = 190e6, 20
 #: Launches of a graph, and rounds.
 _LAUNCHES, _ROUNDS = 20, 25
-#: Maximum relative error of a right result: two roundings to fp16, and sums in another order.
+#: Maximum relative error of a correct result: two roundings to fp16, and sums in a different order.
 _MOST_ERROR = 2e-3
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over; the file is written after each."""
+    """Measures rows until the time limit; the file is written after each."""
     parser = parser_of(__doc__, "row", seconds=110, out=Path("benchmarks/results/h200/conv_library.json"))
     parser.add_argument("--residual", action="store_true", help="add an image before the last ReLU")
     parser.add_argument("--compile", action="store_true", help="torch.compile beside them")
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = {(one["pair"], one["batch"], one["residual"]) for one in done}
     wanted = [row for row in called(rows(), options.row) if (row.pair.name, row.batch, options.residual) not in found]
     for row in in_time(wanted, options.seconds):
-        torch.cuda.empty_cache()  # of the row before
+        torch.cuda.empty_cache()  # memory of the previous row
         done += measure_row(row, lt, residual=options.residual, compiled=options.compile)
         write_report(options.out, done, machine())
 
@@ -88,9 +88,9 @@ def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> li
 
 
 def _samples(inputs: Inputs, ready: dict[str, Side], numbers: Sequence[int]) -> dict[str, list[float]]:
-    """Microseconds per pair of each, when launches use these sets of weights: some in a sample, the next ones in the
-    next. For a graph of all sets, the host would need longer than the delay before a sample. No library reads what
-    another one has just read."""
+    """Microseconds per pair for each library, when launches use these sets of weights: each sample uses the next few.
+    For a graph of all sets, the host would need longer than the delay before a sample. No library reads what another
+    one has just read."""
     runs = [numbers[first : first + _LAUNCHES] for first in range(0, len(numbers) - _LAUNCHES + 1, _LAUNCHES)]
     graphs = {
         name: [captured([partial(inputs.run, number, side.convolve) for number in run]) for run in runs]

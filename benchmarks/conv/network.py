@@ -3,9 +3,9 @@
 python -m benchmarks.conv.network [--images 1] [--trials 60] [--seconds 280] [--no-compile] [--out FILE]
 
 A separate service tunes the eight kinds of blocks, a pack is made of them, and examples/resnet.py runs it in a CUDA
-graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is reused, and so are finished jobs
-of an interrupted run, whose data are next to the packs. The searches get the part of `--seconds` that the finals and
-the example, which takes a minute, leave.
+graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is reused, as are finished jobs of
+an interrupted run, whose data is next to the packs. The searches get the part of `--seconds` that the finals and the
+example, which takes a minute, leave.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ BATCHES = (1, 4, 16, 32)
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A convolution of stride 1 whose output is as large as its image, with bias and ReLU after it."""
+    """A convolution of stride 1 whose output is as large as its image, followed by bias and ReLU."""
 
     #: Rows and columns of its window.
     kernel: int
@@ -50,7 +50,7 @@ class Pair:
 
 
 def pair(name: str, size: int, *layers: tuple[int, int, int]) -> Pair:
-    """By (kernel, channels, filters) of each layer."""
+    """A pair from (kernel, channels, filters) of each layer."""
     first, second = (Layer(kernel=kernel, channels=c, filters=k) for kernel, c, k in layers)
     return Pair(name=name, size=size, first=first, second=second)
 
@@ -92,12 +92,12 @@ class Row:
     @property
     def floor_us(self) -> float:
         """The time of reading images and weights and writing the output, or of the multiplications, whichever is
-        longer. The image between the layers is not counted."""
+        longer. The image between the layers is not included."""
         values = self.pixels * (self.pair.first.channels + self.pair.second.filters) + self.pair.num_weights
         operations = 2 * self.pixels * self.pair.num_weights
         return 1e6 * max(2 * values / BYTES_PER_S, operations / OPERATIONS_PER_S)
 
 
 def rows() -> list[Row]:
-    """Small batches of all pairs first."""
+    """All rows; small batches of all pairs come first."""
     return [Row(pair=one, batch=batch) for batch in BATCHES for one in PAIRS]

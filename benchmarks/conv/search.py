@@ -40,7 +40,7 @@ def workload_of(row: Row) -> Workload:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over."""
+    """Runs rows until the time limit."""
     options = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100).parse_args(arguments)
     with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
         found = Found(jobs, options.out or results_file(jobs.target_id, "conv"))
@@ -60,7 +60,7 @@ def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:
 
 
 def _line_of(row: Row, ended: Ended, out: Path) -> Json:
-    """The row's figures; those over the floor and the library are for our fastest kernel."""
+    """The row's figures; ratios to the floor and to the library are for our fastest kernel."""
     figures = figures_of(ended)
     best_us = min(us for kind, us in figures["kind_us"].items() if kind != "library")
     found = {"row": row.name, "pair": row.pair.name, "batch": row.batch, **figures}

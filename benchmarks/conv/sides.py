@@ -74,7 +74,7 @@ class Inputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A library's way to run a pair."""
+    """One way to run a pair with a library."""
 
     name: str
     convolve: tuple[Convolve, Convolve]
@@ -125,7 +125,7 @@ def _cudnn(image: torch.Tensor, filters: torch.Tensor, bias: torch.Tensor, added
 
 def _compiled() -> Side:
     """`torch.compile`, one function per layer."""
-    torch._dynamo.reset()  # for other shapes, which it would make dynamic
+    torch._dynamo.reset()  # otherwise it would compile other shapes as dynamic
     eager = torch.compile(_eager, mode="max-autotune-no-cudagraphs")
     return Side(name="torch.compile", convolve=(eager, eager), chosen="max-autotune")
 

@@ -5,7 +5,7 @@ python -m benchmarks.conv.waterfall [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100
 For each row of conv.json, its fastest schedule in one launch is timed: launched plainly and programmatically, and with
 one thing left out at a time (`benchmarks.waterfall.patches`). `stamps_us` has the minimum, the median and the maximum
 time after the start of the launch at which tasks of each op were taken, had their inputs signalled, loaded, multiplied
-and stored. About 6 seconds a row on 16 cores.
+and stored. It takes about 6 seconds per row on 16 cores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PHASES = ("taken", "ready", "loaded", "computed", "stored")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over."""
+    """Rows until the time limit."""
     parser = parser_of(__doc__, "row", "out", seconds=100)
     parser.add_argument("--jobs", type=Path, help="the rows of jobs; default: the card's conv.json")
     options = parser.parse_args(arguments)
@@ -64,7 +64,7 @@ def measured(row: WaterfallRow, builds: Builds) -> Json:
     """Times of all ways to leave something out, and stamps."""
     has_parts = max(row.schedule.tiling.split_k, default=1) > 1
     asked = {"all": Build(row=row), EARLY: Build(row=row.launched(PlanKind.FUSED_PDL))}
-    # Without steps, no part of a tile posts.
+    # If there are no steps, parts of tiles do not post.
     asked |= {name: Build(row=row, patches=LEFT_OUT[name]) for name in LEFT_OUT if not (has_parts and name == NOTHING)}
     if not has_parts:
         asked |= {f"{EARLY}, {NOTHING}": Build(row=row.launched(PlanKind.FUSED_PDL), patches=LEFT_OUT[NOTHING])}

@@ -1,4 +1,4 @@
-"""A store with ten thousand results, a real server over it, and the seconds of requests to it."""
+"""Times of requests to a real server over a store with ten thousand results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIZES = (256, 512, 768, 1024, 2048, 2880, 4096, 5120, 8192, 14336)
 
 
 def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
-    """Jobs with results of many shapes; the sizes of each, m, d_in, d_hidden and d_out."""
+    """Adds jobs with results for many shapes; returns the sizes of each: m, d_in, d_hidden and d_out."""
     chance = random.Random(1)
     workload = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
     space = Space(workload, CATALOGUE["h200"])
@@ -60,7 +60,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         artifact_digest=None,
         environment=Environment(gpu_name="simulated NVIDIA H200", simulated=True),
     )
-    shapes = set[tuple[int, int, int, int]]()  # two open jobs may not request the same
+    shapes = set[tuple[int, int, int, int]]()  # two open jobs may not request the same problem
     while len(shapes) < num_jobs:
         shapes.add((chance.randrange(1, 4097), chance.choice(SIZES), chance.choice(SIZES), chance.choice(SIZES)))
     store, budget = Store.open(directory), Budget(trials=60, seconds=60)
@@ -75,7 +75,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         for job_id in made:
             bests.insert(session, replace(best, job_id=job_id))
         session.flush()
-        # All at once: ten thousand jobs take minutes if each goes through its states one by one.
+        # All are written at once: ten thousand jobs would take minutes if each went through its states.
         ended = {"state": str(JobState.SUCCEEDED), "started_at": 2.0, "finished_at": 2.0}
         session.execute(update(JobRow).values(ended))
     store.close()
@@ -98,7 +98,7 @@ def serving(directory: Path, num_descriptors: int | None = None) -> Iterator[tup
 
 
 def ask_paths(url: str, paths: list[str]) -> list[float]:
-    """Seconds of each request, sent one after the other over one connection."""
+    """Seconds of each request, sent in sequence over one connection."""
     taken = []
     with httpx.Client(base_url=url, timeout=60) as http:
         http.get("/livez")
@@ -135,8 +135,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def best_paths(shapes: list[tuple[int, int, int, int]], num_asks: int, match: str) -> list[str]:
-    """`GET /best` of shapes that were tuned, or for another match than the exact one, of similar shapes. No distance
-    is too far."""
+    """`GET /best` for tuned shapes or, if the match is not exact, for similar shapes at any distance."""
     chance = random.Random(2)
     beside = 0 if match == "own shape" else 5000
     chosen = [chance.choice(shapes) for _ in range(num_asks)]

@@ -1,8 +1,9 @@
-"""What a cluster adds to a trial, and its gain in rate: real processes on the loopback interface with mutual TLS.
+"""The overhead of a cluster per trial, and its gain in throughput: real processes on the loopback interface with
+mutual TLS.
 
 python -m benchmarks.cpu.cluster [--trials 60] [--out benchmarks/results/cpu/service.json]
 
-Takes about four minutes. It needs an otherwise idle machine. Rows of other programs in the file stay.
+Takes about four minutes. It needs an otherwise idle machine. Rows of other programs in the file are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tuner.store import Store
 
 #: Seconds of a trial of a sleeping evaluator.
 SLEEP_S = 0.5
-#: First trials of a job, which are not counted: they wait for the searcher, which analyses the space.
+#: Number of first trials of a job that are not counted, since they wait while the searcher analyses the space.
 NUM_FIRST = 10
 
 
@@ -78,7 +79,7 @@ def _start(*command: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str = TARGET) -> list[str]:
-    """A job for each of these pairs of 16 rows, without priors."""
+    """Submits a job for each of these pairs of 16 rows, without priors."""
     jobs = []
     for d_hidden in d_hiddens:
         workload = ffn_pair(m=16, d_in=4096, d_hidden=d_hidden, d_out=4096)
@@ -89,7 +90,7 @@ def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str 
 
 
 def finish_times(service: Service, jobs: list[str], num_trials: int) -> list[list[float]]:
-    """When each trial of each job was recorded, seconds; the jobs run at the same time."""
+    """The times at which each trial of each job was recorded, seconds; the jobs run concurrently."""
     while any(service.job(job).num_trials < num_trials for job in jobs):
         if failed := [job for job in jobs if service.job(job).state is JobState.FAILED]:
             raise SystemExit(f"{failed[0]} failed: {service.job(failed[0]).reason}")

@@ -48,7 +48,7 @@ REPEATS = 15
 
 
 def median_ms(call: Callable[[], object], clock_s: Callable[[], float] = time.perf_counter) -> float:
-    """Median time of a call by a clock, by default wall time, milliseconds."""
+    """Median time of a call, milliseconds; by default wall time."""
     times = []
     for _ in range(REPEATS):
         begin_s = clock_s()
@@ -77,7 +77,7 @@ def verify_rows() -> list[dict[str, Any]]:
     for (granularity, sync_width), position, assignment in product(SYNCS, WaitPosition, ASSIGNMENTS):
         if position_problem(graph, granularity, sync_width, position) is not None:
             continue
-        # These granularities need the producer's rows to be complete.
+        # With these granularities, the producer's rows must be complete.
         whole = granularity in (Granularity.BATCH, Granularity.BARRIER)
         ordering = Ordering(
             rasters=(Raster(kind=RasterKind.GROUPED, width=4), Raster(kind=RasterKind.PANEL, width=4)),
@@ -111,7 +111,7 @@ CHAINS = {
         (),
     ),
 }
-#: Maximum time of a proof of one of them, milliseconds.
+#: Maximum time for the proof of one of them, milliseconds.
 CHAIN_LIMIT_MS = 120.0
 
 
@@ -142,7 +142,7 @@ def verify_chain_rows() -> list[dict[str, Any]]:
 
 
 def simulate_rows() -> list[dict[str, Any]]:
-    """Simulating plans of about 1,000 and 10,000 tasks."""
+    """Times the simulation of plans of about 1,000 and 10,000 tasks."""
     rows = []
     for m, tile_m, tile_n in ((1024, 128, 128), (1088, 64, 32)):
         graph = graph_of(m, tile_m, tile_n)
@@ -157,7 +157,7 @@ def simulate_rows() -> list[dict[str, Any]]:
 
 
 def space_rows() -> list[dict[str, Any]]:
-    """Counting spaces; a new one each time, since it caches its tilings."""
+    """Times the counting of spaces; each space is new, since it caches its tilings."""
     rows = []
     for m in (16, 64, 512, 1024):
         workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)

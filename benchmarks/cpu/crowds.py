@@ -1,9 +1,9 @@
-"""Whether a service answers others during a crowd: silent connections, idle streams, a long queue.
+"""Whether a service still responds to others under load: silent connections, idle streams, a long queue.
 
 python -m benchmarks.cpu.crowds [--asks 200] [--out benchmarks/results/cpu/service.json]
 
-1,100 silent connections, at a process limit of 1,024 descriptors. 640 event streams of idle jobs, and one of a job that
-is cancelled. The front page with 2,500 queued jobs. It takes a minute.
+It tests 1,100 silent connections with a process limit of 1,024 descriptors; 640 event streams of idle jobs, and one of
+a job that is cancelled; and the front page with 2,500 queued jobs. It takes a minute.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def queue(data: Path, count: int, target_id: str) -> list[str]:
 
 
 def others_beside_silence(num_asks: int) -> dict[str, Any]:
-    """A row: the time of another client's request, each over a new connection."""
+    """A row: the times of another client's requests, each over a new connection."""
     with ExitStack() as held:
         data = Path(held.enter_context(tempfile.TemporaryDirectory())) / "data"
         url, _ = held.enter_context(serving(data, NUM_DESCRIPTORS))
@@ -103,7 +103,7 @@ def event_beside_streams(num_events: int) -> dict[str, Any]:
     """A row: the delay of an event."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        ids = queue(data, NUM_STREAMS + num_events, "simulated:a40")  # no worker measures there: nothing happens
+        ids = queue(data, NUM_STREAMS + num_events, "simulated:a40")  # no worker has this target
         with serving(data) as (url, pid):
             before_s = cpu_s(pid)
             taken = asyncio.run(_event_s(url, ids[:NUM_STREAMS], ids[NUM_STREAMS:]))

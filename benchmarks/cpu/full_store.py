@@ -32,7 +32,7 @@ LARGE_JOB = 100_000
 RECORDED = 1_000
 PAGE_BAR_S = 0.100
 BEST_BAR_S = 0.020
-#: Seconds of a running job's simulated trial.
+#: Duration of a simulated trial of the running job, seconds.
 LATENCY_S = "0.5"
 
 _TOTALS = "num_measured, num_rejected, num_failed, best_us, library_us, search_s, samples_bytes"
@@ -88,7 +88,7 @@ def _copy_trials(database: sqlite3.Connection, source: str) -> None:
 
 
 def _enlarge(database: sqlite3.Connection, job: str) -> None:
-    """Repeats a job's trials until it has as many as the large one."""
+    """Repeats a job's trials until it has the number of trials of the large job."""
     columns = [row[1] for row in database.execute("pragma table_info(trials)") if row[1] not in ("job_id", "number")]
     database.execute(
         "with recursive turn(n) as (select 1 union all select n + 1 from turn where n < ?) "

@@ -29,7 +29,7 @@ _DRAWN = """() => new Promise((resolve) => {
   };
   look();
 })"""
-#: Milliseconds from a key to the frame that shows it: until all charts are drawn, both here.
+#: Milliseconds from a key press to the frame that shows its effect: until both charts are drawn.
 _ZOOMS = """async (keys) => {
   const canvas = document.querySelector("figure[data-of=measured] canvas.bars");
   const frame = () => new Promise((resolve) => { requestAnimationFrame(() => { setTimeout(resolve, 0); }); });
@@ -43,7 +43,7 @@ _ZOOMS = """async (keys) => {
   }
   return took;
 }"""
-#: Zoom in to a hundredth of the run, move, and zoom out.
+#: Zooms in to a hundredth of the run, moves, and zooms out.
 _KEYS = [*"wwwwwwwwwwwwd", *"daadda", *"ssssssssssss"] * 3
 
 

@@ -22,7 +22,7 @@ from tuner.store.trials import trials
 
 #: Rounds of a trial: two kilobytes of samples.
 NUM_ROUNDS = 85
-#: Different schedules among the trials.
+#: Number of different schedules among the trials.
 NUM_SCHEDULES = 100
 
 

@@ -50,7 +50,7 @@ _INTERACTIVE = """() => new Promise((resolve) => {
 })"""
 _PAINTED = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
 _HAS_PAINTED = "() => performance.getEntriesByName('first-contentful-paint').length > 0"
-#: Elements beyond the window to which one cannot scroll.
+#: Elements outside the window that cannot be scrolled to.
 _CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) => {
   const box = element.getBoundingClientRect();
   if (box.width === 0 || box.right <= innerWidth + 1 || element.closest('.skip')) return false;
@@ -61,13 +61,13 @@ _CLIPPED = """() => [...document.querySelectorAll('body *')].filter((element) =>
 
 
 def _first_paint_s(page: Page) -> float:
-    """Seconds from the navigation; on a busy machine they are available only a moment after the page's load."""
+    """Seconds from the navigation; on a busy machine the entry appears only a moment after the page has loaded."""
     page.wait_for_function(_HAS_PAINTED)
     return float(page.evaluate(_PAINTED))
 
 
 def new_pages(browser: Browser, count: int) -> Iterator[Page]:
-    """Windows without cached files, one after the other."""
+    """Yields windows without cached files in sequence."""
     for _ in range(count):
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         yield context.new_page()
@@ -81,7 +81,7 @@ def watch(page: Page, faults: list[str]) -> None:
 
 
 def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a page's load times, each in a window without cached files; the median counts."""
+    """Rows of a page's load times, each in a window without cached files; the result is the median."""
     painted, interactive = [], []
     for page in new_pages(browser, num_loads):
         page.goto(address, wait_until="commit")

@@ -2,9 +2,9 @@
 
 python -m benchmarks.cpu.submissions [--seconds 30] [--out benchmarks/results/cpu/service.json]
 
-16 clients send 12.5 requests per second each, of distinct problems, each over its own connection. A request's time
-counts from when it is due, so waiting for the previous one counts. The server simulates a card that takes half a second
-for a trial, and works on the jobs meanwhile.
+16 clients send 12.5 requests per second each, of distinct problems, each over its own connection. A request's time is
+measured from when it is due, so it includes waiting for the previous one. The server simulates a card that takes half a
+second for a trial, and works on the jobs meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LATENCY_S = "0.5"
 
 
 def make_token(directory: Path) -> str:
-    """A token that may submit; from now on requests need one."""
+    """A token that may submit; from now on, requests need a token."""
     command = [sys.executable, "-m", "tuner.cli", "token", "create", "--data", str(directory)]
     made = subprocess.run([*command, "--role", "submit", "--owner", "load"], capture_output=True, text=True, check=True)
     return next(word for word in made.stdout.split() if word.startswith("tuner_"))

@@ -16,9 +16,9 @@ import triton.language as tl
 
 from .quantised import BLOCK, FP8_MAX
 
-#: Columns of a program if it does not need the maximum of a row.
+#: Columns per program if it does not need the maximum of a row.
 _COLUMNS = 1024
-#: Groups of 128 columns of a program.
+#: Groups of 128 columns per program.
 _GROUPS = 8
 
 

@@ -1,6 +1,6 @@
 """The time that a pair adds to a stream in which another program's kernel writes its input.
 
-A gain that requires one of our launches before the pair is of no use in a model.
+A gain that requires one of our launches before the pair does not help in a model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.runtime.programs.program import Program
 
 #: Bytes of weights that launches cycle through, more than an L2 holds; minimum launches of a graph, and rounds.
 _COLD_BYTES, _LEAST_LAUNCHES, _ROUNDS = 260e6, 8, 15
-#: Random bytes of codes and factors are below this, so that as factors they are small, finite and above 0.
+#: Upper limit of the random bytes for codes and factors, so that the factors are small, finite and positive.
 _LARGEST_BYTE = 0x3B
 
 

@@ -28,7 +28,7 @@ _WEIGHTS: dict[str, Config] = {
     "int4": {"dtype": "int4", "group_size": 128},
     "mxfp4": {"dtype": "float4e2m1", "scale_dtype": "float8e8m0", "group_size": 32},
 }
-#: Its own kernel for the activation takes this text.
+#: The text that selects its own activation kernel.
 _SILU_AND_PRODUCT = "a / (1.0f + __expf(-a)) * b"
 #: Fields that are changed, one at a time.
 _CHANGES: list[Config] = [
@@ -39,7 +39,7 @@ _CHANGES: list[Config] = [
     {"use_warp_spec": False, "use_tma": False},
     {"evict_weights_first": True},
 ]
-#: Numbers of rows whose heuristic schedules are tried, too.
+#: Numbers of rows whose heuristic schedules are also tried.
 _OTHER_ROWS = (8, 32, 128)
 #: Rounds that time schedules, and the maximum schedules per product; TUNER_PEERS_TRIED overrides it.
 _ROUNDS = 5
@@ -47,7 +47,8 @@ _TRIED = int(os.environ.get("TUNER_PEERS_TRIED", "16"))
 
 
 def humming_peers(inputs: Inputs) -> Makers:
-    """With our kernel between, which does not support programmatic launches; with its own, which does; and tuned."""
+    """The variants: with our activation kernel, which does not support programmatic launches; with its own, which does;
+    and tuned."""
     pair = _Layers(inputs)
     found: Makers = {"humming": pair.peer, "humming pdl": partial(pair.peer, own_activation=True)}
     return found | {"humming tuned": pair.tuned} if _TRIED else found
@@ -102,7 +103,7 @@ class _Layers:
         return Peer(launches=launches, result=lambda: out, chosen=text)
 
     def tuned(self) -> Peer:
-        """With the best schedule of each product, and its own activation."""
+        """The pair with the best schedule of each product, and its own activation."""
         inputs = self._inputs
         hidden = torch.randn(inputs.m, inputs.row.pair.hidden, device="cuda", dtype=torch.bfloat16)
         out = inputs.empty(inputs.row.pair.d)

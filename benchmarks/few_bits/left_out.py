@@ -2,9 +2,10 @@
 
 python -m benchmarks.few_bits.left_out [--row int4/4096-14336/m1] [--seconds 60] [--out FILE]
 
-A schedule of each row is timed whole and with one thing left out at a time; up to 16 rows of converted weights also
-with wgmma instead of mma.sync. Other schedules are timed in the same rounds; from 64 rows on, some have inputs that two
-CTAs share. Builds without a part compute wrong results. About 10 seconds a row on an H200 with 16 cores.
+A schedule of each row is timed whole and with one thing left out at a time; with converted weights and up to 16 rows,
+also with wgmma instead of mma.sync. Other schedules are timed in the same rounds; with 64 or more rows, two CTAs share
+inputs in some of them. Builds without a part compute wrong results. It takes about 10 seconds per row on an H200 with
+16 cores.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tuner.core.trial.stats import median
 OURS = "ours"
 _FRAGMENTS = "load(fragments[span % 2][block], rows, slot, span, block, bundle);"
 _ISSUE = "            WgmmaOfRegisters<kColumns>::multiply("
-#: Nothing is converted either: up to 16 rows, where each warp multiplies for itself, and above.
+#: In addition, nothing is converted: for up to 16 rows, where each warp multiplies by itself, and for more.
 NO_PRODUCTS = (
     Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),
     Patch(before=_FRAGMENTS, after=f"if (left < 0) {_FRAGMENTS}"),
@@ -133,8 +134,8 @@ def waterfall_row(row: Row, line: str) -> WaterfallRow:
 
 
 def patches_of(row: Row) -> dict[str, tuple[Patch, ...]]:
-    """What its builds change: without groups there are no scales to leave out, and without conversion only what is
-    loaded and stored."""
+    """The changes of its builds: without groups there are no scales to leave out, and without conversion only loads and
+    stores can be left out."""
     if row.scheme.weight_bits == row.scheme.operand_bits:
         return {OURS: (), "no inputs": NO_INPUTS, "no weights": NO_WEIGHTS, "no epilogue": NO_EPILOGUE}
     has_groups = row.scheme.scale_bits > 0
@@ -143,7 +144,7 @@ def patches_of(row: Row) -> dict[str, tuple[Patch, ...]]:
 
 
 def timed(row: Row, builds: Builds) -> dict[str, Any]:
-    """Microseconds of each build of the first schedule, of that launched plainly, and of the other schedules."""
+    """Microseconds of each build of the first schedule, of its plain launch, and of the other schedules."""
     first, *others = (waterfall_row(row, line) for line in SCHEDULES[row])
     asked = {name: Build(row=first, patches=patches) for name, patches in patches_of(row).items()}
     asked["launched plainly"] = Build(row=replace(first, plan_kind=PlanKind.FUSED))

@@ -14,7 +14,7 @@ from . import quantised
 from .quantised import FP8, Weights
 from .rows import Row
 
-#: Minimum rows of group scales, and their multiple, as TMA requires.
+#: Minimum rows of group scales, of which TMA requires a multiple.
 _ROOM = 4
 
 
@@ -24,7 +24,7 @@ class Peer:
 
     #: For each set of weights, a function that enqueues the whole pair.
     launches: Sequence[Callable[[], object]]
-    #: The result of the first one: [m, d].
+    #: The result of the first set: [m, d].
     result: Callable[[], torch.Tensor]
     #: How it was chosen.
     chosen: str = ""
@@ -32,7 +32,7 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Inputs of a row: the sets of weights that launches use in turn, and x [m, d], both bf16."""
+    """Inputs of a row: the sets of weights that launches use in turn, and x [m, d], all in bf16."""
 
     row: Row
     x: torch.Tensor

@@ -5,12 +5,12 @@ python -m benchmarks.few_bits.peers [--row tensor/4096-14336/m16 ...] [--seconds
 SwiGLU pairs of decoder layers, cold: the launches of a graph alternate among enough sets of weights to exceed an L2.
 All peers of a row are timed in the same interleaved rounds. A delay before each sample hides the host's launch time. A
 row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised fp32 result.
-A peer that refuses a row says why. Quantisation done in advance (weights, X) is not timed; a model's operations between
-the two products are. About two seconds a row for cuBLASLt on an H200. Humming compiles: some 20 seconds a row tuned,
-and 3 without (TUNER_PEERS_TRIED=0).
+If a peer refuses a row, the file has the reason. Quantisation done in advance (weights, X) is not timed; a model's
+operations between the two products are. About two seconds a row for cuBLASLt on an H200. Humming compiles its kernels:
+about 20 seconds per row with tuning, and 3 without (TUNER_PEERS_TRIED=0).
 
-The figures are the libraries', so rows of other commits stay, each with its own commit. A row is measured as long as
-the file of this card and driver lacks one of its installed peers: running the same command again continues.
+The figures are those of libraries, so rows of other commits are kept, each with its commit. A row is measured as long
+as the file of this card and driver lacks one of its installed peers: running the same command again continues.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Json = dict[str, Any]
 #: Bytes of weights that launches alternate among, minimum number of sets, and minimum launches of a graph.
 _COLD_BYTES, _LEAST_SETS, _LEAST_LAUNCHES = 260e6, 3, 8
 _ROUNDS = 30
-#: Maximum relative error of a right result against unquantised operands: that of 4 bits.
+#: Maximum relative error of a correct result against unquantised operands: that of 4 bits.
 _MOST_ERROR = 0.3
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures rows until the time is over; the results are written after each."""
+    """Measures rows until the time limit; the results are written after each."""
     options = parser_of(
         __doc__, "row", seconds=180, out=Path("benchmarks/results/h200/few_bits_peers.json")
     ).parse_args(arguments)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     done, lt = rows_of_this_card(options.out, found), CublasLt()
     wanted = [row for row in called(rows(), options.row) if missing_peers(row, done)]
     for row in in_time(wanted, options.seconds):
-        torch.cuda.empty_cache()  # of the row before
+        torch.cuda.empty_cache()  # memory of the previous row
         lines = [line | {"commit": commit()} for line in measure_row(row, lt)]
         done = [line for line in done if line["row"] != row.name or not _is_of(line, lines)] + lines
         write_report(options.out, done, found)
@@ -89,7 +89,7 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
     x = torch.randn(row.m, row.pair.d, device="cuda", dtype=torch.bfloat16)
     inputs = Inputs(row=row, x=x, weights=weights, lt=lt)
     expected = reference(x, weights[0])
-    # A peer holds the memory that its graph reads, so it lives as long.
+    # A peer owns the memory that its graph reads, so it must live as long.
     lines, peers, graphs = list[Json](), list[Peer](), dict[str, torch.cuda.CUDAGraph]()
     turns = max(1, -(-_LEAST_LAUNCHES // sets))
     for name, make in PEERS_OF[row.scheme.name](inputs).items():
@@ -100,7 +100,7 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
             if not error <= _MOST_ERROR:
                 raise ArithmeticError(f"relative error {error:.3g} against the unquantised result")
             graphs[name] = captured(list(peer.launches) * turns)
-        except Exception as refusal:  # of one peer; the others may take the row
+        except Exception as refusal:  # only this peer failed; the others may support the row
             lines.append(_line(row, name) | {"refused": f"{type(refusal).__name__}: {refusal}"[:300]})
             continue
         peers.append(peer)

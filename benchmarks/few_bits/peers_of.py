@@ -15,7 +15,7 @@ from .scaled_gemm import Mode, Operands, ScaledGemm
 
 
 def tensor_peers(inputs: Inputs) -> Makers:
-    """A static factor for each tensor, including H."""
+    """One static factor per tensor, including H."""
     return {"cublaslt": partial(_pair_by_cublaslt, inputs, Mode.TENSOR)}
 
 
@@ -85,8 +85,8 @@ def _pair_by_cublaslt(inputs: Inputs, mode: Mode) -> Peer:
 
 
 def _deferred(inputs: Inputs) -> Peer:
-    """Products without factors; the kernel in between applies the first one's factors. The second one's belong to the
-    next op of a model, and are not timed."""
+    """Products without factors; the kernel in between applies the first one's factors. The second one's factors belong
+    to the next op of a model, and are not timed."""
     one = torch.ones(1, device="cuda")
     x, scales = quantised.by_row(inputs.x), torch.ones(inputs.m, device="cuda")
     up, down = (

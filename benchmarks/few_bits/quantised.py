@@ -67,7 +67,7 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def by_mxfp4(w: torch.Tensor, group: int) -> Scaled:
-    """Codes of e2m1 [n, k], and a power of two for this many of a row, [n, k / group], e8m0."""
+    """Codes of e2m1 [n, k], and a power of two for each `group` codes of a row, [n, k / group], e8m0."""
     n, k = w.shape
     groups = w.view(n, k // group, group).float()
     factors = torch.exp2(torch.ceil(torch.log2(groups.abs().amax(2).clamp(min=2.0**-100) / _E2M1[-1])))
@@ -97,7 +97,7 @@ class Weights:
 
 
 def random_weights(pair: Pair, sets: int) -> list[Weights]:
-    """This many sets of different values, with rows of about the same size."""
+    """The given number of sets of different values, with rows of about the same magnitude."""
 
     def drawn(rows: int, columns: int) -> torch.Tensor:
         return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16) / columns**0.5
@@ -118,5 +118,5 @@ def hidden_scale(x: torch.Tensor, weights: Weights) -> torch.Tensor:
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """||found - expected|| / ||expected||; NaN if there is one."""
+    """||found - expected|| / ||expected||; NaN if there is a NaN."""
     return float((found.float() - expected).norm() / expected.norm())

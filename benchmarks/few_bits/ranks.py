@@ -4,9 +4,9 @@ python -m benchmarks.few_bits.ranks [--seconds 150] [--each 28] [--lines FILE] [
 
 Two pairs of each width, with `--each` schedules per pair, spread evenly over a draw: first guesses with neighbours, a
 few tilings in many orders, many tilings. They are timed in groups, together with the library. Times that the `--lines`
-file already has are not measured again, so a run may be interrupted, and evaluated elsewhere: with --seconds 0 nothing
+file already has are not measured again, so a run may be interrupted, and evaluated elsewhere: with --seconds 0, nothing
 is timed. --fit also evaluates each pair with rates that were fitted to the others, which takes minutes on all cores.
-Some 80 seconds on an H200 with 16 cores.
+It takes about 80 seconds on an H200 with 16 cores.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RankedPair:
 
 
 def pairs() -> list[RankedPair]:
-    """Two of each width."""
+    """Two pairs of each width."""
     return [RankedPair(row=Row(scheme=SCHEMES[name], pair=pair, m=_ROWS)) for name in _SCHEMES for pair in PAIRS[:2]]
 
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with open_workbench(options.gpu, BUILD_CACHE) as bench:
         gpu, machine = bench.gpu, machine_of(bench.evaluator.environment())
         is_complete = collect_times(bench, options.lines, pairs(), options.seconds, options.each)
-    print("complete" if is_complete else "the time is up; the same command goes on", flush=True)
+    print("complete" if is_complete else "the time limit has passed; run the same command to continue", flush=True)
     rows = judged(options.lines, gpu, fits=options.fit)
     write_report(options.out or results_file(gpu.id, "few_bits_ranks"), rows, machine)
     for row in rows:
@@ -79,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def judged(lines: Path, gpu: Gpu, *, fits: bool) -> list[Json]:
-    """A row per pair: Spearman's rank correlation, and forecast over measured time, by the rates in use and by a fit
-    without the pair."""
+    """A row per pair: Spearman's rank correlation, and forecast over measured time, with the current rates, and with a
+    fit without the pair."""
     data = pack([json.loads(line) for line in lines.read_text().splitlines()])
     trials = {
         pair.name: [trial_of_workload(row, pair.workload, gpu) for row in of_it]

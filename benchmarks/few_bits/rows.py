@@ -8,7 +8,7 @@ from dataclasses import dataclass
 #: benchmarks.common.rates, and benchmarks.few_bits.peers's first ceilings.
 BYTES_PER_S = 4.4e12
 OPERATIONS_PER_S = {8: 1580e12, 16: 790e12}
-#: Numbers of rows in serving: one sequence and more, then the middle.
+#: Numbers of rows in serving: first one sequence and a few, then medium sizes.
 DECODE, MIDDLE = (1, 16, 64), (128, 512)
 
 
@@ -35,7 +35,7 @@ class Scheme:
     """How weights and activations are stored."""
 
     name: str
-    #: Bits of a weight, and those of the operands that the tensor cores take.
+    #: Bits of a weight, and of the operands of the tensor cores.
     weight_bits: int
     operand_bits: int
     #: Bits per weight, including scales.
@@ -93,7 +93,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """The most informative rows first: few rows of two pairs, then the third pair, then the middle."""
+    """The most informative rows first: few rows of two pairs, then the third pair, then medium numbers of rows."""
     parts = ((PAIRS[:2], DECODE), (PAIRS[2:], DECODE), (PAIRS, MIDDLE))
     return [
         Row(scheme=scheme, pair=pair, m=m)

@@ -5,8 +5,8 @@ python -m benchmarks.few_bits.search [--row tensor/4096-14336/m16 ...] [--trials
 A row is a job, compared with cuBLASLt's best of eight with one kernel for factors, activation and rounding. Its peer is
 the fastest in few_bits_peers.json of the same folder, if that has the row: the bars are relative to it. When all jobs
 have ended, `behind_foreign_us` is the time that the winner's artifact adds after a foreign kernel, if PyTorch is
-installed. Existing rows of this commit and card are skipped, and each row is written at once. About 15 seconds a row on
-an H200 with 16 cores.
+installed. Existing rows of this commit and card are skipped, and each row is written at once. It takes about 15 seconds
+per row on an H200 with 16 cores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def workload_of(row: Row) -> Workload:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over."""
+    """Runs rows until the time limit."""
     options = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100).parse_args(arguments)
     artifacts = dict[str, bytes]()
     with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
@@ -69,7 +69,7 @@ def _behind(artifact: bytes) -> Json:
 
     try:
         return {"behind_foreign_us": round(behind_foreign_us(artifact), 3)}
-    except Exception as error:  # an error of one row; its times stay valid
+    except Exception as error:  # an error of one row; its times remain valid
         return {"behind_foreign_us": None, "behind_reason": message_of(error)}
 
 
@@ -84,7 +84,7 @@ def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:
 
 
 def _line_of(row: Row, ended: Ended, out: Path) -> Json:
-    """The row's figures; those over the floor and the peer are of our fastest kernel."""
+    """The row's figures; ratios to the floor and to the peer are for our fastest kernel."""
     figures = figures_of(ended)
     best_us = min(us for kind, us in figures["kind_us"].items() if kind != "library")
     found = {"row": row.name, "scheme": row.scheme.name, "pair": row.pair.name, "m": row.m, **figures}

@@ -32,7 +32,7 @@ class _Product:
 
 
 def vllm_peers(inputs: Inputs) -> Makers:
-    """Marlin of all three schemes; Machete of int4."""
+    """Marlin for all three schemes; Machete for int4."""
     found: Makers = {"marlin": partial(_pair, inputs, _marlin)}
     if inputs.row.scheme.name == "int4":
         found["machete"] = partial(_pair, inputs, _machete)
@@ -74,7 +74,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
 
 
 def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
-    """Its options: how parts are added, in fp32 or not, with atomic additions or not."""
+    """Its options: whether parts are added in fp32, and whether with atomic additions."""
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils import marlin_utils as tools
 

@@ -1,4 +1,4 @@
-"""The comparison: pairs at many numbers of rows, tilings to choose one from, and its orderings."""
+"""The comparison: pairs at many numbers of rows, candidate tilings, and orderings of the chosen one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ASSIGNMENTS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKE
 #: Percent of the ring that is filled ahead of a wait, in addition to all of it.
 RUN_AHEADS = (0, 50)
 
-#: Rows -> tilings of the engine `mma`, for which there are none by calculation: (m, n, k) per op, stages, warps.
+#: Rows -> tilings of the engine `mma`, which cannot be calculated: (m, n, k) per op, stages, warps.
 _MMA = {
     64: ((((64, 112, 64), (64, 32, 64)), 6, 4), (((64, 64, 128), (64, 32, 128)), 5, 4)),
     512: ((((128, 128, 64), (128, 128, 64)), 4, 8), (((128, 128, 32), (128, 64, 32)), 5, 8)),
@@ -120,8 +120,8 @@ CASES = (
 
 
 def tilings_of(case: Case, space: Space) -> list[Tiling]:
-    """Good tilings of the case: the space's first ones, without split tails; for `mma` given ones. The orderings of the
-    fastest in row-major order are compared."""
+    """Good tilings of the case: the space's first ones, without split tails; for `mma`, listed ones. The orderings of
+    the tiling that is fastest in row-major order are compared."""
     if case.engine is Engine.WGMMA:
         return [tiling for tiling in space.guesses if space.split_tiles(tiling)[0] is SplitTiles.ALL]
     return [
@@ -138,8 +138,8 @@ def row_major(tiling: Tiling) -> Schedule:
 
 
 def orderings_of(space: Space, tiling: Tiling) -> list[Schedule]:
-    """Row-major order first, then all that differ from it in one axis, then a draw of those that differ in several;
-    all are different plans."""
+    """Row-major order first, then all orderings that differ from it in one axis, then a random selection of those that
+    differ in several; all give different plans."""
     base = row_major(tiling)
     crosses = [base.but(ordering=ordering) for ordering in _combinations(base.ordering)]
     random.Random(SEED).shuffle(crosses)

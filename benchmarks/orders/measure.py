@@ -5,11 +5,11 @@ python -m benchmarks.orders.measure [--gpu auto] [--case m64] [--seconds 240]
 
 A case is a pair at a number of rows on one engine. The fastest of a few tilings in row-major order is chosen; then all
 its orderings are checked and timed in the same rounds. The fastest and the slowest were chosen by those rounds, so they
-and row-major order are timed again, in separate rounds, from which their figures come. Row-major order is there twice,
-which shows the noise. Hardware counters of the three come last, from a separate process.
+and row-major order are timed again, in separate rounds, from which their figures come. Row-major order is included
+twice, which shows the noise. Hardware counters of the three come last, from a separate process.
 
-About 20 s a case under sustained load and 6 s in burst, so four minutes in all on an H200. Rows are written one by one;
-those of the same commit and machine stay, so that an interrupted run continues.
+It takes about 20 s per case under sustained load and 6 s in burst, so four minutes in all on an H200. Rows are written
+one by one; those of the same commit and machine are kept, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NAMED = ("row_major", "best", "worst")
 LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
 #: Seconds allowed for the counters of one row, and for starting another process for them.
 COUNT_S, COUNT_START_S = 3.0, 5.0
-#: Seconds allowed for a case until one of its regime has been measured.
+#: Seconds assumed for a case until one of its regime has been measured.
 CASE_S = {Regime.BURST: 10.0, Regime.SUSTAINED: 25.0}
 
 
@@ -87,7 +87,7 @@ def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], nu
     """Proves, builds, checks and times all of them.
 
     Raises:
-        TunerError: the card does not work any more.
+        TunerError: the card has stopped working.
     """
     if not isinstance(bench.evaluator, GpuSupervisor):
         times = bench.evaluator.finals(problem, tuple(candidates), num_rounds=max(1, num_rounds // 2))
@@ -202,8 +202,8 @@ def name_of(row: Row) -> str:
 
 
 def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, limit_s: float) -> None:
-    """A row per case, as long as there is time for one more and for the counters of all; a failed one is reported,
-    and the others continue."""
+    """Measures a row per case, as long as there is time for one more and for the counters of all; a failed one is
+    reported, and the others continue."""
     watch = Watch()
     left = [case for case in cases if case.name not in results.rows]
     for case in left:  # all tilings of all cases are built meanwhile, in this order
@@ -213,7 +213,7 @@ def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, lim
     for number, case in enumerate(left):
         regime = case.problem.objective.regime
         if watch.seconds + longest_s[regime] + COUNT_START_S + COUNT_S * (number + 1) > limit_s:
-            print(f"{watch.seconds} s are over: {case.name} is left for another run", flush=True)
+            print(f"{watch.seconds} s have passed: {case.name} is left for another run", flush=True)
             continue
         begun_s = watch.seconds
         try:
@@ -233,8 +233,8 @@ def measure_cases(bench: Workbench, cases: Sequence[Case], results: Results, lim
 
 
 def count_rows(bench: Workbench, cases: Sequence[Case], results: Results) -> None:
-    """Counters of the three of each row without them: one process for all, since a process that has counted must not
-    measure times."""
+    """Counts the three orderings of each row that has no counters: in one process for all, since a process that has
+    counted must not measure times."""
     asked = [case for case in cases if case.name in results.rows and not _is_counted(results.rows[case.name])]
     if not asked:
         return
@@ -277,9 +277,9 @@ def counted(
     for problem, some in zip(problems, candidates, strict=True):
         ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in some]]
         if refused := next((one for one in ready if isinstance(one, (Rejected, Failed))), None):
-            raise TunerError(f"a kernel to be counted was not made: {refused.reason}")
+            raise TunerError(f"a kernel to be counted could not be built: {refused.reason}")
         works.append([one.work for one in ready if isinstance(one, PreparedKernel)])
-    os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
+    os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # memory of the counting process
     with tempfile.TemporaryDirectory() as cache:
         builder = Builder(Path(cache))
         tools = builder.build(tools_source(bench.gpu.arch), bench.gpu.arch).cubin

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 BEGIN, END = "<!-- drawn by benchmarks/orders/page.py -->", "<!-- end of what is drawn -->"
 IMAGE = "orders.svg"
-#: An ordering's difference from row-major order: its colour, and its text in the legend.
+#: The difference of an ordering from row-major order: its colour, and its text in the legend.
 KINDS = {
     "row_major": ("#111", "row-major"),
     "raster": ("#1f6feb", "another raster"),
@@ -39,7 +39,7 @@ _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}"
 
 
 def axes_of(ordering: str) -> dict[str, str]:
-    """The axes of an ordering's one line, without its grid, which all share."""
+    """The axes in an ordering's line of text, without the grid, which all share."""
     rasters, *words = ordering.split()
     sync = next(i for i, word in enumerate(words) if word.endswith("-sync"))
     assigned = next(i for i, word in enumerate(words) if word in tuple(Assignment))
@@ -56,7 +56,8 @@ def kind_of(ordering: str, row_major: str) -> str:
 
 
 def draw(rows: Sequence[Row]) -> str:
-    """SVG: per row a column of dots, each an ordering's time over the best one's; the axis is logarithmic."""
+    """SVG: per row a column of dots, each of which is an ordering's time relative to the best one's; the axis is
+    logarithmic."""
     pairs = list(dict.fromkeys(_pair_of(row) for row in rows))
     widths = [max(_STEP * sum(_pair_of(row) == pair for row in rows), _LETTER * len(pair)) for pair in pairs]
     width = _LEFT + sum(widths) + _PAIR_GAP * len(pairs) + _RIGHT
@@ -111,7 +112,7 @@ def _dots(row: Row, x: float, y: Callable[[float], float]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown: the effect of order, from the rounds of only the three."""
+    """Markdown: the effect of order, from the rounds of the three compared orderings."""
     heads = [
         *("pair", "m", "library", "row-major", "best", "row-major / best", "twice the same", "worst / best"),
         *("L2 hit rate: row-major, best, worst", "read from DRAM, GB", "the best order"),
@@ -155,7 +156,7 @@ def drawn(results: dict[str, Any]) -> str:
         "",
         f"![Time of each ordering over that of the best]({IMAGE})",
         "",
-        "Each dot is the time of an ordering over the best ordering of the case, from shared rounds.",
+        "Each dot is the time of an ordering relative to the best ordering of the case, from shared rounds.",
         "",
         "### Row-major, best and worst",
         "",

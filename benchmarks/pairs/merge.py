@@ -1,6 +1,6 @@
-"""Merges rows of several runs into one file; each was measured with its own library, and has its date and place.
+"""Merges rows of several runs into one file; each was measured with its own library, and has its date and origin.
 
-Of duplicates, the one in the last file is kept.
+If a row occurs several times, the one in the last file is kept.
 
 python -m benchmarks.pairs.merge --out benchmarks/results/h100/pairs.json FILE [FILE ...]
 """

@@ -2,8 +2,8 @@
 
 python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
-Only the text between the page's two marks is replaced. Other cards' results, in sibling folders, are one column each:
-the verdict's gain there.
+Only the text between the page's two marks is replaced. The results of each other card, in a sibling folder, are one
+column: the verdict's gain there.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _marks(row: Json, x: float, y: Any) -> list[str]:
 
 
 def table(rows: Sequence[Json], beside: Mapping[str, Gains] | None = None) -> list[str]:
-    """Markdown: a line per row, times in microseconds. `beside` has other cards by their names."""
+    """Markdown: a line per row, times in microseconds. `beside` has the results of other cards, by name."""
     beside = beside or {}
     times = "PyTorch | library | fused | programmatic | two launches"
     others = "".join(f" on an {name} |" for name in beside)

@@ -50,7 +50,7 @@ class Results:
         self.failures: dict[str, str] = {}
 
     def num_trials(self, name: str, priors: str) -> int:
-        """Trials of the row's job; 0 if there is no such row, or one of a job with other priors."""
+        """Trials of the row's job; 0 if there is no such row, or if its job had other priors."""
         row = self._rows.get(name, {})
         return int(row.get("trials", 0)) if row.get("priors") == priors else 0
 

@@ -2,13 +2,13 @@
 
 python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 100] [--priors none] [--force]
 
-A row is a job, with the service's searcher, build pool, finals and verdict. Its best schedules go to
+A row is a job, with the service's searcher, build pool, finals and verdict. The best schedules of each job go to
 tuner/winners/<gpu>.json, which ships with the program, and its finals to benchmarks/results/<gpu>/pairs.json. Both are
 written row by row. A row with as many trials by this commit and kernel is skipped. A job that was cut continues from
-its recorded trials: build/bench-jobs keeps the jobs, by commit. So a search may take any time.
+its recorded trials: build/bench-jobs keeps the jobs, by commit. So a search may be spread over several runs.
 
-A search starts with the existing winners, and with the results of the jobs before it. With few trials it measures
-little else, and so updates the figures. `--priors none` is a search without priors, which leaves the existing winners.
+A search starts with the existing winners, and with the results of the jobs before it. With few trials, it measures
+little else, so it updates the figures. `--priors none` is a search without priors, which leaves the existing winners.
 `--regime burst` searches rows under sustained load in a tenth of the time; such jobs give winners but no results.
 """
 
@@ -44,7 +44,7 @@ class Options:
     seconds_per_job: float = SECONDS_PER_JOB
     seed: int = 0
     priors: PriorsChoice = PriorsChoice.NEAREST
-    #: Instead of the rows' own.
+    #: The regime that replaces that of the rows.
     regime: Regime | None = None
     #: Whether a row with as many trials is searched again.
     force: bool = False
@@ -83,7 +83,7 @@ def search_rows(
 
 
 def describe(row: Row, ended: Ended) -> str:
-    """One line: wall time, and each kind's best of the finals."""
+    """One line: wall time, and the best finalist of each kind."""
     job = ended.job
     best = {one.candidate.plan_kind: one for one in sorted(ended.best.finals, key=lambda one: one.speedup or 0.0)}
     kinds = "  ".join(f"{kind} {one.time_us:.2f}" for kind, one in best.items() if one.time_us)
@@ -98,8 +98,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--priors", type=PriorsChoice, choices=list(PriorsChoice), default=Options.priors)
-    parser.add_argument("--force", action="store_true", help="search rows again that have as many trials")
-    parser.add_argument("--regime", type=Regime, choices=list(Regime), help="instead of the rows' own")
+    parser.add_argument("--force", action="store_true", help="search rows again even if they have as many trials")
+    parser.add_argument("--regime", type=Regime, choices=list(Regime), help="regime that replaces that of the rows")
     parser.add_argument("--seconds-per-job", type=float, default=SECONDS_PER_JOB, help="of search, at most")
     return parser.parse_args()
 
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def _has(results: Results, row: Row, options: Options) -> bool:
-    """Whether the row is there, of this commit and kernel, with as many trials."""
+    """Whether the file has the row for this commit and kernel, with as many trials."""
     return results.num_trials(row.name, options.priors) >= options.trials
 
 

@@ -13,7 +13,7 @@ from benchmarks.common.program import parser_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.winners.shipped import FINALS
 
-#: The origin of a row; a row of a merged file has its own.
+#: Fields for the origin of a row; in a merged file, each row has its own.
 _SOURCE = ("gpu", "kernel_version", "commit", "date")
 
 

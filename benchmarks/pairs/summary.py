@@ -58,7 +58,7 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _mean(rows: Sequence[dict[str, Any]], key: str) -> float | None:
-    """The geometric mean, of the rows that have the figure."""
+    """The geometric mean over the rows that have the figure."""
     values = [row[key] for row in rows if key in row]
     return round(math.exp(sum(map(math.log, values)) / len(values)), 4) if values else None
 

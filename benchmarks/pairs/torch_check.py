@@ -22,7 +22,7 @@ from tuner.core.trial.stats import median
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 
-#: In the only process.
+#: Rounds in the only process.
 NUM_ROUNDS = 10
 
 

@@ -41,8 +41,8 @@ def winners(target_id: str, count: int) -> list[Chosen]:
 
 
 def ladder(target_id: str, pair: tuple[int, int, int], dtype: Dtype, most: int = 256) -> list[Chosen]:
-    """For one gated pair (d_in, d_hidden, d_out): the fastest winner of any kind at each m up to `most`; in `dtype`,
-    whatever the winner's was."""
+    """For one gated pair (d_in, d_hidden, d_out): the fastest winner of any kind at each m up to `most`, converted to
+    `dtype`."""
     fastest: dict[int, tuple[float, Chosen]] = {}
     for name, row in json.loads(ShippedWinners().path(target_id).read_text()).items():
         for one in found_in(name, row):

@@ -20,7 +20,7 @@ from tuner.packs.contents import Kernel
 from tuner.runtime import Pack
 from tuner.runtime.binding import native
 
-#: Targets: of the guard's cost, of microseconds per call above the driver's own, of seconds to load 35 kernels.
+#: Targets: the cost of the guard, microseconds per call above the driver's own, and seconds to load 35 kernels.
 GUARD_BAR, C_BAR_US, PYTHON_BAR_US, TORCH_BAR_US, LOAD_BAR_S = 1.005, 1.0, 6.0, 5.0, 0.5
 NUM_KERNELS = 35
 NUM_ROUNDS, NUM_GUARD_ROUNDS, NUM_CALLS = 30, 120, 400
@@ -67,7 +67,7 @@ def host_library(folder: Path) -> ctypes.CDLL:
 
 
 def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    """Microseconds per call, the median of rounds; the stream is empty before each."""
+    """Microseconds per call, the median of rounds; the stream is empty before each call."""
     times = []
     for _ in range(NUM_ROUNDS):
         wait()
@@ -80,9 +80,8 @@ def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
 
 
 def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
-    """The host's time of a call in C and in Python, compared with the driver's own; `folder`: where the loops are
-    built.
-    """
+    """The host's time of a call in C and in Python, compared with the driver's own; `folder`: the folder in which the
+    loops are built."""
     import cupy
 
     from tests.support.arrays_on_card import operands
@@ -154,7 +153,7 @@ def torch_rows(pack: Pack, chosen: Chosen, empty: Any) -> list[Row]:
 
 
 def torch_numbers(call: Callable[[], Any], given: tuple[Any, ...], dtype: Dtype) -> list[Row]:
-    """The operator against its formula in float64, and in a graph against itself."""
+    """Compares the operator with its formula in float64, and its graph with plain calls."""
     import torch
 
     from tuner.runtime import torch_op
@@ -175,7 +174,7 @@ def torch_numbers(call: Callable[[], Any], given: tuple[Any, ...], dtype: Dtype)
 
 
 def load_rows(folder: Path, kernel: Kernel) -> list[Row]:
-    """Opening a pack of 35 kernels, and preparing each: the same kernel under 35 names."""
+    """Times opening a pack of 35 kernels, and preparing each: the same kernel under 35 names."""
     import cupy
 
     rungs = []

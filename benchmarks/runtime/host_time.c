@@ -10,7 +10,7 @@ static double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-/* Microseconds a call of the runtime. The stream must have room for so many launches. */
+/* Microseconds per call of the runtime. The stream must have room for all launches. */
 double host_time_of_runtime(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, int count) {
   const double begin = now_us();
   for (int i = 0; i < count; ++i)
@@ -18,7 +18,7 @@ double host_time_of_runtime(tuner_ffn *ffn, int32_t m, const tuner_tensors *tens
   return (now_us() - begin) / count;
 }
 
-/* Of the driver's call alone, for an FFN of one launch. */
+/* The host time of the driver's call alone, for an FFN of one launch. */
 double host_time_of_driver(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, int count) {
   program *on = &ffn->on;
   if (on->rows.is.num_parts != 1) return -1;

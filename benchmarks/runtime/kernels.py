@@ -38,5 +38,5 @@ class Kernels:
             made.exception()
 
     def close(self) -> None:
-        """Starts no more builds."""
+        """Makes it start no more builds."""
         self._pool.shutdown(cancel_futures=True)

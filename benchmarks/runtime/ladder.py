@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class AtRows:
-    """The results at one number of rows, microseconds: medians, and ratios of samples of the same round."""
+    """The results at one number of rows: medians in microseconds, and ratios of samples of the same round."""
 
     op_us: float
     library_us: float

@@ -34,7 +34,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 CONFIGS, EXAMPLE = ROOT / "tests" / "unit" / "client" / "configs", ROOT / "examples" / "llama_decode.py"
 ROWS = (1, 16, 64)
-#: Bar for a kernel's gain when it is verified, over that in the pack: the same card, at another time.
+#: Bar for a kernel's gain when it is verified, over that in the pack: the same card, at a different time.
 VERIFIED_BAR = 0.97
 
 Row = dict[str, Any]
@@ -68,7 +68,7 @@ def environment() -> dict[str, str]:
 
 
 class Steps:
-    """Runs commands, each within the remaining time."""
+    """Runs commands, each limited to the remaining time."""
 
     def __init__(self, seconds: float) -> None:
         self._watch, self._seconds = Watch(), seconds
@@ -100,7 +100,7 @@ class Steps:
 
 @contextmanager
 def service(folder: Path, gpu: str) -> Iterator[str]:
-    """A service whose data lie in this folder; its address."""
+    """Starts a service with its data in this folder; yields its address."""
     command = [sys.executable, "-m", "tuner.cli", "serve", "--data", str(folder / "data"), "--port", "0", "--gpu", gpu]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as server:
         try:
@@ -163,7 +163,7 @@ def decode(steps: Steps, model: Model, packs: Path) -> list[Row]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all steps, and writes each one's rows when it is done."""
     parser = parser_of(__doc__, "gpu", "out", trials=24, seconds=300.0)
-    parser.add_argument("--packs", type=Path, default=Path("build/model-packs"), help="where packs and their lock go")
+    parser.add_argument("--packs", type=Path, default=Path("build/model-packs"), help="folder of packs and their lock")
     options = parser.parse_args(arguments)
     steps, packs, twin = Steps(options.seconds), options.packs, twin_of(options.gpu)
     packs.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from tuner.runtime.binding.prepared import Prepared
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import OpBuffers
 
-#: For a number of bytes: the owner of the memory, and an address at a multiple of 256.
+#: Allocates a number of bytes: returns the owner of the memory, and an address at a multiple of 256.
 Allocate = Callable[[int], tuple[Any, int]]
 
 
@@ -68,7 +68,7 @@ class PackRunner:
         """Does nothing: a kernel of a pack has no sums that are read before they are written."""
 
     def close(self) -> None:
-        """Frees it; its graphs must not be replayed any more."""
+        """Frees it; its graphs must not be replayed afterwards."""
         self._prepared.close()
 
 
@@ -86,7 +86,7 @@ class Rounds:
         self._vendor = open_vendor()
 
     def problem(self, workload: Workload) -> Any:
-        """A `ProblemOnCard`: operands, references and the library's baseline; cold, by the regime of its finals."""
+        """A `ProblemOnCard`: operands, references and the library's baseline; cold, under the regime of its finals."""
         import cupy
 
         from tuner.workers.gpu.measuring.problem import ProblemOnCard
@@ -100,7 +100,7 @@ def times_us(prepared: Any, runners: Sequence[Any], num_rounds: int) -> list[lis
 
     Raises:
         WrongNumbers: an output differs from float64 by more than the tolerance of its type.
-        Aborted: a launch gave up.
+        Aborted: a launch was aborted.
     """
     from tuner.workers.gpu.measuring.measure import time_together
     from tuner.workers.gpu.tensors.check import Aborted, check_numbers

@@ -4,8 +4,8 @@ python -m benchmarks.runtime.take_home [--gpu auto] [--quick] [--out benchmarks/
 
 About four minutes on an H200. It uses the winners of `tuner/winners/<gpu>.json`: programmatic ones with up to 64 rows
 for the costs, and all of one pair for the ladder. Comparisons alternate in the rounds of the finals, cold and in burst.
-Each check is written when it is done. A check that raises counts as failed. Decode steps of models are in another
-program, `benchmarks.runtime.model`. A simulated GPU has neither host time nor guard, so it is refused.
+Each check is written when it is done. A check that raises has failed. Decode steps of models are in another
+program, `benchmarks.runtime.model`. Simulated GPUs have neither host time nor a guard, so they are refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Bench:
 
     target: Target
     kernels: Kernels
-    #: Where packs, builds and the compiled runtime go.
+    #: Folder of packs, builds and the compiled runtime.
     folder: Path
     rounds: Rounds
     #: An empty operator of PyTorch, while it is being built.
@@ -86,11 +86,11 @@ def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Tak
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes."""
     parser = parser_of(__doc__, "gpu", "out")
-    parser.add_argument("--quick", action="store_true", help="fewer winners: whether it runs, not what it finds")
-    parser.add_argument("--only", default="", help="checks whose name begins so")
+    parser.add_argument("--quick", action="store_true", help="use fewer winners, only to check that the program works")
+    parser.add_argument("--only", default="", help="only checks whose names begin with this")
     options = parser.parse_args(arguments)
     if options.gpu != "auto":
-        raise SystemExit("only a card has a host's time and a guard's cost: give --gpu auto")
+        raise SystemExit("host time and the cost of the guard need a real card: use --gpu auto")
     card = usable_gpus()[0]
     with tempfile.TemporaryDirectory() as name:
         with closing(GpuSupervisor(card, Path(name))) as supervisor:
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure(
     builder: Builder, target: Target, folder: Path, asked: Sequence[Chosen], *, ahead: bool
 ) -> Iterator[tuple[str, Take]]:
-    """The checks; `ahead`: all that any of them needs is being built meanwhile."""
+    """The checks; `ahead`: everything that they need is being built meanwhile."""
     tools = builder.build(tools_source(target.gpu.arch), target.gpu.arch)
     with closing(Kernels(builder, target.gpu)) as kernels, ThreadPoolExecutor(1) as pool:
         if ahead:

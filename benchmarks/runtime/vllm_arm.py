@@ -48,7 +48,7 @@ FIRSTS, TRACED_FIRSTS, NEW = 20, 8, 1000
 ALONE = ("stock", "again")
 #: Prefixes of the names of a pack's kernels.
 OURS = "tuner_"
-#: Number of listed kernels, those with the most time, and letters of their names.
+#: Number of listed kernels (those with the most time), and length of their names.
 LISTED, KEPT = 16, 90
 
 Json = dict[str, Any]
@@ -68,7 +68,7 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     return LLM(model=model, load_format="dummy" if arm in ALONE else "tuner", **common)
 
 
-#: Weights that vLLM converts to another form, by name: those of a model on a CPU, and quantised ones as elements.
+#: Weights that vLLM converts to a different form, by name: those of a model on a CPU, and quantised ones as elements.
 _drawn: dict[str, Any] = {}
 #: Weights of 4 bits are these integers less eight, times a factor of each group, as GPTQ stores them.
 _ZEROS, _CODES_A_WORD, _HIGHEST = 0x77777777, 8, 0xF
@@ -127,7 +127,7 @@ class Runs:
         self._new, self._mixed = count(NEW), count()
 
     def prompts(self, batch: int, salt: int) -> list[list[int]]:
-        """Token ids, which follow from these numbers."""
+        """Token ids that are determined by these numbers."""
         return [[(7 * i + 13 * j + salt) % 400 + 5 for j in range(self._prompt)] for i in range(batch)]
 
     def run(self, prompts: list[list[int]], tokens: int) -> list[Any]:
@@ -218,7 +218,7 @@ class Runs:
         }
 
     def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
-        """The GPU's activities in runs of these prompts, one after the other."""
+        """The GPU's activities in consecutive runs of these prompts."""
         import torch
 
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -228,12 +228,12 @@ class Runs:
         return [event for event in events if event.device_type() == torch.autograd.DeviceType.CUDA]
 
     def logits(self, batch: int, file: str) -> Json:
-        """Writes the logits of decode steps with given tokens, [steps, sequences, words], and what they follow on; a
-        `problem` if other tokens were produced."""
+        """Writes the logits of decode steps with given tokens, [steps, sequences, words], and the tokens that they
+        follow; or a `problem` if other tokens were produced."""
         import torch
 
-        # All sequences have the same tokens but the last, which follows on no other and tells a sequence's row: vLLM
-        # orders rows as it likes.
+        # All sequences have the same tokens except the last, which differs in each and so identifies its row: vLLM
+        # orders rows arbitrarily.
         forced = torch.tensor([(17 * t) % 400 + 5 for t in range(COMPARED + 1)]).repeat(batch, 1)
         forced[:, COMPARED] = 5 + torch.arange(batch)
         found: list[Any] = []
@@ -263,7 +263,7 @@ class Runs:
         rows = tokens[:, COMPARED] - 5
         if not torch.equal(tokens[:, :COMPARED], forced[:, :COMPARED]) or sorted(rows.tolist()) != [*range(batch)]:
             steps = ", ".join(f"{count} of {rows}" for rows, count in seen.items())
-            return {"problem": f"other tokens came out than those that were given; logits had these rows: {steps}"}
+            return {"problem": f"vLLM produced other tokens than the given ones; logits had these rows: {steps}"}
         # The first logits are prefill's.
         prompts = torch.tensor(self.prompts(batch, COMPARED)[:SEQUENCES], dtype=torch.int64)
         logits = torch.stack([one[rows[:SEQUENCES]].float() for one in found[1:]])
@@ -331,9 +331,9 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
 
 def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
     """The time that each name adds to a run, from names, begins and durations: its time after the end of the kernel
-    that ended before it. "idle" is when none ran."""
+    that ended before it. "idle" is the time in which none ran."""
     by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
-    # Of each and all that end after it.
+    # The earliest begin of each kernel and of all that end after it.
     first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]
     found = Counter({"idle": 0})
     until = min(first_begins, default=0)

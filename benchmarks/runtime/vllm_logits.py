@@ -14,7 +14,7 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 Json = dict[str, Any]
 
 
-#: Logits by tokens: the sequences of a smaller batch are the first ones of a larger batch.
+#: Cached logits by tokens, since the sequences of a smaller batch are the first ones of a larger batch.
 _known: dict[tuple[int, ...], torch.Tensor] = {}
 
 
@@ -25,7 +25,7 @@ def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: tor
         ValueError: its rotary embedding is scaled, which is not computed here.
     """
     if config.get("rope_scaling"):
-        raise ValueError(f"rope_scaling is {config['rope_scaling']}: give a config without it")
+        raise ValueError(f"rope_scaling is {config['rope_scaling']}: use a config without it")
     heads = config["num_attention_heads"]
     kv_heads, head_dim = config["num_key_value_heads"], config.get("head_dim") or config["hidden_size"] // heads
     eps, length = config.get("rms_norm_eps", 1e-6), tokens.shape[1]

@@ -46,7 +46,7 @@ SETTINGS = (
     '{"max_model_len": 8192, "max_num_seqs": 1024, "dtype": "bfloat16", "gpu_memory_utilization": 0.2, '
     '"kv_cache_memory_bytes": 12884901888}'
 )
-#: Maximum waits for an arm: until it has started, and until it answers.
+#: Maximum waits for an arm: until it has started, and until it responds.
 START_S, ANSWER_S = 300.0, 90.0
 #: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
 MIXED_ROUNDS, FIRST_ROUNDS = 4, 7
@@ -58,7 +58,7 @@ Json = dict[str, Any]
 class Model:
     """A measured model."""
 
-    #: Has its config.json, and gives it its name.
+    #: Folder with its config.json; its name is the model's.
     folder: Path
     pack: Path
     #: Sequences of a step.
@@ -68,12 +68,12 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name in its rows."""
+        """Its name in rows."""
         return self.folder.name
 
 
 class ArmEnded(Exception):
-    """An arm does not answer; the message is the end of its output."""
+    """An arm does not respond; the message is the end of its output."""
 
     def __init__(self, arm: Arm, message: str) -> None:
         super().__init__(message)
@@ -120,7 +120,7 @@ class Arm:
         """The next answer.
 
         Raises:
-            ArmEnded: there is none, or not in time; then it is killed.
+            ArmEnded: there is none, or it is late; the arm is then killed.
         """
         try:
             found = self._answers.get(timeout=seconds)
@@ -141,13 +141,13 @@ class Arm:
         self.started = {**self.answer(START_S), "said": self.said}
 
     def ask(self, what: str, **more: Any) -> Json:
-        """The answer to a request.
+        """The response to a request.
 
         Raises:
-            ArmEnded: it does not.
+            ArmEnded: there is no response.
         """
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the missing answer tells
+        with contextlib.suppress(BrokenPipeError):  # reported by the missing response
             print(json.dumps({"ask": what, **more}), file=self._process.stdin, flush=True)
         return self.answer(ANSWER_S)
 
@@ -165,7 +165,7 @@ def kept(path: Path) -> list[Json]:
 
 
 def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> tuple[str, int] | None:
-    """Model and batch size with the fewest turns, the first among equals; None if all have theirs."""
+    """Model and batch size with the fewest turns, the first among equals; None if all are complete."""
     wanted = [(model.name, batch) for model in models for batch in model.batches]
     counts = Counter((turn["model"], turn["batch"]) for turn in turns)
     found = min(wanted, key=lambda one: counts[one])
@@ -271,7 +271,7 @@ def _ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:
 
 
 def logits_ok(ours: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:
-    """Whether they are no farther from fp32, and have no other top token unless rounding decides it."""
+    """Whether the logits are no farther from fp32, and have the same top token unless rounding decides it."""
     return bool(ours["rms"] <= stock["rms"] and not ours["other_top"])
 
 
@@ -292,11 +292,11 @@ def start(models: Sequence[Model], options: argparse.Namespace) -> list[Arm]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures until the time is over, and writes the results."""
+    """Measures until the time limit, and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ("DIR", "PACK", "BATCHES", "ARMS")
     parser.add_argument("--model", nargs=4, action="append", required=True, metavar=names, help="lists with commas")
-    parser.add_argument("--python", default=sys.executable, help="one that has vLLM and our wheel")
+    parser.add_argument("--python", default=sys.executable, help="a Python interpreter with vLLM and our wheel")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
@@ -339,7 +339,7 @@ def _measure(arms: list[Arm], models: Sequence[Model], options: argparse.Namespa
         own = [arm for arm in arms if arm.model == place[0]]
         try:
             turn = take_turn(own, *place, options.state.parent, is_first=is_first, is_new=is_new)
-        except ArmEnded as ended:  # the others go on
+        except ArmEnded as ended:  # the others continue
             print(ended, flush=True)
             arms[:] = [arm for arm in arms if arm is not ended.arm]
             continue

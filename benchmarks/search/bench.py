@@ -37,7 +37,7 @@ BUILDS = "builds"
 
 
 class HeldOutWinners(ShippedWinners):
-    """The built-in winners, without those of one row."""
+    """The built-in winners, except those of one row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class HeldOutWinners(ShippedWinners):
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """A job that succeeded, and the evaluator's calls meanwhile."""
+    """A job that succeeded, and the evaluator's calls during the job."""
 
     ended: Ended
     spans: list[Span]
@@ -101,7 +101,7 @@ class Timed:
         return {"speedup": round(found.speedup, 5), "ci95": [round(one, 5) for one in found.ci95]}
 
     def _kinds(self) -> dict[str, Any]:
-        """For each plan kind, its fastest in the finals: microseconds, and its speed-up with the interval."""
+        """The fastest finalist of each plan kind: microseconds, and its speed-up with the interval."""
         rows = sorted((row for row in self.ended.best.finals if row.time_us), key=lambda row: row.time_us or 0.0)
         first = {str(row.candidate.plan_kind): row for row in reversed(rows)}
         return {
@@ -159,7 +159,8 @@ class Bench:
         )
 
     def run(self, spec: JobSpec, *, without: str = "") -> Timed:
-        """The job from its submission to its end; it may start with shipped winners except those of the row `without`.
+        """Runs a job from its submission to its end; it may start with shipped winners, except those of the row
+        `without`.
 
         Raises:
             JobError: it has not succeeded.
@@ -170,8 +171,8 @@ class Bench:
         return Timed(ended=ended, spans=self._evaluator.take_spans())
 
     def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, dict[str, float]]:
-        """A batch from its submission to its end, its seconds, and the durations of the evaluator's calls and of the
-        stages of its finals.
+        """Runs a batch from its submission to its end; returns it with its seconds, and the durations of the
+        evaluator's calls and of the stages of its finals.
 
         Raises:
             JobError: it has not succeeded.
@@ -199,7 +200,8 @@ class Bench:
     def contest(
         self, problem: Problem, candidates: Sequence[Candidate]
     ) -> tuple[dict[Candidate, tuple[float, ...]], list[str]]:
-        """Microseconds of the library and of each candidate in the rounds of one finals; and why some have none."""
+        """Microseconds of the library and of each candidate in the rounds of one finals; and the reasons why some have
+        none."""
         ready, reasons = [LIBRARY], []
         wanted = [one for one in dict.fromkeys(candidates) if one != LIBRARY]
         builds = self.jobs.dispatcher.builds(self.jobs.target_id)

@@ -12,7 +12,7 @@ from tuner.core.trial.stats import median
 
 #: Seconds.
 BURST_BAR_S, WAIT_BAR_S, FINALS_BAR_S, LONG_BAR_S, SUSTAINED_BAR_S, LADDER_BAR_S = 20.0, 4.0, 5.0, 75.0, 75.0, 150.0
-#: Relative: how much slower the results are than the best known.
+#: How much slower the results are than the best known, relative.
 MEDIAN_BAR, WORST_BAR, SEEDS_BAR, LADDER_BAR = 0.010, 0.030, 0.015, 0.015
 
 
@@ -37,7 +37,7 @@ def judge(table: Table) -> list[dict[str, Any]]:
 
 
 def _values(names: Sequence[str], table: Table, figure: str) -> dict[str, float]:
-    """By entry. Losses without a known result to compare with are left out."""
+    """By entry. Losses without a known result to compare with are omitted."""
     found = {name: table[name].get(figure) for name in names if name in table}
     if figure == "loss":
         found = {name: loss for name, loss in found.items() if table[name].get("num_kept") != 0}

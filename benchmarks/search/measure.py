@@ -39,7 +39,7 @@ class Table:
     """The file: entries by name, and the checks that follow from them."""
 
     def __init__(self, path: Path, anew: Collection[str] = ()) -> None:
-        """Reads `path`, without the entries that are to be made `anew`."""
+        """Reads `path`, without the entries that are to be measured `anew`."""
         self.path = path
         self._anew = frozenset(anew)
         self._kept = json.loads(path.read_text()) if path.exists() else {"meta": {}, "jobs": []}
@@ -47,22 +47,22 @@ class Table:
         self._machine: dict[str, Any] = {}
 
     def open(self, environment: Environment) -> None:
-        """Takes over the file's entries of this machine.
+        """Uses the file's entries of this machine.
 
         Raises:
-            InvalidInput: the file is from a card and this machine simulates.
+            InvalidInput: the file is from a card, but this machine simulates one.
         """
         machine, before = machine_of(environment), self._kept["meta"]
         if environment.simulated and before and not before.get("simulated"):
             raise InvalidInput(
-                "out", f"{self.path} is of {before.get('gpu')}", "give a simulated run a file of its own"
+                "out", f"{self.path} is of {before.get('gpu')}", "use a separate file for a simulated run"
             )
         self._machine = machine | {"simulated": environment.simulated}
         if all(before.get(name) == machine[name] for name in _SAME):
             self.entries |= {job["job"]: job for job in self._kept["jobs"] if job["job"] not in self._anew}
 
     def put(self, name: str, entry: Entry) -> None:
-        """Keeps an entry and writes the file."""
+        """Stores an entry and writes the file."""
         where = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
         self.entries[name] = {"job": name, **entry, **where}
         order = {task.name: place for place, task in enumerate(all_tasks())}
@@ -119,7 +119,7 @@ def chosen_tasks(tasks: Sequence[Task], parts: Collection[str], names: Sequence[
     """
     by_name = {task.name: task for task in tasks}
     if unknown := [name for name in names if name not in by_name]:
-        sys.exit(f"no entry is called {', '.join(unknown)}; there are: {', '.join(by_name)}")
+        sys.exit(f"no entry is called {', '.join(unknown)}; the entries are: {', '.join(by_name)}")
     named = [by_name[name] for name in names]
     return [*named, *(task for task in tasks if task not in named and (task.part in parts or not (parts or names)))]
 
@@ -129,9 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, "gpu", "seconds", "out")
     tasks = all_tasks()
     parser.add_argument("--part", action="append", choices=list(dict.fromkeys(task.part for task in tasks)))
-    parser.add_argument("--task", action="append", help="one entry, e.g. own/64; run as named")
-    parser.add_argument("--again", action="store_true", help="run what the file has anew")
-    parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
+    parser.add_argument("--task", action="append", help="one entry, e.g. own/64; run in the given order")
+    parser.add_argument("--again", action="store_true", help="also repeat entries that the file has")
+    parser.add_argument("--list", action="store_true", help="only list the entries and their expected seconds")
     options = parser.parse_args(arguments)
     chosen = chosen_tasks(tasks, options.part or (), options.task or ())
     if options.list:

@@ -3,9 +3,9 @@ machine.
 
 python -m benchmarks.search.merge FILE [FILE ...] --out benchmarks/results/h200/search.json
 
-Of a job in several files, that of the last file is kept. A contest must still compare times of one card and one run, so
-an entry that compares another entry's result is dropped if a later file has the latter without it. A run that continues
-from another's file has the same entry.
+If several files have the same job, the last file's is kept. A contest must still compare times of one card and one run,
+so an entry that compares another entry's result is dropped if a later file has the latter without it. A run that
+continues from another's file has the same entry.
 """
 
 from __future__ import annotations

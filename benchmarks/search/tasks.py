@@ -46,7 +46,7 @@ NUM_KEPT = 4
 #: The ladder: width and hidden width of a gated pair (Llama-2-13B) that no row of the benchmarks has, and its rows.
 LADDER_DIMS = (5120, 13824)
 LADDER_MS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512)
-#: The m at which the ladder's kernel is compared with that of a separate job, the ends and the middle first.
+#: The m at which the ladder's kernel is compared with that of a separate job, with the ends and the middle first.
 OWN_MS = (1, 512, 64, 16, 192, 4, 32, 256, 128, 8, 384, 48, 2, 96, 320, 24)
 
 
@@ -57,7 +57,7 @@ class Task:
     #: The entry's name.
     name: str
     part: str
-    #: Expected seconds on an H200 with 16 cores: it does not start if less is left.
+    #: Expected seconds on an H200 with 16 cores: it does not start if less time is left.
     seconds: float
     run: Callable[[Bench, Table], Entry]
     #: Entries that it needs.
@@ -87,7 +87,7 @@ def run_with_priors(name: str, bench: Bench, table: Table) -> Entry:
 
 
 def _beside_kept(bench: Bench, row: Row, entry: Entry) -> Entry:
-    """One finals of the library, the job's fastest and the kept winners."""
+    """Runs one finals of the library, the job's fastest kernel and the kept winners."""
     found, kept = candidate_of(entry["fastest"]), bench.kept_winners(row, NUM_KEPT)
     times_us, reasons = bench.contest(row.problem, [found, *kept])
     loss = loss_of(found, times_us, or_library=True)
@@ -100,13 +100,13 @@ def _times(times_us: Mapping[Any, Sequence[float]]) -> Entry:
 
 
 def run_seed(seed: int, bench: Bench, table: Table) -> Entry:
-    """The job of ten seeds with one of them."""
+    """The job of ten seeds, with one of the seeds."""
     row = _row(SEEDS)
     return {"row": SEEDS, "seed": seed, **bench.run(bench.spec(row.problem, NUM_TRIALS, seed=seed)).figures()}
 
 
 def run_seeds_contest(bench: Bench, table: Table) -> Entry:
-    """One finals of the winners of all seeds."""
+    """Runs one finals of the winners of all seeds."""
     names = [f"burst/{SEEDS}", *(f"seed/{seed}" for seed in range(1, NUM_SEEDS))]
     winners = [candidate_of(table[name]["winner"]) for name in names]
     times_us, reasons = bench.contest(_row(SEEDS).problem, winners)
@@ -123,7 +123,7 @@ def ladder_problem(m: int) -> Problem:
 
 
 def run_ladder(bench: Bench, table: Table) -> Entry:
-    """The batch, and the kernel of its answer at each m."""
+    """Runs the batch, and keeps the kernel of its result at each m."""
     bench.forget_builds()
     specs = [bench.spec(ladder_problem(m), NUM_TRIALS, priors=PriorsChoice.NEAREST) for m in LADDER_MS]
     batch, took_s, spent_s = bench.run_batch(specs)
@@ -152,7 +152,8 @@ def run_ladder(bench: Bench, table: Table) -> Entry:
 
 
 def run_own(m: int, bench: Bench, table: Table) -> Entry:
-    """A separate job at one m of the ladder; then the ladder's kernel, the job's and the library in one finals."""
+    """Runs a separate job at one m of the ladder; then compares the ladder's kernel, the job's kernel and the library
+    in one finals."""
     ladder, problem = table["ladder"], ladder_problem(m)
     (rung,) = (rung for rung in ladder["rungs"] if rung["m"] == m)
     ladders = LIBRARY if rung["kernel"] is None else candidate_of(ladder["kernels"][rung["kernel"]])

@@ -28,7 +28,7 @@ from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Tra
 
 Interval = tuple[float, float]
 
-_NO_INSPECTIONS = "this benchmark takes no inspections"
+_NO_INSPECTIONS = "this benchmark makes no inspections"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Span:
 
 
 class TimedEvaluator:
-    """An `Evaluator` around another one. It makes no inspections, which would delay the next job."""
+    """Wraps another `Evaluator`. It makes no inspections, which would delay the next job."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         """Takes `evaluator` over."""
@@ -57,7 +57,7 @@ class TimedEvaluator:
         self._spans: list[Span] = []
 
     def take_spans(self) -> list[Span]:
-        """The calls that ended since the last time."""
+        """The calls that have ended since the previous request."""
         spans, self._spans = self._spans, []
         return spans
 
@@ -181,7 +181,7 @@ def _intervals(spans: Iterable[Span], wanted: Callable[[Span], bool]) -> list[In
 
 
 def seconds(intervals: Iterable[Interval]) -> float:
-    """The sum of their lengths."""
+    """The sum of the intervals' lengths."""
     return sum(end - begin for begin, end in intervals)
 
 

@@ -74,7 +74,7 @@ def ranked(gpu: Gpu, rows: list[dict[str, Any]]) -> Iterator[Ranked]:
     """Each row's schedules."""
     for row in rows:
         op, times = op_of(row), []
-        for name, us in sorted(row["variants_us"].items()):  # by name: a row lists them by their times
+        for name, us in sorted(row["variants_us"].items()):  # by name, since a row lists them by their times
             if (one := schedule_of(name)) is not None:
                 plan = plan_of(op, one, gpu)
                 times.append((attention_us(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape)), us))

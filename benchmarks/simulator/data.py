@@ -2,11 +2,11 @@
 
 python3 -m benchmarks.simulator.data [--gpu auto] [--share 1] [--out build/simulator_data.jsonl] [--seconds 500]
 
-A line of JSON per finding. Existing lines of the file are not measured again, so an interrupted run continues. All
-takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
-timed in groups, each in the same rounds as the library, so that a drift of the clocks is in both. Counters are read
-last, in a process of their own. `--share` measures less of everything, evenly
-from each pair's draw: a fit uses 30 schedules per pair.
+A line of JSON per finding. Existing lines of the file are not measured again, so an interrupted run continues.
+Everything takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed;
+schedules are timed in groups, each in the same rounds as the library, so that a drift of the clocks affects both.
+Counters are read last, in a separate process. `--share` measures less of everything, evenly from each pair's draw: a
+fit uses 30 schedules per pair.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.tools import tools_source
 
-#: Schedules in the same rounds, in addition to the library, and rounds.
+#: Number of schedules in the same rounds, in addition to the library; and number of rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9
 #: For each pair: schedules that are timed again, in other groups, and those that are counted.
 NUM_AGAIN, NUM_COUNTED = 16, 48
 L2_HIT_RATE_PCT, L2_BYTES = "lts__t_sector_hit_rate.pct", "lts__t_bytes.sum"
 METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES, L2_HIT_RATE_PCT, L2_BYTES)
-#: Works that are counted before their results are written.
+#: Number of works that are counted before their results are written.
 NUM_COUNTED_TOGETHER = 24
 COUNT_DEADLINE_S = 100.0
 
@@ -114,12 +114,12 @@ def fused(schedule: Schedule) -> Candidate:
 
 
 def evenly(drawn: Sequence[Drawn], count: int) -> list[Drawn]:
-    """This many of them from all over the draw."""
+    """A number of them, evenly spaced over the draw."""
     return [drawn[index * len(drawn) // count] for index in range(min(count, len(drawn)))]
 
 
 class Collector:
-    """One run over pairs, until the time is up."""
+    """One run over pairs, until the time limit."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Collector:
         return evenly(drawn, math.ceil(self._share * (len(drawn) if count is None else count)))
 
     def time(self) -> bool:
-        """Times each missing schedule once; returns whether none is missing."""
+        """Times each missing schedule once; returns whether all are now there."""
         self._begin()
         for pair in self._pairs:
             self._time("time", pair, pair.drawn)
@@ -152,7 +152,7 @@ class Collector:
             pair.begin(one for one in pair.drawn if not self._findings.has("time", pair.row.name, one.schedule))
 
     def run(self) -> bool:
-        """Measures what is missing; returns whether nothing is."""
+        """Measures what is missing; returns whether everything is now there."""
         self._begin()
         for pair in self._pairs:
             self._time("time", pair, pair.drawn)
@@ -184,7 +184,7 @@ class Collector:
                 rows, reasons = self._rounds(pair, good)
             except WorkerError as error:
                 print(f"          lost: {error}", flush=True)
-                for one, work in good:  # each alone: the faulty one has a reason
+                for one, work in good:  # each alone, so that only the faulty one gets a reason
                     self._time_alone(kind, pair, one, work)
                 continue
             self._tell(kind, pair, [one for one, _ in good], rows, reasons)
@@ -239,7 +239,7 @@ class Collector:
 
     @contextmanager
     def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
-        """The counting function: in one process for all, which ends afterwards; or the simulated GPU's."""
+        """The counting function: one process for all, which ends afterwards; or the simulated GPU's."""
         evaluator = self._bench.evaluator
         if not isinstance(evaluator, GpuSupervisor):
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
@@ -278,7 +278,7 @@ _LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)
 
 
 def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float, share: float = 1.0) -> bool:
-    """Measures what the file lacks of a share, for this long; returns whether nothing is missing any more."""
+    """Measures what is missing in the file of a share, for this long; returns whether it is now complete."""
     return Collector(bench, _begun(bench, path), rows, time.monotonic() + seconds, share).run()
 
 
@@ -296,13 +296,13 @@ def _begun(bench: Workbench, path: Path) -> Findings:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Collects, and reports whether everything is there."""
+    """Collects measurements, and reports whether they are complete."""
     parser = parser_of(__doc__, "gpu", out=Path("build/simulator_data.jsonl"), seconds=500.0)
-    parser.add_argument("--share", type=float, default=1.0, help="of the schedules of each pair")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the schedules of each pair")
     options = parser.parse_args(arguments)
     with open_workbench(options.gpu, BUILD_CACHE) as bench:
         is_complete = collect(bench, options.out, judged_rows(), options.seconds, options.share)
-    print(f"{options.out}: {'complete' if is_complete else 'the time is up; the same command goes on'}")
+    print(f"{options.out}: {'complete' if is_complete else 'run the same command to continue'}")
 
 
 if __name__ == "__main__":

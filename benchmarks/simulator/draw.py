@@ -25,7 +25,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 
 SEED = 20_26
-#: Rows of `benchmarks.common.rows`, decode to prefill, one of them independent.
+#: Rows of `benchmarks.common.rows`, from decode to prefill; one of them is independent.
 ROW_NAMES = (
     "decode-plain/llama3-8b/m16",
     "decode-plain/llama3-8b/m64",
@@ -78,7 +78,8 @@ def problem_of_row(row: Pair) -> Problem:
 
 
 def draw(workload: Workload, gpu: Gpu, name: str) -> list[Drawn]:
-    """The schedules of the pair called `name`, without duplicates; a stratum has the draw's order."""
+    """The schedules of the pair called `name`, without duplicates; within a stratum, they are in the order of the
+    draw."""
     space, rng = Space(workload, gpu), random.Random(f"{SEED}/{name}")
     found: dict[Schedule, str] = {}
     for schedule in _guesses(space, rng):
@@ -97,7 +98,7 @@ def draw(workload: Workload, gpu: Gpu, name: str) -> list[Drawn]:
 
 
 def _small_tilings(space: Space, engine: Engine, rng: random.Random) -> Iterator[Tiling]:
-    """The engine's tilings of few enough tasks, shuffled."""
+    """The engine's tilings with few enough tasks, shuffled."""
     tilings = [tiling for tiling in space.tilings if tiling.engine is engine]
     rng.shuffle(tilings)
     return (tiling for tiling in tilings if tile_graph(space.workload, tiling).num_tasks <= MAX_TASKS)

@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="h200", help="catalogue id of the measured GPU")
     parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator.data, to be packed first")
-    parser.add_argument("--fit", action="store_true", help="fit again; else only judge")
+    parser.add_argument("--fit", action="store_true", help="fit again; otherwise only evaluate")
     parser.add_argument("--trials", type=int, default=40, help="schedules of each pair for a new fit")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)

@@ -3,7 +3,7 @@
 python -m benchmarks.traffic.measure [--gpu auto] [--out benchmarks/results/<gpu>/traffic.json]
 
 Six pairs, each in row-major order and in the best order that `benchmarks.orders` found for its tiling (the schedules
-are read from its results). Each is counted in one cold run. About half a minute on an H200.
+are read from its results). Each is counted in one cold run. It takes about half a minute on an H200.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tuner.core.schedule.schedule import Schedule
 
 Row = dict[str, Any]
 
-#: In the order of the page.
+#: The pairs, in the order of the page.
 PAIRS = (
     *(f"llama3-8b/wgmma/m{m}" for m in (64, 512, 2048, 4096)),
     *(f"llama3-8b-swiglu/wgmma/m{m}" for m in (64, 512)),
 )
-#: As `benchmarks.orders` calls them.
+#: Names of the pairs in `benchmarks.orders`.
 ORDERS = ("row_major", "best")
 ORDERINGS = Path("benchmarks/results/h200/orders.json")
-#: Bytes that came to the SMs by TMA, as all operands of `wgmma` do; and sectors that the L2 read for them, which are
+#: Bytes that the SMs received by TMA, as all operands of `wgmma` do; and sectors that the L2 read for them, which are
 #: fewer if it answers several SMs at once.
 SM_BYTES, L2_SECTORS = "l1tex__m_xbar2l1tex_read_bytes_pipe_tma.sum", "lts__t_sectors_op_read.sum"
 SECTOR_BYTES = 32

@@ -15,7 +15,7 @@ Sources, by function:
 - `optimus`: Cai, Wang, Zhang, "Optimus: an operator fusion framework for deep neural networks", ACM TECS 22(1), 2022:
   off-chip accesses of a fused group.
 - `tileflow`: Zheng et al., "TileFlow: a framework for modeling fusion dataflow via tree-based analysis", MICRO 2023:
-  what a step's slices have that the step before had not.
+  what a step's slices have that the previous step's did not have.
 - `maestro`: Kwon et al., "Understanding reuse, performance, and hardware cost of DNN dataflow", MICRO 2019: reads of
   the shared buffer with multicast, layer by layer.
 """
@@ -54,7 +54,7 @@ class Pair:
 
     @classmethod
     def of(cls, workload: Workload) -> Pair:
-        """That of a workload of two products, the second of which reads the first."""
+        """The pair of a workload of two products, the second of which reads the first."""
         first, second = workload.tile_ops
         return cls(
             m=first.m,
@@ -92,7 +92,7 @@ def pebbles(workload: Workload, gpu: Gpu) -> Traffic:
 
 # -- Models that choose tiles ------------------------------------------------------------------------------------------
 
-#: By op of the pair: its loops, and its tensors with the loops that index each. H is left out if it stays on the chip.
+#: By op of the pair: its loops, and its tensors with the loops that index each. H is omitted if it stays on the chip.
 LOOPS = ("mhk", "mho")
 TENSORS: tuple[dict[str, str], ...] = ({"X": "mk", "W1": "hk", "H": "mh"}, {"H": "mh", "W2": "ho", "Y": "mo"})
 

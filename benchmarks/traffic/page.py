@@ -62,7 +62,7 @@ def table(rows: Sequence[Row], boundary: str, measured: dict[str, Any]) -> list[
         lines.append("| " + " | ".join([row["pair"], str(row["m"]), WORDS[row["order"]], *counted, *said]) + " |")
     take = next(iter(measured.values()))
     errors = [_off([(row["models"][name][boundary], take(row)) for row in rows]) for name in models]
-    lines.append("| off by, in the mean | | | " + " | ".join([*[""] * len(measured), *errors]) + " |")
+    lines.append("| off by, on average | | | " + " | ".join([*[""] * len(measured), *errors]) + " |")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The cost of injected faults on a card: every tenth trial hangs, crashes or dies, and the others must not be affected.
+"""The cost of injected faults on a card: every tenth trial hangs, crashes or dies, and must not affect the others.
 
 Each trial goes through the real supervisor. The loss of a hang is the time from its deadline until the next trial
 begins in a fresh process. It contains the kill, and the next trial's wait for process, context, probe, inputs and
@@ -77,7 +77,7 @@ class Planted:
 class Tally:
     """Observations of a run."""
 
-    #: Fault -> how often its trial ended as required, and how often in another way.
+    #: Fault -> how often its trial ended as required, and how often otherwise.
     accounted: Counter[str] = field(default_factory=Counter)
     unaccounted: list[str] = field(default_factory=list)
     good: int = 0

@@ -2,8 +2,8 @@
 
 python -m benchmarks.trust.measuring [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/measuring.json]
 
-Takes about four minutes on an H200; no check begins after LIMIT_S. The file is written after every check, and a check
-that raises counts as failed. A simulated GPU runs the checks that only need an evaluator.
+It takes about four minutes on an H200; no check begins after LIMIT_S. The file is written after every check; a check
+that raises has failed. A simulated GPU runs the checks that only need an evaluator.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Checks:
         found: list[Row] = []
         reason = "no figure came"
         if elapsed_s > LIMIT_S:
-            reason = f"it was not started, since {elapsed_s:.0f} s were over"
+            reason = f"it was not started, since {elapsed_s:.0f} s had passed"
         else:
             try:
                 found = measure()
@@ -96,12 +96,12 @@ class Repeats:
         self._again: list[Run] = []
 
     def first(self) -> list[Row]:
-        """The first pass, which also measures a trial's cost in addition to its build and its kernels."""
+        """The first pass, which also measures a trial's cost apart from its build and its kernels."""
         self._first = measure_all(self._evaluator, draw_order(SHAPES, 0, self._count))
         return [overhead_row(self._first)]
 
     def again(self) -> list[Row]:
-        """The second pass, with pairs and candidates in another order.
+        """The second pass, with pairs and candidates in a different order.
 
         Raises:
             ValueError: there was no first one.

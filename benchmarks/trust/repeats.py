@@ -1,4 +1,4 @@
-"""The same candidates measured twice, minutes apart and in another order: how well a trial repeats, and its cost.
+"""The same candidates measured twice, minutes apart and in a different order: how well a trial repeats, and its cost.
 
 The speed-up over the library in the same rounds must repeat, since a search compares it. Times are only reported, as is
 the library's own trial, which has no speed-up.
@@ -58,8 +58,8 @@ class Shape:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The library, and ten of ours: each tiling fused by queues and by tickets and launched twice by queues, and
-        the first launched twice by shares."""
+        """The library, and ten of ours: each tiling fused with queues, fused with tickets, and in two launches with
+        queues; and the first tiling in two launches with shares."""
         found = [Candidate(plan_kind=PlanKind.LIBRARY)]
         for tiles, stages, warps in self.tilings:
             queues, tickets, shares = (
@@ -72,7 +72,7 @@ class Shape:
         return found
 
 
-#: Llama-3-8B's at 16 rows, in burst; and a smaller one at 256 rows, in sustained.
+#: Llama-3-8B's pair at 16 rows, in burst; and a smaller one at 256 rows, under sustained load.
 SHAPES = (
     Shape(
         m=16,
@@ -112,14 +112,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Pair and candidate in words."""
+        """Pair and candidate as text."""
         chosen = self.candidate
         return f"{self.problem.workload.describe()}: {chosen.plan_kind} {chosen.schedule or ''}".strip()
 
 
 def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tuple[Problem, Candidate]]:
-    """All candidates of the first pair, then all of the next; each pair's in an order drawn by `seed`, of the
-    library and the first `count` of ours, or of all."""
+    """All candidates of the first pair, then all of the next. The order within a pair is drawn by `seed`; a pair has
+    the library and the first `count` of our candidates, or all."""
     rng = random.Random(seed)
     order: list[tuple[Problem, Candidate]] = []
     for shape in shapes:
@@ -129,7 +129,7 @@ def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tu
 
 
 def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]) -> list[Run]:
-    """Measures each once, as in a job."""
+    """Measures each of them once, as in a job."""
     runs = []
     for problem, candidate in order:
         began_s = time.monotonic()
@@ -153,7 +153,7 @@ def repeat_rows(first: Sequence[Run], again: Sequence[Run]) -> list[dict[str, An
     each = [_pair(run, later[run.problem, run.candidate]) for run in first]
     ratios = [row["ratio"] for row in each if row["ratio"] is not None]
     if not ratios:
-        raise ValueError("there are no candidates of ours to compare")
+        raise ValueError("there are none of our candidates to compare")
     middle = statistics.median(ratios)
     distances = [abs(ratio - 1) for ratio in ratios]
     p95 = float(np.quantile(distances, 0.95, method="inverted_cdf"))
@@ -205,8 +205,8 @@ def kernel_s(outcome: Measured) -> float:
 def overhead_row(runs: Iterable[Run]) -> dict[str, Any]:
     """`overhead_s`: the median over trials of the wall time of `evaluate`, less its `build`, less `kernel_s`.
 
-    The card ran for at least that time, so this is an upper bound of the overhead. A pair's first trial waits in
-    `start` for inputs and references too.
+    The card ran for at least that time, so this is an upper bound of the overhead. In `start`, a pair's first trial
+    also waits for inputs and references.
 
     Raises:
         ValueError: nothing was measured.

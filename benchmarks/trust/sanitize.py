@@ -3,7 +3,8 @@
 python -m benchmarks.trust.sanitize [--tools memcheck racecheck synccheck] [--each 3]
 
 A first run without a tool builds the kernels and checks their results; then the same launches run under each tool. The
-tools slow a kernel down a hundredfold and more, so the bounded waits have a limit that no slow launch reaches.
+tools slow a kernel down by a factor of a hundred or more, so the bounded waits have a limit that no slow launch
+reaches.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SPIN_LIMIT_CYCLES = 8_000_000_000_000
 LIMIT_S = 500.0
 #: Ragged in every extent, so that edges are copied and stored partially; rows are 16-byte aligned for TMA.
 WORKLOAD = ffn_pair(m=72, d_in=136, d_hidden=200, d_out=152, activation=Activation.RELU, bias=True)
-#: Six CTAs of an H100 or H200, so that each has several tasks.
+#: Reserved SMs, which leave six CTAs on an H100 or H200, so that each has several tasks.
 SIX_CTAS = {"reserved_sms": 126}
 #: Values of the wgmma engine that a few random draws would miss, each alone: fields of a tiling, and of an ordering.
 RARE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
@@ -108,7 +109,7 @@ def rare_schedules() -> Iterator[Schedule]:
 
 
 def candidates(space: Space, each: int) -> Iterator[Candidate]:
-    """Fused ones for every engine of the GPU, every other kind of ours once per engine, and `RARE`."""
+    """Fused candidates for every engine of the GPU, each of our other kinds once per engine, and `RARE`."""
     others = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2) and kind is not PlanKind.FUSED]
     for engine in Engine:
         for i, schedule in enumerate(schedules(space, engine, each)):
@@ -169,7 +170,7 @@ class Problem:
         self._workload = workload
 
     def launch(self, prepared: PreparedKernel) -> None:
-        """Launches it several times and compares."""
+        """Launches it several times and compares the results."""
         import cupy
 
         from tuner.workers.gpu.library.runners import runner_of

@@ -3,9 +3,9 @@
 python -m benchmarks.waterfall.measure [--row 12288-6144/m96] [--seconds 240] [--out FILE]
 
 Each pair is timed together with the library, and with one thing left out at a time: inputs, weights, products,
-epilogue, and all of these. Then a traced build stamps its tasks. When all pairs are timed, counters are read of the
-same graphs. The bars of a row are those of `tuner.core.insight.waterfall`; `holds` says whether they sum to the time
-within 5 %. About 20 seconds a row on 16 cores.
+epilogue, and all of these. Then a traced build stamps its tasks. When all pairs have been timed, the counters of the
+same graphs are read. The bars of a row are those of `tuner.core.insight.waterfall`; `holds` says whether they sum to
+the time within 5 %. It takes about 20 seconds per row on 16 cores.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tuner.core.insight.waterfall import TENSOR_CORES, Figures, stamped_epilogue
 Json = dict[str, Any]
 
 LIBRARY, OURS = "library", "ours"
-#: Launches of the library: a product each, and an elementwise kernel behind a gated one.
+#: Launches of the library: one for each product, and an elementwise kernel after a gated one.
 _WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches without work"
 
 

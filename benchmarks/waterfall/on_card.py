@@ -53,7 +53,7 @@ METRICS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """A kernel to be made: a row's, changed by patches."""
+    """A kernel to be built: a row's kernel, changed by patches."""
 
     row: WaterfallRow
     patches: tuple[Patch, ...] = ()
@@ -74,7 +74,7 @@ class Builds:
         """Builds one kernel.
 
         Raises:
-            IllegalSchedule, PlanError, BuildError: it cannot be made.
+            IllegalSchedule, PlanError, BuildError: it cannot be built.
         """
         return self.make_all({"": asked})[""]
 
@@ -82,7 +82,7 @@ class Builds:
         """Builds all kernels, by name.
 
         Raises:
-            IllegalSchedule, PlanError, BuildError: one cannot be made.
+            IllegalSchedule, PlanError, BuildError: one cannot be built.
         """
         return dict(zip(asked, self._threads.map(self._make, asked.values()), strict=True))
 
@@ -111,7 +111,7 @@ def measure_rows(
     rows_of: Callable[[Builds], Iterable[R]],
     measured: Callable[[R, Builds], dict[str, Any]],
 ) -> None:
-    """Measures rows until the time is over; the results file is written after each. A refused row says why.
+    """Measures rows until the time limit; the results file is written after each. A refused row has the reason.
     `options`: `seconds` and `out`."""
     found = list[dict[str, Any]]()
     with open_builds() as builds:
@@ -143,7 +143,7 @@ class Timed:
 
 
 class PairOnCard:
-    """A row's problem and the graphs of it."""
+    """A row's problem and its graphs."""
 
     def __init__(self, on_card: Any, kernels: Any) -> None:
         self.on_card = on_card
@@ -156,7 +156,7 @@ class PairOnCard:
         """The graph of our kernel, after a check of its results.
 
         Raises:
-            WrongNumbers, Aborted: they are not.
+            WrongNumbers, Aborted: they are not correct.
         """
         from tuner.workers.gpu.session import load_runner
         from tuner.workers.gpu.tensors.check import check_numbers
@@ -177,7 +177,7 @@ class PairOnCard:
         """Times of all graphs in the same rounds.
 
         Raises:
-            WorkerError: a wait of a run expired, so no time of that graph is right.
+            WorkerError: a wait of a run expired, so no time of that graph is valid.
         """
         tracks = self.on_card.timer.rounds(list(graphs.values()), lambda tracks, _: len(tracks[0]) >= num_rounds)
         self.on_card.timer.rest()
@@ -226,7 +226,7 @@ class PairOnCard:
 
 @contextmanager
 def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[PairOnCard]:
-    """The row's problem on the visible card, freed afterwards; `picked` are the library's algorithms, where known."""
+    """The row's problem on the visible card, freed afterwards; `picked` are the library's algorithms, if known."""
     import cupy
 
     from tuner.workers.builder.nvrtc import compile_source

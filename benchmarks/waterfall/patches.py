@@ -20,12 +20,12 @@ class PatchError(TunerError):
 class Patch:
     """A text of a source, and its replacement."""
 
-    #: As written by the renderer; must occur in each source.
+    #: The text as written by the renderer; it must occur in each source.
     before: str
     after: str
 
     def applied(self, source: str) -> str:
-        """`source` with every place changed.
+        """`source` with every occurrence changed.
 
         Raises:
             PatchError: it does not occur.
@@ -69,8 +69,8 @@ def _without(requested: str) -> Patch:
     )
 
 
-#: The changes for each way to omit work. Barriers, signals and posts stay. A store that never happens keeps the sums
-#: alive.
+#: The changes for each way to omit work. Barriers, signals and posts are kept. A store that never happens keeps the
+#: sums alive.
 NO_INPUTS = (_without(_INPUT_STAGE),)
 NO_WEIGHTS = (_without(_WEIGHT_STAGE),)
 NO_PRODUCTS = (Patch(before=_PRODUCT, after="            if (left < 0) Wgmma<kColumns>::multiply("),)

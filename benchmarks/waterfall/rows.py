@@ -37,7 +37,7 @@ class WaterfallRow:
         return Candidate(plan_kind=self.plan_kind, schedule=self.schedule)
 
     def launched(self, plan_kind: PlanKind) -> WaterfallRow:
-        """The same schedule, launched in another way."""
+        """The same schedule, launched in a different way."""
         return replace(self, plan_kind=plan_kind)
 
 
@@ -75,7 +75,7 @@ def _schedule(
     return Schedule.of(tiling=tiling, ordering=ordering)
 
 
-#: Row by row; our schedules of the first, second, third and fifth have neighbouring CTAs that read the same weights.
+#: In our schedules of the first, second, third and fifth row, neighbouring CTAs read the same weights.
 ROWS = (
     WaterfallRow(
         name="8192-3584-swiglu/m192",
@@ -109,7 +109,7 @@ ROWS = (
     ),
 )
 
-#: Other schedules of the first row of that name, the fastest of which is examined.
+#: Other schedules of the first row with that name; the fastest of them is examined.
 OTHERS = {
     "7168-5120-swiglu/m300": (
         _schedule((112, 120, 64), (112, 168, 64), 5, 8, reserved=3),

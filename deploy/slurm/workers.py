@@ -4,8 +4,8 @@ ends.
 TUNER_SCHEDULER=tls://login.example:8786 python deploy/slurm/workers.py 8 --queue gpu --walltime 04:00:00
 
 Other settings of a site (account, prologue, more directives) go into dask-jobqueue's own `jobqueue.yaml`. `--show`
-prints the batch script and submits nothing. The batch jobs run `tuner worker`, as tuner-worker.sbatch beside this file
-does. SLURMCluster would start Dask's own worker, which runs any code that a peer sends.
+prints the batch script and submits nothing. The batch jobs run `tuner worker`, like tuner-worker.sbatch next to this
+file. SLURMCluster would start Dask's own worker, which runs any code that a peer sends.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("workers", type=int, nargs="?", default=1, help="how many")
     parser.add_argument("--queue", help="the partition")
     parser.add_argument("--account", help="whom Slurm charges")
-    parser.add_argument("--walltime", default="04:00:00", help="of each, HH:MM:SS")
+    parser.add_argument("--walltime", default="04:00:00", help="time limit of each, HH:MM:SS")
     parser.add_argument("--cores", type=int, default=8, help="cores of each worker, for its builds")
     parser.add_argument("--memory", default="32GB", help="of each")
     parser.add_argument("--show", action="store_true", help="print the batch script without submitting it")

@@ -44,7 +44,7 @@ def upgrade() -> None:
 
 
 def _digest(value: object) -> str:
-    """As `tuner.store.results.result_keys` made it at the time of this migration."""
+    """The key as `tuner.store.results.result_keys` made it at the time of this migration."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

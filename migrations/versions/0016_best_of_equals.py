@@ -72,7 +72,7 @@ def _new_values(spec: dict, winner: str, finals: list, environment: dict) -> dic
 
 
 def _sure_speedup(winner: str, finals: list) -> float:
-    """As `Best.sure_speedup` at the time of this migration."""
+    """Equals `Best.sure_speedup` at the time of this migration."""
     rows = [row for row in finals if row["candidate"]["plan_kind"] == winner and row["time_us"] is not None]
     if winner == "library" or not rows:
         return 1.0

@@ -6,10 +6,10 @@
 #include "plan_check.h"
 #include "rows_of.h"
 
-/* Of a kernel, as in pack_check.c. */
+/* Limits of a kernel, as in pack_check.c. */
 enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
 enum { ENCODED_MAP_BYTES = 128, ALIGNMENT = 256, RECORD_BYTES = 16 };
-/* Of a product's parameter and workspace, as in launch_args.cuh. */
+/* Layout of a product's parameter and workspace, as in launch_args.cuh. */
 enum { ARGS_WORDS = 0, ARGS_WORKSPACE = 8, ARGS_SPIN_LIMIT = 16, ARGS_IS_DEPENDENT = 24, ARGS_PLAN_HEADER = 40 };
 enum { ARGS_HEAD_BYTES = 104, PLAN_HEADER_BYTES = 64, ABORT_OFFSET = 128, PLAN_MAGIC = 0x524E5554 };
 /* Larger than the memory of any device. */
@@ -32,7 +32,7 @@ static int is_tensor(uint32_t tensor, const pack_program *program) {
   return tensor >= PACK_FIRST_OPERAND && tensor - PACK_FIRST_OPERAND < program->num_operands;
 }
 
-/* Whether a dimension of a map that depends on the launch is valid: rows of pages, or rows. */
+/* Whether a map's launch-dependent dimension is valid: rows of pages, or rows. */
 static int has_rows_of(const tuner_pack *pack, const pack_map *map, const pack_program *program) {
   const int is_paged = map->rows_per_page > 0;
   if (!is_paged && (program->most_rows == 0 || map->rows_dim == 0 || map->dims[map->rows_dim] != program->most_rows)) return 0;
@@ -63,7 +63,7 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
   return TUNER_OK;
 }
 
-/* Of the memory, and of a layer's operands. The sizes of an attention's seven tensors are not known here. */
+/* For maps of the memory and of a layer's operands. The sizes of an attention's seven tensors are not known here. */
 static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, const pack_map *map, const pack_program *program) {
   uint64_t num_bytes = rows_map_bytes(map->data_type);
   if (num_bytes == 0)
@@ -153,8 +153,8 @@ static tuner_status check_product(const tuner_pack *pack, uint32_t index, const 
   return wrong == NULL ? TUNER_OK : bad("part", index, wrong);
 }
 
-/* Products have plans, attentions do not; in an attention's parameter, a word is in the place of the magic number of a
- * plan's header. */
+/* Products have plans, attentions do not: at the offset of the magic number, an attention's parameter has another word.
+ * */
 static int is_product(const pack_part *part) {
   if (part->parameter_bytes < ARGS_HEAD_BYTES) return 0;
   return part->dependent_offset != PACK_NONE || (part->flags & PACK_TELLS_REFUSED) != 0 ||

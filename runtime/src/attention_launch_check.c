@@ -4,12 +4,12 @@
 
 #include "plan_check.h"
 
-/* Of a parameter, after its caches (two encoded maps or two addresses), as in args_attention.cuh. */
+/* Offsets in a parameter, after its caches (two encoded maps or two addresses), as in args_attention.cuh. */
 enum { MAPS_BYTES = 256, ADDRESSES_BYTES = 16, TASKS = 24, QUEUES = 32, ARRIVALS = 48, REFUSED = 72, ABORT = 80, SPIN_LIMIT = 88 };
 enum { KV_HEADS = 120, NUM_BLOCKS = 132, NUM_SPANS = 144, ARRIVALS_PER_LAUNCH = 148, NUM_QUEUES = 200, SEQUENCES = 204, FIRST = 208 };
 enum { MOST_QUEUES = 160, TASK_BYTES = 8, ABORT_BYTES = 24, REFUSED_BYTES = 16 };
 
-/* The place in the memory to which an address of the parameter points; none if it is outside. */
+/* The offset in the memory to which an address of the parameter points; none if it is outside. */
 static uint64_t pointed_to(const tuner_pack *pack, const pack_part *part, uint32_t offset) {
   for (uint32_t p = 0; p < part->num_patches; ++p) {
     const pack_patch patch = pack_get_patch(pack, part->first_patch + p);
@@ -56,7 +56,7 @@ static const char *check_tables(const uint8_t *at, const pack_part *part, pack_b
   return (uint64_t)begin * TASK_BYTES == tasks.num_bytes ? NULL : "its queues do not contain all tasks";
 }
 
-/* Of this many sequences, KV heads, blocks and spans. */
+/* Checks the tasks against the numbers of sequences, KV heads, blocks and spans in the parameter. */
 static const char *check_tasks(const uint8_t *at, pack_blob tasks) {
   const uint32_t most[4] = {pack_u32(at + SEQUENCES), pack_u32(at + KV_HEADS), pack_u32(at + NUM_BLOCKS), pack_u32(at + NUM_SPANS)};
   uint64_t count = 1;
@@ -78,8 +78,7 @@ static const char *check_tasks(const uint8_t *at, pack_blob tasks) {
 
 const char *attention_check_launch(const tuner_pack *pack, const pack_part *part, const pack_program *program) {
   const uint32_t caches = part->num_maps > 0 ? MAPS_BYTES : ADDRESSES_BYTES;
-  if (part->abort_offset == PACK_NOWHERE) return NULL; /* of versions without bounded waits, which have another
-                                                          parameter */
+  if (part->abort_offset == PACK_NOWHERE) return NULL; /* versions without bounded waits have a different parameter */
   if (part->parameter_bytes < caches + FIRST + MOST_QUEUES * TASK_BYTES) return "its parameter is too small for an attention";
   const uint8_t *at = part->parameter.data + caches;
   const char *wrong = plan_check_spin_limit((int64_t)pack_u64(at + SPIN_LIMIT));

@@ -51,7 +51,7 @@ uint8_t *cache_find(cache *in, const void *key, int *is_new) {
     }
     if (chosen == NULL && is_empty(entry, in->key_bytes)) chosen = entry;
   }
-  if (chosen == NULL) /* all places are taken: entries are replaced in turn */
+  if (chosen == NULL) /* the cache is full, so entries are replaced in turn */
     chosen = in->entries + (size_t)((start + in->next_victim++ % probes) % in->num_entries) * in->entry_bytes;
   memset(chosen, 0, in->key_bytes);
   *is_new = 1;

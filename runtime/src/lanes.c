@@ -40,7 +40,7 @@ static uint32_t nibble(const void *words, uint64_t word, uint32_t place) {
   return found >> (4 * place) & 15;
 }
 
-/* The place of a row in AWQ's layout: the column of its word, and the position in the word. */
+/* The position of a row in AWQ's layout: the column of its word, and the position in the word. */
 static uint32_t awq_place(uint32_t row) {
   for (uint32_t i = 0; i < CODES_A_WORD; ++i)
     if (kAwqOrder[i] == row % CODES_A_WORD) return i;

@@ -12,7 +12,7 @@ tuner_status launch_list_add(launch_list *list, const tuner_driver *driver, CUfu
                              uint32_t cluster_size, uint32_t facts, CUstream stream) {
   const launch_needs needs = {function, config, cluster_size, (facts & PACK_NEEDS_ALL_CTAS) != 0};
   if (cluster_size == 1 && !needs.needs_all_ctas) return TUNER_OK;
-  list->stream_id = UINT64_MAX; /* not the number of any stream: the first call queries its own */
+  list->stream_id = UINT64_MAX; /* not the number of any stream, so that the first call queries its own */
   list->needs[list->num_needs++] = needs;
   return check(driver, &needs, stream);
 }

@@ -19,7 +19,7 @@ typedef struct launch_list {
   launch_needs needs[PACK_MAX_PARTS];
   uint32_t num_needs;
   uint64_t stream_id;                  /* number of the last stream that holds them */
-  uint32_t num_launches, num_enqueued; /* of the current call */
+  uint32_t num_launches, num_enqueued; /* launches of the current call */
   int needs_reset;                     /* only some launches of a call were enqueued */
 } launch_list;
 
@@ -30,7 +30,7 @@ tuner_status launch_list_add(launch_list *list, const tuner_driver *driver, CUfu
 /* Before the launches of a call: TUNER_NEEDS_RESET if an earlier call was enqueued in part, TUNER_MISMATCH if the
  * stream is not the last one and does not hold them. */
 tuner_status launch_list_begin(launch_list *list, const tuner_driver *driver, CUstream stream, uint32_t num_launches);
-/* After them: the status; if only some were enqueued, the message says how many. */
+/* After the launches of a call: returns the status; if only some were enqueued, the message says how many. */
 tuner_status launch_list_end(launch_list *list, tuner_status status);
 
 #endif

@@ -5,14 +5,13 @@
 #include "fail.h"
 #include "ffn.h"
 
-/* For an op's A, weights, bias, output, residual and row scale: the index among the addresses of tuner_tensors, or
- * NONE. */
+/* Indices of an op's A, weights, bias, output, residual and row scale among the addresses of tuner_tensors, or NONE. */
 enum { X, W1, W2, B1, B2, RESIDUAL, ROW_SCALE, HIDDEN, Y, NUM_TENSORS, NONE, NUM_OP_TENSORS = 6, OP_ROWS = 48 };
 static const uint32_t kTensors[PACK_MAX_OPS][NUM_OP_TENSORS] = {{X, W1, B1, HIDDEN, NONE, ROW_SCALE},
                                                                 {HIDDEN, W2, B2, Y, RESIDUAL, NONE}};
-/* For a map's a, w and c: the index among these. */
+/* The indices of a map's a, w and c among these. */
 static const uint32_t kOperands[3] = {0, 1, 3};
-/* Addresses of words and workspace, then of each op its tensors and its rows. */
+/* Addresses of words and workspace, then the tensors and the rows of each op. */
 enum { MAX_PATCHES = 2 + PACK_MAX_OPS * (NUM_OP_TENSORS + 1) };
 _Static_assert(sizeof(tuner_tensors) == NUM_TENSORS * sizeof(void *), "its members are the operands");
 
@@ -43,7 +42,7 @@ pack_part pack_get_row_part(const tuner_pack *pack, uint32_t row, uint32_t index
       .num_threads = is.num_threads,
       .cluster_size = is.cluster_size,
       .shared_bytes = is.shared_bytes,
-      .flags = launch.flags & ~(uint32_t)PACK_READS_EARLY, /* the same bits have another meaning in a part */
+      .flags = launch.flags & ~(uint32_t)PACK_READS_EARLY, /* the same bits have a different meaning in a part */
       .dependent_offset = ARGS_IS_DEPENDENT,
       .parameter_bytes = is.parameter_bytes,
       .first_patch = index * MAX_PATCHES,

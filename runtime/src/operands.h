@@ -8,7 +8,7 @@
 
 enum { OPERAND_ALIGNMENT = 16 };
 
-/* The place of an operand; a missing one has 0 bytes. */
+/* The memory of an operand; a missing one has 0 bytes. */
 typedef struct operand_span {
   const char *name;
   uint64_t address, num_bytes;

@@ -26,7 +26,7 @@ static const char *text_at(const tuner_pack *pack, const uint8_t *p) { return (c
 pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *p) {
   const size_t num_bytes = (size_t)pack_u64(p + 8);
   pack_blob blob = {NULL, num_bytes};
-  if (num_bytes > 0) blob.data = pack->bytes + pack_u64(p); /* an empty one may be anywhere */
+  if (num_bytes > 0) blob.data = pack->bytes + pack_u64(p); /* an empty section may be anywhere */
   return blob;
 }
 
@@ -157,7 +157,7 @@ pack_weights pack_get_weights(const tuner_pack *pack, uint32_t index) {
   return found;
 }
 
-/* The first operand of that program or of a later one; operands are in the order of programs. */
+/* The first operand of the given program or of a later one; operands are in the order of programs. */
 static uint32_t operands_before(const tuner_pack *pack, uint32_t program) {
   uint32_t first = 0, end = pack->num_operands;
   while (first < end) {
@@ -253,7 +253,7 @@ static int has_digest(const uint8_t *index, uint64_t num_bytes) {
 #endif
 }
 
-/* A blob's place and sha256 in its record. */
+/* A blob's offset, size and sha256 in its record. */
 static tuner_status check_blob(const tuner_pack *pack, const uint8_t *p, const char *what, uint32_t index) {
   const uint64_t offset = pack_u64(p), num_bytes = pack_u64(p + 8);
   if (num_bytes == 0) return TUNER_OK;
@@ -362,7 +362,7 @@ static tuner_status read_file(const char *path, void **bytes, size_t *num_bytes)
   FILE *file = fopen(path, "rb");
   if (file == NULL) return tuner_fail(TUNER_BAD_PACK, "%s cannot be opened: %s", path, strerror(errno));
   long end = -1;
-  const int is_folder = fgetc(file) == EOF && ferror(file); /* a folder can be opened, too, and has some end */
+  const int is_folder = fgetc(file) == EOF && ferror(file); /* a folder can also be opened, and has some end */
   if (!is_folder && fseek(file, 0, SEEK_END) == 0) end = ftell(file);
   *bytes = NULL;
   tuner_status status = TUNER_OK;

@@ -203,14 +203,14 @@ pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index);
 pack_operand pack_get_operand(const tuner_pack *pack, uint32_t index);
 pack_weights pack_get_weights(const tuner_pack *pack, uint32_t index);
 
-/* Kernels of FFNs and programs are numbered together: first the kernels, then the programs. A row of an FFN's kernel is
- * treated as a program's, with the launches of one of its builds and without parameters; lower.c adds these. */
+/* Kernels of FFNs and programs are numbered together: kernels first, then programs. A row of an FFN's kernel is treated
+ * like a row of a program, with the launches of one of its builds and without parameters; lower.c adds these. */
 pack_program pack_get_row(const tuner_pack *pack, uint32_t row);
 pack_part pack_get_row_part(const tuner_pack *pack, uint32_t row, uint32_t index, uint32_t variant);
 /* Bytes of memory for a row or its fallback, since it is not known before preparation which of them runs. */
 size_t pack_get_memory(const tuner_pack *pack, uint32_t row);
 
-/* Device memory of a kernel: workspaces first, then the words of its launches' plans, each a multiple of 256 bytes. */
+/* A kernel's device memory: first the workspaces, then the words of its plans, each padded to 256 bytes. */
 typedef struct pack_layout {
   uint64_t workspaces[PACK_MAX_WORKSPACES], words[PACK_MAX_LAUNCHES], bytes;
 } pack_layout;
@@ -225,7 +225,7 @@ uint32_t pack_u32(const uint8_t *at);
 uint64_t pack_u64(const uint8_t *at);
 pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
 
-/* The launch flags from its part or launch and from the caller, and the place in the parameter that says whether it is
+/* The launch flags from the part or launch and from the caller, and the offset in the parameter that says whether it is
  * programmatic, if there is one. */
 tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
                            uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);

@@ -7,7 +7,7 @@
 
 enum { HEADER_WORDS = 16, TASK_WORDS = 8, WAIT_WORDS = 8, STATIC = 0, TICKET = 1, FIRST_WAVE = 3, FIRST_TASK_BYTES = 16 };
 enum { SIGNALS_OFFSET = 256, ALIGNMENT = 256, LEAST_SLOT_BYTES = 64, MAX_COUNT = 1 << 24, MAX_STEPS = 1 << 26, MAX_OPS = 8 };
-static const uint32_t kMagic = 0x524E5554, kVersion = 5; /* of tuner/core/plan/table/header.py */
+static const uint32_t kMagic = 0x524E5554, kVersion = 5; /* as in tuner/core/plan/table/header.py */
 static const int64_t kMostSpinCycles = 1000000000000;    /* about ten minutes */
 
 static uint64_t aligned(uint64_t num_bytes) { return (num_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }

@@ -105,7 +105,7 @@ static tuner_status load_row(program *made, uint32_t row, uint32_t variant, CUst
   return TUNER_OK;
 }
 
-/* Or those of its fallback, if it has one. */
+/* Loads the row, or its fallback if it has one and the row does not fit. */
 static tuner_status load_rows(program *made, uint32_t row, uint32_t variant, CUstream stream, size_t *num_bytes) {
   const tuner_status status = load_row(made, row, variant, stream, num_bytes);
   if (status != TUNER_MISMATCH || !made->rows.is.has_fallback) return status;
@@ -205,7 +205,7 @@ tuner_status program_launch(program *on, const program_call *call, CUstream stre
   return launch_list_end(&on->list, side_join(on, stream, enqueue_all(on, parameters, stream, flags)));
 }
 
-/* The content of a place in the memory, as written by a kernel. */
+/* The content of the memory at an offset, as written by a kernel. */
 static tuner_status read_memory(const program *on, CUstream stream, uint64_t offset, size_t num_bytes, void *into) {
   const tuner_driver *driver = on->driver;
   const CUdeviceptr at = on->memory + offset;
@@ -232,7 +232,7 @@ static tuner_status products_refused(const program *on, CUstream stream, tuner_a
 
 tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal) {
   tuner_attention_refusal found;
-  _Static_assert(sizeof found == RECORD_BYTES, "as the kernel writes it");
+  _Static_assert(sizeof found == RECORD_BYTES, "in the kernel's layout");
   TUNER_TRY(read_memory(on, stream, on->rows.is.refused_offset, sizeof found, &found));
   TUNER_TRY(products_refused(on, stream, &found));
   if (refusal != NULL) *refusal = found;

@@ -53,11 +53,11 @@ tuner_status program_make(program *made, tuner_pack *pack, uint32_t row, uint32_
                           uint32_t num_cached);
 /* Releases everything that was created, even if preparation failed halfway. */
 void program_end(program *made);
-/* A launch's kernel in a module; and the launch without stream and attributes. */
+/* Gets a launch's kernel from a module, and makes the launch without stream and attributes. */
 tuner_status program_function(const tuner_driver *driver, const pack_part *part, CUmodule module, CUfunction *function);
 CUlaunchConfig program_config(const pack_part *part);
 
-/* Enqueues it, after checking flags and the number of pages. */
+/* Enqueues the program, after checking flags and the number of pages. */
 tuner_status program_launch(program *on, const program_call *call, CUstream stream, uint32_t flags);
 
 /* Checks an address; `name` is for the error message. */

@@ -1,7 +1,7 @@
 /* Properties from the rows of element types and activations. */
 #include "rows_of.h"
 
-#ifdef TUNER_ROWS_FILE /* of a build with the rows of packages */
+#ifdef TUNER_ROWS_FILE /* set in a build with the rows of packages */
 #include TUNER_ROWS_FILE
 #else
 #include "rows.h"

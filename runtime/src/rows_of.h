@@ -8,7 +8,7 @@
 /* CUtensorMapDataType for types without tensor maps. */
 #define ROWS_NO_MAP 0xFFFFFFFFu
 
-/* Words for an error message about another value. */
+/* The text of an error message about any other value. */
 extern const char *const rows_operand_names, *const rows_activation_names;
 
 /* Whether kernels multiply elements of that type. */

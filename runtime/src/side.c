@@ -35,7 +35,7 @@ tuner_status side_fork(const program *on, CUstream stream) {
   return tuner_check(driver, driver->stream_wait(on->side.stream, on->side.fork, 0), "cuStreamWaitEvent");
 }
 
-/* Also after a launch that failed: otherwise the side stream would stay open in a capture. */
+/* This is done even after a failed launch: otherwise the side stream would stay open in a capture. */
 tuner_status side_join(const program *on, CUstream stream, tuner_status status) {
   const tuner_driver *driver = on->driver;
   if (on->side.stream == NULL) return status;
@@ -44,7 +44,7 @@ tuner_status side_join(const program *on, CUstream stream, tuner_status status) 
   return status != TUNER_OK ? status : tuner_check(driver, result, "joining the side stream");
 }
 
-/* One thread before the second of two launches, which waits until all CTAs of the first have started. */
+/* A single thread that runs before the second of two launches, and waits until all CTAs of the first have started. */
 tuner_status side_gate(const program *on, uint32_t index, const uint8_t *parameter) {
   CUlaunchConfig config = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .stream = on->side.stream};
   CUdeviceptr workspace;

@@ -42,5 +42,5 @@ tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   TUNER_TRY(pack_check_fits(pack, driver, device));
   if (worst == TUNER_OK) return TUNER_OK;
   const pack_target target = pack_get_row(pack, other).target;
-  return pack_check_target(&target, version, facts[0], facts[1], facts[2]); /* again, for its error message */
+  return pack_check_target(&target, version, facts[0], facts[1], facts[2]); /* called again for its error message */
 }

@@ -122,7 +122,7 @@ Tensor launch(const Known& known, tuner_ffn* kernel, const Tensor& given, const 
   one.tensors.residual = address_of(added);
   one.tensors.row_scale = static_cast<const float*>(address_of(row_scale));
   one.tensors.y = y.mutable_data_ptr();
-  TORCH_CHECK(known.given.current_stream(x.get_device(), &one.stream) == 0, "PyTorch tells no current stream");
+  TORCH_CHECK(known.given.current_stream(x.get_device(), &one.stream) == 0, "PyTorch reports no current stream");
   TORCH_CHECK(known.given.launch(&one) == TUNER_OK, known.given.error());
   return y;
 }
@@ -158,7 +158,7 @@ void tuner_torch_register(int64_t number, const tuner_torch_ffn* ffn) {
                                           *ffn,
                                           {ffn->by_rows, ffn->by_rows + ffn->num_rows},
                                           {ffn->activations, ffn->activations + ffn->num_activations}});
-    known->given.by_rows = nullptr;  // owned by Python, which frees it; the same for the names
+    known->given.by_rows = nullptr;  // owned by Python, which frees it, as it does the names
     known->given.activations = nullptr;
   }
   const std::unique_lock guard(lock);

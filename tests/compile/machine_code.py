@@ -35,7 +35,7 @@ from tuner.workers.source.variants import Variant
 
 FILE = Path(__file__).with_suffix(".json")
 ARCH = "sm_90a"
-#: Sections of a cubin with code and with what it needs to run: instructions, constants, a kernel's resources.
+#: Sections of a cubin that contain code and what it needs to run: instructions, constants, a kernel's resources.
 _SECTIONS = re.compile(r"\.text\.|\.nv\.constant|\.nv\.shared\.|\.nv\.info\.")
 #: Sections that only have a size, such as shared memory.
 _WITHOUT_BYTES = 8
@@ -133,7 +133,7 @@ def main() -> None:
     """Writes the file and records the versions whose machine code is the same."""
     before, kernels = json.loads(FILE.read_text()), {name: digest_of(name) for name in SOURCES}
     compiler = nvrtc_version()
-    if compiler == before["compiler"]:  # else all code is another
+    if compiler == before["compiler"]:  # otherwise all code would differ
         note(before, kernels)
     written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "kernels": kernels}
     FILE.write_text(json.dumps(written, indent=1) + "\n")

@@ -1,5 +1,5 @@
-"""The kernel that appends to the cache before an attention: it compiles and writes the right values to the right
-places."""
+"""The kernel that appends to the cache before an attention: it compiles, and writes the correct values to the correct
+addresses."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ PAGES = {
 
 
 def worst(name: str, *changes: tuple[str, str], paged: PagedCache | None = None, page: int | None = None) -> float:
-    """The greatest error of queries, keys and values over the largest element; inf if anything else is written. `page`:
-    the table's entry for the last token of the second sequence."""
+    """The maximum error of queries, keys and values relative to the largest element; inf if anything else is written.
+    `page`: the table's entry for the last token of the second sequence."""
     op, lengths = CASES[name]
     case = EmulatedAppend(op=op, lengths=lengths, paged=paged)
     if page is not None:

@@ -70,8 +70,8 @@ QUICK = (
 QUICK_BY = {AttentionEngine.TMA: QUICK, AttentionEngine.MMA: ("ragged", "new tokens", "many pages")}
 
 
-#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, cluster, loads at once; these need all
-#: available registers.
+#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, cluster, loads in flight; these cases
+#: need all available registers.
 EDGE = [
     (128, 16, 64, 4, 4, 16, 8),
     (128, 16, 16, 4, 3, 4, 32),
@@ -174,7 +174,7 @@ def test_attention_leaves_the_right_numbers(name: str, engine: AttentionEngine) 
     ),
 )
 def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
-    """Copies have other lengths where the fault depends on which of them arrives first."""
+    """If the fault depends on which copy arrives first, copies have varied delays."""
     case = CASES[name]
     assert any(not worst(case, (before, after), seed=seed) < case.most for seed in range(3))
 
@@ -285,7 +285,7 @@ def test_who_runs_what_is_as_the_plan_says(before: str, after: str) -> None:
 
 def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int = 0) -> list[tuple[int, int, bool]]:
     """The rows prefetched of a weight matrix of 1,000 rows of 4,096 bytes at address 2^32, if 512 bytes of each row are
-    wanted and `asking` clusters have no other work."""
+    requested and `asking` clusters have no other work."""
     case = CASES["clusters, spans"]
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)

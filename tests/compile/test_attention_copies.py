@@ -23,8 +23,8 @@ from tuner.ops.attention.source import render_attention
 from tuner.workers.builder.nvrtc import parse_log
 
 ALL_FORMS = AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0)
-#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, loads at once; these just fit in the
-#: registers.
+#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, loads in flight; these cases just fit in
+#: the registers.
 EDGE = [(128, 16, 64, 4, 2, 8), (128, 8, 64, 8, 4, 16)]
 
 
@@ -49,7 +49,7 @@ def test_a_kernel_without_a_copy_engine_compiles_without_spills_or_warnings(
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
-#: Half a tile's copy by cp.async, and which thread signals its arrival.
+#: The copy of half a tile by cp.async, and the thread that signals its arrival.
 BRING = (
     "  copy_box(args, of_values ? ring.v(stage) : ring.k(stage), of_values ? args.v : args.k, row, 0, num_tokens);\n"
 )
@@ -80,7 +80,7 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ],
 )
 def test_a_fault_of_the_copies_by_a_warp_shows(name: str, before: str, after: str) -> None:
-    """A stale length or page, and a tile that arrives too late or lacks tokens; copies have other lengths."""
+    """A stale length or page, and a tile that arrives too late or without some tokens; copies have varied delays."""
     case = CASES[name]
     found = (worst(case, (before, after), seed=seed, engine=AttentionEngine.MMA) for seed in range(3))
     assert any(not error < case.most for error in found)
@@ -113,7 +113,7 @@ def test_a_warp_that_reads_a_page_that_is_not_there_is_caught() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("early", [False, True])
 def test_lines_of_the_weights_behind_are_asked_for_once_without_a_copy_engine(early: bool) -> None:
-    """The rows are 1,168 bytes long, and 288 bytes of each are wanted: the 128-byte lines that contain these are
+    """The rows are 1,168 bytes long, and 288 bytes of each are requested: the 128-byte lines that contain these are
     prefetched."""
     case = CASES["ragged"]
     op = DecodeAttention(**case.op)

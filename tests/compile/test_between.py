@@ -1,4 +1,4 @@
-"""An attention between products on the CPU: launches in order give right results, and stale inputs are detected."""
+"""An attention between products on the CPU: launches in order give correct results, and stale inputs are detected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 LENGTHS = (200, 1, 0, 131)
 
 
-#: What each rotates, and where it writes.
+#: The heads that each op rotates, and where it writes.
 WAYS: dict[str, dict[str, Any]] = {
     "turned": {},
     "turned, pages of 16": {"pages": {"page_tokens": 16}},

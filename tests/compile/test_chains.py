@@ -117,7 +117,7 @@ CASES = {
 }
 
 
-#: One for each engine, the first of them the longest possible chain.
+#: One chain for each engine; the first is the longest possible one.
 IN_CI = ("swapped_shared_k", "wgmma", "mma")
 
 
@@ -171,8 +171,8 @@ def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
 
 
 def test_a_residual_that_the_first_inputs_do_not_stand_for_is_not_early() -> None:
-    """Three residuals are late: one that the op also reads as A (part of a tile waits for its own columns only), one
-    beside A, and one above A where A is read in band."""
+    """Three residuals arrive late: one that the op also reads as A (part of a tile waits only for its own columns), one
+    that is computed in parallel with A, and one on which A depends if A is read in band."""
     x, adds_a = ("a", "x", 64, 64, {}), ("b", "a", 64, 64, adds("a"))
     beside = gemms(8, x, ("b", "x", 64, 64, {}), ("c", "b", 64, 64, adds("a")))
     above = gemms(8, x, ("b", "a", 64, 64, {}), ("c", "b", 64, 64, adds("a")))

@@ -31,7 +31,7 @@ from tuner.workers.source.variants import Variant
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-#: For a row: a few roundings of an output.
+#: Tolerance of a row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 #: The others are in tests/soak/emulated.py.
 FEW = ("mma, parts", "swapped, shared k", "in band, parts, tickets", "turned, three tokens", "pages, simt")
@@ -41,7 +41,8 @@ FEW = ("mma, parts", "swapped, shared k", "in band, parts, tickets", "turned, th
 TAKEN_AWAY = ("*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};", "")
 #: The code that clears the mailbox's rows that the launch does not have.
 ROWS_TAKEN_AWAY = ("clear_rows_beyond<kOp>(args.ops[kOp], task.tile_n, norm.next_mailbox);", "")
-#: Where a warp that reads in band begins to wait for slots of the ring, and by how many polls one is delayed there.
+#: The line at which a warp that reads in band begins to wait for slots of the ring, and the number of polls by which
+#: one warp is delayed there.
 WALKS = "    fill_stages(args, shared, slot, epoch, input,"
 LATE = (
     WALKS,
@@ -160,7 +161,7 @@ def refused_of(chain: EmulatedChain, case: Emulated, *changes: tuple[str, str]) 
 
 @pytest.mark.parametrize("name", ["pages, three tokens", "turned"])
 def test_a_length_that_has_no_room_is_told(name: str) -> None:
-    """The cache has no place for the last token of this sequence."""
+    """The cache has no space for the last token of this sequence."""
     chain = EmulatedChain(CASES[name].workload)
     cache = chain.caches["qkv"]
     longest = cache.rotary.max_length
@@ -185,7 +186,7 @@ def test_a_page_that_is_not_in_the_cache_is_told_and_not_written(name: str, is_b
             refused_of(chain, CASES[name], ("token.page >= num_pages", "token.page > num_pages"))
 
 
-#: Queries with more columns than there are pairs in all heads, and with fewer.
+#: Queries with more columns than all heads have pairs, and with fewer.
 GROUPED = Rotary(heads=8, kv_heads=1, head_dim=64, max_length=37)
 APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
 
@@ -193,7 +194,7 @@ APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
 @pytest.mark.parametrize("rotary", [GROUPED, APART], ids=["grouped", "a head each"])
 @pytest.mark.parametrize("name", one_in(2, ["turned, mma, parts, fused", "turned, simt", "turned"]))
 def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(name: str, rotary: Rotary) -> None:
-    """The memory after the queries belongs to others. In the cache, only the lines of new tokens change."""
+    """The memory after the queries belongs to other tensors. In the cache, only the lines of new tokens change."""
     case = CASES[name]
     chain = EmulatedChain(block(case.workload.tile_ops[0].m, **SMALL, rotary=rotary))
     queries = chain._tensors["qkv"]
@@ -229,7 +230,8 @@ def test_a_launch_of_few_rows_leaves_zeros_in_all_rows_where_the_next_one_writes
 
 
 def test_a_warp_that_comes_late_holds_the_ring_up() -> None:
-    """Otherwise, the slots advance without this warp, and it mistakes the parity of a later phase for its own."""
+    """Otherwise, the slots would advance without this warp, and it would mistake the parity of a later phase for its
+    own."""
     case = CASES["in band"]
     short = replace(case, tiling=replace(case.tiling, num_stages=2, input_stages=2))
     assert worst_row(short, LATE) < MOST["fp16"]

@@ -55,7 +55,7 @@ def compile_cleanly(workload: Workload, tiling: Tiling, arch: str) -> None:
 
 
 def few_rows(workload: Workload) -> Workload:
-    """So few rows that there are fewer tiles than SMs, and splitting them is worthwhile."""
+    """With so few rows, there are fewer tiles than SMs, and splitting them is worthwhile."""
     return replace(workload, ops=tuple(replace(op, m=64) for op in workload.tile_ops))
 
 
@@ -145,7 +145,7 @@ def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Worklo
     assert "#include" not in source
     assert f"{KERNEL_NAME}(" in source
     assert pair_workload.describe(with_rows=False) in source
-    assert f"M={pair_workload.tile_ops[0].m}" not in source, "another number of rows would be built again"
+    assert f"M={pair_workload.tile_ops[0].m}" not in source, "a different number of rows would be built again"
     assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1, kNoHint, kNoHint},  // up" in source
     assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1, kNoHint, kNoHint},  // down" in source
 
@@ -213,9 +213,9 @@ def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(
 
 @pytest.mark.parametrize("engine", [Engine.MMA, Engine.SIMT], ids=str)
 def test_code_that_ops_share_takes_its_arguments_from_the_tasks_own_op(engine: Engine) -> None:
-    """Ops of equal configuration share one instance, named after the first of them; the other ops have other
+    """Ops with equal configurations share one instance, named after the first of them; other ops have different
     arguments."""
-    # Dispatch on the op itself; a kind's own task shares no instance.
+    # This dispatches on the op itself, since a kind's own task shares no instance.
     exact = [
         "dependent_launch.cuh",
         "own_task_cta.cuh",

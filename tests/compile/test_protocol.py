@@ -1,4 +1,4 @@
-"""The protocol test without a GPU: its kernel compiles, its tables and its checks are right, and planted faults are
+"""The protocol test without a GPU: its kernel compiles, its tables and its checks are correct, and planted faults are
 detected.
 
 A Python replica of the kernel runs the same plans in random interleavings.
@@ -135,11 +135,11 @@ def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> 
         tasks = [task for plan in plans for task in plan.tasks.tolist()]
         assert sorted(map(tables.unit, tasks)) == list(range(tables.first_unit[-1]))
     ways = {(one.plan_kind, one.schedule.ordering.split_tiles) for one in sample if one.schedule is not None}
-    drawn = set(SplitTiles) - {SplitTiles.TAILS}  # which only first guesses and their neighbours have
+    drawn = set(SplitTiles) - {SplitTiles.TAILS}  # values that only first guesses and their neighbours have
     assert ways == set(product(kinds, drawn if CASES[case][1].split_k else (SplitTiles.ALL,)))
 
 
-#: More than a task has.
+#: More than any task has.
 ALL_STEPS = 10**6
 
 
@@ -257,7 +257,7 @@ class Replica:
         )
 
     def _read_on(self, task: int, step: int) -> int:
-        """Reads on from this k-step; returns the step before which the task's next wait is."""
+        """Continues reading at this k-step; returns the step that the task's next wait precedes."""
         unit, waits = self._unit(task), self.waits[slice(*self.tasks[task][3:5])]
         tile, num_parts = self.tables.tile(self.tasks[task]), self.tasks[task][7]
         if step == 0 and self.tables.num_units(tile) != max(1, num_parts):

@@ -1,5 +1,5 @@
-"""The protocol test computes a split tail on its own: the result equals the plans', and a plan that splits other tiles
-is detected."""
+"""The protocol test computes a split tail by itself: the result equals that of the plans, and a plan that splits other
+tiles is detected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 
-#: Of "parts", with a tail.
+#: Schedules of "parts", with a tail.
 SCHEDULES = plain_schedules("parts", SplitTiles.TAIL)
 TICKET = SCHEDULES[f"row1 task {Assignment.TICKET}"]
 SIDES = TICKET.but(ordering=replace(TICKET.ordering, assignment=Assignment.STATIC, partition=4))

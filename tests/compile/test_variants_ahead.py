@@ -1,4 +1,4 @@
-"""During the finals, the variants of the kernel that is fastest so far are built, and those of no other."""
+"""During the finals, only the variants of the kernel that is fastest so far are built."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ CASES = [
 CASES += [(workload, replace(chosen, startup_prefetch=8)) for workload, chosen in (*CASES[::5], CASES[33], CASES[43])]
 
 
-#: tests/soak/kernels.py compiles every case, with and without stamps, which are the same code in each.
+#: tests/soak/kernels.py compiles every case, with and without stamps; the code of the stamps is the same in each.
 SOME, TRACED = CASES[::14], CASES[1::40]
 
 
@@ -199,7 +199,7 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
     asserted(GATED, chosen, asserts)
 
 
-#: With the exchanges of each op's sums.
+#: Including the exchanges of each op's sums.
 EXCHANGES = [
     (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
     (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
@@ -246,7 +246,8 @@ def gated_of(m: int) -> Workload:
 
 
 def each_shape_once(workload: Workload) -> list[Tiling]:
-    """A subset of the offered tilings in which every (tile, whole or in parts, stored by whom) of each op occurs."""
+    """A subset of the offered tilings that contains every combination of tile, splitting and way to store of each
+    op."""
     offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:

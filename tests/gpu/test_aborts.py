@@ -1,5 +1,5 @@
-"""Launches that cannot proceed on a GPU: each aborts with a report and leaves NaN or right results, and the next launch
-is right."""
+"""Launches that cannot proceed on a GPU: each aborts with a report and leaves NaN or correct results, and the next
+launch is correct."""
 
 from __future__ import annotations
 

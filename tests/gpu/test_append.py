@@ -23,9 +23,9 @@ from tuner.workers.builder.own_artifact import own_kernels
 
 cupy = pytest.importorskip("cupy")
 
-#: The longest context, one whose last page is not full, an empty one, and one more than fits.
+#: The longest context, one whose last page is not full, an empty one, and one that is a token too long.
 LENGTHS = (700, 133, 0, 701)
-#: For a key or a value of about 1 to 4: one rounding in bf16, and the error of an angle's sine.
+#: Tolerance for keys and values of about 1 to 4: one rounding in bf16, and the error of an angle's sine.
 MOST = 0.03
 
 

@@ -29,10 +29,10 @@ cupy = pytest.importorskip("cupy")
 
 ALONE, PAIR = attention(), attention(d_out=520)
 SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
-#: After the caches: the scale of scores for exp2, and whether first tiles are requested early.
+#: Offsets after the caches: the scale of scores for exp2, and whether first tiles are requested early.
 _SCALE_OFFSET = 12 * 8 + 24 + 16 + 16
-#: After these: the place of pages, the window, the cap of unscaled scores, and the number of sequences whose tasks a
-#: launch assigns.
+#: Offsets after these: the position of pages, the window, the cap of unscaled scores, and the number of sequences whose
+#: tasks a launch assigns.
 _WINDOW_OFFSET = _SCALE_OFFSET + 8 + 6 * 4
 _ASSIGNED_OFFSET = _WINDOW_OFFSET + 4 + 8
 
@@ -133,7 +133,7 @@ def test_a_planted_fault_is_found_out(
 def test_a_span_that_is_dropped_and_one_that_is_doubled_are_found_out(on_card: OnCard) -> None:
     small = replace(SPANS, schedule=alone(tile_tokens=16, num_stages=16, span_tokens=16, contiguous=True))
     said = planted(on_card, attention(sequences=9), small, a_span_twice)
-    assert "arrivals of spans, but a launch has" in said  # before numbers are looked at
+    assert "arrivals of spans, but a launch has" in said  # before numbers are checked
 
 
 def a_page_of_another_sequence(one: Any) -> None:

@@ -1,4 +1,4 @@
-"""Every plan kind on a GPU: right in single launches, and right in a chain that a graph repeats."""
+"""Every plan kind on a GPU is correct in single launches, and in a chain that a graph repeats."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_start_gate_that_waits_in_vain_poisons_the_output(session: Session, bu
     first = PlanOnDevice(launchable_of(work), 0, spin_limit_cycles=10**6)
     second = PlanOnDevice(launchable_of(work), 1, spin_limit_cycles=10**6, first=first)
     cupy.cuda.Device().synchronize()
-    kernel.launch_start_gate(first, prepared.stream.ptr)  # and no first launch
+    kernel.launch_start_gate(first, prepared.stream.ptr)  # without a first launch
     kernel.launch(second, prepared.data.slot_ops(0), prepared.stream.ptr)
     prepared.stream.synchronize()
     record = second.abort_record()

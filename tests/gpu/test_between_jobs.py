@@ -19,7 +19,7 @@ from tuner.ops.attention.schedule import AttentionEngine
 cupy = pytest.importorskip("cupy")
 
 
-#: Between two all-reduces.
+#: The ops between two all-reduces.
 SHARD = {"model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048, "run": "qkv_attention"}
 
 

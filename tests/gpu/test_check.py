@@ -1,4 +1,4 @@
-"""The check of a second launch: our kernel must give the same bits, a library only a right result."""
+"""The check of a second launch: our kernel must give the same bits, a library only a correct result."""
 
 from __future__ import annotations
 

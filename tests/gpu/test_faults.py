@@ -49,7 +49,7 @@ from tuner.workers.gpu.session import Session
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 PROBLEM = problem(WORKLOAD)
 GOOD = fused(schedule(((16, 64, 64), (16, 64, 64))))
-#: More than a good trial, and good finals of ten rounds, take here.
+#: Longer than a good trial takes here, or good finals of ten rounds.
 EVALUATE_S = 3.0
 FINALS_S = 5.0
 #: SM clock cycles of more than an hour: such a wait ends only with its process.
@@ -80,7 +80,7 @@ def test_a_plan_without_its_waits_gives_wrong_numbers_that_are_found_and_placed(
     (plan,) = good.plans
     words = plan.words.copy()
     tasks = words[words[7] : words[8]].reshape(-1, 8)
-    tasks[:] = tasks[::-1].copy()  # consumers first, and nobody waits
+    tasks[:] = tasks[::-1].copy()  # consumers come first, and nothing waits
     tasks[:, 4] = tasks[:, 3]
     bad = with_others(good.work, plans=(forged(plan, words),))
     outcome = session.evaluate(PROBLEM, bad).outcome
@@ -122,7 +122,7 @@ def test_signals_count_up_by_the_posts_of_a_launch(session: Session, gpu: Gpu, b
 
 @contextmanager
 def once_asked(deed: Callable[[GpuProcess], object]) -> Iterator[None]:
-    """Applies `deed` to a child that was just given a candidate, before anything waits for its answer."""
+    """Applies `deed` to a child that has just received a candidate, before anything waits for its response."""
     send = GpuProcess.send
 
     def send_and_do(process: GpuProcess, request: messages.Request, deadline_s: float) -> None:
@@ -142,7 +142,7 @@ def kill(process: GpuProcess) -> None:
 
 
 def hanging(gpu_supervisor: GpuSupervisor) -> PreparedKernel:
-    """A candidate that gives no answer as long as its process lives."""
+    """A candidate that sends no response as long as its process lives."""
     prepared = gpu_supervisor.prepare(PROBLEM, GOOD)
     assert isinstance(prepared, PreparedKernel)
     return with_raised_threshold(prepared, ENDLESS_CYCLES)
@@ -163,7 +163,7 @@ def test_a_child_killed_while_idle_costs_no_trial_and_one_killed_in_flight_costs
     idle_pid = gpu_supervisor.child_pid
     assert idle_pid is not None
     os.kill(idle_pid, signal.SIGKILL)
-    os.waitid(os.P_PID, idle_pid, os.WEXITED | os.WNOWAIT)  # its supervisor has not noticed yet
+    os.waitid(os.P_PID, idle_pid, os.WEXITED | os.WNOWAIT)  # before its supervisor notices
     assert isinstance(evaluate(gpu_supervisor, PROBLEM, GOOD), Measured)
     in_flight = hanging(gpu_supervisor)
     with once_asked(kill):

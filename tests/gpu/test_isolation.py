@@ -44,7 +44,7 @@ from tuner.workers.gpu.child import lock_path
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
 PROBLEM = problem(WORKLOAD)
 GOOD = fused(schedule(((16, 64, 64), (16, 64, 64))))
-#: More than any good trial takes here.
+#: Longer than any good trial takes here.
 EVALUATE_S = 3.0
 BUILD_S = 6.0
 
@@ -84,7 +84,7 @@ def expect_failure(outcome: Outcome, kind: FailureKind, reason: str) -> None:
 
 
 def expect_as_usual(outcome: Outcome, usual: Measured) -> None:
-    """Expects right and identical results, and a time near the reference."""
+    """Expects correct and identical results, and a time near the reference."""
     again = measured(outcome)
     assert again.rel_error == pytest.approx(usual.rel_error)
     assert again.speedup == pytest.approx(usual.speedup, rel=0.15)

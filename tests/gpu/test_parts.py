@@ -23,7 +23,7 @@ from tuner.workers.source.render import render
 pytest.importorskip("cupy")
 sys.path.insert(
     0, str(install("parts", Path(tempfile.mkdtemp())))
-)  # found through its metadata when kernels are compiled
+)  # found through the package's metadata when kernels are compiled
 
 
 def chosen(tiling: str) -> Schedule:

@@ -28,7 +28,7 @@ from tests.support.arrays_on_card import operands  # noqa: E402
 
 MMA = Tiling(tiles=(Tile(m=16, n=64, k=64), Tile(m=16, n=64, k=64)), num_stages=3, num_warps=4)
 SIMT = Tiling(engine=Engine.SIMT, tiles=(Tile(m=4, n=8, k=256),) * 2, num_stages=3, num_warps=4)
-#: A tiling, the rows for which it is made, and its kind of launch; all smaller row counts are tried, too.
+#: A tiling, the rows for which it is made, and its kind of launch; all smaller row counts are also tried.
 LADDERS = {
     "wgmma": (wgmma((64, 64, 64)), 256, PlanKind.FUSED_PDL, Assignment.STATIC),
     "wgmma neighbours": (wgmma((64, 64, 64), neighbours=2), 200, PlanKind.FUSED_PDL, Assignment.STATIC),

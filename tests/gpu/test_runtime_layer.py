@@ -67,7 +67,8 @@ class OnCardLayer:
         assert layer is not None
         self.layer: Layer = layer
         self.stream = self.prepared.stream
-        #: For a launch over the check's inputs, by the manifest's names; outputs are those that are checked.
+        #: The tensors of a launch over the check's inputs, by the manifest's names; its outputs are those that are
+        #: checked.
         self.given = dict(self.data._check_inputs[0])
         self.given |= {name: output.bits for name, output in self.data.outputs[0].items()}
         self.given |= {f"{op.name}.w": self.data._weights[0][i] for i, op in enumerate(self.workload.tile_ops)}
@@ -268,14 +269,14 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
         torch.cuda.synchronize()
         assert torch.equal(captured.view(torch.int16), bits)
         assert same(one.left()[1:], wanted[1:])
-        own = torch.ops.tuner.decoder_layer(*given._replace(squares=None))  # which are then computed
+        own = torch.ops.tuner.decoder_layer(*given._replace(squares=None))  # so these are computed
         caches = {name: getattr(given, name).clone() for name in ("keys", "values")}
         plain = torch_layer.by_torch(*given._replace(**caches))
         for found in (eager, own):
             error = (found.double() - plain.double()).norm() / plain.double().norm()
             assert float(error) < 1.6e-2
         for name, cache in caches.items() if turned else ():
-            found, wide = (one.double().nan_to_num() for one in (getattr(given, name), cache))  # NaN where none looks
+            found, wide = (one.double().nan_to_num() for one in (getattr(given, name), cache))  # NaN if never read
             assert float((found - wide).norm() / wide.norm()) < 1e-2
     assert one.layer.refused() == ""
     torch_layer.forget(number)

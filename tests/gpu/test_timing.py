@@ -128,8 +128,8 @@ def test_a_trial_in_burst_is_timed_within_half_a_second(watched: Session, builde
 def test_a_round_under_sustained_load_takes_three_times_its_load(
     watched: Session, shares_first: bool, samples_and_loads: float
 ) -> None:
-    """A round takes two samples and one load; the load before the other graph is the sample before it. Every other
-    round reuses a sample. Each lasts the whole number of launches nearest to 40 ms."""
+    """A round has two samples and one load; for the second graph, the preceding sample is the load. Every other round
+    reuses a sample. Each lasts the whole number of launches nearest to 40 ms."""
     prepared = watched._prepare(asked_in(Regime.SUSTAINED))
     graphs, num_rounds, begin_s = [prepared.library_graph] * 2, 8, time.perf_counter()
     tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) == num_rounds, shares_first=shares_first)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.toys import Toys
 from tuner.workers.host.cards import Card
 
-#: Without an activation that the library supports, and with one, biases and a residual.
+#: Cases without an activation that the library supports, and with such an activation, biases and a residual.
 PAIRS = ({"activation": "relu2"}, {"activation": "relu", "bias": True, "residual": True})
 
 

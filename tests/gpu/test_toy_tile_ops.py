@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.toys import Toys
 from tuner.workers.host.cards import Card
 
-#: With the `mma` engine and with `simt`; tiles do not divide the rows of sequences evenly.
+#: Chains for the `mma` engine and for `simt`; tiles do not divide the rows of sequences evenly.
 CHAINS = ((160, 40, 512), (4, 2, 512))
 
 

@@ -1,4 +1,4 @@
-"""A fetched kernel on a GPU: right results and a gain over the library; the example accepts a folder of files."""
+"""A fetched kernel on a GPU: correct results and a gain over the library; the example accepts a folder of files."""
 
 from __future__ import annotations
 

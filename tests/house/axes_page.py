@@ -18,7 +18,7 @@ from tuner.schedule_files.schema import file_schema
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "schedule-space.md"
 SCHEMA = DOCS / "schedule-file.schema.json"
-#: By the word in the page's second column.
+#: Rows of the page, by the word in its second column.
 TABLES = {"tiling": Tiling, "ordering": Ordering}
 
 

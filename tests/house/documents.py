@@ -35,7 +35,7 @@ ANSWERS: dict[str, tuple[type[BaseModel], ...]] = {
     "documents.py": (JobView, JobDetail, TrialView, BestView),
     "batch_documents.py": (BatchView, BatchJobView, BatchBestView),
 }
-#: Where the name without `View` would be unclear.
+#: Names of documents for which the name without `View` would be unclear.
 _NAMES = {"RungView": "LadderRung", "GainView": "LadderGain"}
 _HEAD = '''"""{about}
 
@@ -138,10 +138,10 @@ def _asked() -> str:
     _model(UnknownOps, unknown)
     parts += unknown.values()
     answered = [one.__name__ for one in ways if one.of.__func__ is not AskedWorkload.of.__func__]  # type: ignore[attr-defined]  # class methods
-    parts.append(f"#: As the service answers it.\nPair = {' | '.join([*answered, 'Chain', 'UnknownOps'])}\n")
+    parts.append(f"#: A workload as responses have it.\nPair = {' | '.join([*answered, 'Chain', 'UnknownOps'])}\n")
     others = [one.__name__ for one in ways if one.__name__ not in answered]
     parts.append(
-        "#: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.\n"
+        "#: What `POST /jobs` accepts as `pair`. The response to a preset has its chain.\n"
         f"Asked = {' | '.join(['Pair', *others])}\n"
     )
     about = "What a job may be asked for: pairs, chains, and ops of a model by its name."

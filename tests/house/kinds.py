@@ -1,6 +1,6 @@
 """Lists where the program names an op kind outside its folder; ``python -m tests.house.kinds`` renews the list.
 
-The list has two halves. Names that stay *for good* have a reason: a released interface, or another project's term. The
+The list has two halves. Names that stay permanently have a reason: a released interface, or another project's term. The
 names *to go* may only become fewer.
 """
 
@@ -25,7 +25,7 @@ _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
 #: The name of a file or folder, in the list.
 PATH = "the path"
 
-#: By file and name: the number of occurrences.
+#: The number of occurrences, by file and name.
 Named = dict[str, dict[str, int]]
 
 
@@ -40,7 +40,7 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def names_of(text: str, known: Iterable[str]) -> set[str]:
-    """The kinds that an identifier or a literal names; ``sgemm`` and ``attentionop`` count."""
+    """The kinds that an identifier or a literal names; ``sgemm`` and ``attentionop`` are included."""
     whole = text.lower()
     if not any(kind in whole for kind in known):  # most texts have none, and splitting words is slow
         return set()
@@ -84,7 +84,7 @@ def _spelled(node: ast.AST) -> str | None:
     return None if None in parts else "".join(filter(None, parts))
 
 
-#: By a file's suffix: its identifiers and literals.
+#: Functions that find a file's identifiers and literals, by its suffix.
 _READERS: Mapping[str, Callable[[str], Iterable[str]]] = {
     ".py": lambda text: texts(ast.parse(text)),
     ".html": lambda text: re.findall(r"\w+", " ".join(_EXPRESSION.findall(text))),
@@ -108,7 +108,7 @@ def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
 
 
 def named_in(paths: Iterable[Path], known: Iterable[str]) -> Named:
-    """By file, the names of these kinds that occur outside the kind's folder."""
+    """The names of these kinds that occur outside the kind's folder, by file."""
     places = ((path.relative_to(ROOT).as_posix(), path) for path in sorted(paths))
     found = {place: count(place, path.read_text(encoding="utf-8"), known) for place, path in places}
     return {place: names for place, names in found.items() if names}
@@ -121,8 +121,8 @@ def program() -> list[Path]:
 
 
 def sources() -> list[Path]:
-    """All files of the wheel, including device code, templates and scripts. `runtime` is C, whose names are the
-    ABI's."""
+    """All files of the wheel, including device code, templates and scripts. `runtime` is C code, whose names belong to
+    the ABI."""
     device = [path for room in ("workers", "tuner/ops") for path in (ROOT / room).rglob("*") if path.is_file()]
     pages = [path for path in (ROOT / "tuner/api").rglob("*") if "vendor" not in path.parts]
     return [*program(), *(one for one in (*device, *pages) if one.suffix in _READERS and one.suffix != ".py")]
@@ -171,7 +171,7 @@ class Frozen:
         rows = [(place, names) for places in self.for_good.values() for place, names in places.items()]
         rows += [*self.to_go.items()]
         gone = [
-            f"{place} has no {name!r} any more, or fewer"
+            f"{place} has no {name!r} now, or fewer of them"
             for place, names in rows
             for name, times in names.items()
             if found.get(place, {}).get(name, 0) < times

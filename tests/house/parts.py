@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.house.kinds import ROOT, program, texts, words_of
 
-#: By part: the files other than its own that name it.
+#: For each part, the files other than its own that name it.
 FROZEN = Path(__file__).with_name("parts_named.json")
 #: For each part, what names it: consecutive words of an identifier or a literal.
 _WORDS = {
@@ -22,7 +22,7 @@ _WORDS = {
     "row_scale": ("row scale",),
 }
 #: The part's own files: its file on the host, its files on the device and their list, and the kinds whose fields enable
-#: it. Layers of vLLM's models have the same names, and the plugin replaces them.
+#: it. Layers of vLLM's models have the same names, since the plugin replaces them.
 _OWN = re.compile(
     r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/(conv|gemm)/|tuner/vllm/"
     r"|workers/kernels/epilogue/(bias|finish|gate|pages|residual|rotary|row_scale)"
@@ -46,7 +46,7 @@ def parts_of(path: str, text: str) -> set[str]:
 
 
 def named_in(paths: Iterable[Path], root: Path = ROOT) -> Named:
-    """By part, the files that name it, except the part's own."""
+    """For each part, the files that name it, except the part's own."""
     found: Named = {part: [] for part in _WORDS}
     for path in sorted(paths):
         place = path.relative_to(root).as_posix()

@@ -1,5 +1,5 @@
-"""Changes that contributors commonly make, planted in a copy of the program: every line of each, and checks of what
-must follow.
+"""Changes that contributors commonly make, planted in a copy of the program: all their lines, and checks of the
+consequences.
 
 `test_planted_changes.py` makes the copy, regenerates the derived files, and then runs this module in it, which lists
 what each change left out of date. Nothing else is edited.
@@ -367,10 +367,10 @@ def plant(change: Change, root: Path) -> None:
 
 
 def found(change: Change) -> str:
-    """The places that do not reflect a change; empty if all do."""
+    """The checks that do not reflect a change; empty if all do."""
     try:
         change.check()
-    except Exception as error:  # of whatever the check meets
+    except Exception as error:  # any error of the check
         where = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} in {where.line}"
     return ""

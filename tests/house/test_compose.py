@@ -1,6 +1,6 @@
 """docker-compose.yml conforms to the Compose specification and publishes ports on this machine only.
 
-There is no Docker engine where the checks run: the file is validated against the specification's JSON schema (vendored
+The checks run without a Docker engine: the file is validated against the specification's JSON schema (vendored
 by check-jsonschema) and read; no image is built.
 """
 

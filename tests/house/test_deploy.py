@@ -18,7 +18,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-#: Whose schema the manifests keep.
+#: The Kubernetes version whose schema the manifests follow.
 KUBERNETES = "1.31"
 TLS_SECRETS = {"tuner-tls-scheduler", "tuner-tls-server", "tuner-tls-worker"}
 
@@ -30,7 +30,7 @@ def manifests(root: Path) -> list[dict[str, Any]]:
 
 
 def containers(manifests: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each container with its pod."""
+    """Each container, with its pod."""
     for manifest in manifests:
         pod = manifest["spec"].get("template", {}).get("spec")
         for container in pod["containers"] if pod else ():
@@ -97,7 +97,7 @@ def test_the_units_start_commands_that_tuner_understands_and_start_them_again(ro
 
 
 def test_systemd_takes_the_units(root: Path, tmp_path: Path) -> None:
-    """A dummy program is put where the units expect one; systemd then reports what it would report at the start."""
+    """A dummy program is placed where the units expect one; systemd then reports what it would report at the start."""
     systemd = shutil.which("systemd-analyze")
     if systemd is None:
         pytest.skip("no systemd here")

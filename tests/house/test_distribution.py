@@ -14,7 +14,7 @@ import pytest
 import tuner
 from tuner.versions import DISTRIBUTION, install_command
 
-#: Other projects' packages that a text may tell users to install, besides those that pyproject.toml requires.
+#: Packages of other projects that texts may tell users to install, in addition to those that pyproject.toml requires.
 THIRD_PARTY = {"torch"}
 #: Files with commands that someone may type, or that a program prints or runs.
 SUFFIXES = {".md", ".py", ".toml", ".yml", ".html", ""}
@@ -25,7 +25,7 @@ COMMAND = re.compile(r"""pip3? install((?:[ \t]+(?:-\S+|'[^'\n]*'|"[^"\n]*"|(?:\
 OTHER = re.compile(r"(?<![\w./-])tuner\[[a-z]|\binstall\s+['\"]?tuner(?![\w./-])")
 #: The beginning of our wheel's file name.
 WHEEL = DISTRIBUTION.replace("-", "_") + "-"
-#: Spelled in pieces, so that this file passes its own rule.
+#: Written in pieces, so that this file passes its own rule.
 PIP = "pip in" + "stall"
 
 
@@ -53,7 +53,7 @@ def wrong_installs(text: str, project: dict[str, Any]) -> list[str]:
             wheel = name.endswith(".whl") and (name.startswith("$") or Path(name).name.startswith(WHEEL))
             folder = name.startswith(".") and not name.endswith(".whl")
             is_ours = wheel or folder
-            # A variable of the shell, of make or of an f-string stands for an extra that is tested elsewhere.
+            # A variable of the shell, of make or of an f-string represents an extra that is tested elsewhere.
             unknown = [] if "$" in asked or "{" in asked else set(filter(None, asked.split(","))) - extras.keys()
             if word.startswith("-") or (is_ours and not unknown):
                 continue

@@ -189,7 +189,7 @@ def test_every_named_test_folder_and_program_exists(root: Path) -> None:
     named = {
         (page.name, name)
         for page in pages(root)
-        if page.name != "CHANGELOG.md"  # which names the files of its time
+        if page.name != "CHANGELOG.md"  # it names the files that existed at the time
         for name in re.findall(r"`((?:tests|benchmarks|tuner|workers|examples)/[\w/]*(?:\.\w+)?)`", page.read_text())
     }
     assert [f"{page}: {name}" for page, name in sorted(named) if not (root / name).exists()] == []

@@ -1,4 +1,4 @@
-"""The client's typed documents match the API's requests and answers, key by key: they are generated from the
+"""The client's typed documents match the API's requests and responses, key by key: they are generated from the
 definitions."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tests.support.repository import ROOT
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Dtype
 
-#: Where the rows are.
+#: The files with the rows.
 ROWS = ("tuner/core/problem/dtype.py", "tuner/core/problem/weights/")
 #: Files in which these names belong to released formats: T1, and checkpoints.
 WORDS = ("tuner/client/exports/t1.py", "tuner/core/problem/quantisation/")
@@ -23,7 +23,7 @@ _FEWEST = 3
 
 
 def choices(source: str, names: Collection[str] = _NAMES) -> Iterator[int]:
-    """Lines that distinguish a specific element type: a key, a comparison, a case."""
+    """Lines that depend on a specific element type: a key, a comparison, a case."""
     for node in ast.walk(ast.parse(source)):
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):

@@ -24,7 +24,7 @@ def drawn_tree(docstring: str) -> dict[str, str | None]:
 
 
 def real_tree(root: type[TunerError]) -> dict[str, str | None]:
-    """Child -> parent, of the classes defined in `tuner.errors`."""
+    """Child -> parent, for the classes defined in `tuner.errors`."""
     parents: dict[str, str | None] = {root.__name__: None}
     for child in root.__subclasses__():
         if child.__module__ == tuner.errors.__name__:

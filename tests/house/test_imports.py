@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-#: The longest prefix counts. A sibling may have a library of its own; unlisted modules may import none.
+#: The longest prefix counts. A sibling may have its own library; unlisted modules may import none.
 LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
@@ -39,14 +39,14 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/pytorch/scaled.py": {"torch", "numpy"},
     "tuner/runtime/models/mlps.py": {"torch"},
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, imported only by its users
-    "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
-    "tuner/vllm/norms/kernel.py": {"torch", "triton"},  # a card's vLLM has Triton
+    "tuner/vllm": {"torch", "vllm"},  # an installation with vLLM has both
+    "tuner/vllm/norms/kernel.py": {"torch", "triton"},  # vLLM for a GPU includes Triton
     "tuner/dispatch/cluster": {"distributed", "dask"},
     "tuner/dispatch/cluster/certificates.py": {"cryptography"},
     "tuner/dispatch/cluster/messages.py": {"pydantic"},
     "tuner/service": set(),
     "tuner/service/metrics.py": {"prometheus_client"},
-    "tuner/service/webhooks/network.py": {"httpcore"},  # so that a name is looked up only once, and its address checked
+    "tuner/service/webhooks/network.py": {"httpcore"},  # so that the address of a name can be checked
     "tuner/logs.py": {"pythonjsonlogger"},
     "tuner/server/telemetry.py": {"opentelemetry"},
     "tuner/wire": {"pydantic"},

@@ -120,7 +120,7 @@ def test_a_name_more_than_the_list_has_is_told_with_its_file_and_one_fewer_too()
     more = {**found, "tuner/one.py": {"attentions": 2, "attention": 1}, "tuner/two.py": {"gemm": 3}}
     assert [docs.partition(" names ")[0] for docs in allowed.grown(more)] == ["tuner/one.py"] * 2 + ["tuner/two.py"]
     assert allowed.idle({}) == [
-        "tuner/one.py has no 'attentions' any more, or fewer",
-        "tuner/two.py has no 'gemm' any more, or fewer",
+        "tuner/one.py has no 'attentions' now, or fewer of them",
+        "tuner/two.py has no 'gemm' now, or fewer of them",
         "nothing in tuner/vllm/ names a kind",
     ]

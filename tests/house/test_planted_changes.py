@@ -40,7 +40,7 @@ def copied(to: Path) -> Path:
 
 
 def what_is_missed(copy: Path, changes: Iterable[Change]) -> dict[str, str]:
-    """For each planted change, the places that do not reflect it."""
+    """For each planted change, the checks that do not reflect it."""
     changes = list(changes)
     where = os.environ | {"PYTHONPATH": str(copy)}
     python = [sys.executable, "-B", "-m"]

@@ -41,7 +41,7 @@ def test_every_row_of_the_service_says_what_is_checked_and_whether_it_holds() ->
 
 def test_the_front_page_says_of_decode_attention_what_its_rows_say() -> None:
     rows = json.loads((RESULTS / "h200" / "attention_pairs.json").read_text())["rows"]
-    alike = [row for row in rows if re.fullmatch(r"\d+", str(row["row"].split("/")[2]))]  # all of one length
+    alike = [row for row in rows if re.fullmatch(r"\d+", str(row["row"].split("/")[2]))]  # all have the same length
     gains = [row["verdict_speedup"] for row in alike]
     near = [row["verdict_speedup"] for row in alike if row["floor_us"] < 40]
     page = " ".join((ROOT / "README.md").read_text().split())

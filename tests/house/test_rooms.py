@@ -1,4 +1,4 @@
-"""Each folder of the product has one purpose, few files, and a place in the import order."""
+"""Each folder of the product has one purpose, few files, and a position in the import order."""
 
 from __future__ import annotations
 

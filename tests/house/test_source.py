@@ -9,7 +9,7 @@ MAX_LINES = 400
 SOURCE_SUFFIXES = {".py", ".cuh", ".cu", ".h", ".js", ".css", ".html", ".sh"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {".md", ".toml", ".yml", ".yaml", ".svg", ".mako", ".ini", ""}
 
-#: Spelled in pieces, so that this file passes its own rule.
+#: Written in pieces, so that this file passes its own rule.
 FORBIDDEN = {
     "an unfinished thought; finish it, or open an issue": r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b",
     "a path of somebody's machine": r"(?<![\w.~])/(wo" + r"rk|ro" + r"ot)/",

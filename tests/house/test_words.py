@@ -49,7 +49,7 @@ KEPT = {
     # A step of a sum, or a wave: exchange, wave.
     "round": kept("round rounds", r"round", r"^(?!workers/kernels/|tuner/core/(legal|plan|proof)/)"),
     "told": kept("told untold foretold"),  # what a search has seen: history, observed
-    # A repeat, a replica, another form of a page: repeat, replica, JSON form.
+    # A repeat, a replica, a different form of a page: repeat, replica, JSON form.
     "twin": kept("twin twins", r"twin|twin_of|check_twin|twin_seed"),
     "walk": kept("walk walks walked", r"walk_revisions", r"^tests/"),  # the order of an op's tiles: raster
 }
@@ -71,7 +71,7 @@ def identifiers(path: str, text: str) -> set[str]:
 
 
 def strangers(path: str, text: str) -> list[str]:
-    """Identifiers that use a reserved word for another idea."""
+    """Identifiers that use a reserved word for a different idea."""
     return [
         f"{path}: {name} ({word})"
         for name in sorted(identifiers(path, text))

@@ -134,7 +134,7 @@ def is_own(kind: str, module: str, name: str) -> bool:
 
 @cache
 def _is_itself(kind: str, module: str, name: str) -> bool:
-    """Whether the definition names the kind, directly or by what it uses. The parameters of a test do not count: its
+    """Whether the definition names the kind, directly or by what it uses. The parameters of a test are ignored: its
     cases are judged one by one."""
     match _defined(module).get(name):
         case str(place):
@@ -298,7 +298,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints how many tests belong to the kind and how many do not."""
     kind, found = os.environ[KIND], _OUTCOMES
-    terminalreporter.write_line(f"without {kind}: {found['own']} tests are its own, and {found['others']} others")
+    terminalreporter.write_line(f"without {kind}: {found['own']} tests belong to it, {found['others']} do not")
     if _FILES:
         terminalreporter.write_line(f"left out whole, since without it they cannot be imported: {', '.join(_FILES)}")
 

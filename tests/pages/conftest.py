@@ -39,7 +39,7 @@ FLAGS = (
 
 #: In the dark scheme, only colours differ.
 COLOURS = ["color-contrast", "link-in-text-block"]
-#: All rows of a table come from one template, so axe, which checks every element, needs only a few of them.
+#: All rows of a table come from one template, so axe, which checks every element, gets only a few of them.
 LATER_ROWS = "tbody tr:nth-child(n+9)"
 
 
@@ -68,8 +68,8 @@ def chromium() -> str:
 
 @pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
-    """A browser shared by consecutive tests of this folder: while it runs, no other test of the process can have an
-    event loop of its own."""
+    """A browser shared by consecutive tests of this folder: while it runs, no other test of the process can have its
+    own event loop."""
     expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())

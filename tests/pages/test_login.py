@@ -29,7 +29,7 @@ def test_a_token_opens_the_dashboard_and_a_job_is_followed_until_the_logout(page
         page.get_by_role("button", name="Log in").click()
         expect(page.locator(".state").first).to_have_text("succeeded")
         expect(page.locator("header.top")).to_contain_text("alice")
-        # Until then the page requests itself again, which fails once the job is deleted.
+        # Until then, the page reloads itself, which fails once the job has been deleted.
         expect(page.locator("#inspections")).not_to_contain_text("More is being collected")
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Delete").click()

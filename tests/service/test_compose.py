@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 #: The default profiles, as Compose reads them.
 DEFAULT = set(re.findall(r"^COMPOSE_PROFILES=(.*)$", (ROOT / ".env").read_text(), re.MULTILINE)[0].split(","))
-#: What each documented way to start uses: services by name, or a profile.
+#: The services or the profile that each documented way to start uses.
 WAYS = {
     "up": DEFAULT,
     "up server": {"server"},
@@ -173,7 +173,7 @@ def test_the_cluster_comes_up_and_measures(tmp_path: Path) -> None:
 
 
 def test_an_engine_builds_and_starts_the_service(tmp_path: Path) -> None:
-    """Only with a Docker engine: builds the image and runs `docker compose up server`."""
+    """Runs only with a Docker engine: builds the image and runs `docker compose up server`."""
     engine = shutil.which("docker")
     if engine is None or subprocess.run([engine, "info"], check=False, capture_output=True).returncode != 0:
         pytest.skip("no Docker engine answers here")

@@ -37,7 +37,7 @@ def start(
 
 @pytest.mark.slow
 def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_path: Path) -> None:
-    """Also on an ASCII terminal."""
+    """The demo also works on an ASCII terminal."""
     (tmp_path / "best").mkdir()
     (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
     (tmp_path / "best/kernel.cubin").touch()
@@ -64,7 +64,7 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
         example = [sys.executable, str(ROOT / "examples" / "run_artifact.py"), name]
         run = subprocess.run(example, cwd=tmp_path, capture_output=True, text=True)
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
-    compiler = next(filter(shutil.which, COMPILERS), None)  # test_cpp builds the example with each
+    compiler = next(filter(shutil.which, COMPILERS), None)  # test_cpp builds the example with each of them
     if shutil.which("cmake") is not None and compiler is not None:
         program = str(built_example(compiler, tmp_path / compiler, PACK=tmp_path / "best/model.tunerpack"))
         driver_says = {"nowhere": "the NVIDIA driver cannot be loaded"}

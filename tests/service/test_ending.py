@@ -1,4 +1,4 @@
-"""Stopping a server: gracefully at the first signal, at once at the second; and clocks that jump."""
+"""Stopping a server: gracefully at the first signal, immediately at the second; and clocks that jump."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_
         before = begin(server)
         assert server.stop() == 0
         assert "Traceback" not in server.log.read_text()
-    # One more, or two if another one began between the check and the signal.
+    # One more trial, or two if another began between the check and the signal.
     assert on_disk(data, "select count(*) from trials") in (before + 1, before + 2)
     assert on_disk(data, "select state from jobs") == "searching"
 

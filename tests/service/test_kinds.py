@@ -1,4 +1,4 @@
-"""A server that lacks an op kind, and one with a kind from another package."""
+"""A server without an op kind, and one with a kind from another package."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def ended(ask: Ask, job_id: str) -> tuple[str, str]:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Path, str, str]:
-    """A folder with a database of an attention's result and a waiting attention job; their ids."""
+    """Creates a folder with a database that has an attention's result and a waiting attention job; returns their
+    ids."""
     store = Store.open(tmp_path / "data")
     asked = replace(spec(16), workload=attention())
     with store.write() as session:
@@ -114,7 +115,7 @@ def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
         status, job = ask("POST", "/jobs", {"pair": SMALL_PAIR, "budget": BUDGET})
         assert status == 202
-        assert ended(ask, job["id"]) == ("succeeded", ""), "those behind it do not wait with it"
+        assert ended(ask, job["id"]) == ("succeeded", ""), "jobs after it do not wait for it"
     with server(folder) as ask:
         _, job = ask("GET", f"/jobs/{done}")
         assert (job["pair"]["kind"], job["pair"]["ops"][0]["op"]) == ("chain", "attention"), "nothing was lost"

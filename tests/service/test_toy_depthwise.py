@@ -63,7 +63,7 @@ def test_a_norm_of_its_output_is_refused_since_it_leaves_no_squares(api: httpx.C
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "pair.down.norm")
 
 
-#: One trial after the other, since in a service the state of a search depends on the machine's speed.
+#: Runs trials in sequence, since in a service the state of a search depends on the machine's speed.
 _SEARCH = """
 from tests.support.depthwise import chain
 from tests.support.depthwise_search import values_tried

@@ -16,7 +16,7 @@ from tests.support.compiled import compile_source
 from tests.support.toys import Toys
 from tuner.runtime.binding import native
 
-#: Of each a chain with a product behind the op, the output that this reads, and a text of the op's kernel.
+#: For each op: a chain with a product after it, the output that the product reads, and a text in the op's kernel.
 CHAINS: dict[str, tuple[dict[str, Any], str, str]] = {
     "absmax": ({"op": "absmax", "name": "front", "n": 512}, "front.negated", "ScaleArgs args)"),
     "tally": ({"op": "tally", "name": "front", "k": 512}, "front", "TallyArgs args)"),

@@ -1,4 +1,4 @@
-"""Valid and broken requests drawn from the OpenAPI document: no answer is a 500 or undocumented.
+"""Valid and broken requests drawn from the OpenAPI document: no response is a 500 or undocumented.
 
 python -m tests.soak.answers [--seed 1]
 
@@ -102,7 +102,7 @@ def _ask(operation: Any, mode: GenerationMode, count: int, number: int, ask: Cal
         suppress_health_check=list(HealthCheck),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # for strategies that are slow to draw from
+        warnings.simplefilter("ignore")  # for strategies that generate examples slowly
         seed(number)(limits(given(case=operation.as_strategy(generation_mode=mode))(ask)))()
 
 
@@ -149,7 +149,7 @@ def _asker(there: Stand, row: Row, secret: str) -> Callable[[Case], None]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Checks that every answer is documented, and none is an error of the server."""
+    """Checks that every response is documented, and none is a server error."""
     wrong = [f"{row['operation']}: {one}" for row in rows for one in row["wrong"]]
     counted = [{**row, "wrong": len(row["wrong"])} for row in rows]
     return total(counted, "operation"), wrong

@@ -94,7 +94,7 @@ class Cluster:
         """Kills a process of this kind and restarts it at once. A worker restarts its own children."""
         number = self._chance.randrange(NUM_WORKERS)
         if victim == "child" and not self._kill_child(number):
-            victim = "worker"  # which has none, since the server gives it nothing
+            victim = "worker"  # a worker has none if the server gives it nothing
         self.killed[victim] += 1
         if victim == "server":
             self._server.kill()
@@ -150,11 +150,11 @@ def recorded(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
 
 
 def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
-    """What is inconsistent in the database, whose jobs have this many trials; empty if all is right."""
+    """What is inconsistent in the database, whose jobs have this many trials; empty if nothing is."""
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
-    # From a single moment, since the server may continue recording.
+    # Read from a single snapshot, since the server may continue recording.
     seen, all_trials, all_jobs = at_once(folder, events, sums, jobs)
     for job, state, reason, *counts, samples_bytes in all_jobs:
         trials = [row[1:] for row in all_trials if row[0] == job]
@@ -166,7 +166,7 @@ def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
         if samples_bytes != sum(row[4] or 0 for row in trials):
             return f"{job} counts {samples_bytes} bytes of samples, and has {sum(row[4] or 0 for row in trials)}"
         if sorted(number for one, number in seen if one == job) != list(range(len(trials))):
-            return f"the events of {job} tell another number of trials than its {len(trials)}"
+            return f"the events of {job} have a different number of trials than its {len(trials)}"
         if len({row[2:4] for row in trials}) != len(trials):
             return f"{job} tried a candidate twice"
         if state in FINAL and (state, len(trials)) != ("succeeded", num_trials):

@@ -1,5 +1,5 @@
 """A hostile proxy and many clients of one server: partial heads, partial bodies, lines after a body, nested requests,
-silence. Other clients are answered meanwhile, no request causes a server error, and no client gets another's answer.
+silence. Other clients are answered meanwhile, no request causes a server error, and no client gets another's response.
 
 python -m tests.soak.crowds [--size 20000] [--seed 1]
 """
@@ -63,7 +63,7 @@ def work(step: Step) -> list[Row]:
             client = ends.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             kind, content = sent(chance)
             counts[kind] += 1
-            with suppress(OSError):  # it may have ended already
+            with suppress(OSError):  # the connection may have ended already
                 client.sendall(content)
             held.append((kind, client))
             if number % 100 == 99:
@@ -80,7 +80,7 @@ def work(step: Step) -> list[Row]:
 
 
 def _is_fault(client: socket.socket) -> bool:
-    """Whether the answer is a server error, or answers the bytes after a body."""
+    """Whether the response is a server error, or a response to the bytes after a body."""
     client.settimeout(0.01)
     with suppress(OSError):
         answer = client.recv(65536)

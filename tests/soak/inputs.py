@@ -90,7 +90,7 @@ def changed_json(value: Any, chance: random.Random) -> Any:
 
 
 def _text(value: Any) -> bytes:
-    """Encodes the document as JSON; lone surrogates stay, which is not valid UTF-8."""
+    """Encodes the document as JSON; lone surrogates are kept, which is not valid UTF-8."""
     return json.dumps(value, ensure_ascii=True).encode()
 
 
@@ -165,7 +165,7 @@ def _stored(contents: dict[str, bytes]) -> bytes:
 
 
 def try_plan(chance: random.Random) -> bool:
-    """Returns whether the plan was accepted; checks that it is then written as it was read."""
+    """Returns whether the plan was accepted; checks that it is written back unchanged."""
     table = files()["plan0.bin"]
     if chance.random() < 0.5:
         table = changed_bytes(table, chance)
@@ -179,7 +179,7 @@ def try_plan(chance: random.Random) -> bool:
         plan = Plan.from_words(table)
     except WordError:
         return False
-    assert plan.table == table, "a plan that was taken is written in another way"
+    assert plan.table == table, "an accepted plan is written differently"
     return True
 
 

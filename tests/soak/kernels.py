@@ -21,7 +21,7 @@ from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.render import render
 
 STEP = 5
-#: At least the number of cases, so that a run takes each once.
+#: At least the number of cases, so that a run includes each once.
 SIZE = 330 * STEP
 
 

@@ -1,4 +1,4 @@
-"""A cluster with workers that send false answers ends its jobs with plausible figures, and all its pages load.
+"""A cluster with workers that send false results ends its jobs with plausible figures, and all its pages load.
 
 python -m tests.soak.liars [--size 400] [--seed 1]
 

@@ -19,11 +19,11 @@ STEP = 10
 
 
 def follow(url: str, seed: int, number: int) -> Row:
-    """One client: submits twice with one key, follows the events, and fetches what they announce; returns what was
+    """One client: submits twice with one key, follows the events, and fetches what they announce; returns what went
     wrong."""
     chance = random.Random(f"{seed} {number}")
     num_trials = chance.randint(3, 12)
-    pair = {**SMALL_PAIR, "d_out": 64 + 8 * number}  # for a pair that was requested before, the result exists
+    pair = {**SMALL_PAIR, "d_out": 64 + 8 * number}  # if the pair was requested before, the result already exists
     asked = body(pair=pair, budget={"trials": num_trials, "seconds": 120}, seed=chance.randrange(2**31))
     with Client(url) as client:
         job_id, again = (client.submit(asked, idempotency_key=f"{seed}-{number}")["id"] for _ in range(2))

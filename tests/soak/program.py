@@ -50,7 +50,7 @@ class Program:
     step: int
     #: One step's rows.
     work: Callable[[Step], list[Row]]
-    #: From the rows of all steps to the rows of the results file, and what is wrong, a sentence each.
+    #: Converts the rows of all steps to the rows of the results file, and to sentences about what is wrong.
     judge: Callable[[list[Row]], tuple[list[Row], list[str]]]
 
 
@@ -68,11 +68,11 @@ class Kept:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: dict[int, list[Row]] = {}
-        #: Each once, in the given order.
+        #: Each step once, in the given order.
         self.commands: list[str] = []
         whole = ""
         for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
-            if not line.endswith("\n"):  # cut while it was written
+            if not line.endswith("\n"):  # cut off while it was written
                 continue
             kept = json.loads(line)
             self._add(kept["step"], kept["rows"], kept["command"])
@@ -158,10 +158,8 @@ def main(program: Program) -> None:
     )
     parser.add_argument("--size", type=int, default=program.size, help=f"{program.unit} of the whole run")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after so many")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="so many steps at once, where no step listens on a port"
-    )
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after this many")
+    parser.add_argument("--processes", type=int, default=1, help="concurrent steps, if steps do not listen on a port")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     wrong = run(

@@ -3,8 +3,8 @@ nothing.
 
 python -m tests.soak.proxies [--size 1000] [--seed 1]
 
-A step is a service with one job and several similar ones. Each unit is a client command. Some of the answers that it
-gets are those of another job, as a whole or in one place.
+A step is a service with one job and several similar ones. Each unit is a client command. Some of the responses that it
+gets are those of another job, as a whole or in one field.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tuner.packs.signing import signing_key
 
 STEP = 25
 SIZE = 1000
-#: With this many commands, not all are refused.
+#: With at least this many commands, some are not refused.
 MANY = 10
-#: What the others differ in.
+#: The fields in which the other jobs differ.
 OTHERS: tuple[dict[str, Any], ...] = (
     {"pair": {**SMALL_PAIR, "m": 2 * SMALL_PAIR["m"]}},
     {"pair": {**SMALL_PAIR, "d_hidden": 2 * SMALL_PAIR["d_hidden"]}},
@@ -54,7 +54,7 @@ class Stand:
 
 
 def stand(ends: ExitStack, folder: Path) -> Stand:
-    """A service that signs its answers."""
+    """A service that signs its responses."""
     service = ends.enter_context(running_service(folder))
     key = signing_key(folder).public
     url = ends.enter_context(listening(service))
@@ -93,7 +93,7 @@ def written(stand: Stand, command: str, output: Path, url: str) -> tuple[bytes |
 
 
 def liar(stand: Stand, client: Client, chance: random.Random) -> Rewrite:
-    """Sometimes replaces an answer by that of another job."""
+    """Sometimes replaces a response by that of another job."""
     other_id = chance.choice(stand.other_ids)
 
     def rewrite(method: str, path: str, found: Any) -> Any:
@@ -105,7 +105,7 @@ def liar(stand: Stand, client: Client, chance: random.Random) -> Rewrite:
 
 
 def _of_another(client: Client, other_id: str, method: str, path: str, found: Any) -> Any:
-    """The answer to the same request for another job, under the same field names."""
+    """The response to the same request for another job, under the same field names."""
     job, best = client.job(other_id), client.best(other_id)
     if path.startswith("/best"):
         return {"match": "exact", "differences": [], "best": best}
@@ -119,7 +119,7 @@ def _of_another(client: Client, other_id: str, method: str, path: str, found: An
 
 
 def blended(found: Any, other: Any, chance: random.Random) -> Any:
-    """`other` as a whole except for the ids, or `found` with one value of it."""
+    """`other` except for the ids, or `found` with one value of `other`."""
     if chance.random() < 0.4:
         kept = {name: found[name] for name in ("id", "job_id") if name in found}
         return {**other, **(kept if chance.random() < 0.5 else {})}

@@ -105,8 +105,8 @@ class Machine:
         self.best_us = min(us for c, us in self.true_us.items() if not self.evaluator.has_fault(c))
 
     def reached(self, candidates: list[Candidate]) -> float:
-        """The exhaustive best over the true time of the candidate that measured best, among those of the space: a first
-        guess may have signals that the space does not offer."""
+        """The time of the exhaustive best divided by the true time of the candidate that measured best, among those of
+        the space: a first guess may have signals that the space does not offer."""
         held = [candidate for candidate in candidates if candidate in self.true_us]
         outcomes = [(evaluate(self.evaluator, PROBLEM, candidate), candidate) for candidate in held]
         measured = [(outcome.time_us, candidate) for outcome, candidate in outcomes if isinstance(outcome, Measured)]
@@ -135,10 +135,10 @@ class Machine:
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each seed: what a search reached with one candidate at a time and with several in flight; what as many
-    random draws reached; and whether the first guess is the best.
+    """A row for each seed: the shares that a search reached with one candidate at a time and with several in flight;
+    the share that as many random draws reached; and whether the first guess is the best.
 
-    A share is the exhaustive best's time over that of the schedule found.
+    A share is the exhaustive best's time divided by that of the schedule found.
     """
     rows = []
     for seed in range(step.first, step.first + step.count):
@@ -158,12 +158,13 @@ def work(step: Step) -> list[Row]:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Checks that 30 trials reach 95 per cent of the exhaustive best and beat random draws, and that the forecast alone
-    seldom names the best schedule; otherwise the search would only repeat its forecast."""
+    """Checks that 30 trials reach 95 per cent of the exhaustive best and are better than random draws, and that the
+    forecast alone seldom names the best schedule; otherwise the search would only repeat its forecast."""
     drawn, faults = [row["drawn"] for row in rows], list[str]()
     for depth, figure in ((1, "searched"), (DEPTH, "searched_ahead")):
         searched = [row[figure] for row in rows]
-        # Many schedules of this space are within a per cent of the best, so a random draw sometimes beats a search.
+        # Many schedules of this space are within a per cent of the best, so a random draw is sometimes better than a
+        # search.
         checks = {
             "8 of 10 searches reach 95 per cent": 10 * sum(share >= 0.95 for share in searched) >= 8 * len(rows),
             "the worst search is better than the worst draw": min(searched) > min(drawn),

@@ -3,7 +3,7 @@ its job.
 
 python -m tests.soak.storage [--size 60] [--seed 1]
 
-Each unit is one job and one fault at a random moment of it: a foreign lock of 0.1, 1, 10 or 60 s, or a full disk that
+Each unit is one job and one fault at a random moment: a foreign lock of 0.1, 1, 10 or 60 s, or a full disk that
 is freed later. The disk is a separate file system if one can be mounted; otherwise, the size of the server's files is
 limited.
 """
@@ -37,7 +37,7 @@ DISK_BYTES = 24 * 2**20
 
 @contextmanager
 def locked(folder: Path, seconds: float) -> Iterator[None]:
-    """A write transaction of another program, after the block."""
+    """Holds a write transaction of another program."""
     yield
     with closing(sqlite3.connect(folder / "data" / "tuner.db", isolation_level=None, timeout=30)) as stranger:
         stranger.execute("begin immediate")

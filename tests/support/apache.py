@@ -31,7 +31,7 @@ def free_port() -> int:
 
 @contextmanager
 def identity_provider(folder: Path) -> Iterator[str]:
-    """The address of a provider whose form asks for a name, and accepts it."""
+    """The address of a provider whose form asks for a name and accepts any."""
     port = free_port()
     command = [sys.executable, "-m", "oidc_provider_mock", "--port", str(port)]
     with (folder / "provider.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:

@@ -10,7 +10,7 @@ import cupy
 from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.runtime import Weights
 
-#: The contents of outputs before a launch: a NaN that no kernel of ours writes.
+#: The contents of outputs before a launch: a NaN that none of our kernels writes.
 UNTOUCHED = 0x7FFE
 
 

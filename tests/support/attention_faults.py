@@ -26,7 +26,7 @@ BECOMES = {
     "gains a token": f"min({LENGTH} + 1, args.max_length)",
     "fills the cache": "args.max_length",
 }
-#: The first `$RIGHT_READS` reads of a launch return the right value; after them, lanes of one warp read another length:
+#: The first `$RIGHT_READS` reads of a launch return the right value; later, lanes of one warp read a different length:
 #: `$BECOMES` is its number above, so that one build covers all of them. `$LAUNCH` is the launch's number.
 MEANWHILE = (
     READS,

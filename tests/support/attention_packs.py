@@ -37,7 +37,7 @@ class MadeAttention:
     workload: Workload
     candidate: Candidate
     attention: CacheKernel
-    #: For the products around it; empty without products.
+    #: Files of the products around it; empty without products.
     plans: tuple[VerifiedPlan, ...]
 
 

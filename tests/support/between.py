@@ -11,7 +11,7 @@ from tuner.ops.attention.shapes.form import form_for
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.gemm.op import GemmOp
 
-#: Of the attention, and of the product before it that writes to its cache.
+#: Sizes of the attention, and of the product before it that writes to its cache.
 SIZES: dict[str, Any] = {"kv_heads": 2, "head_dim": 64, "max_length": 512, "new_tokens": 1}
 
 
@@ -29,7 +29,7 @@ def between(
 ) -> Workload:
     """[norm ->] qkv -> attention -> o_proj (+ the residual stream), and up to two more after it: norm -> gate_up, down.
 
-    Without `rotary`, the product in front computes queries only, and the cache was written earlier. `pages` are those
+    Without `rotary`, the preceding product computes only queries, and the cache was written earlier. `pages` are those
     of the cache, as `form_for` takes them.
     """
     given = SIZES | (sizes or {})

@@ -1,5 +1,5 @@
-"""Packs whose index contradicts their plans although every digest is right, as an attacker or a faulty writer would
-produce them."""
+"""Packs whose index contradicts their plans although every digest is right, as an attacker or a faulty writer could
+produce."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 H200 = CATALOGUE["h200"]
-#: Fits any GPU, twice.
+#: Resources of which two CTAs fit on an SM of any GPU.
 SMALL = Resources(num_threads=128, smem_bytes=16384, registers_per_thread=64)
 
 
@@ -145,7 +145,7 @@ def workloads(draw: st.DrawFn) -> Workload:
             return fork(m, dims)
 
 
-#: Legal, and not offered.
+#: Legal values that are not offered.
 INTERLEAVES_BY_NAME = (
     Interleave(kind=InterleaveKind.HALF_ROWS),
     Interleave(kind=InterleaveKind.BANDS, rows=1, lag=1),

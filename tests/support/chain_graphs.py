@@ -9,7 +9,7 @@ from tuner.core.plan.graph.tile_graph import tile_graph
 
 _PLAIN_AND_NORMED = (("a", "x", 64, 32, {}), ("b", "a", 32, 64, {"norm": "a"}))
 
-#: Whole tiles and parts, with fan-out. In some, the waits for A imply the others; in some they do not.
+#: Whole tiles and parts, with fan-out. In some graphs, the waits for A imply the others; in others they do not.
 CHAIN_GRAPHS = (
     tile_graph(decoder_block(16, 64, 32, 32), tiling(*[(16, 32)] * 4)),
     tile_graph(decoder_block(16, 64, 32, 32), tiling(*[(16, 32)] * 4, split=(1, 2, 1, 2))),

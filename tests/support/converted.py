@@ -10,7 +10,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Warpgroups
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 
-#: The scheme of each, and its tiling.
+#: Kernels by name: scheme and tiling.
 TILINGS = {
     "e4m3": (Scheme.W8A16, wgmma((8, 64, 256), (8, 64, 128), swap_ab=True)),
     "e4m3, low blocks": (Scheme.W8A16, wgmma((16, 24, 128), (16, 48, 128), swap_ab=True)),
@@ -44,7 +44,7 @@ TILINGS = {
         wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
     ),
 }
-#: The tiling, and the change in the device text.
+#: Faults by name: the tiling, and the change in the device text.
 FAULTS = {
     "a wrong group's factor": ("int4", "number * kLists * kRows", "(number ^ 1) * kLists * kRows"),
     "factors of gate and up exchanged": ("int4", "row / 8 % 2 * kConfig.tile_n", "(1 - row / 8 % 2) * kConfig.tile_n"),
@@ -55,7 +55,7 @@ FAULTS = {
     "a wrong zero point": ("int4, zero points", "[block][word % 2]", "[block][1 - word % 2]"),
     "a group left out": ("int4", "(k + 16) % kGroup == 0)", "(k + 16) % kGroup == 0 && k > 128)"),
     "a group left out, by wgmma": ("int4, many rows", "begins && group > 0)", "begins && group > 1)"),
-    "a group of 32 in the place of another": (
+    "a group of 32 in place of another": (
         "int4, groups of 32",
         "kFactorBytes * group &",
         "kFactorBytes * (group ^ 1) &",

@@ -1,4 +1,4 @@
-"""Convolutions, alone, in pairs and with products, and their numbers of plans."""
+"""Convolutions by themselves, in pairs and with products, and how many plans each has."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bottleneck(images: int = 1) -> tuple[Workload, Tiling]:
     return made, tiling((64, 64, 64), (64, 64, 64), (64, 128, 64), parts=(2, 4, 1), num_stages=4)
 
 
-#: Run on the CPU, and on a card.
+#: Cases that run on the CPU and on a card.
 SHORTCUT = (
     workload(
         conv("a", stride=2, height=13, width=11, bias=True, activation="relu"),

@@ -54,8 +54,8 @@ def count_works(tools_cubin: bytes, problem: Problem, works: list[Work], metrics
 
 
 def num_mma_instructions(graph: TileGraph) -> int:
-    """The number of warp-level m16n8k16 instructions of one launch of the `mma` engine; partial tiles and stages count
-    as whole.
+    """The number of warp-level m16n8k16 instructions of one launch of the `mma` engine; partial tiles and stages are
+    counted as whole.
 
     A task computes tile_m x tile_n x (k rounded up to tile_k); one instruction computes 16 x 8 x 16 of it.
     """

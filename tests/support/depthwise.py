@@ -12,7 +12,7 @@ from tuner.core.schedule.tiling import Engine, Tile, Tiling
 
 
 def chain(*, m: int = 40, length: int = 20, taps: int = 5, n: int = 72, dtype: str = "fp16") -> Workload:
-    """up [m, n] with 64 columns, its depthwise convolution, and down [m, 32] of that."""
+    """up [m, n] with 64 columns, its depthwise convolution, and down [m, 32], which reads that."""
     up: Mapping[str, Any] = {"name": "up", "m": m, "n": n, "k": 64, "source": "x", "activation": "silu", "bias": False}
     conv = {"op": "depthwise", "name": "conv", "m": m, "n": n, "length": length, "taps": taps, "source": "up"}
     down = up | {"name": "down", "n": 32, "k": n, "source": "conv", "activation": "identity"}

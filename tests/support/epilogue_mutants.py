@@ -39,7 +39,7 @@ def _tiles_exchanged(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _share_missing(plan: Plan, rng: random.Random) -> Plan:
-    """A task gets its own copy of its last wait, which requires one post or one signal less."""
+    """A task gets its own copy of its last wait, which requires one post or one signal fewer."""
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3]).tolist()
     if not waiting:
         return plan

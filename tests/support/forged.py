@@ -40,7 +40,7 @@ def tied(plans: tuple[VerifiedPlan, ...], cubin: bytes, smem_bytes: int = 0, bui
 
 
 def with_others(work: Work, *, plans: tuple[VerifiedPlan, ...] = (), cubin: bytes = b"", **fields: Any) -> Work:
-    """The same work with other plans or another cubin, tied by hand."""
+    """The same work with other plans or a different cubin, tied by hand."""
     assert work.shared
     old = work.shared
     new = tied(plans or old.plans, cubin or old.cubin, old.smem_bytes, old.ties.build)

@@ -1,4 +1,4 @@
-"""Processes that start at once, because they are forked from one that has done all imports. A kill ends them like any
+"""Processes that start at once, because they are forked from one that has done all imports. They can be killed like any
 other process.
 
 Importing a server takes seconds, and tests start many. Commands started as a user starts them are tested with the
@@ -26,7 +26,7 @@ _IMPORTED = [
 ]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(_IMPORTED)
-#: Maximum time until a process prints its first line; the very first one does the imports.
+#: Maximum time until a process prints its first line; the first process does the imports.
 _LIMIT_S = 120.0
 
 
@@ -71,7 +71,7 @@ class Forked:
         """Its exit status, after it has ended.
 
         Raises:
-            TimeoutError: it has not.
+            TimeoutError: it has not ended.
         """
         self._process.join(timeout_s)
         if self._process.exitcode is None:

@@ -39,7 +39,7 @@ class Shape:
     tile_h: int = 2
     #: Of the blur.
     tile_w: int = 2
-    #: Over all ops and their steps.
+    #: The maximum steps of all ops.
     tile_c: int = 4
     step_c: int = 2
     blur_parts: int = 1

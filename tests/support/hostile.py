@@ -1,4 +1,4 @@
-"""A proxy for a service that replaces the answers to some requests by those of others."""
+"""A proxy for a service that replaces the responses to some requests by those to others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rewrite = Callable[[str, str, Any], Any]
 
 @contextmanager
 def hostile_proxy(url: str, rewrite: Rewrite) -> Iterator[str]:
-    """The address of a proxy that rewrites JSON answers; all other bytes, and their signatures, are passed on."""
+    """The address of a proxy that rewrites JSON responses; all other bytes, and their signatures, are passed on."""
 
     class Handler(BaseHTTPRequestHandler):
         def _pass(self) -> None:

@@ -94,7 +94,7 @@ def interpret(
     """Outputs of the launch's ops, by name, after `num_launches` launches that keep their signals, as in `launch_plan`.
 
     Raises:
-        LivenessError: CTAs hold tasks, and none can go on.
+        LivenessError: CTAs hold tasks, and none can continue.
     """
     arithmetic = {op: ProductTiles(graph.with_in_band(plan.in_band_ops), op) for op in graph.op_indices}
     memory = launch_plan(plan, graph, arithmetic, tensors, rng, num_resident=num_resident, num_launches=num_launches)

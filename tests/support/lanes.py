@@ -24,7 +24,7 @@ def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[ob
     """All parameters; those that are not short, by index and value, are marked `soak` and run by `make soak` only.
 
     Raises:
-        ValueError: none is short.
+        ValueError: no parameter is short.
     """
     every = list(values)
     is_short = [short(place, value) for place, value in enumerate(every)]

@@ -1,4 +1,4 @@
-"""A worker that sends false answers: one value of an honest answer is changed to an impossible one."""
+"""A worker that sends false results: one value of an honest result is changed to an impossible one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-#: Values that no figure in a worker's answer may have.
+#: Values that no figure in a worker's result may have.
 NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), float("-inf"), -5, 1e308, -1e308, 1e-300, 10**400, 2**63)
 #: Texts that no name of a file, a stage or a figure may have.
 NAMES = ("../../x", "/abs", "a\x00b", "x" * 10_000, "", "..", "a/b", "a\\b")
 
-#: Fields of an honest answer that are not measurements: copies of the request, or plain JSON of ours.
+#: Fields of an honest result that are not measurements: copies of the request, or plain JSON of ours.
 _COPIED = ("candidate", "manifest", "files", "procedure", "library", "source", "built")
 
 
 def _places(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path to each number of an answer."""
+    """The path to each number of a result."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key not in _COPIED:
@@ -30,7 +30,7 @@ def _places(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def lies(answer: bytes, chance: random.Random, number: Any = None) -> bytes:
-    """The answer with one number changed, or with another lie if it has none; an error stays as it is."""
+    """The result with one number changed, or falsified otherwise if it has no number; an error stays unchanged."""
     said = json.loads(answer)
     if said.get("error") or said.get("value") is None:
         return answer

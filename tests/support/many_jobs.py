@@ -21,7 +21,7 @@ NUM_BATCHES, JOBS_OF_A_BATCH, NUM_ALONE, NUM_OWNERS = 20, 25, 30, 10
 
 def many_jobs(store: Store) -> Service:
     """500 jobs in 20 batches by 10 owners, some in each state, and 30 single jobs. No server runs them: the service
-    accepts jobs for another one, which does not exist."""
+    accepts jobs for another server, which does not exist."""
     service = Service(store, LocalDispatcher([]), leads=lambda: False)
     callers = [Caller(owner=f"owner{one}", role=Role.SUBMIT, token_id="tok-0") for one in range(NUM_OWNERS)]
     for batch in range(NUM_BATCHES):

@@ -65,7 +65,7 @@ def edit_wait(plan: Plan, wait: int, column: int, value: int) -> Plan:
 
 def with_true_steps(plan: Plan) -> Plan:
     """Recomputes the posts per launch of each wait whose signals have equal counts."""
-    posts = np.array(list({tuple(task[:3]): task[5] for task in plan.tasks.tolist()}.values()))  # one of each tile
+    posts = np.array(list({tuple(task[:3]): task[5] for task in plan.tasks.tolist()}.values()))  # one task of each tile
     totals = np.bincount(posts[posts >= 0], minlength=plan.num_signals)
     waits = plan.waits.copy()
     for wait in waits:

@@ -11,17 +11,17 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.workload import Workload
 from tuner.ops.gemm.scaled_chain import scaled_products
 
-#: As small as groups of weights let them be.
+#: Sizes as small as groups of weights allow.
 _SIZES = DecoderModel(hidden=256, intermediate=512, num_heads=4, num_kv_heads=1, head_size=64, eps=1e-5)
 SWAPPED = wgmma(*[(8, 64, 128)] * 4, swap_ab=True)
-#: Other forms: of parts, of shared k, not swapped, without tensor cores.
+#: Other forms of the block: with parts, with a shared k, without swapped operands, without tensor cores.
 OTHERS = {
     "parts": wgmma((8, 64, 128), (8, 64, 128), (8, 64, 128), (8, 64, 128), swap_ab=True, split_k=(1, 1, 2, 1)),
     "shared k": wgmma(*[(16, 32, 128)] * 4, swap_ab=True, cluster_k=2),
     "wide": wgmma(*[(64, 32, 128)] * 4),
     "simt": simt(*[(4, 16, 512)] * 4, num_warps=4),
 }
-#: What is changed in the device text.
+#: Faults by name: the change in the device text.
 FAULTS = {
     "columns of the operand exchanged": ("x * factors[column]", "x * factors[column ^ 1]"),
     "a residual left out": ("{ return out + residual; }", "{ return out; }"),

@@ -28,15 +28,15 @@ class Task(NamedTuple):
 
 class Table(NamedTuple):
     tasks: list[Task]
-    #: Per CTA; for tickets, the one list from which all draw.
+    #: The tasks of each CTA or, for tickets, the one list from which all draw.
     queues: list[list[int]]
     num_ctas: int
     is_static: bool
-    #: Whether each queue, or task of a first wave, is guaranteed a CTA of its own.
+    #: Whether each queue, or task of a first wave, is guaranteed a separate CTA.
     needs_all: bool
     #: Whether a part takes every num_parts-th k-step of its tile.
     strided: bool
-    #: Slots in which parts meet.
+    #: Slots in which parts are added.
     num_slots: int
     #: Assigned tasks, one per CTA, before the rest is drawn; else 0.
     num_assigned: int
@@ -76,7 +76,8 @@ def read(words: list[int]) -> Table:
 
 
 def faults(words: list[int], graph: TaskGraph, resident: int | None = None) -> set[str]:
-    """The violations of a plan where `resident` CTAs fit at once: of words, coverage, liveness, safety, residency.
+    """The violations of a plan if `resident` CTAs fit at once, among violations of words, coverage, liveness, safety,
+    residency.
 
     Queues and first waves with signals are launched cooperatively, which a device refuses if not all CTAs fit.
     """
@@ -109,7 +110,7 @@ def faults(words: list[int], graph: TaskGraph, resident: int | None = None) -> s
 
 
 def _are_words_in_range(words: list[int], table: Table) -> bool:
-    """Whether every count is at most 2^24, every k-step below 2^26, and nothing but a post below 0."""
+    """Whether every count is at most 2^24, every k-step below 2^26, and nothing except a post is negative."""
     if not 0 <= table.in_band < 2**8:
         return False
     counts = [*words[2:5], *words[9:12], words[14]]
@@ -205,7 +206,7 @@ def _epoch_faults(table: Table) -> set[str]:
 
 def _producers(table: Table, graph: TaskGraph) -> list[list[set[int]]]:
     """[task] [step]: the tasks that write, or help to write, an element that it reads in this step; after the steps,
-    those of its late reads. Any part of a tile may be the last, so each part counts as a late reader. A box without
+    those of its late reads. Any part of a tile may be the last, so each part is treated as a late reader. A box without
     steps is read in the first one. Data read in band signals its own arrival."""
     tiles = [graph.spaces[task.op].coordinates(task.row, task.col) for task in table.tasks]
     written = [
@@ -215,7 +216,7 @@ def _producers(table: Table, graph: TaskGraph) -> list[list[set[int]]]:
 
     def writers(box: Box, tile: tuple[int, ...], step: int, op: int) -> set[int]:
         mine = _sides(box, tile, step)
-        own = {  # a tile reads what it changes in place before
+        own = {  # before a tile changes anything in place, it reads it
             index
             for index, task in enumerate(table.tasks)
             if (task.op, tiles[index]) == (op, tile) and (box.tensor, mine) in written[index]

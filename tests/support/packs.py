@@ -30,9 +30,9 @@ from tuner.workers.source.variants import variants_of
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
 SIMULATED = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
 
-#: An H200 whose driver reports 30 clusters of four; every H200 holds 24.
+#: An H200 whose driver reports 30 clusters of four; every H200 holds at least 24.
 LIVE = replace(H200, live_clusters=((4, 30), (8, 15), (16, 7)))
-#: A pair whose tiles fill either with clusters of four.
+#: A pair whose tiles fill either card with clusters of four.
 WIDE, IN_FOURS = ffn_pair(m=160, d_in=64, d_hidden=4096, d_out=1024), wgmma((64, 64, 64), cluster_m=2, cluster_n=2)
 #: A tiling for each engine, which fits the shapes below.
 TILINGS = {
@@ -127,7 +127,7 @@ def without_source(kernel: Kernel) -> Kernel:
 
 
 def ladder(*kernels: Kernel) -> Entry:
-    """The kernels of one shape by row count, with the library above them."""
+    """The kernels of one shape by row count, with the library for larger ones."""
     rungs, end = [], 0
     for kernel in kernels:
         most = kernel.manifest["rows"]["max"]

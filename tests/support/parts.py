@@ -21,7 +21,7 @@ from toy_parts.softcap import Softcap
 
 M = 5
 TURNED = Rotary(heads=2, kv_heads=1, head_dim=64, max_length=37)
-#: By the field or the name of each part: what enables it.
+#: The options that enable each part, by its field or name.
 SET: dict[str, dict[str, Any]] = {
     "row_scale": {"row_scale": True},
     "norm": {"norm": "x"},

@@ -35,7 +35,7 @@ class KernelFault:
     kind: FailureKind
     #: A pattern that its reason must match.
     reason: str
-    #: Inserted before the source.
+    #: Text that is inserted before the source.
     preamble: str = ""
 
 
@@ -130,7 +130,7 @@ def with_fault(fault: KernelFault, prepared: PreparedKernel, builder: Builder, a
 
 
 def with_raised_threshold(prepared: PreparedKernel, spin_limit_cycles: int = 10**9) -> PreparedKernel:
-    """The same candidate with a wait that asks for one post too many: its bounded wait expires."""
+    """The same candidate with a wait that requires one post too many: its bounded wait expires."""
     (plan,) = prepared.plans
     words = plan.words.copy()
     wait_offset = int(words[8])

@@ -24,7 +24,7 @@ class PostgreSQL:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._num_databases = 0
-        #: Root may not run it.
+        #: Root may not run the server.
         self._as_user: dict[str, Any] = {"user": USER} if os.geteuid() == 0 else {}
 
     def run(self, program: str, *arguments: str) -> None:

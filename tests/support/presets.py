@@ -1,4 +1,4 @@
-"""Ops of real models by name, as clients ask for them."""
+"""Ops of real models by name, in the form of clients' requests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Random small plans and their mutants, judged by `verify` and by the exhaustive walk of `oracle`.
 
-The label is the oracle's alone, because some mutations are harmless and must be accepted.
+The expected verdict is always the oracle's, because some mutations are harmless and must be accepted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tuner.core.space.ordering_values import INTERLEAVES, RASTERS, SYNCS
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
-#: One such CTA fits on an SM of an H200.
+#: Resources of which one CTA fits on an SM of an H200.
 ROOMY = Resources(num_threads=128, smem_bytes=150_000, registers_per_thread=64)
 REASONS = {
     WordError: "words",
@@ -263,7 +263,7 @@ def _part_steps_changed(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _part_steps_swapped(plan: Plan, rng: random.Random) -> Plan:
-    """Two parts of a tile exchange their k-steps; half the time, their waits, too."""
+    """Two parts of a tile exchange their k-steps; half the time, also their waits."""
     task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
     same = np.flatnonzero((plan.tasks[:, :3] == plan.tasks[task, :3]).all(axis=1)).tolist()
     other, tasks = rng.choice(same), plan.tasks.copy()
@@ -273,7 +273,7 @@ def _part_steps_swapped(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _slot_changed(plan: Plan, rng: random.Random) -> Plan:
-    """One part, or the whole tile, uses another slot; or there is one slot less or more."""
+    """One part, or the whole tile, uses another slot; or there is one slot fewer or more."""
     if rng.random() < 0.2:
         return replace(plan, num_split_tiles=max(0, plan.num_split_tiles + rng.choice((-1, 1))))
     task = rng.choice(np.flatnonzero(plan.tasks[:, 7]).tolist() or [0])
@@ -304,7 +304,7 @@ def _tile_post_moved(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _word_made_extreme(plan: Plan, rng: random.Random) -> Plan:
-    """A word of a task or of a wait, or a count, is set far out of its range."""
+    """A word of a task or of a wait, or a count, is set far outside its range."""
     value = rng.choice((-(2**31), -(2**30), -1, 2**30, 2**31 - 1))
     kind = rng.choice(("task", "wait", "count")) if len(plan.waits) else rng.choice(("task", "count"))
     if kind == "task":

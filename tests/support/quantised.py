@@ -19,14 +19,14 @@ TILINGS = {
     "shared k, swapped": wgmma((16, 32, 128), (16, 64, 128), swap_ab=True, cluster_k=2),
     "ping-pong": wgmma((64, 32, 128), (64, 64, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
 }
-#: The change in the device text.
+#: Faults by name: the change in the device text.
 FAULTS = {
     "two channels exchanged": ("factors[channel]", "factors[channel ^ 1]"),
     "a wrong factor of the output": ("__fdividef(x, *factor)", "x * *factor"),
     "factors of rows left out": ("if constexpr (scales_rows(kOp)) sum *= scale;", ""),
     "a line of k left out": ("slice < 4", "slice < 3"),
 }
-#: Sums that stay in the tensor cores until the end.
+#: The fault: sums stay in the tensor cores until the end.
 UNPROMOTED = (
     ("kNumSums <= 32 ? 1 : 0;", "0;"),
     ("float sums[kAhead + 1][kNumSums];", "float sums[kAhead + 1][kNumSums] = {};"),

@@ -8,13 +8,13 @@ from types import TracebackType
 
 
 class Receiver:
-    """Answers every POST with `status`, after `pause_s`; records what it received."""
+    """Responds to every POST with `status`, after `pause_s`; records what it received."""
 
     def __init__(self, status: int = 200, port: int = 0, pause_s: float = 0.0) -> None:
         self.status = status
         self.location = ""
         self.pause_s = pause_s
-        #: Paths at which it accepts requests without answering.
+        #: Paths at which it accepts requests without responding.
         self.silent_at: tuple[str, ...] = ()
         self.got: list[tuple[str, dict[str, str], bytes]] = []
         receiver = self
@@ -23,7 +23,7 @@ class Receiver:
             """Handles one request."""
 
             def do_POST(self) -> None:
-                """Records it, and answers."""
+                """Records the request, and responds."""
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
                 receiver.closing.wait(60.0 if self.path in receiver.silent_at else receiver.pause_s)

@@ -14,7 +14,7 @@ from tuner.workers.protocol import messages
 from tuner.workers.protocol.process import die_with_parent
 from tuner.workers.timing.library_choice import Picked
 
-#: A hundred thousand sines, which the compiler needs minutes for.
+#: A hundred thousand sines, for which the compiler needs minutes.
 ENDLESS = """
 #define TEN(x) x x x x x x x x x x
 extern "C" __global__ void k(float* x) {
@@ -44,7 +44,7 @@ HELLO = messages.Hello(
 
 
 def rogue(connection: Connection, uuid: str, parent_pid: int) -> None:
-    """Behaves until it is asked to evaluate; its UUID selects what it does then, or before."""
+    """Behaves until it is asked to evaluate; its UUID selects what it does then, or earlier."""
     die_with_parent(parent_pid)
     while True:
         match connection.recv(), uuid:

@@ -19,7 +19,7 @@ Rule = Callable[[Action, Callable[[tuple[str, int]], int]], str | None]
 def first_problem(roles: Sequence[Sequence[Action]], arrivals: Mapping[str, int], rule: Rule) -> str | None:
     """What goes wrong in some interleaving, if anything does; `arrivals` has the arrivals that complete a phase of the
     named barriers, by default one."""
-    #: [role][actions done] how often it has performed each action other than a wait.
+    #: [role][completed actions] how often it has performed each action other than a wait.
     counts = [
         [Counter(thing for what, thing, _ in role[:done] if what != WAIT) for done in range(len(role) + 1)]
         for role in roles

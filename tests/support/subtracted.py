@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 
 #: What a server and most of its tests need.
 SERVER = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml")
-#: Of the copy's own commit.
+#: The author of the copy's own commit.
 _AUTHOR = ("-c", "user.name=tuner", "-c", "user.email=tuner@localhost", "-c", "commit.gpgsign=false")
 
 

@@ -1,6 +1,6 @@
 """Runs a plan's words on small arrays, in a random interleaving that the plan allows.
 
-It checks the checker: it decodes the words with code of its own, and knows only the boxes of an op. An `Arithmetic`
+It checks the checker: it decodes the words with separate code, and knows only the boxes of an op. An `Arithmetic`
 defines what an op computes from their contents. Outputs are NaN before each launch, so a tile computed from missing
 data shows in the result. Before each of its steps, a task performs the plan's waits; then it adds what the step reads
 to its sums. The parts of a tile store their sums separately; the last of them stores the tile, and posts.
@@ -24,7 +24,7 @@ from tuner.core.plan.table.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError
 
-#: Of any number of dimensions.
+#: An array of any number of dimensions.
 Tensor = npt.NDArray[Any]
 Memory = dict[str, Tensor]
 
@@ -84,7 +84,7 @@ def launch_plan(
     the waits before the first step.
 
     Raises:
-        LivenessError: CTAs hold tasks, and none can go on.
+        LivenessError: CTAs hold tasks, and none can continue.
     """
     plan = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=plan.strided_parts).with_in_band(plan.in_band_ops)

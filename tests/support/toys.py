@@ -1,4 +1,4 @@
-"""Test packages with op kinds, installed beside the program without changing it."""
+"""Test packages with op kinds, installed next to the program without changing it."""
 
 from __future__ import annotations
 

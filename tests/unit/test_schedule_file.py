@@ -1,4 +1,4 @@
-"""A schedule file is strict: every key is known and in its place; its schema is documented."""
+"""A schedule file is strict: every key is known and in the right object; its schema is documented."""
 
 from __future__ import annotations
 

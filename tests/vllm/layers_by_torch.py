@@ -127,7 +127,7 @@ def register() -> None:
         tuner.vllm.loader.programs_of, tuner.vllm.loader.install = programs_of, install
 
 
-#: Weights of modules as loaded; on a CPU, vLLM keeps them in another form, and drops these.
+#: Weights of modules as loaded; on a CPU, vLLM keeps them in a different form, and drops these.
 _kept: list[tuple[Any, Any]] = []
 
 

@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 5, "the server does not respond, or cannot serve requests now"
     REFUSED = (
         6,
-        "the server refused the request, or the response is not what was requested, or has another digest",
+        "the server refused the request, or the response is not what was requested, or has a different digest",
     )
     JOB_FAILED = 7, "the job failed or was cancelled"
     SIMULATED = 8, "the result is simulated, and has no cubin"

@@ -102,7 +102,7 @@ def prove(
 
     JOB/TRIAL is a trial of ours, whatever its outcome; the server may be running. FILE is a schedule file, as for
     `tuner explain`, or the manifest.json of an artifact. LINE is a schedule in its printed form, and its pair is given
-    by the options of `tuner-client submit`: --m 16 --d-in 4096 ... The proof is printed in words, with a drawing of
+    by the options of `tuner-client submit`: --m 16 --d-in 4096 ... The proof is printed as text, with a drawing of
     which task waits for which. If the proof fails, its counterexample is printed and drawn, and the exit code is 1.
     """
     from tuner.core.insight.prove import drawn, in_words, prove, refused

@@ -29,7 +29,7 @@ class JsonForm:
     @classmethod
     def _from_message(cls, value: Any) -> Self:
         """Raises:
-        ValueError: it is no JSON form of the type."""
+        ValueError: it is not a JSON form of the type."""
         if isinstance(value, cls):
             return value
         try:

@@ -34,7 +34,7 @@ class Check:
 
     name: str
     finding: Finding
-    #: The finding, in words.
+    #: The finding, as text.
     found: str
     #: The remedy; empty if there is no problem.
     remedy: str = ""

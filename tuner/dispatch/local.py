@@ -167,7 +167,7 @@ class LocalLane:
         return self._submit(self._evaluator.artifact, problem, candidate, extra)
 
     def close(self) -> None:
-        """Ends the evaluator; then its thread ends."""
+        """Ends the evaluator, and then its thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._evaluator.close()
 
@@ -231,7 +231,7 @@ class LocalDispatcher:
                 joined(target, worker)
 
     def builds_by(self, preparer: Preparer) -> LocalBuilds:
-        """The same places, for candidates of a target without a card here."""
+        """The same build slots, for candidates of a target without a card here."""
         return LocalBuilds(preparer, self._threads, self._num_places)
 
     def builds(self, target_id: str, worker: int = 0) -> LocalBuilds:

@@ -79,8 +79,8 @@ class Kernel:
 class Rung:
     """The kernel or the library for a range of sizes of a shape.
 
-    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more rows; then its gain here is a bound
-    without an interval.
+    Its speed-up is that at `m_hi` rows. If the kernel was measured with more rows, its gain here is a bound without an
+    interval.
     """
 
     #: The range of rows, inclusive; for an attention or a layer, sequences.

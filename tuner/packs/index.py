@@ -327,7 +327,7 @@ def first_tasks_name(launch: int) -> str:
 
 
 def blob_path(kernel: Kernel, name: str) -> str:
-    """The place of a kernel's file in the pack."""
+    """The position of a kernel's file in the pack."""
     return f"kernels/{kernel.digest}/{name}"
 
 

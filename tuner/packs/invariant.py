@@ -20,7 +20,7 @@ from tuner.packs.shapes import Shape
 def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
     """The ladder of a shape with kernels of one order: the order with the largest measured gain over all m.
 
-    Where a kernel has another order, the next larger one with this order serves its rows; its gain there was not
+    If a kernel has a different order, the next larger one with this order serves its rows; its gain for these was not
     measured.
 
     Raises:
@@ -47,7 +47,7 @@ def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:
 
 
 def _gain(of_it: dict[int, Found]) -> float:
-    """The gain of the kernels where they were measured; rows that another kernel serves count as no gain."""
+    """The gain of the kernels where they were measured; rows that another kernel serves have no gain."""
     return sum(math.log(found.speedup) for found in of_it.values() if found.speedup)
 
 

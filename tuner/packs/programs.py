@@ -39,7 +39,7 @@ _MAP_BYTES = 128
 _MARK = 0x5A5A_0000_A5A5_0000
 
 Json = dict[str, Any]
-#: Makes a parameter from the addresses of tensors and of places in the memory.
+#: Makes a parameter from the addresses of tensors and of locations in the memory.
 Pack = Callable[[Mapping[str, int], Mapping[str, int]], bytes]
 
 
@@ -135,7 +135,7 @@ class Layout(Protocol):
         """Space for a file of the artifact."""
 
     def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
-        """The positions of the addresses in the output of `pack`; `own` are places in the memory."""
+        """The positions of the addresses in the output of `pack`; `own` are locations in the memory."""
 
     def maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
         """The positions of tensor maps; `fields` are the parameter's, by name."""
@@ -190,7 +190,7 @@ class _Builder:
         self._fills: list[Fill] = []
         self._listed = _listed(self._manifest)
         self._most_rows = most_rows(self._manifest)
-        #: The manifest's names of tensors, as places: a tensor of the caller, or one in the memory.
+        #: The locations of the manifest's tensors: a tensor of the caller, or one in the memory.
         self._places: dict[str, tuple[str | int, int]] = {}
         self._operands: tuple[Operand, ...] = ()
         if isinstance(kernel.shape, LaunchedShape):
@@ -229,7 +229,7 @@ class _Builder:
         self._place_between()
 
     def _place_by_name(self) -> None:
-        """Assigns a place to each tensor of the manifest; intermediates get one in the program's memory block."""
+        """Assigns a location to each tensor of the manifest; intermediates get one in the program's memory block."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
         paged = set(self._listed[0].paged_of(self._listed[1])) if self._listed else set()
         paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))

@@ -27,7 +27,7 @@ class SigningUnavailable(StoreError):
 
 
 class WrongSignature(TunerError):
-    """Something has no signature, one by another key, or a wrong one."""
+    """A signature is missing, wrong, or made with a different key."""
 
 
 @dataclass(frozen=True, kw_only=True)

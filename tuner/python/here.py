@@ -57,7 +57,7 @@ class _InProcess(httpx.BaseTransport):
         self._portal = portal
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """The application's whole answer."""
+        """The application's whole response."""
         return self._portal.call(self._answer, request)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:

@@ -18,7 +18,7 @@ def read_json(path: Path, remedy: str) -> Any:
         remedy: for error messages, e.g. ``pass the config.json of a model``.
 
     Raises:
-        InvalidInput: it cannot be read, or is not JSON, with the place; or a key occurs twice in an object,
+        InvalidInput: it cannot be read, or is not JSON, with the position; or a key occurs twice in an object,
             which readers interpret differently.
     """
     try:

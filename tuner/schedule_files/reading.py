@@ -63,7 +63,7 @@ def _schedule(value: Any) -> Schedule:
 
 
 def _check(asked: dict[str, Any], path: Path) -> None:
-    """Checks that every key is known at its place; for a manifest, which has many others, only in its parts.
+    """Checks that every key is known in its object; for a manifest, which has many others, only in its parts.
 
     Raises:
         InvalidInput: a key is unknown, with its name.

@@ -83,7 +83,7 @@ def faults(document: Any, schema: Mapping[str, Any], where: str = "") -> Iterato
     Args:
         document: JSON.
         schema: one of this module's schemas.
-        where: prefix of each place, e.g. ``schedule``.
+        where: prefix of each path, e.g. ``schedule``.
     """
     place = where or "the file"
     if (choices := schema.get("anyOf")) is not None:

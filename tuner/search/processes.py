@@ -218,7 +218,7 @@ class _Process:
             return self._last_number
 
     def end(self, number: int) -> None:
-        """Makes it drop a search, with the next request of another one."""
+        """Makes it drop a search, with the next request of another search."""
         with self._lock:
             self._live.discard(number)
             self._over.append(number)

@@ -3,7 +3,7 @@
 Fused and one launch per op are searched, each first with guesses and then with its model. So are the runs of a chain of
 at least three ops: the cut of the best fused schedule is chosen by forecast, and the cut is an axis of the model. After
 the first guesses of fused, the best one is tried with a first wave, and with the policies' orders. Other kinds are
-variations, which launch the same kernels in another way, so they have no model: they try the best schedules of the kind
+variations, which launch the same kernels differently, so they have no model: they try the best schedules of the kind
 that they vary. If programmatic launches are faster, the model's choices use them directly, and the model learns from
 the results.
 
@@ -47,7 +47,7 @@ from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 APART_EVERY = 5
 #: The same, if no launch computes all ops, since such schedules depend on how well their launches overlap.
 VARIED_EVERY = 3
-#: Of this many trials of a chain, one is in runs.
+#: One in this many trials of a chain is launched as runs.
 RUNS_TURN = 4
 #: From this trial on, every other one is a variation, until each has been tried, so that small budgets include them.
 FIRST_VARIATION = 4
@@ -97,7 +97,7 @@ class Searcher:
         #: The kind with the first guesses: one launch for all ops, if there is such a kind.
         self._main = PlanKind.FUSED if PlanKind.FUSED in searched else self._apart
         self._runs = next((kind for kind in searched if kind.is_in_runs and kind in offered), None)
-        #: Kinds that take over the best schedule of another one, in the order of the last trials, so that later ones
+        #: Kinds that reuse the best schedule of another kind, in the order of the last trials, so that later ones
         #: can use earlier results.
         repeated = [(kind, self._main) for kind in (self._apart, self._runs) if kind and kind is not self._main]
         self._repeats = (*repeated, *dict.fromkeys(variations))
@@ -219,7 +219,7 @@ class Searcher:
 
     def _is_instead(self, candidate: Candidate) -> bool:
         """Whether there is a faster way to launch schedules of another kind, for a schedule that was not tried that
-        way. Never with an attention, where kinds try schedules that gain nothing from another way to launch."""
+        way. Never with an attention, where kinds try schedules that gain nothing from a different way to launch."""
         kind, base = candidate.plan_kind, candidate.plan_kind.base
         is_new = base is not None and candidate.schedule not in self._kinds[base].given
         is_other = candidate in self._all_priors or bool(self._space.own)
@@ -283,7 +283,7 @@ class Searcher:
         return self._vary([pair for pair in pairs if self._missing(*pair)] or pairs)
 
     def _leading(self) -> Candidate | None:
-        """After the first guesses, if it is time and variations are faster than what they vary: another one,
+        """After the first guesses, if it is time and variations are faster than their bases: another variation,
         alternately of fused and of separate launches, so that neither side of the verdict depends on few trials."""
         if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
             return None
@@ -380,7 +380,7 @@ class Searcher:
         return next((guess for guess in guesses if guess not in given), None)
 
     def tell(self, trial: Trial) -> None:
-        """Adds a recorded trial; a failed candidate counts as slow, not as unknown."""
+        """Adds a recorded trial; a failed candidate is treated as slow, not as unknown."""
         if trial.candidate not in self._on_their_way:
             self._give(trial.candidate)
         self._on_their_way.discard(trial.candidate)

@@ -1,4 +1,4 @@
-"""Variations: kinds that launch schedules of another kind in another way, which one is tried next, and their results.
+"""Variations, i.e. kinds that launch schedules of another kind differently: which one is tried next, and their results.
 
 They have no model: their trials use the best schedules of the kind that they vary.
 """

@@ -1,4 +1,4 @@
-"""Which server runs the jobs: a standby server takes over after the death of another one; a single server takes its
+"""Which server runs the jobs: a standby server takes over after the death of another server; a single server takes its
 lock back."""
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Standby:
                 log.error("%s", self.trouble)
 
     def _regain(self) -> bool:
-        """Waits until the database responds and this server has its lock again; false if another one has it."""
+        """Waits until the database responds and this server has its lock again; false if another server has it."""
         log.warning("the database has dropped this server's lock, which is taken again when the database responds")
         try:
             while not self._stop.is_set() and not self._leadership.regain():

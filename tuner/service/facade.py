@@ -144,7 +144,7 @@ class Service(TrialReader):
                 helpers=helpers,
             )
         )
-        #: Background work in separate threads, beside the runners.
+        #: Background work in separate threads, in addition to the runners.
         self._beside: list[Remover | WebhookSender | FleetHistory] = [
             self.fleet_history,
             Remover(store, retention or Retention(), clock, leads, clock_steps),

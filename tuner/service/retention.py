@@ -39,7 +39,7 @@ class Remover:
         clock_steps: ClockSteps,
     ) -> None:
         """`retention` says which jobs are kept; `leads` tells whether this server runs the jobs, and so may remove
-        some. After a clock step, no job counts as too old for a while."""
+        some. After a clock step, no job is treated as too old for a while."""
         self._store = store
         self._retention = retention
         self._clock = clock

@@ -126,7 +126,7 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
         yield f"decode_context_parallel_size is {ranks}: a rank has a part of each context"
 
 
-#: Fields of a shape with another name in vLLM, and that name.
+#: Fields of a shape that have a different name in vLLM, and that name.
 _NAMES = {
     "kv_heads": "KV heads",
     "page_tokens": "block_size",

@@ -3,8 +3,8 @@
 One program computes a layer, from its attention to the next layer's qkv; or two programs do, each up to an all-reduce:
 norm, qkv, attention, o_proj; and norm, gate_up, down. They compute decode steps with the numbers of sequences for which
 they were built. vLLM computes all other steps with the same weights: a norm's weights are folded in place into the gate
-and up projections after it. The kernels' qkv has its rows in another order, so it is a copy, and the norm before it is
-folded only into that copy.
+and up projections after it. The kernels' qkv has its rows in a different order, so it is a copy, and the norm before it
+is folded only into that copy.
 """
 
 from __future__ import annotations

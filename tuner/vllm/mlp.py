@@ -104,7 +104,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         if reason:
             reasons[reason] += 1
             continue
-        # On a CPU, vLLM converts the weights to another form and drops the originals.
+        # On a CPU, vLLM converts the weights to a different form and drops the originals.
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, PackedMlp(mlp))

@@ -71,7 +71,7 @@ def legal_rows(workload: Workload) -> dict[str, int]:
 def numbers(
     workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedule, fallback: Sequence[VerifiedPlan] = ()
 ) -> dict[str, Any]:
-    """How exact and repeatable the results are, and in which form. If the `fallback` adds up in another order than
+    """How exact and repeatable the results are, and in which form. If the `fallback` adds up in a different order than
     the plans, a row's bits depend on the card, so none of these orders is guaranteed."""
     order = order_of_sums(plans) if plans else OrderOfSums(text="", is_of_rows=True)
     pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
@@ -83,14 +83,14 @@ def numbers(
         "accumulation": "fp32",
         "deterministic": True,
         "deterministic_meaning": (
-            "the same build and plan produce the same bits in every launch, whatever runs beside it"
+            "the same build and plan produce the same bits in every launch, whatever else runs at the same time"
         ),
         "order_of_sums": "; ".join([*texts, *([order.text] if order.text else [])]),
         "order_of_sums_meaning": (
             "kernels with the same order compute the same bits for a row; columns of k, sum by sum"
         ),
         "rows_independent": order.is_of_rows and is_one_order,
-        "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its place among them",
+        "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its position among them",
         "gelu": "tanh",
         "gate": "above_up",
         "gate_meaning": "a gated op's weight and bias hold the gate's rows first, then the up projection's",

@@ -36,7 +36,7 @@ def tie(
     Raises:
         LaunchRefused: the plans do not belong to this workload and one tiling, or the build does not belong to their
             kernel.
-        ResourceError: with the reported resources, a grid does not fit any more.
+        ResourceError: with the reported resources, a grid no longer fits.
     """
     tiling, gpu = plans[0].graph.tiling, plans[0].gpu
     for index, plan in enumerate(plans):

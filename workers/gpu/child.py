@@ -104,7 +104,7 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
 
 
 def _import_all() -> Exception | None:
-    """Imports everything that takes long to load, without a context; an error of a missing package is reported
+    """Imports everything that takes a long time to load, without a context; an error of a missing package is reported
     later."""
     try:
         import cupyx  # noqa: F401 - CuPy itself does with its first kernel, which takes half a second

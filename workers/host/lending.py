@@ -18,8 +18,8 @@ def num_others(listed: Collection[int], own: Collection[int], *, is_there: bool)
     Args:
         listed: process ids that the driver lists.
         own: our process ids, as this machine numbers them.
-        is_there: whether one of ours is on the card now. If the driver has another number for it, as in a container,
-            one of those listed stands for it.
+        is_there: whether one of ours is on the card now. If the driver has a different number for it, as in a
+        container, one of those listed is taken to be ours.
     """
     others = set(listed) - set(own)
     stands_for_ours = is_there and len(others) == len(set(listed))

@@ -1,6 +1,7 @@
 """The evaluator of one card: proves and builds here, measures in a disposable child process. It never uses CUDA itself.
 
-One request at a time, with a deadline and SIGKILL; then another child, which probes the card before the next candidate.
+It sends one request at a time, with a deadline and SIGKILL; after a kill, another child probes the card before the next
+candidate.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class GpuSupervisor:
         Raises:
             Quarantined: the card cannot be used for measurements now.
             WorkerError: the child was lost before it started on the candidate.
-            TypeError: it was prepared by another kind of evaluator.
+            TypeError: it was prepared by a different kind of evaluator.
         """
         if not isinstance(prepared, PreparedKernel):
             raise TypeError(f"a card measures kernels, not a {type(prepared).__name__}")
@@ -232,7 +233,7 @@ class GpuSupervisor:
         reason.
 
         Raises:
-            InvalidInput: the GPU knows no such metric; the message names similar ones.
+            InvalidInput: the GPU has no such metric; the message names similar ones.
             WorkerError: the card itself does not work any more.
         """
         workload, gpu = problem.workload, self._target.gpu
@@ -245,7 +246,7 @@ class GpuSupervisor:
             answer = self._asking.ask(problem, request, messages.CountAnswer, deadline_s, "the counting")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_counters(str(error))
-        self._processes.replace(problem)  # the profiler stays loaded in its process, where all later times are wrong
+        self._processes.replace(problem)  # the profiler stays loaded in its process, so all later times there are wrong
         if isinstance(answer.report, InvalidInput):
             raise answer.report
         return answer.report if metrics else with_derived(answer.report, workload, gpu)

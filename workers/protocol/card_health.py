@@ -53,7 +53,7 @@ class Neighbourhood:
 
     @property
     def own_pids(self) -> frozenset[int]:
-        """The driver's numbers for this process, which may have another one in a container."""
+        """The driver's numbers for this process, which may have a different number in a container."""
         return (self.pids_after - self.pids_before) | {self.own_pid}
 
 

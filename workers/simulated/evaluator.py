@@ -1,7 +1,7 @@
 """The simulated GPU: an evaluator without a GPU, so that everything around a worker can be run and tested.
 
 Its times are `simulate`'s forecast, changed by effects that a forecast cannot know: each tiling and each schedule is a
-fixed few per cent slower, and each sample has noise. So a search that trusts only the forecast is wrong here, too,
+fixed few per cent slower, and each sample has noise. So a search that trusts only the forecast is wrong here as well,
 though less often than on a card. Before a normalized input there is the kernel that sums its squares, which no forecast
 includes. No numbers are computed: `rel_error` is 0.
 """
@@ -93,7 +93,7 @@ class PreparedModel(Prepared):
     true_us: float
 
 
-#: Why a user's own program has no time.
+#: Why a user's own program has no measured time.
 _NO_PROGRAMS = "a simulated GPU cannot run programs"
 
 
@@ -221,7 +221,7 @@ class SimulatedEvaluator:
         """Times a candidate on the simulator, together with the library.
 
         Raises:
-            TypeError: it was prepared by another kind of evaluator.
+            TypeError: it was prepared by a different kind of evaluator.
         """
         if not isinstance(prepared, PreparedModel):
             raise TypeError(f"the simulated GPU measures models, not a {type(prepared).__name__}")
@@ -304,7 +304,7 @@ class SimulatedEvaluator:
         num_rounds: int,
         torch_compile: bool = False,
     ) -> FinalsTimes:
-        """Interleaved rounds; the second half stands for a fresh process. There is no model of torch.compile."""
+        """Interleaved rounds; the second half represents a fresh process. There is no model of torch.compile."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("finals", problem.seed)
         process_of_round = (0,) * num_rounds + (1,) * num_rounds

@@ -32,11 +32,11 @@ WORKSPACE_ALIGNMENT_BYTES = 256
 
 #: Name of the table of a paged cache that an op writes to.
 _TABLE = (
-    "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page is not there "
-    "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "
-    "num_pages_field. Lines, of a head and a token, and pages may have gaps: give the elements from one line to the "
-    "next as line_field, and the lines from one page to the next as page_lines_field. The table may have wider rows: "
-    "use how many numbers a row has as max_pages_field"
+    "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page does not "
+    "exist is not written, but reported in the words `refused`. A cache may have a different number of pages: pass it "
+    "in num_pages_field. Lines (of one head and token) and pages may have gaps: pass the elements from one line to the "
+    "next in line_field, and the lines from one page to the next in page_lines_field. The table may have wider rows: "
+    "pass the numbers per row in max_pages_field"
 )
 _HEAD_BYTES = 104
 _OP_BYTES = 64
@@ -91,7 +91,7 @@ def pack_args(
     """The parameter of one launch.
 
     `is_dependent` if it is launched programmatically, `is_second` if it is the second of two launches that share a
-    workspace, `trace_address` of its stamps if the build is traced.
+    workspace, `trace_address` is that of its stamps if the build is traced.
     """
     flags = (is_dependent, is_second)
     head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, *flags, trace_address)

@@ -67,7 +67,7 @@ class Launchable:
             LaunchRefused: something differs; the message has the difference.
         """
         if len(self.plans) != len(self.ties.proofs):
-            raise LaunchRefused(f"{len(self.plans)} plans beside {len(self.ties.proofs)} proofs: tie them again")
+            raise LaunchRefused(f"{len(self.plans)} plans but {len(self.ties.proofs)} proofs: tie them again")
         for index, (plan, proof) in enumerate(zip(self.plans, self.ties.proofs, strict=True)):
             if proof_digest(plan) != plan.digest:
                 raise LaunchRefused(f"plan {index} was modified after it was proven; verify it again")

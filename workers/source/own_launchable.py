@@ -49,9 +49,9 @@ class OwnLaunchable:
         """
         op, name = self.op, self.op.name
         if not isinstance(self.schedule, LaunchOpSchedule) or self.schedule.kind != op.KIND:
-            raise LaunchRefused(f"the schedule of {name} is {self.schedule}, and the op is a {op.KIND}")
+            raise LaunchRefused(f"the schedule of {name} is {self.schedule}, but the op is a {op.KIND}")
         if (workload := self.workload.digest) != self.ties.workload:
-            raise LaunchRefused(f"the launch of {name} is of workload {workload}, and was tied to {self.ties.workload}")
+            raise LaunchRefused(f"the launch of {name} is of workload {workload}, but was tied to {self.ties.workload}")
         try:
             check_own_plan(self.workload, op, self.schedule, self.plan)
             digest = own_digest(self.workload, op, self.schedule, self.plan)

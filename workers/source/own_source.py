@@ -19,7 +19,7 @@ class OwnSource(Protocol):
         of stamped tasks per CTA."""
 
     def version(self) -> str:
-        """A digest of the code; results of another version are a weaker match."""
+        """A digest of the code; results of a different version are a weaker match."""
 
 
 def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_tasks: int = 0) -> str:
@@ -43,5 +43,5 @@ def traced_tasks_of(op: LaunchOp, plan: object) -> int:
         IllegalSchedule: the kind's kernels leave no stamps.
     """
     if part_of(op.KIND, "stamps") is None:
-        raise IllegalSchedule(f"{op.describe()}: kernels of its kind leave no stamps, so that nothing can be traced")
+        raise IllegalSchedule(f"{op.describe()}: kernels of its kind leave no stamps, so nothing can be traced")
     return int(plan.most_tasks)  # type: ignore[attr-defined]

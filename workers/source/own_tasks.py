@@ -23,7 +23,7 @@ class TaskSource(Protocol):
         own choices."""
 
     def version(self) -> str:
-        """A digest of the code; results of another version are a weaker match."""
+        """A digest of the code; results of a different version are a weaker match."""
 
 
 def own_tasks(workload: Workload, tiling: Tiling) -> dict[int, str]:

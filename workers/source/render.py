@@ -280,7 +280,7 @@ def _chain_config(workload: Workload, tiling: Tiling) -> str:
 
 def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bool:
     """Whether an op's residual is an input, or comes earlier than what it reads as A: a tile of A exists only if its
-    own inputs do (`cover.Waits.NEVER`). An intermediate that is read in band does not say anything about its inputs."""
+    own inputs do (`cover.Waits.NEVER`). Nothing follows about the inputs of an intermediate that is read in band."""
     residual = workload.residual_producer_of(op_index)
     if residual is None:
         return True

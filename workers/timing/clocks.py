@@ -43,7 +43,7 @@ class Sample:
 def mean_clock_mhz(front: np.ndarray[Any, Any], behind: np.ndarray[Any, Any], sample: int) -> int:
     """The median over the SMs that were read on both sides of a sample; 0 if there is none.
 
-    `front` and `behind` are [num_sms, 3] integers, one row per SM; rows left over from other samples do not count.
+    `front` and `behind` are [num_sms, 3] integers, one row per SM; rows left over from other samples are ignored.
     """
     both = (front[:, 0] == sample) & (behind[:, 0] == sample)
     cycles, ns = (behind[both].astype(np.int64) - front[both].astype(np.int64))[:, 1:].T

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One graph's place in a round."""
+    """One graph's position in a round."""
 
     #: Index of the graph.
     index: int

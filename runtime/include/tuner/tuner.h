@@ -23,7 +23,7 @@ typedef enum tuner_status {
   TUNER_LIBRARY = 1,    /* the vendor's library is at least as fast for these rows */
   TUNER_NONE = 2,       /* the pack has no entry for this shape and these rows */
   TUNER_ABORTED = 3,    /* a launch was aborted; its results must not be used */
-  TUNER_OTHER_CARD = 4, /* the kernels run here, but were measured on a card with another number of SMs */
+  TUNER_OTHER_CARD = 4, /* the kernels run here, but were measured on a card with a different number of SMs */
   TUNER_BAD_ARGUMENT = -1,
   TUNER_BAD_PACK = -2,
   TUNER_NO_DRIVER = -3,

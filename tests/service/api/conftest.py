@@ -1,4 +1,4 @@
-"""A service with one finished job, and one that never runs anything; each behind a server."""
+"""A service with one finished job, and one that never runs anything; each has a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TWIN_SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Api:
-    """A client of a server in this process, and the service behind it."""
+    """A client of a server in this process, and the server's service."""
 
     http: httpx.Client
     service: Service
@@ -32,7 +32,7 @@ class Api:
     job_id: str = ""
 
     def get(self, path: str, **options: Any) -> Any:
-        """The JSON of a page that must be there."""
+        """The JSON of a page that must exist."""
         response = self.http.get(path, **options)
         assert response.status_code == 200, response.text
         return response.json()

@@ -104,7 +104,7 @@ def test_more_open_jobs_than_an_owners_quota_are_refused_and_a_cancelled_one_mak
     assert refused.status_code == 403
     assert refused.json()["detail"].startswith("alice already has 2 open jobs, and the quota is 2; wait until one ends")
     assert submit(guarded, "bob", 48).status_code == 202
-    assert submit(guarded, "alice", 48).status_code == 200  # she shares bob's run, which costs no additional card time
+    assert submit(guarded, "alice", 48).status_code == 200  # alice shares bob's run, which costs no card time
     assert guarded.ask("alice", "POST", f"/jobs/{first}:cancel").status_code == 200
     assert submit(guarded, "alice", 64).status_code == 403  # three, less one
     (quota,) = guarded.ask("admin", "GET", "/quotas").json()

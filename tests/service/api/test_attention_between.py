@@ -42,7 +42,7 @@ def _submit(http: httpx.Client, num_behind: int, **pages: Any) -> dict[str, Any]
 
 @pytest.fixture(scope="module")
 def pair(http: httpx.Client) -> dict[str, Any]:
-    """[qkv, attention, o_proj], as each of several tensor-parallel ranks runs them."""
+    """[qkv, attention, o_proj], the ops of one of several tensor-parallel ranks."""
     return _submit(http, 1)
 
 

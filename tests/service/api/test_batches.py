@@ -97,7 +97,7 @@ def test_a_batch_says_for_which_share_of_its_searches_the_card_was_busy(done: Do
 
 
 class LongFinals(SimulatedEvaluator):
-    """Finals take `FINALS_S`, and the second finals wait until they are released."""
+    """Finals take `FINALS_S`; the second finals wait until they are released."""
 
     FINALS_S = 0.6
 

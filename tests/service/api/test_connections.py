@@ -129,7 +129,7 @@ def test_a_second_head_behind_a_whole_request_is_not_waited_for_either(server: S
     assert time.monotonic() - began < 60
 
 
-#: In the head, each of these would be used, or refused.
+#: In the head, each of these would take effect, or be refused.
 TRAILERS = b"X-Request-ID: from-behind\r\nHost: evil.example\r\nX-Forwarded-For: 203.0.113.9\r\nOrigin: http://evil.example\r\n"
 
 
@@ -177,7 +177,7 @@ def test_silence_keeps_nobody_out(tmp_path: Path, beginning: bytes) -> None:
 
 
 def test_the_last_descriptors_are_not_for_connections(tmp_path: Path) -> None:
-    """Many connections at a low descriptor limit: other clients get answers, and the log stays short."""
+    """Many connections at a low descriptor limit: other clients get responses, and the log stays short."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as clients:
         server = clients.enter_context(Server(tmp_path / "data", "--gpu", "none", TUNER_REQUEST_DEADLINE_S="600"))

@@ -90,7 +90,7 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
     try:
         with listening(service) as url:
             ids = []
-            for seed in range(3):  # the same problem, one after the other; one job has the best result
+            for seed in range(3):  # the same problem twice, in sequence; one job has the best result
                 ids.append(httpx.post(f"{url}/jobs", json=body(seed=seed)).json()["id"])
                 wait_until_final(service, ids[-1])
             best = httpx.get(f"{url}/best", params={**SMALL_PAIR, "target": "simulated:h200"}).json()["best"]["job_id"]

@@ -84,7 +84,7 @@ def test_many_watchers_do_not_keep_others_waiting(slow_api: Api) -> None:
     job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
     limits = httpx.Limits(max_connections=100)
     with httpx.Client(base_url=slow_api.http.base_url, timeout=120, limits=limits) as watchers:
-        streams = [events(watchers, job["id"]) for _ in range(20)]  # more than threads that wait
+        streams = [events(watchers, job["id"]) for _ in range(20)]  # more than the number of waiting threads
         for stream in streams:
             next(stream)
         assert slow_api.http.get("/jobs", timeout=120).status_code == 200

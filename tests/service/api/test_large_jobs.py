@@ -106,7 +106,7 @@ def test_a_job_its_page_and_its_trials_look_through_no_whole_table(large: Any) -
         for path in paths:
             assert httpx.get(f"{url}{path}").status_code == 200
     assert steps
-    # Whether there is any token is read from the first row alone.
+    # Whether there is any token is read from the first row only.
     assert [step for step in whole_tables(steps) if "FROM tokens\n LIMIT" not in step] == []
     sorts = [step for step in steps if step.startswith("USE TEMP B-TREE FOR ORDER BY")]
     # Only the listed trials are sorted.

@@ -1,4 +1,4 @@
-"""Prometheus metrics: their values are right, and the Grafana dashboard uses no others."""
+"""Prometheus metrics: their values are correct, and the Grafana dashboard uses no other metrics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_file_for_grafana_asks_for_metrics_and_labels_that_there_are(api: Ap
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
             asked = set(re.findall(r"\btuner_\w+", target["expr"]))
-            # A job without failures and without a quarantine has no sample of them.
+            # After a job without failures and without a quarantine, there is no sample of these.
             assert asked, panel["title"]
             assert asked - names <= {"tuner_failures_total"}, panel["title"]
             by = {

@@ -14,7 +14,7 @@ from tests.support.serving import SMALL_PAIR
 from tuner.wire.requests.batches import EXAMPLES as BATCHES
 from tuner.wire.requests.requests import EXAMPLES as JOBS
 
-#: As written in JSON; Python's parser accepts the first three, although JSON has no such numbers.
+#: Numbers as written in JSON; Python's parser accepts the first three, although JSON has no such numbers.
 WORDS = (
     "Infinity", "-Infinity", "NaN", "1e308", "-1e308", "1e999", "5e-324", "0.5", "-1", "0", "true",
     "9223372036854775808", "1" + "0" * 400, "1" + "0" * 5000, '"Infinity"', "-0.0", "[]", "{}",
@@ -70,7 +70,7 @@ def test_no_number_of_a_body_is_a_fault_of_the_server(api: Api) -> None:
             if field in tried:
                 continue  # from another example, or from another item of a list
             tried.add(field)
-            for word in WORDS[len(tried) % 3 :: 3]:  # each word in a third of the fields
+            for word in WORDS[len(tried) % 3 :: 3]:  # each word is used in a third of the fields
                 sent = changed(body, place, word)
                 answer = api.http.post(path, content=sent, headers={"content-type": "application/json"})
                 if answer.status_code >= 500:

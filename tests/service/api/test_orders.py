@@ -1,4 +1,4 @@
-"""`GET /orders` and the order explorer agree with `tuner orders`, and refuse what they cannot answer."""
+"""`GET /orders` and the order explorer agree with `tuner orders`, and refuse what they cannot compute."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_listed_proxy_names_the_user_and_forms_need_the_proof_of_their_page(tm
         page = httpx.get(f"{server.url}/", headers=ALICE).text
         assert "alice" in page
         assert "Log out" not in page
-        # Her login is also sent with other sites' forms.
+        # The user's login is also sent with forms of other sites.
         refused = httpx.post(f"{server.url}/packs", headers=ALICE, json={"shapes": []})
         assert (refused.status_code, "X-CSRF-Token" in refused.json()["detail"]) == (403, True)
         proven = {**ALICE, "X-CSRF-Token": csrf_of(page)}
@@ -111,7 +111,8 @@ def test_apache_and_openid_connect_log_a_user_in_who_submits_a_job(apache: str, 
             with browser.stream("GET", f"{url}/jobs/{job['id']}/events") as events:
                 assert next(line for line in events.iter_lines() if line.startswith("data:"))
             wait_until(lambda: browser.get(f"{url}/jobs/{job['id']}").json()["state"] == "succeeded", 120)
-        # A program has a token of the service; without one, the proxy's header counts, and the program's own does not.
+        # A program has a token of the service; without one, the proxy's header is used, and the program's own is
+        # ignored.
         wrong = httpx.get(
             f"{url}/jobs", verify=context, headers={"Authorization": "Bearer tuner_x", "X-Forwarded-User": "root"}
         )

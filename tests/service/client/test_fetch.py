@@ -141,7 +141,7 @@ def test_a_shape_beyond_the_limit_is_no_result_and_the_limit_can_be_set(run: Run
     refused = run(*FETCH, *far, "--accept-nearest")
     assert refused.exit_code == ExitCode.NO_RESULT
     assert "distance 4, and the limit is 2 (use --max-distance 4 to get it" in refused.stderr
-    best = ["best"], "--match nearest", ExitCode.WEAKER_MATCH  # prints it all the same
+    best = ["best"], "--match nearest", ExitCode.WEAKER_MATCH  # prints it anyway
     fetch = [*FETCH, "--elsewhere"], "--match nearest --accept-nearest", ExitCode.OK
     for command, match, code in (best, fetch):
         refused = run(*command, "--m", "64", *PAIR[2:])

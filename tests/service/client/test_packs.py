@@ -202,7 +202,7 @@ def test_the_recipes_for_make_of_the_documentation_bring_kernel_and_pack(
         assert "tuner-client fetch" in make_target(name)
         assert "is up to date" in make_target(name)
     assert (tmp_path / "packs/model.tunerpack").read_bytes() == (tmp_path / "model.tunerpack").read_bytes()
-    newer_ns = (tmp_path / "packs/model.tunerpack").stat().st_mtime_ns + 1  # whatever the clock does meanwhile
+    newer_ns = (tmp_path / "packs/model.tunerpack").stat().st_mtime_ns + 1  # even if the clock changes meanwhile
     os.utime(locked, ns=(newer_ns, newer_ns))
     assert "touch packs/model.tunerpack" in make_target("packs/model.tunerpack")
     assert "is up to date" in make_target("packs/model.tunerpack"), "an unchanged file is not made again for ever"

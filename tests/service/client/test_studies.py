@@ -91,7 +91,7 @@ def test_a_study_is_a_table_with_a_plot_and_leaves_as_a_picture_and_as_columns(
     watched = run("watch", job["id"]).stdout
     printed = run("study", job["id"]).stdout
     assert printed == watched
-    assert [printed.count(mark) for mark in "●◂▸"] in ([4, 2, 1], [4, 1, 2], [5, 1, 1])  # the legend has both
+    assert [printed.count(mark) for mark in "●◂▸"] in ([4, 2, 1], [4, 1, 2], [5, 1, 1])  # the legend has both names
     assert "half_rows" in printed
     picture, columns = tmp_path / "study.svg", tmp_path / "study.csv"
     assert run("study", job["id"], "-o", str(picture)).exit_code == ExitCode.OK

@@ -42,7 +42,7 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> tuner.Result:
-    """A pair that was tuned in this process, without listening on a port."""
+    """A pair that was tuned in this process, without a listening port."""
 
     def listen(*_: object) -> None:
         raise AssertionError("a port was opened")

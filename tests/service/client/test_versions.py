@@ -17,7 +17,7 @@ from tuner.versions import MANIFEST_FORMAT, WIRE_HEADER, WIRE_VERSION
 
 @pytest.fixture
 def newer(server: Server, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """A client of the next version of the wire format."""
+    """A client that uses the next version of the wire format."""
     monkeypatch.setattr("tuner.client.connection.http.WIRE_VERSION", WIRE_VERSION + 1)
     return Client(server.url)
 

@@ -164,7 +164,7 @@ class Cable:
     """Forwards bytes between a worker and the scheduler until it is cut; later bytes are silently dropped.
 
     After a loss, nothing more arrives on a connection, not even its end. The cable is also cut after the first message
-    that contains `ends_with`, so the answer to that message is lost.
+    that contains `ends_with`, so the response to that message is lost.
     """
 
     def __init__(self, to: str) -> None:

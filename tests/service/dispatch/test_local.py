@@ -76,7 +76,7 @@ def test_an_environment_that_could_not_be_read_is_asked_for_again() -> None:
     watched = Watched()
     watched.broken_environments = 1
     dispatcher = LocalDispatcher([watched])
-    with suppress(WorkerError):  # unless the first call comes after the failure, and so asks again immediately
+    with suppress(WorkerError):  # unless the first call comes after the failure and therefore retries immediately
         dispatcher.lane(TARGET_ID).environment()
     assert dispatcher.lane(TARGET_ID).environment().simulated
     dispatcher.close()

@@ -33,7 +33,7 @@ ANN, BOB = (Caller(owner=name, role=Role.SUBMIT, token_id=f"tok-{name}") for nam
 
 @pytest.fixture(autouse=True)
 def slow_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The usual library beats every kernel for pairs as small as these."""
+    """The usual library is faster than every kernel for pairs as small as these."""
     monkeypatch.setattr(twin, "library_us", lambda *asked: 4 * library_us(*asked))
 
 
@@ -231,7 +231,7 @@ def test_a_ladder_none_of_whose_jobs_succeeded_says_so(serve: Serve) -> None:
     batch, _ = service.batches.submit(specs(1, 16))
     for job, _ in service.batches.jobs(batch.id).items:
         service.cancel(job.id)
-    latch.is_open.set()  # the first may have reached the card before it was cancelled
+    latch.is_open.set()  # the first job may have reached the card before it was cancelled
     assert finish(service, batch.id)[0].reason == "none of its jobs succeeded"
     assert service.batches.get(batch.id).state is JobState.CANCELLED
 
@@ -260,7 +260,7 @@ def test_a_server_that_is_killed_goes_on_with_a_batch_where_it_was(tmp_path: Pat
     service = serve(Latch())
     batch, _ = service.batches.submit(specs(16, 64))
     service.close()
-    with killed_afterwards(tmp_path / "data", trial_s=0.02):  # when the first job has searched, and waits
+    with killed_afterwards(tmp_path / "data", trial_s=0.02):  # when the first job has finished its search, and waits
         wait_until(lambda: int(str(on_disk(tmp_path / "data", "select count(*) from trials"))) >= 9)
     service = serve(evaluator())
     ladder = finish(service, batch.id)[0]

@@ -1,4 +1,4 @@
-"""PostgreSQL is temporarily unavailable. Of two servers, the one that ran the jobs exits and the other takes over."""
+"""PostgreSQL is temporarily unavailable. The server that ran the jobs exits, and a second one takes over."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_every_measured_trial_of_ours_keeps_its_forecast_and_the_job_is_judged_b
     assert found == judge_forecasts(max(pairs.values(), key=len))
     assert found.num_trials >= MIN_TRIALS
     assert found.rank_correlation is not None
-    assert found.rank_correlation > 0.3  # the simulated card is the forecast with an error
+    assert found.rank_correlation > 0.3  # the simulated card follows the forecast, with an error
 
 
 def test_a_short_job_says_that_its_trials_are_too_few(serve: Serve) -> None:

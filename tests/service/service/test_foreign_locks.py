@@ -1,4 +1,4 @@
-"""Another program locks the database, or the disk is full: the service reports it, keeps its data, and goes on."""
+"""Another program locks the database, or the disk is full: the service reports it, keeps its data, and continues."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_foreign_locks_during_a_job_cost_no_trial_and_end_nothing(tmp_path: Path
     data = tmp_path / "data"
     with Server(data, *TWIN, TUNER_SIMULATED_LATENCY_S="0.1", TUNER_LOCK_PATIENCE_S="0.2") as server:
         job = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 16})).json()
-        for lock_s in (0.1, 0.5, 0.5, 1.0):  # shorter and longer than the service waits
+        for lock_s in (0.1, 0.5, 0.5, 1.0):  # locked for less and for more time than the service waits
             with locked(data / "tuner.db"):
                 time.sleep(lock_s)
             time.sleep(0.1)

@@ -25,7 +25,7 @@ from tuner.workers.simulated.evaluator import Faults
 
 
 def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Serve) -> None:
-    service = serve(max_ahead=0)  # so that the same candidates are tried on a busy machine
+    service = serve(max_ahead=0)  # so that a busy machine tries the same candidates
     job = finish(service, service.submit(spec(trials=40))[0])
     assert (job.state, job.num_trials, job.reason) == (JobState.SUCCEEDED, 40, "")
     best = service.best(job.id)

@@ -212,7 +212,7 @@ def test_a_question_looks_through_no_whole_table(store: Store, match: MatchKind)
     asked = {MatchKind.EXACT: workload(16), MatchKind.NEAREST: workload(17), MatchKind.ANY: workload(18)}[match]
     keep(store, [Result(16), Result(64, "h100")])
     target_id = "a100" if match is MatchKind.ANY else "h200"
-    ask(store, asked, match, target_id)  # the shapes are read in once
+    ask(store, asked, match, target_id)  # the shapes are only read once
     with plans_of(store.engine) as steps:
         ask(store, asked, match, target_id)
     assert len(steps) >= 3
@@ -250,7 +250,7 @@ def test_among_many_the_result_is_the_one_that_looking_at_each_finds(store: Stor
             and one.workload is not None
             and form_digest(one.workload) == form_digest(asked)
         ]
-        *_, nearest = min(like)  # of equally near shapes, the newest
+        *_, nearest = min(like)  # among equally near shapes, the newest
         same = [
             (one.here != HERE, -place)
             for place, one in enumerate(results)

@@ -43,7 +43,7 @@ def next_job(order: SearchOrder) -> NextJob:
 
 
 def foreseen_by(order: SearchOrder) -> list[Candidate]:
-    """What is built ahead for a job of 20 trials, at most."""
+    """Maximum builds ahead for a job of 20 trials."""
     search = order.begin()
     return [candidate for _ in range(15) if (candidate := search.foresee())]
 

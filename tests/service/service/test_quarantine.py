@@ -1,4 +1,4 @@
-"""An unhealthy GPU: its jobs wait with a reason, and go on when a probe finds the GPU healthy again."""
+"""An unhealthy GPU: its jobs wait with a reason, and continue when a probe finds the GPU healthy again."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_server_does_not_wait_for_ever_for_the_tables_of_another_version(
 def test_a_shared_store_notices_what_others_write(tmp_path: Path, database_url: str | None) -> None:
     one, other = (Store.open(tmp_path / "data", database_url, shared=True) for _ in range(2))
     seen = one.commits.num_writes
-    while (now := one.commits.wait_for_write(seen, 0.5)) != seen:  # the other one also wrote when it opened
+    while (now := one.commits.wait_for_write(seen, 0.5)) != seen:  # the other server also wrote when it opened
         seen = now
     with other.write() as session:
         jobs.insert(session, spec(), 1.0)

@@ -10,9 +10,10 @@ from tuner.core.trial.job import JobTerms
 from tuner.store import Store
 from tuner.store.jobs import jobs
 
-#: Begin, the job, the trial, its event, the job's sums; begin, and the reads; and two statements of timers.
+#: Statements of a trial: begin, the job, the trial, its event, the job's sums; begin, and the reads; and two statements
+#: of timers.
 PER_TRIAL = 9
-#: For a job's start and end, its finals and its artifact: about a hundred.
+#: Statements for a job's start and end, its finals and its artifact: about a hundred.
 PER_JOB = 200
 
 

@@ -11,7 +11,7 @@ from tests.support.conformance.chains import DOTS, LIBRARY, SHAPES
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
 
-#: Four products each: qkv, o_proj, gate_up and down.
+#: Schedules of four products: qkv, o_proj, gate_up and down.
 TURNED = between(sequences=50, num_behind=3, sizes={"max_length": 333})
 THREE_TOKENS = between(
     sequences=17,
@@ -30,7 +30,7 @@ TOKENS_FIRST = between(
 )
 FEW = between(sequences=3, num_behind=3, sizes={"max_length": 2000})
 ATTENTION = alone(num_stages=4, span_tokens=192, speculative=True, next_percent=50).launch_ops
-#: Each has another epilogue.
+#: Each has a different epilogue.
 ENGINES = {
     name: one.but(launch_ops=ATTENTION)
     for name, one in named(

@@ -21,7 +21,7 @@ class Claim(StrEnum):
     NUMBERS = "numbers"
     #: All launches produce the same bits, and none of them is NaN.
     RELAUNCHES = "relaunches"
-    #: The same, and each part of a tile arrives once per launch.
+    #: The same; in addition, each part of a tile arrives once per launch.
     ARRIVALS = "arrivals"
     #: The candidates in `others` produce the same bits as this one.
     SAME_BITS = "same_bits"
@@ -46,13 +46,13 @@ class Case:
     claim: Claim
     #: For numbers: the upper bound of the relative error, which must not be 0 either; 0 disables both checks.
     error_below: float = 0.0
-    #: For relaunches, arrivals and same bits: how often each candidate is launched.
+    #: For relaunches, arrivals and same bits: the number of launches of each candidate.
     num_launches: int = 20
     #: For arrivals: the count of each signal per launch; 0 if they differ.
     num_posts: int = 0
-    #: Same bits: the others.
+    #: For same bits: the other candidates.
     others: tuple[Candidate, ...] = ()
-    #: For aborts: which wait requires too much.
+    #: For aborts: the wait that requires one post too many.
     wait: int = 0
     #: For detected faults: the workload for which the kernel is built.
     built_for: Workload | None = None
@@ -72,7 +72,7 @@ class Case:
 OURS = tuple(kind for kind in PlanKind if kind.is_ours and kind.is_for(2))
 #: The same without the plain fused launch, in which every shape runs anyway.
 OTHERS = tuple(kind for kind in OURS if kind is not PlanKind.FUSED)
-#: Those of `OTHERS` whose tasks wait for each other's signals.
+#: The kinds of `OTHERS` whose tasks wait for each other's signals.
 SIGNALLING = tuple(kind for kind in OTHERS if kind.is_fused or kind is PlanKind.TWO_STREAMS)
 
 
@@ -108,7 +108,7 @@ def named(schedules: Mapping[str, Schedule], *names: str) -> dict[str, Schedule]
 
 
 def of_claim(cases: Iterable[Case], claim: Claim) -> list[Case]:
-    """A claim's cases. Those of one workload are adjacent, so a session prepares it once."""
+    """A claim's cases. Cases of one workload are adjacent, so a session prepares it once."""
     groups: dict[Workload, list[Case]] = {}
     for case in cases:
         if case.claim is claim:

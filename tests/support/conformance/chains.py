@@ -21,7 +21,7 @@ FEW = block(3)
 FOUR = ((64, 64, 64), (64, 48, 64), (64, 32, 64), (64, 80, 64))
 LOW = ((16, 64, 64), (16, 56, 64), (16, 32, 128), (16, 48, 64))
 
-#: Each case has another way in which squares leave a tile or factors reach one.
+#: In each case, squares leave a tile or factors reach it in a different way.
 SHAPES = {
     "wgmma": wide(FOUR),
     "wgmma, 16 rows, tickets": wide(LOW, assignment=TICKET),
@@ -52,7 +52,7 @@ def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
 
 
 def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[str, Schedule]:
-    """The same, launched as runs of ops that begin at these ops."""
+    """The same, launched in runs that begin at these ops."""
     return {
         f"{name}, from {'+'.join(map(str, one))}": chosen.but(ordering=replace(chosen.ordering, run_starts=one))
         for name, chosen in schedules.items()

@@ -65,7 +65,7 @@ CASES = [
     *cross("cluster", "shapes", SHAPES, BOTH),
     *cross(
         "cluster",
-        "rows",  # so few that some CTAs of a cluster have none, and so few columns
+        "rows",  # so few rows that some CTAs of a cluster have none, and so few columns
         named(SHAPES, "1x2, split", "1x4, split, tickets", "2x1, split, tickets", "2x2"),
         by_rows(GELU, 1, 16, 37, 64, 129),
     ),

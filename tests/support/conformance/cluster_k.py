@@ -33,7 +33,7 @@ from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, Wa
 from tuner.core.schedule.schedule import Schedule
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: With tiles of depth 64, some CTAs have one more k-step.
+#: With tiles of depth 64, some CTAs have one more k-step than others.
 WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1088, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)
 TWO, FOUR = TWO_SHARE_K, FOUR_SHARE_K
 
@@ -44,7 +44,7 @@ def wide(tiles: Tiles, **fields: Any) -> Schedule:
 
 
 def roomy(schedule: Schedule, kib: int) -> Schedule:
-    """A tiling with this much room for sums."""
+    """A tiling with the given space for sums."""
     return schedule.but(tiling=replace(schedule.tiling, sum_kib=kib))
 
 
@@ -161,7 +161,7 @@ def workloads() -> list[Case]:
 
 
 def aborted() -> list[Case]:
-    """Either the first wait asks for one post too many, or the last one before a task's last k-steps does, so that a
+    """Either the first wait requires one post too many, or the last one before a task's last k-steps does, so that a
     single CTA aborts before it multiplies the awaited inputs."""
     first, last = {}, {}
     tiles = ((64, 96, 64), (64, 64, 64))

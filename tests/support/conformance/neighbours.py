@@ -32,7 +32,7 @@ SHAPES = {
         wide(TILES, split_k=(1, 2), granularity=Granularity.TILE, wait_position=WaitPosition.SLICE)
     ),
 }
-#: Where CTAs have several tasks.
+#: Workloads and grids in which CTAs have several tasks.
 FEW = {
     "queues": SHAPES["columns"],
     "first wave": beside(wide(TILES, raster=RasterKind.COLUMN, assignment=Assignment.FIRST_WAVE)),

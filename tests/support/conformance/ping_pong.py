@@ -74,7 +74,7 @@ def every_number_of_rows() -> dict[str, Workload]:
 
 
 def aborted() -> list[Case]:
-    """Either the first wait asks for one post too many, or the last one before a task's last k-steps does."""
+    """Either the first wait requires one post too many, or the last one before a task's last k-steps does."""
     tiles = ((64, 96, 64), (64, 64, 64))
     first = {name: in_turns(tiles, granularity=Granularity.TILE, **assigned) for name, assigned in ASSIGNMENTS.items()}
     last = {name: in_turns(tiles, **BY_SLICE, **assigned) for name, assigned in ASSIGNMENTS.items()}

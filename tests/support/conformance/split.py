@@ -1,4 +1,4 @@
-"""Split tiles: right results, the same bits in every launch, and one post for each tile."""
+"""Split tiles: correct results, the same bits in every launch, and one post for each tile."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ WIDE = {
     for up, down in ((128, 64), (64, 128))
 }
 
-#: 4 x 16 and 4 x 5 tiles of 64 x 64: With 9 CTAs the tail has 3 tiles overall, 1 and 2 of the ops alone; with 3 and 6
-#: CTAs, 1 and 2. With 11 CTAs it has 7 and twice 9, which do not divide evenly.
+#: 4 x 16 and 4 x 5 tiles of 64 x 64: With 9 CTAs, the tail has 3 tiles for the fused launch, and 1 and 2 for the
+#: separate ops; with 3 and 6 CTAs, it has 1 and 2. With 11 CTAs, it has 7, 9 and 9 tiles, which do not divide evenly.
 EVEN = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU, bias=True)
-#: 32 and 9 tiles of 32 columns.
+#: The ops have 32 and 9 tiles of 32 columns.
 THREE_ROWS = ffn_pair(m=3, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
 SQUARE, TALL, LOW = (Tile(m=m, n=n, k=k) for m, n, k in ((64, 64, 64), (128, 64, 64), (4, 32, 256)))
 WGMMA = Tiling(engine=Engine.WGMMA, tiles=(SQUARE, SQUARE), num_stages=4, input_stages=3, num_warps=4, split_k=(2, 3))
-#: A tiling for each engine, and how many SMs its CTAs take.
+#: A tiling for each engine, and the number of SMs for its CTAs.
 TAILED: dict[str, tuple[Workload, Tiling, int]] = {
     "mma": (EVEN, Tiling(tiles=(SQUARE, SQUARE), num_stages=3, num_warps=4, split_k=(2, 3)), 9),
     "wgmma": (EVEN, WGMMA, 9),
@@ -166,7 +166,7 @@ def even_shares() -> list[Case]:
 
 
 def again() -> dict[str, Schedule]:
-    """The result does not depend on which part arrives last: enough launches to get different orders."""
+    """The result does not depend on which part arrives last: there are enough launches to get different orders."""
     return {
         f"(4, 8), {assigned}, {order}": chosen((4, 8), assigned, split_order=order)
         for assigned in QUEUES_AND_TICKETS

@@ -49,7 +49,7 @@ def layer(**pages: Any) -> Workload:
 
 
 LAYER, LAYER_OF_PAGES = layer(), layer(page_tokens=16)
-#: In a layer: with the attention's launch before it.
+#: Cases in a layer, preceded by the attention's launch.
 IN_LAYERS = {
     name: one.but(launch_ops=alone(num_stages=4, span_tokens=192, speculative=True).launch_ops)
     for name, one in {**named(SHAPES, "wgmma, 16 rows, tickets", "mma"), **DOTS}.items()
@@ -59,7 +59,7 @@ IN_PAGES = {
     for name, one in named(IN_LAYERS, "wgmma, 16 rows, tickets", "mma").items()
 }
 KINDS = (PlanKind.FUSED, *APART[-1:])
-#: Each has another epilogue.
+#: Each has a different epilogue.
 ENGINES = named(SHAPES, "wgmma", "wgmma, parts", "wgmma, shared k", "in turns", "swapped, shared k", "mma, parts")
 
 CASES = [
@@ -81,7 +81,7 @@ CASES = [
         num_launches=30,
     ),
 ]
-#: An aborted launch has written no line of a cache except those of its new tokens, and the next launch is correct.
+#: An aborted launch writes only the lines of its new tokens in a cache, and the next launch is correct.
 CASES += cross("turned", "aborted", named(SHAPES, "wgmma", "mma, parts"), {"block": TURNED}, claim=Claim.ABORT)
 CASES += [
     Case(id=f"turned-library-{name}", workload=workload, candidate=LIBRARY, claim=Claim.NUMBERS)

@@ -112,7 +112,7 @@ LAUNCHED = named(SHAPES, "16 rows", "64 rows, split", "128 rows", "32 rows, tick
 
 
 def aborted() -> list[Case]:
-    """Either the first wait asks for one post too many, or the last one before a task's last k-steps does."""
+    """Either the first wait requires one post too many, or the last one before a task's last k-steps does."""
     tiles = ((64, 96, 64), (64, 64, 64))
     first = {name: wide(tiles, granularity=Granularity.TILE, **assigned) for name, assigned in ASSIGNMENTS.items()}
     last = {name: wide(tiles, **BY_SLICE, **assigned) for name, assigned in ASSIGNMENTS.items()}

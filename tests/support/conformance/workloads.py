@@ -10,7 +10,7 @@ from tuner.core.problem.workload import Activation, Dtype, Workload, WorkloadKin
 from tuner.ops.gemm.op import GemmOp
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
-#: Rows, columns and k that are not whole tiles and lines; and only whole ones.
+#: Rows, columns and k that are not whole tiles and lines, and others that are.
 RAGGED = ffn_pair(m=200, d_in=520, d_hidden=1000, d_out=264, activation=Activation.RELU)
 WHOLE = ffn_pair(m=256, d_in=512, d_hidden=1024, d_out=512, activation=Activation.RELU, dtype=Dtype.BF16)
 BOTH = {"ragged": RAGGED, "whole": WHOLE}

@@ -25,7 +25,7 @@ from tuner.ops.attention.append import (
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
 Array = np.ndarray[Any, Any]
-#: The contents of memory that is not written.
+#: The content of memory that is not written.
 NAN = 0x7FFF
 
 
@@ -91,7 +91,7 @@ class EmulatedAppend:
             return cache
         pages = (cache if self.paged.heads_first else cache.swapaxes(1, 2))[self._in_order_of]
         rows = pages.swapaxes(1, 2).reshape(self.op.sequences, self.op.kv_heads, -1, self.op.head_dim)
-        assert (rows[:, :, self.op.max_length :] == NAN).all(), "written behind the longest context"
+        assert (rows[:, :, self.op.max_length :] == NAN).all(), "written after the longest context"
         return rows[:, :, : self.op.max_length]
 
     def run(self, library: ctypes.CDLL) -> None:

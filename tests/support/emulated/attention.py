@@ -78,7 +78,7 @@ class EmulatedAttention:
     #: Maximum rounds of all threads that a TMA copy takes; 0 if it completes immediately.
     copy_rounds: int = 40
     form: AttentionForm = PLAIN
-    #: The parameter in its final form.
+    #: The parameter as it is passed to a launch.
     changed: Callable[[bytes], bytes] = bytes
 
     def __post_init__(self) -> None:

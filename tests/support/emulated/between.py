@@ -23,7 +23,7 @@ from tuner.runtime.device.launch_values import pages_of
 from tuner.runtime.tensors.arrays import View
 from tuner.workers.source.variants import Variant
 
-#: For an fp16 output: roundings of its factors and of itself.
+#: Tolerance of an fp16 output: roundings of its factors and of itself.
 MOST = 2e-3
 
 

@@ -11,7 +11,7 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, SplitTiles
 from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
-#: Small enough that a case takes seconds.
+#: Sizes so small that a case takes seconds.
 SMALL = {"heads": 128, "width": 256, "hidden": 192, "qkv": 160}
 STATIC, TILES = ordering(4, assignment=Assignment.STATIC), ordering(4, granularity=Granularity.TILE)
 
@@ -39,7 +39,7 @@ _SHARED_WEIGHTS = wgmma(
 )
 _IN_TURNS = wgmma(*((64, 128, 64), (64, 56, 64)) * 2, num_warps=8, warpgroups=Warpgroups.PING_PONG)
 _PARTS = wgmma(*((16, 64, 64),) * 4, split_k=(2, 2, 3, 2))
-#: Parts that each finish a share; the two ops before a norm have none, unless operands are swapped.
+#: Parts that each finish a share; the two ops before a norm have no such parts unless operands are swapped.
 _SCATTERED = wgmma(*((16, 64, 64),) * 4, split_k=(1, 2, 1, 2), part_sums=PartSums.SCATTERED)
 _SCATTERED_LOW = wgmma(
     *((64, 64, 64), (64, 48, 64), (64, 64, 64), (64, 72, 64)), split_k=(1, 3, 1, 4), part_sums=PartSums.SCATTERED

@@ -34,15 +34,15 @@ from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
 from tuner.workers.source.variants import Variant
 
 Array = np.ndarray[Any, Any]
-#: For a launch: its plan, the plan on the device, its workspace, and the offset of the sums of parts.
+#: A launch: its plan, the plan on the device, its workspace, and the offset of the sums of parts.
 Memory = tuple[VerifiedPlan, Array, Array, int]
 
 #: So few SMs that every CTA has several tasks.
 FEW_SMS = replace(H200, num_sms=4)
 NAN, FP32_NAN, CANARY = 0x7FFF, 0x7FFFFFFF, 0xA5A5A5A5
-#: Launches that share a workspace, so that epochs continue.
+#: Number of launches that share a workspace, so that epochs continue.
 NUM_LAUNCHES = 2
-#: In a workspace: the record of an abort, and a guarded build's count of CTAs.
+#: Offsets in a workspace: the record of an abort, and a guarded build's count of CTAs.
 ABORT_OFFSET, GUARD_OFFSET = 128, 200
 
 
@@ -89,16 +89,16 @@ class EmulatedChain:
         self, workload: Workload, *, is_odd: bool = False, rows: int | None = None, is_packed: bool = False
     ) -> None:
         """Draws the tensors. Rows that are normed have unequal sizes; with `is_odd`, one channel of every second row is
-        3e4, and the other rows are 1e-3. `rows`: the number of rows of a launch, less than the kernel was made for.
+        3e4, and the other rows are 1e-3. `rows`: the number of rows of a launch, fewer than the kernel was built for.
         `is_packed`: the caches are packed, as in `EmulatedCache`."""
         self.workload, self._is_odd, self._rows, self._is_packed = workload, is_odd, rows, is_packed
         self._bits = np.dtype(workload.dtype.row.bits_name)
         self._random = np.random.default_rng(0)
         self._tensors: dict[str, Array] = {}
         self._squares: dict[int, Array] = {}
-        #: Of the last run, by launch.
+        #: The workspaces of the last run, by launch.
         self.workspaces: list[Array] = []
-        #: For the rotated op.
+        #: The cache of the rotated op.
         self.caches: dict[str, EmulatedCache] = {}
         #: The state of what ops change in place, before each launch.
         self._before: dict[str, Array] = {}
@@ -206,8 +206,8 @@ class EmulatedChain:
         is_aborted: bool = False,
     ) -> dict[str, Array]:
         """The outputs of the last run. Outputs are initialised to NaN, or to 1 if the run is aborted; squares and sums
-        of parts to NaN. A guarded build is told of `num_strangers` running CTAs of other launches. `rows`: those of
-        each run. `is_aborted`: each launch finds that another of its CTAs has aborted."""
+        of parts to NaN. A guarded build is told of `num_strangers` running CTAs of other launches. `rows`: the number
+        of rows of each run. `is_aborted`: each launch finds that another of its CTAs has aborted."""
         library, memory = library_of(self.workload, tiling, changes, variant), self._memory_of(tiling, plans)
         num_runs = len(rows) or NUM_LAUNCHES
         for turn in range(num_runs):

@@ -33,16 +33,17 @@ static void body() {
   for (;;) yield();
 }
 constexpr size_t kStack = 96 * 1024;
-// Completes due copies; a copy of the last round goes before one of the first.
+// Completes copies that are due; those requested last come first.
 static void do_copies() {
   std::vector<Copy> left; std::vector<Copy> now; now.swap(copies);
   for (size_t i = now.size(); i-- > 0;) { if (now[i].due <= turn) now[i].run(); else left.push_back(now[i]); }
   copies.insert(copies.begin(), left.rbegin(), left.rend());
 }
 }
-// In the last launch: reads of data that earlier launches may write, by threads that had not waited for them.
+// The number of reads, in the last launch, of data that earlier launches may write, by threads that had not waited for
+// these.
 extern "C" u64 early_reads() { return emu::num_early; }
-// From now on, copies complete 1 to `most` rounds of all fibers after their request; 0: immediately.
+// From now on, copies complete 1 to `most` rounds of all fibers after their request, or immediately if `most` is 0.
 extern "C" void delay_copies(int most, u32 seed) { emu::most_rounds = most; emu::drawn = seed; }
 extern "C" int emulate(const void* args, int num_ctas, int num_threads, int cluster, int smem_bytes) {
   using namespace emu;

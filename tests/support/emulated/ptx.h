@@ -1,4 +1,4 @@
-// What ptx.cuh wraps.
+// Emulates the instructions that ptx.cuh wraps.
 inline u32 shared_address(const void* pointer) {
   const auto* begin = emu::cta().memory.data();
   const auto* own = static_cast<const unsigned char*>(pointer);

@@ -1,4 +1,4 @@
-// What ptx_attention.cuh wraps.
+// Emulates the instructions that ptx_attention.cuh wraps.
 struct float2 { float x, y; };
 struct int2 { int x, y; };
 static inline float fmaxf(float x, float y) { return std::fmax(x, y); }
@@ -33,7 +33,7 @@ inline void copy_bytes(u32 s, const void* g, u32 bytes, u32 b) {
 // of it.
 inline std::map<int, u64> last_due;
 struct Readable { u64 first, bytes; };
-static std::vector<Readable> readable;  // where cp.async may read; anywhere if empty
+static std::vector<Readable> readable;  // the memory that cp.async may read; all memory if empty
 static u64 num_outside;
 extern "C" void only_read(const Readable* places, int count) { readable.assign(places, places + count); num_outside = 0; last_due.clear(); }
 extern "C" u64 reads_outside() { return num_outside; }
@@ -80,10 +80,10 @@ inline void copy_cache_lines(u32 s, const TensorMap* m, int row, int line, u32 b
   copy_lines(s, m, row, line, b, policy);
 }
 #define copy_lines copy_cache_lines
-// What launches have asked the L2 for since the library was loaded: addresses, sizes, whether the thread had waited for the
-// launches before, and how many copies were under way, as `prefetched` tells them.
+// The prefetches into the L2 that launches have requested since the library was loaded, for `prefetched`: addresses,
+// sizes, whether the thread had waited for the previous launches, and the number of copies in flight.
 struct Asked { u64 address, bytes, has_waited, copies; };
-static long long stamped = 0;  // a clock, which a test may replace the device's with
+static long long stamped = 0;  // a clock with which a test may replace the device's
 static std::vector<Asked> asked_of_l2;
 inline void prefetch_bytes(const void* g, u32 bytes) {
   if ((uintptr_t)g % 16 || bytes % 16) { printf("misaligned prefetch\n"); abort(); }

@@ -1,4 +1,4 @@
-// The wrappers of ptx_hopper.cuh. A tensor map is what `encoded` in source.py lays out.
+// Emulates the wrappers of ptx_hopper.cuh. A tensor map has the layout of `encoded` in source.py.
 struct alignas(64) TensorMap { u64 opaque[16]; };  // address, rank, dims[5], strides[4], box[5]
 inline void mbarrier_init(u32 b, u32 n) { auto& m = emu::mb(b); m = {}; m.count = m.pending = n; m.is_init = true; emu::at(b, 8); }
 inline void fence_mbarrier_init() {}
@@ -9,7 +9,8 @@ inline void mbarrier_wait(u32 b, u32 parity) { auto& m = emu::mb(b); if (!m.is_i
 inline void prefetch_tensor_map(const TensorMap*) {}
 inline u32 swizzled(u32 a) { return a ^ ((a >> 7 & 7) << 4); }
 inline u32 address_in_cta(u32 a, int rank) { return 0x80000000u | (u32)rank << 24 | a; }
-// Box at coordinates (innermost first) to the shared memory of the CTAs in the mask; 128-byte swizzle.
+// Copies the box at these coordinates (innermost first) to the shared memory of the CTAs in the mask, with the 128-byte
+// swizzle.
 inline void copy_box(u32 shared, const TensorMap* map, const int* at, u32 barrier, int ctas) {
   const u64* o = map->opaque; const int rank = (int)o[1]; long long count = 1; for (int d = 0; d < rank; ++d) count *= o[11 + d];
   constexpr int kSize = sizeof(Element::Bits); std::vector<unsigned char> bytes(kSize * count);

@@ -10,7 +10,7 @@ from tuner.core.problem.ops.rotary import Rotary
 
 Array = np.ndarray[Any, Any]
 
-#: The contents of a cache where nothing was written; no epilogue produces this value.
+#: The content of unwritten elements of a cache; no epilogue produces this value.
 UNTOUCHED = 0x5A5A
 #: The table entry of pages without tokens of a context; using it writes far outside the cache.
 NO_PAGE = 2**31 - 1
@@ -27,11 +27,11 @@ class EmulatedCache:
         shape, paged = rotary.cache_shape(rows), rotary.paged(rows)
         sequences = rotary.num_sequences(rows)
         spread = np.linspace(0, rotary.max_length + 1, max(2, sequences)).round().astype(np.int32)
-        #: Of each sequence, including new tokens; the longest first.
+        #: Lengths of the sequences, including new tokens; the longest first.
         self.lengths = spread[::-1][:sequences].copy()
         if sequences == 1:
             self.lengths[0] = rotary.max_length
-        #: Of each sequence, for a paged cache.
+        #: Pages of each sequence, for a paged cache.
         self.pages = np.full((sequences, paged.pages_of(rotary) if paged else 0), NO_PAGE, np.int32)
         #: Of the cache.
         self.num_pages = shape[0] if paged else 0
@@ -52,7 +52,7 @@ class EmulatedCache:
             for one in held
         ]
         both = [memory[0], memory[0][..., head_dim:]] if is_packed else memory
-        self._caches = [one[:, :lines, :head_dim].reshape(shape) for one in both]  # of keys, and of values
+        self._caches = [one[:, :lines, :head_dim].reshape(shape) for one in both]  # keys, and values
         assert all(np.shares_memory(one, of) for one, of in zip(self._caches, both, strict=True))
         self._behind_pages = [one[:, lines:] for one in memory]
 
@@ -69,7 +69,7 @@ class EmulatedCache:
         return found | {"line": self.line, "page_lines": self.page_lines}
 
     def poison(self) -> None:
-        """Resets the cache, so that nothing counts as written."""
+        """Resets the cache to its unwritten state."""
         for cache in (*self._caches, *self._behind_pages):
             cache[...] = UNTOUCHED
 
@@ -80,7 +80,7 @@ class EmulatedCache:
         return self.lengths[tokens // new] - new + tokens % new
 
     def is_kept(self) -> Array:
-        """For each row, whether the cache has a place for it."""
+        """For each row, whether the cache has space for it."""
         at = self.positions()
         has_place = (at >= 0) & (at < self.rotary.max_length)
         if self.rotary.page_tokens is not None:
@@ -104,8 +104,8 @@ class EmulatedCache:
         return self.pages[rows // self.rotary.new_tokens, inside // self.rotary.page_tokens]
 
     def beside(self, queries: Array) -> Array:
-        """The bits of each row's queries, keys and values; zeros for rows without a place. Checks that nothing else was
-        written."""
+        """The bits of each row's queries, keys and values; zeros for rows that are not stored. Checks that nothing else
+        was written."""
         found = [queries]
         assert all((gap == UNTOUCHED).all() for gap in self._behind_pages), "written between two pages"
         for cache in self._caches:

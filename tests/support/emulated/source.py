@@ -139,8 +139,9 @@ def _digest(text: str) -> str:
 
 
 def encoded(tensor_map: MapSizes, address: int) -> bytes:
-    """A tensor map as `copy_box` in ptx_hopper.h reads it: address, rank, five sizes, four strides, the box; or, for a
-    map of pixels, as `copy_pixels` does: four sizes, three strides, channels and pixels, both corners, the stride."""
+    """A tensor map in the form that `copy_box` in ptx_hopper.h reads: address, rank, five sizes, four strides, the box;
+    or, for a map of pixels, in that of `copy_pixels`: four sizes, three strides, channels and pixels, both corners, the
+    stride."""
 
     def padded(values: tuple[int, ...], count: int) -> list[int]:
         return [*values, *[0] * (count - len(values))]

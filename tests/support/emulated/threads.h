@@ -1,10 +1,10 @@
-// The device code on a CPU: a fiber for each thread of all CTAs, on one thread of the system. This file stands in front of a
-// generated source, ptx.h and ptx_hopper.h stand in the place of its wrappers of single instructions, launch.h behind it.
+// The device code on a CPU: a fiber for each thread of all CTAs, on one thread of the system. This file precedes a
+// generated source, ptx.h and ptx_hopper.h replace its wrappers of single instructions, and launch.h follows it.
 //
-// A fiber runs until it waits for others. So every access is done when the next one begins: what hangs on the order of
-// memory, or on the two proxies, is not seen here. Copies of the copy engine, and stores to other CTAs, are done when they
-// are requested; or, where `delay_copies` says so, some rounds of all fibers later, in another order. Until then NaN lies
-// where a copy goes.
+// A fiber runs until it waits for others. So every access is complete when the next one begins, and errors that depend
+// on memory order, or on the two proxies, are not detected. Copies of the copy engine, and stores to other CTAs, are
+// executed when they are requested or, if `delay_copies` says so, some rounds of all fibers later, in a different
+// order. Until then, the destination of a copy contains NaN.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -53,7 +53,7 @@ struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; u64 c
 struct Cluster { int arrived = 0; u64 generation = 0; };
 extern std::vector<Fiber> fibers; extern std::vector<Cta> ctas; extern std::vector<Warp> warps; extern int current, threads, cluster_size;
 extern std::vector<Cluster> clusters; extern u64 progress, num_early;
-// TMA copies that were requested and are not complete; the maximum rounds that one takes, and the last random number.
+// TMA copies that were requested and are not complete; the maximum rounds that one takes; and the last random number.
 struct Copy { u64 due; std::function<void()> run; };
 extern std::vector<Copy> copies; extern u64 turn; extern int most_rounds; extern u32 drawn;
 template <class Run> inline void later(Run run) {
@@ -86,12 +86,12 @@ template <class T> T& static_of(int line) {
   if (bytes.empty()) bytes.resize(sizeof(T) + 64);
   return *reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
 }
-// All lanes meet here; slot of this meeting.
+// Synchronises all lanes; returns the slot of this exchange.
 inline int meet(u64 value, const u32* more = nullptr, int num_more = 0) {
   Warp& w = warp(); const int slot = w.generation % 2; const u64 generation = w.generation;
   w.values[slot][lane()] = value;
   for (int i = 0; i < num_more; ++i) w.more[slot][lane()][i] = more[i];
-  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; }  // no progress: a polling warp meets at each poll
+  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; }  // no progress: a polling warp comes here at each poll
   while (w.generation == generation) yield();
   return slot;
 }
@@ -129,7 +129,7 @@ inline float e4m3(u8 bits) {
 inline u16 to_e4m3(float f) {
   if (f != f) return 0x7F;
   const float size = std::fmin(std::fabs(f), 448.0f); const int exponent = size < 0x1p-6f ? -6 : std::ilogb(size);
-  const int units = (int)std::nearbyint(std::ldexp(size, 3 - exponent));  // 8 to 16 of them, or fewer of the smallest
+  const int units = (int)std::nearbyint(std::ldexp(size, 3 - exponent));  // 8 to 16, or fewer for the smallest
   const int code = units < 8 ? units : (exponent + 6) * 8 + units;
   return code | (std::signbit(f) ? 0x80 : 0);
 }

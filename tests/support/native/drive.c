@@ -28,7 +28,7 @@ static void require(int is_right, const char *what) {
   exit(1);
 }
 
-/* Addresses that nobody reads, so far from each other that no tensors overlap. */
+/* Addresses that nothing reads, so far apart that no tensors overlap. */
 static tuner_tensors tensors_at(uintptr_t base) {
   void *at[9];
   for (uintptr_t i = 0; i < 9; ++i) at[i] = (void *)(base + (i << 40));
@@ -44,7 +44,7 @@ static tuner_attention_tensors attention_at(uintptr_t base, int64_t num_pages) {
 }
 
 enum { MOST_TENSORS = 64 };
-/* All tensors of a layer, behind `base`; how many there are. */
+/* Lists all tensors of a layer, as offsets from `base`; returns their number. */
 static uint32_t layer_at(const tuner_pack *pack, const tuner_attention_choice *choice, uintptr_t base,
                          const void *addresses[MOST_TENSORS], int *has_pages) {
   tuner_layer_tensor tensor;
@@ -136,7 +136,7 @@ static void run_threads(tuner_pack *pack) {
   for (int i = 0; i < NUM_THREADS; ++i) pthread_join(threads[i], NULL);
 }
 
-/* How many times memory was asked for, before and after an FFN was prepared. */
+/* The number of allocations before and after an FFN was prepared. */
 static void run_allocations(tuner_pack *pack) {
   tuner_shape shape;
   tuner_choice choice;
@@ -238,7 +238,7 @@ static void use_layers(tuner_pack *pack) {
   }
 }
 
-/* All that a program does with a pack. */
+/* Everything that a program does with a pack. */
 static int use(const uint8_t *bytes, size_t num_bytes) {
   tuner_pack *pack;
   if (tuner_pack_open_bytes(bytes, num_bytes, &pack) != TUNER_OK) return 0;
@@ -259,10 +259,10 @@ static int use(const uint8_t *bytes, size_t num_bytes) {
   return 1;
 }
 
-/* Says how many CTAs of an SM and how many clusters the recorder's device holds. */
+/* Sets how many CTAs an SM of the recorder's device holds, and how many clusters the device holds. */
 static void (*hold)(int, int);
 
-/* Mutants of the pack: some bytes changed, most of them in the index; sometimes cut, and sometimes a number that is near
+/* Mutants of the pack: some bytes changed, most of them in the index; some are truncated, and some have a number near
  * an end of its range. Half of the devices hold no more clusters than fallbacks need. */
 static void run_fuzz(const uint8_t *whole, size_t size, uint64_t seed, long count) {
   uint64_t index_bytes;

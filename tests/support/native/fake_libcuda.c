@@ -1,5 +1,5 @@
-/* A library with the driver's ABI that writes down every call. It models nothing of CUDA: what a caller hands over is
- * kept byte for byte, and every call succeeds. Device memory is memory of the host. */
+/* A library with the driver's ABI that records every call. It does not model CUDA: the arguments of a caller are kept
+ * byte for byte, and every call succeeds. Device memory is memory of the host. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,12 +17,12 @@ typedef struct call {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static call calls[MAX_CALLS];
 static int num_calls, is_recording = 1;
-static uint32_t parameter_bytes; /* of the kernels that are launched: no call says it */
+static uint32_t parameter_bytes; /* of the launched kernels, since no call states it */
 static int facts[128] = {[16] = 132, [75] = 9, [76] = 0};
 static int driver_version = 13000, ctas_per_sm = 1, max_clusters = 132, failing = 0, num_succeeding = 0;
 static _Thread_local void *context = (void *)0x1000;
 static const char *failing_name;
-static uint32_t green_sms;          /* of the context of the stream below, and of that context */
+static uint32_t green_sms;          /* SMs of the context of the stream below, and that context */
 static void *green_stream, *green_context = (void *)0x6EE0;
 static int is_capturing;
 
@@ -39,9 +39,9 @@ void fake_device(int major, int minor, int num_sms, int version) {
   facts[75] = major, facts[76] = minor, facts[16] = num_sms, driver_version = version;
 }
 void fake_occupancy(int per_sm, int clusters) { ctas_per_sm = per_sm, max_clusters = clusters; }
-/* The first `behind` calls of that name succeed all the same. */
+/* The first `behind` calls of that name still succeed. */
 void fake_fail(const char *name, int status, int behind) { failing_name = name, failing = status, num_succeeding = behind; }
-/* A stream of a green context of so many SMs; 0 for none. */
+/* SMs of the green context of a stream; 0 for none. */
 void fake_green(void *stream, uint32_t num_sms) { green_stream = stream, green_sms = num_sms; }
 void fake_capture(int on) { is_capturing = on; }
 void fake_context(void *is) { context = is; }
@@ -114,7 +114,8 @@ int cuCtxGetDevResource(void *of, uint8_t *resource, int type) {
   memcpy(resource + 96, &num_sms, 4);
   return NOTE(U(of), (uint64_t)type);
 }
-/* In a capture the driver refuses it, and the capture is lost: seen on an H200, driver 580.159.04. */
+/* During a capture, the driver refuses this call, and the capture is lost (observed on an H200 with driver
+ * 580.159.04). */
 int cuStreamGetId(void *stream, unsigned long long *id) {
   *id = U(stream) + 1;
   if (is_capturing) return NOTE(U(stream)), 900;
@@ -168,8 +169,8 @@ int cuOccupancyMaxActiveClusters(int *clusters, void *function, const config *is
   *clusters = max_clusters;
   return NOTE(U(function), is->grid[0]);
 }
-/* Function, grid, block, shared memory, stream, attributes, the first one's id and value; then the parameter. A start gate
- * has three parameters: 8, 4 and 8 bytes. */
+/* Records function, grid, block, shared memory, stream, attributes, and the first attribute's id and value; then the
+ * parameter. A start gate has three parameters: 8, 4 and 8 bytes. */
 int cuLaunchKernelEx(const config *is, void *function, void **values, void **extra) {
   const int has_one = is->num_attributes > 0, is_gate = (U(function) & 3) == 2;
   const uint64_t noted[] = {U(function),   is->grid[0], is->block[0], is->shared_bytes,
@@ -180,7 +181,7 @@ int cuLaunchKernelEx(const config *is, void *function, void **values, void **ext
   memcpy(three, values[0], 8), memcpy(three + 8, values[1], 4), memcpy(three + 12, values[2], 8);
   return note(__func__, noted, 9, three, 20);
 }
-/* The map is what it was made of. */
+/* The map consists of the arguments from which it was made. */
 int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *dims, const uint64_t *strides,
                            const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle, int promotion,
                            int fill) {

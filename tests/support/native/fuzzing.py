@@ -24,7 +24,7 @@ class Found:
     """The outcome for some inputs."""
 
     inputs: int
-    #: Packs that were not broken after all, since the reader does not use what changed.
+    #: Packs that are still valid, since the reader does not use what changed.
     opened: int
     #: The output of a sanitizer; empty if there are no errors.
     fault: str = ""

@@ -87,7 +87,7 @@ class Recorder:
         self.cuda.fake_clear()
 
     def clear(self) -> None:
-        """Forgets the calls, and lets every call succeed again."""
+        """Clears the calls, and lets every call succeed again."""
         self.clear_calls()
         self.fail("", 0)
         self.cuda.fake_device(9, 0, 132, 13000)

@@ -1,1 +1,1 @@
-"""Plans run for their synchronisation protocol alone: what each task may read, and faults that must be detected."""
+"""Plans run only for their synchronisation protocol: what each task may read, and faults that must be detected."""

@@ -39,7 +39,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 NUM_DRAWN = 4000
 
 
-#: Of the grid of `few_ctas`.
+#: CTAs of the grid of `few_ctas`.
 NUM_FEW = 8
 
 
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Workload, Tiling]] = {
     "three ops": (THREE, _tiling((32, 32, 32), (16, 64, 32), (32, 32, 32), split=(1, 3, 2))),
 }
 
-#: Where waits are broken, and which tiles are split there.
+#: The cases in which waits are broken, and the tiles that are split in each.
 FAULTY = [
     ("a pair", SplitTiles.ALL),
     ("tall producers", SplitTiles.ALL),
@@ -92,8 +92,8 @@ def _axes(candidate: Candidate) -> list[Hashable]:
 
 
 def candidates(case: str, gpu: Gpu) -> list[Candidate]:
-    """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU. Where a draw may
-    split the tail alone, it mostly does; half of these cases split all tiles instead."""
+    """A pairwise covering sample of the legal orderings and of the ways to launch them on the GPU. If a draw may split
+    only the tail, it usually does; half of these cases split all tiles instead."""
     workload, tiling = CASES[case]
     space = space_of(workload, gpu)
     legal, may_split_all = space.orderings(tiling), SplitTiles.ALL in space.split_tiles(tiling)
@@ -110,7 +110,7 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
     return covering_sample(drawn, _axes)
 
 
-#: What has no such tail.
+#: Cases that have no such tail.
 UNTAILED = {
     SplitTiles.ALL: (),
     SplitTiles.TAIL: (Assignment.SHARES,),

@@ -42,7 +42,7 @@ class Planted:
     tasks: frozenset[int]
     #: A tile that they read. If it is by far the last to arrive, only its post is missing at its signal.
     slow_tile: int
-    #: The unit that makes it so.
+    #: The unit that delays it.
     slow_unit: int
     #: The signal of the tile, the number of its posts in a launch, and all signals of the waits.
     signal: int
@@ -82,7 +82,7 @@ def _reader_and_slow(plan: Plan, tables: Tables) -> tuple[int, int]:
     """A waiting task, and the last task of a tile that it reads, such that a slow tile delays only its own signal, and
     the reader is certain to run meanwhile.
 
-    No task after the slow one in its queue posts (a CTA may hold the next ticket, too). No task before the reader in
+    No task after the slow one in its queue posts (a CTA may also hold the next ticket). No task before the reader in
     its queue waits for the same signal; with tickets, there are fewer such tasks than CTAs.
     """
     bounds = plan.queues.tolist() if plan.assignment == STATIC else [0, plan.num_tasks]
@@ -125,9 +125,9 @@ class Mutant:
     becomes: str
     #: One of `KINDS`: the required consequence.
     kind: int
-    #: One of `CASES`: where it certainly happens.
+    #: One of `CASES`, in which the consequence is certain.
     case: str
-    #: Which tiles are split there, if any can be.
+    #: The tiles that are split in this case, if any can be.
     split_tiles: SplitTiles = SplitTiles.ALL
 
     def applied(self, text: str) -> str:
@@ -149,7 +149,7 @@ MUTANTS = {
         kind=1,
         case="a pair",
     ),
-    # Each reader loads words of later rows into its SM's L1. In a case with parts, their arrivals would acquire, too.
+    # Each reader loads words of later rows into its SM's L1. In a case with parts, their arrivals would also acquire.
     "no acquire after the wait": Mutant(
         was="ld.acquire.gpu.global.u32",
         becomes="ld.relaxed.gpu.global.u32",
@@ -159,7 +159,7 @@ MUTANTS = {
     "the first part to arrive adds up": _FIRST_ADDS_UP,
     "the first part of a tail to arrive adds up": replace(_FIRST_ADDS_UP, split_tiles=SplitTiles.TAIL),
     "the first part of a tail cut by k-steps adds up": replace(_FIRST_ADDS_UP, split_tiles=SplitTiles.STREAM),
-    "a whole tile beside a split tail takes a part's k-steps": Mutant(
+    "a whole tile next to a split tail computes a part's k-steps": Mutant(
         was="const bool is_part = task.num_parts > 0;",
         becomes="const bool is_part = task.num_parts >= 0;",
         kind=6,

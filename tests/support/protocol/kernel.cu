@@ -1,26 +1,26 @@
-// A kernel that runs plans and multiplies nothing: it tries out who may read what, and when.
+// A kernel that runs plans without multiplying: it tests which reads are allowed, and when.
 //
-// The files in front of this one are those of the mma engine; this one stands in the place of its main loop, epilogue
-// and chain. Scheduler, waits, posts, arrivals of parts, begin and end of a launch are the engine's own.
+// The files before this one are those of the mma engine; this one replaces its main loop, epilogue and chain.
+// Scheduler, waits, posts, arrivals of parts, and begin and end of a launch are those of the engine.
 //
-// What a task does. K-step by k-step it waits for what the plan says, reads one word for each tile that it reads there first
-// (by a table that was made from the shapes, not from the waits), and expects the number of this run in each. Then it takes
-// its time, meets the other parts of its tile, where there are any, and the last of them writes the run's number into the
-// tile's own word and posts. A task that reads too early finds the number of the run before.
+// What a task does. In each k-step, it performs the plan's waits, reads one word for each tile that is first read in
+// this step (according to a table computed from the shapes, not from the waits), and expects the number of this run in
+// each word. Then it pauses and, if the tile has parts, arrives like a part; the last part writes the run's number into
+// the tile's word and posts. A task that reads too early finds the number of the previous run.
 //
-// Memory order. Words are read and written by plain accesses of different warps, so that they are right only by the
-// barriers, the release and the acquire of sync.cuh. They lie side by side: a line that an earlier task of the SM has read
-// is stale in its L1 until an acquire.
+// Memory order. Words are read and written by plain accesses of different warps, so they are correct only because of
+// the barriers, the release and the acquire of sync.cuh. They are adjacent in memory: a line that an earlier task of
+// the SM has read is stale in its L1 until an acquire.
 //
 // Time. Pauses differ from task to task, warp to warp and run to run: before the wait, and between the reads and the
-// post. None lies between the wait and the reads, or between the write and the post, where it would hide an error.
+// post. There is none between the wait and the reads, or between the write and the post, where it would hide an error.
 
 struct Violation {
   u32 count;  // for all threads; the rest is for the first
   int kind;
   int task;      // in the plan
   int unit;      // what it computes
-  int tile;      // whose word, or sum, is wrong
+  int tile;      // tile or unit whose word or sum is wrong
   u32 seen, expected;
   u32 zero;
 };
@@ -33,20 +33,21 @@ enum ViolationKind : int {
   kUnread = 6,      // the task has fewer k-steps than its unit, so it skips this tile
 };
 
-// What one run is told, and where it leaves what it saw. A unit is a whole tile or a part of a split one; units and tiles
-// of all ops are numbered op by op, tile row by tile row, and part by part. Which tiles are split the table of units says.
+// The input of one run, and the memory for its records. A unit is a whole tile or a part of a split one; units and
+// tiles of all ops are numbered op by op, tile row by tile row, and part by part. The table of units defines which
+// tiles are split.
 struct Run {
   u32* words;              // [tiles]
   const int* first_unit;   // [tiles + 1] the first unit of each tile, which has one, or one for each of its parts
   const int* reads_begin;  // [units + 1]
   const int* reads;        // the tiles that unit u reads: reads[reads_begin[u]] and following
   const int* read_steps;   // and the k-step of the unit that first reads each of them
-  u32* times_done;         // [units], over all runs
+  u32* times_done;         // [units] counts over all runs
   u64* read_ns;            // [reads] when it was read
   u64* end_ns;             // [tiles] when its word was written
   Violation* violation;
-  u32 number, epoch;  // of this run: its own word, and earlier launches of this plan
-  int slow_unit;      // takes slow_cycles more, or -1
+  u32 number, epoch;  // of this run: its word, and the number of earlier launches of this plan
+  int slow_unit;      // the unit that takes slow_cycles longer, or -1
   int short_cycles, long_cycles, slow_cycles;
   int first_tile[4], num_columns[4];  // by op
 };
@@ -63,7 +64,7 @@ __device__ __forceinline__ void store_plain(u32* address, u32 value) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// A number that looks random. Source: Marsaglia, "Xorshift RNGs", 2003, after a multiplicative hash.
+// A pseudo-random number. Source: Marsaglia, "Xorshift RNGs", 2003, after a multiplicative hash.
 __device__ __forceinline__ u32 mixed(u32 a, u32 b) {
   u32 h = (a * 2654435761u) ^ (b * 40503u + 0x9E3779B9u);
   for (int round = 0; round < 3; ++round) h ^= h << 13, h ^= h >> 17, h ^= h << 5;
@@ -76,7 +77,7 @@ __device__ __forceinline__ u32 draw_of(const Run& run, int unit, Place place) {
   return mixed(run.number * 4 + place, static_cast<u32>(unit));
 }
 
-// Each warp takes its own time, up to short_cycles; all warps of one task in 32 take long_cycles more.
+// Each warp pauses for a different time, up to short_cycles; in one task of 32, all warps pause for long_cycles more.
 __device__ inline void pause(const Run& run, int unit, Place place) {
   const u32 common = draw_of(run, unit, place);
   long long cycles = mixed(common, threadIdx.x / 32) % static_cast<u32>(run.short_cycles + 1);
@@ -98,8 +99,8 @@ __device__ inline void report(const Run& run, ViolationKind kind, int task, int 
   first->expected = expected;
 }
 
-// Leaves sums that tell the run, the tile, the part and the place, and checks what comes of them; false where another
-// part of the tile will be the last. The sums of a whole tile must come back as they are.
+// Stores sums that encode the run, the tile, the part and the position, and checks the result of adding them; false if
+// another part of the tile will be the last. The sums of a whole tile must be returned unchanged.
 template <int kOp>
 __device__ bool meet_parts(const LaunchArgs& args, const Task& task, const Scheduler& scheduler, const Run& run, int unit,
                            int tile) {
@@ -119,7 +120,7 @@ __device__ bool meet_parts(const LaunchArgs& args, const Task& task, const Sched
   return true;
 }
 
-// As in chain.cuh, for a task of any op; false, for all threads, if the launch was aborted.
+// Like the function in chain.cuh, for a task of any op; returns false to all threads if the launch was aborted.
 template <int kOp = 0>
 __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler, const Run& run) {
   if constexpr (kOp < kNumOps) {
@@ -143,7 +144,7 @@ __device__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& sc
         run.read_ns[i] = read_globaltimer();
         if (seen != run.number) report(run, kStaleRead, scheduler.next, unit, run.reads[i], seen, run.number);
       }
-      __syncthreads();  // a task without waits has none before
+      __syncthreads();  // a task without waits has no earlier barrier
       waits = pending.step <= step + 1;
       __syncthreads();  // thread 0 rewrites it after its wait
     }

@@ -1,4 +1,4 @@
-"""Plans run for their synchronisation protocol alone: a kernel that computes nothing, what each of its tasks may read,
+"""Plans run only for their synchronisation protocol: a kernel that computes nothing, what each of its tasks may read,
 and the checks.
 
 The device half is kernel.cu. Nothing here needs a GPU.
@@ -28,7 +28,7 @@ from tuner.workers.source.render import render
 
 Ints = npt.NDArray[np.int64]
 
-#: No timer's tick is longer.
+#: No timer has a longer tick.
 MAX_TICK_NS = 2048
 
 #: Device files of the mma engine that kernel.cu replaces.
@@ -59,7 +59,7 @@ RUN = np.dtype(
 
 
 def source(workload: Workload, tiling: Tiling) -> str:
-    """The kernel of a tiling, with kernel.cu replacing the multiplication; its name stays."""
+    """The kernel of a tiling, with kernel.cu replacing the multiplication; its name is unchanged."""
     head, *sections = re.split(r"^// ---- (\S+)\n", render(workload, tiling), flags=re.MULTILINE)
     kept = {name: text for name, text in zip(sections[::2], sections[1::2], strict=True) if name not in REPLACED}
     body = (Path(__file__).with_suffix(".cu")).read_text(encoding="utf-8")
@@ -257,8 +257,8 @@ def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
 
 
 def draws_per_launch(plan: Plan) -> tuple[int, ...]:
-    """For each counter. A CTA with a statically assigned first task draws once in vain; from the shared list, each CTA
-    also draws its end."""
+    """For each counter. A CTA with a statically assigned first task makes one draw without a task; from the shared
+    list, each CTA also draws the end."""
     drawn = plan.num_tasks - plan.num_first_tasks
     lists = {STATIC: (0,), TICKET: (drawn,), FIRST_WAVE: (0, drawn)}[plan.assignment]
     return tuple(plan.num_ctas + num_tasks for num_tasks in lists)

@@ -37,7 +37,7 @@ from tuner.workers.source.launch_args import WORD_BYTES, OpBuffers, workspace_la
 
 #: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
-#: For a slow unit: more than ten times the duration of everything else in a launch.
+#: SM clock cycles of a slow unit: more than ten times the duration of everything else in a launch.
 SLOW_CYCLES = 4_000_000
 
 #: The offsets of the draw counters of two launches that share a workspace, or of two lists, in 32-bit words.

@@ -51,5 +51,5 @@ def _sides(plan: Plan, partition: int) -> Iterator[tuple[npt.NDArray[np.int64], 
         yield in_turns, plan.num_ctas
         return
     for side in (is_first, ~is_first):
-        # A CTA without a task has no effect; if there is one, all tiles of its side belong to the tail, or are whole.
+        # CTAs without a task have no effect: with such a CTA, all tiles of its side belong to the tail, or are whole.
         yield in_turns[side[in_turns]], len(set(queue_of[side].tolist()))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.support.second_oracle.cases import CHAINS, GRAPHS, PAIRED, REASONS, SCATTERED, Case, Pool, Pools, random_case
 from tests.support.second_oracle.judge import Verdict
 
-#: What must never be.
+#: Disagreements that must never occur.
 DISAGREEMENTS = ("false_accept", "false_refusal", "wrong_reason")
 #: Refusals listed in docs/proof.md, of plans that some or all engines would run correctly.
 NAMED = ("order_of_a_queue", "place_of_a_wait", "engine_in_order", "order_of_parts")
@@ -27,7 +27,7 @@ class Judged(NamedTuple):
 
     @property
     def kinds(self) -> list[str]:
-        """Disagreements, and refusals by name."""
+        """Disagreements, and names of refusals."""
         verdict, refusal = self.verdict, self.refusal
         if refusal is None:
             return ["false_accept"] if verdict.faults else []
@@ -47,7 +47,7 @@ class Judged(NamedTuple):
 def judged_cases(
     seed: int, count: int, pools: Pools = (GRAPHS, CHAINS, SCATTERED), paired: Pool = PAIRED
 ) -> Iterator[Judged]:
-    """This many plans, drawn as `random_case` does."""
+    """A number of plans, drawn by `random_case`."""
     rng = random.Random(seed)
     for _ in range(count):
         yield judged_by_both(random_case(rng, pools, paired))

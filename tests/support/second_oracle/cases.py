@@ -154,9 +154,9 @@ class Case:
         """The prover's refusal."""
         size = self.graph.tiling.cluster_size
         gpu = replace(H200, num_sms=self.resident * size)
-        # Of which one fits on an SM.
+        # One CTA with these resources fits on an SM.
         resources = Resources(num_threads=128, smem_bytes=150_000, registers_per_thread=64, cluster_size=size)
-        # The words are what is judged.
+        # Only the words are judged.
         plans = [cast(Plan, SimpleNamespace(words=np.frombuffer(raw, dtype=np.int32))) for raw in self.raws]
         try:
             if len(plans) == 2:

@@ -32,8 +32,8 @@ class Unit(NamedTuple):
     reads: tuple[int, ...]
     #: Its waits: number of the record, and its own k-step before which it comes, in the order of the plan.
     waits: tuple[tuple[int, int], ...]
-    #: The units that split its tile's K with it, including itself: none stores before all have loaded. Those of a
-    #: cluster, or of all parts of its tile, if these are in different CTAs.
+    #: The units that split its tile's K with it, including itself: none stores before all have loaded. These are the
+    #: units of a cluster, or those of all parts of its tile, if they are in different CTAs.
     peers: int
 
 
@@ -56,7 +56,8 @@ class Device:
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
         #: [tasks] posts of each of its CTAs.
         self.posts_of = [self._posts_of(task) for task in table.tasks]
-        #: Signals that get posts, and one that stands for all others; each gets this many posts of CTAs in a launch.
+        #: Signals that receive posts, and one that represents all others; each gets this many posts of CTAs in a
+        #: launch.
         self.signals = [*sorted({task.post for task in table.tasks if task.post >= 0}), -1]
         whole = self.size * kernel.posts_of_tile
         tiles = {task.tile: task.post for task in table.tasks}
@@ -94,7 +95,8 @@ class Device:
             reads = [0] * len(reads)  # each element signals its own arrival
         is_late = op.reads_late or in_band
         if is_late:
-            # The post of what is read in band stands for that, too: all of it counts as read after the last step.
+            # The post of a tensor that is read in band represents these reads as well: all of them are treated as reads
+            # after the last step.
             whole = [box for boxes in op.reads[own] for box in boxes] if in_band else []
             reads.append(self._writers_of([*op.late[own], *whole]))
         waits = []
@@ -143,8 +145,9 @@ class Device:
         return any(holds != sorted(holds) for index in used for holds in self.tests[index].values())
 
     def _posts(self, stored: int) -> tuple[int, ...]:
-        """The posts of CTAs, by index in `signals`, once these units are stored. Of a split tile, the last part of each
-        rank posts, as its counter shows: it began this launch at `launch * parts`, and is at the next multiple."""
+        """The posts of CTAs, by index in `signals`, once these units are stored. For a split tile, the last part of
+        each rank posts; its counter shows which one that is: it began this launch at `launch * parts`, and has reached
+        the next multiple."""
         posts = [0] * len(self.signals)
         arrived: dict[tuple[int, int], int] = {}
         for number, task in enumerate(self.table.tasks):
@@ -167,7 +170,7 @@ class Device:
 
     def _loaded(self, unit: int, posts: tuple[int, ...]) -> tuple[int, bool]:
         """The k-steps whose inputs a unit may have requested, and whether all of its waits have passed. The unit
-        performs its waits in the order of the plan, none earlier than the previous one."""
+        performs its waits in the order of the plan."""
         reads, waits, _ = self.units[unit]
         stands_at = 0
         for wait, step in waits:
@@ -177,5 +180,5 @@ class Device:
         return len(reads), True
 
     def reads_too_early(self, unit: int, num_steps: int, stored: int) -> bool:
-        """Whether one of its first steps reads data that is not stored yet."""
+        """Whether one of its first steps reads data that has not been stored yet."""
         return any(needed & ~stored for needed in self.units[unit].reads[:num_steps])

@@ -62,7 +62,7 @@ class Exploration:
         self.start = State(0, tuple(ctas))
 
     def faults(self) -> set[str]:
-        """Which of RACE and HANG can happen; the walk ends after the first of each."""
+        """Which of RACE and HANG can happen; the walk ends when one of each has been found."""
         found: set[str] = set()
         seen, todo = {self.start}, [self.start]
         while todo:
@@ -113,7 +113,7 @@ class Exploration:
             yield from self._draws(state, number, ready)
 
     def _at_head(self, state: State, all_ready: list[list[int]]) -> int:
-        """The units that are loaded and whose CTA has stored all earlier ones: of parts, those that have left their
+        """The units that are loaded and whose CTA has stored all earlier ones: for parts, those that have stored their
         sums."""
         found = 0
         for cta, ready in zip(state.ctas, all_ready, strict=True):

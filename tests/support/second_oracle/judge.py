@@ -122,8 +122,8 @@ def _explored(
 
 
 def _stand_wrong(table: Table, kernel: Kernel) -> bool:
-    """Whether a task's waits are not in the order of their k-steps, or one is at a step that the task lacks, or before
-    an epilogue that reads nothing."""
+    """Whether a task's waits are not in the order of their k-steps, or one is at a step that the task does not have, or
+    before an epilogue that reads nothing."""
     for task in table.tasks:
         stands = [wait.step for wait in table.waits_of(task)]
         num_steps = len(steps_of(task, kernel, strided=table.strided))

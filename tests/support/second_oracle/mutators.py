@@ -1,4 +1,4 @@
-"""Changes to the words of a plan, regardless of their meaning: any word may change, also to an extreme value."""
+"""Changes to the words of a plan, regardless of their meaning: any word may change, even to an extreme value."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sections:
 
 
 def value_for(old: int, words: Words, rng: random.Random) -> int:
-    """A value near the old one, far from it, or from another place."""
+    """A value near the old one, far from it, or from elsewhere in the table."""
     match rng.randrange(6):
         case 0 | 1:
             return old + rng.choice((-1, 1))
@@ -190,7 +190,7 @@ def waits_narrowed(words: Words, rng: random.Random) -> Words:
         task[at] += step
         return sections.words()
     own = [[*wait] for wait in sections.waits[task[3] : task[4]]]
-    if not own:  # it refers to waits that do not exist
+    if not own:  # the change refers to waits that do not exist
         return task_word(words, rng)
     wait, at = rng.choice(own), rng.choice((0, 1, 2, 2, 3, 4, 4))
     wait[at] += rng.choice((-1, 1))
@@ -231,7 +231,7 @@ def epilogue_wait_lost(words: Words, rng: random.Random) -> Words:
 
 
 def share_missing(words: Words, rng: random.Random) -> Words:
-    """A task gets its own copy of its last wait, which requires one post or one signal less."""
+    """A task gets its own copy of its last wait, which requires one post or one signal fewer."""
     sections = Sections.of(words)
     waiting = [task for task in sections.tasks if task[4] > task[3]]
     if not waiting:
@@ -272,7 +272,7 @@ def wait_changes_sides(words: Words, rng: random.Random) -> Words:
     return sections.words()
 
 
-#: For plans whose tasks read something in their epilogues.
+#: Mutations for plans whose tasks read something in their epilogues.
 OF_EPILOGUES: dict[str, Callable[[Words, random.Random], Words]] = {
     "an epilogue's wait lost": epilogue_wait_lost,
     "a share missing": share_missing,

@@ -1,4 +1,4 @@
-"""Decodes the words of a plan as the documents describe them, with code of its own.
+"""Decodes the words of a plan as the documents describe them, with separate code.
 
 The head of `tuner/core/plan/table/words.py` and docs/proof.md describe the allowed words. Nothing of the prover or of
 the first oracle is imported here.
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
-#: Maximum of anything that a plan counts, and maximum k-steps.
+#: Maximum of any count in a plan, and maximum k-steps.
 COUNT, STEPS = 1 << 24, 1 << 26
 #: The position of a wait for the epilogue.
 EPILOGUE = STEPS
@@ -69,7 +69,7 @@ class Kernel(NamedTuple):
     """The data with which the words are compared."""
 
     ops: tuple[Op, ...]
-    #: The launch runs some of these.
+    #: The kernel's ops, some of which the launch runs.
     launched: tuple[int, ...]
     is_wgmma: bool
     #: Stages of weights that its ring loads ahead of a task's inputs.
@@ -229,7 +229,7 @@ def capacity_fault(table: Table, kernel: Kernel) -> str:
 
 
 def coverage_fault(table: Table, kernel: Kernel) -> str:
-    """What is not computed exactly once, or does not use a slot of its own; empty if all is right."""
+    """What is not computed exactly once, or does not use a separate slot; empty if nothing is."""
     by_tile: dict[tuple[int, int, int], list[Task]] = {}
     for task in table.tasks:
         by_tile.setdefault(task.tile, []).append(task)

@@ -22,7 +22,7 @@ def test_a_row_is_named_or_all_are_taken() -> None:
     assert {row.chain for row in choose_rows(["m64"])} == set(BARS)
     in_order = choose_rows(["qwen2.5-7b/m64", "llama3-8b/m1", "qwen2.5-7b/m64"])
     assert [row.name for row in in_order] == ["qwen2.5-7b/m64", "llama3-8b/m1"], (
-        "where time is short the first comes first"
+        "if time is short, the first row is measured first"
     )
     assert choose_rows() == ROWS
     with pytest.raises(InvalidInput, match="no row is called m17"):

@@ -85,7 +85,7 @@ def test_what_is_missed_stands_on_the_page_and_suites_without_rows_do_not() -> N
     assert list(images) == ["results-decode-swiglu.svg", "results-independent.svg"]
     assert "- fused 1.15" not in text
     assert "- 512x2048x4096" not in text
-    assert "Not all rows are there." in text
+    assert "Some rows are missing." in text
     assert "Every bar is met." in text
 
 

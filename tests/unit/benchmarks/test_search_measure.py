@@ -83,7 +83,7 @@ def test_tasks_of_a_part_share_a_service_and_a_failure_leaves_the_others_alone(
 def test_a_simulated_run_does_not_take_over_the_file_of_a_card(tmp_path: Path) -> None:
     path = tmp_path / "search.json"
     opened(path, simulated=False).put("a", {})
-    with pytest.raises(InvalidInput, match="give a simulated run a file of its own"):
+    with pytest.raises(InvalidInput, match="use a separate file for a simulated run"):
         opened(path)
 
 
@@ -100,5 +100,5 @@ def test_named_tasks_come_first_then_those_of_the_named_parts_and_all_where_noth
 
     assert (chosen(), chosen(("other",)), chosen((), ("d", "a"))) == ("abcd", "c", "da")
     assert (chosen(("part",), ("c",)), chosen(("part",), ("d",))) == ("cabd", "dab")
-    with pytest.raises(SystemExit, match="no entry is called e, f; there are: a, b, c, d"):
+    with pytest.raises(SystemExit, match="no entry is called e, f; the entries are: a, b, c, d"):
         chosen((), ("a", "e", "f"))

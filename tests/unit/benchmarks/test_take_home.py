@@ -177,5 +177,5 @@ def test_a_model_is_tuned_by_the_commands_of_a_user_and_what_is_there_is_not_tun
 
 
 def test_a_simulated_gpu_is_refused() -> None:
-    with pytest.raises(SystemExit, match="give --gpu auto"):
+    with pytest.raises(SystemExit, match="use --gpu auto"):
         take_home.main(["--gpu", "simulated:h200"])

@@ -115,5 +115,5 @@ def test_the_page_says_what_is_missing_and_how_far_off_each_model_is() -> None:
     meta = {"gpu": "g", "driver": "d", "cuda": "c", "commit": "0" * 40, "date": "t", "complete": True, "command": "run"}
     text = drawn({"meta": meta, "rows": [row]})
     assert "| p | 64 | best | 150 | 300 |" in text
-    assert "| off by, in the mean | | |  | 2.00x |" in text
+    assert "| off by, on average | | |  | 2.00x |" in text
     assert "| p | 64 | best | – | – |" in text

@@ -1,4 +1,4 @@
-"""An answer with several launches needs no permission if an op has a launch of its own in every plan kind."""
+"""A result with several launches needs no permission if an op has its own launch in every plan kind."""
 
 from __future__ import annotations
 

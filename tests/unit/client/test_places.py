@@ -1,4 +1,4 @@
-"""The client's files: no change by another process is lost, and nothing is written to unnamed places."""
+"""The client's files: no change by another process is lost, and nothing is written to files that were not named."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
 
 @pytest.mark.parametrize("workload", one_in(2, CASES))
 def test_the_tilings_on_offer_have_stages_of_good_bytes(workload: Workload) -> None:
-    """Not the same tilings, because products take another share of the time."""
+    """The tilings are not the same, because products take a different share of the time."""
     other = halved(workload)
     offered = every_tiling(other)
     assert {tiling.engine for tiling in offered} == {tiling.engine for tiling in every_tiling(workload)}

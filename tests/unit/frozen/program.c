@@ -1,4 +1,4 @@
-/* A program as somebody wrote it for tuner.h of 0.1.0: it is compiled against today's header, and never changed.
+/* A program that was written for tuner.h of 0.1.0. It is compiled against today's header, and must never be changed.
  * program PACK LIBCUDA   finds, prepares and launches what the pack has, and prints sizes and places of what it passes. */
 #include <stddef.h>
 #include <stdio.h>

@@ -66,7 +66,7 @@ def test_a_kernel_of_another_order_gives_its_rows_to_the_next_larger_one_and_say
 
 
 def test_the_order_that_gains_most_of_those_of_the_largest_is_taken() -> None:
-    """Of equal orders, the one with fewer kernels."""
+    """Among equal orders, the one with fewer kernels."""
     results = [found(8, 1.05), found(16, 1.3, parts=2), found(48, 1.1)]
     assert make_invariant_entry(SHAPE, results).rungs[-2].kernel == kernel(48)
     results[-1] = found(48, 1.1, parts=2)

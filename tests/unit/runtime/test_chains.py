@@ -25,7 +25,7 @@ from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks
 from tuner.workers.source.tensor_maps import tensor_maps
 
 STREAM = 0x99
-#: Of operands; multiples of 16.
+#: Addresses of operands; multiples of 16.
 ADDRESSES = {"residual": 0x10000, "gate_up.w": 0x20000, "residual.squares": 0x30000, "down.w": 0x40000, "down": 0x50000}
 
 

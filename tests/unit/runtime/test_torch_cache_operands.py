@@ -146,7 +146,7 @@ def test_a_cache_that_is_written_lies_apart() -> None:
     for run in on_the_cpu_and_a_card():
         with pytest.raises(ValueError, match="keys is written and overlaps values: use separate memory"):
             run(*right._replace(values=right.keys))
-        with pytest.raises(ValueError, match="keys is written, but several of its elements share a place in memory"):
+        with pytest.raises(ValueError, match="keys is written, but several of its elements share memory"):
             run(*right._replace(keys=right.keys[:1].expand(right.keys.shape)))
 
 

@@ -108,7 +108,7 @@ def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> No
     assert {one.next_percent for one in late} == {50, 100}
     ctas = {attention_plan(space.own[0].op, one, H200).num_ctas for one in late}
     few = [one.launch_ops[0] for one in first_guesses(space_with(FEW), 0)]
-    assert not any(one.next_percent for one in few if not one.next_early), "they would ask in front of their own keys"
+    assert not any(one.next_percent for one in few if not one.next_early), "they would precede requests for keys"
     assert ctas == {64, 128}, "the best by forecast, and the one with a CTA on nearly every SM"
 
 

@@ -1,4 +1,4 @@
-"""A tile op kind with an axis of its own: spaces, rules, the search and its model handle the axis by its record."""
+"""A tile op kind with its own axis: spaces, rules, the search and its model handle the axis by its record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules in words: every axis changes the sentences."""
+"""Schedules as text: every axis changes the sentences."""
 
 from __future__ import annotations
 

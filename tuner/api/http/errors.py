@@ -43,7 +43,7 @@ def _problem_schema() -> dict[str, Any]:
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": {MEDIA_TYPE: {"schema": _problem_schema()}}}
     for status, description in {
-        400: "The body is not JSON, or the request asks for another version of the wire format",
+        400: "The body is not JSON, or the request names a different version of the wire format",
         401: "A token is needed, but it is missing, unknown, expired or revoked",
         403: "The token does not allow this, the request names another host, or a page of another site sent it",
         404: "The named resource does not exist",

@@ -23,7 +23,7 @@ _OWN_SITES = (None, "same-origin", "none")
 
 
 def host_of(netloc: str) -> str | None:
-    """The host of `host`, `host:port` or `[address]:port`, in lower case; None if it has another form."""
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; None if it has a different form."""
     try:
         parts = urlsplit(f"//{netloc}")
         _ = parts.port

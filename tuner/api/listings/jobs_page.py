@@ -103,7 +103,7 @@ _NO_BATCHES: Mapping[str, BatchSummary] = {}
 def listed(
     service: Service, found: Page[JobRecord], batches: Mapping[str, BatchSummary] = _NO_BATCHES
 ) -> list[ListedJob]:
-    """The jobs of a page with their verdicts and positions; for some, the batch that the row stands for."""
+    """The jobs of a page with their verdicts and positions; for some, the batch that the row represents."""
     verdicts = service.overview.verdicts([job.id for job in found.items])
     places = service.overview.places(found.items)
     nowhere = Place(position=None, eta_s=None)

@@ -43,7 +43,7 @@ class Seats:
 
     @contextmanager
     def one(self) -> Iterator[bool]:
-        """Reserves a place during the block; yields whether one was free."""
+        """Reserves a slot during the block; yields whether one was free."""
         if self._most is not None and self._taken >= self._most:
             yield False
             return
@@ -54,7 +54,7 @@ class Seats:
             self._taken -= 1
 
     def refusal(self) -> Response:
-        """The response if none is free."""
+        """The response if no slot is free."""
         detail = (
             f"{self._taken} event streams are open, which is the maximum: poll the job instead, or ask "
             "for a larger TUNER_MAX_CONNECTIONS; an eighth of these connections is reserved for requests"
@@ -63,7 +63,7 @@ class Seats:
 
 
 class _Stream(EventSourceResponse):
-    """Holds a place for its lifetime."""
+    """Holds a slot for its lifetime."""
 
     def __init__(self, events: AsyncIterator[ServerSentEvent], seats: Seats) -> None:
         super().__init__(events)

@@ -114,7 +114,7 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}")
     def get_job(job_id: JobId) -> JobDetail:
-        """A job and its state, with the accuracy of its forecasts, the origin of its priors, and its place in the
+        """A job and its state, with the accuracy of its forecasts, the origin of its priors, and its position in the
         queue."""
         return job_detail(service, service.job(job_id))
 

@@ -1,4 +1,4 @@
-// Keeps the commands beside the form up to date, by requesting the page with the current fields.
+// Keeps the commands next to the form up to date, by requesting the page with the current fields.
 const form = document.getElementById("submit");
 let timer = null;
 

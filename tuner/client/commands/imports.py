@@ -41,7 +41,7 @@ def body_of(path: Path) -> dict[str, Any]:
     """The body of `POST /imports` for a file.
 
     Raises:
-        click.UsageError: the file has another format, or comes from another program.
+        click.UsageError: the file has a different format, or comes from another program.
     """
     try:
         document = read_json(path, "pass a file written by tuner-client export --format t4")

@@ -69,7 +69,7 @@ _MOST_LABELS = 16
 @click.option(
     "--between/--no-between",
     default=True,
-    help="Also measures some numbers of rows between those of --m, where kernels would otherwise be used unmeasured.",
+    help="Also measures some numbers of rows between those of --m, for which there would otherwise be no measurement.",
 )
 @click.option("--anew", is_flag=True, help="Search again even if a job has finished already.")
 @pack_options

@@ -27,13 +27,13 @@ TOKEN_VARIABLE = "TUNER_TOKEN"
 VARIABLES = (URL_VARIABLE, CONFIG_VARIABLE, TOKEN_VARIABLE)
 #: Keys outside any table.
 _TOP = ("url",)
-#: From this similarity on, a name is probably a misspelt one: `TUNER_ULR` has 0.89.
+#: At or above this similarity, a name is probably a misspelt one: `TUNER_ULR` has 0.89.
 _NEAR = 0.88
 
 
 def misspelt(environment: Iterable[str], known: Collection[str]) -> list[str]:
-    """Environment variables that are unknown but nearly have the name of a known one, in words; other programs have
-    variables of their own, which are not near."""
+    """A sentence about environment variables whose names are unknown but similar to a known one; other programs'
+    variables are not similar."""
     found = []
     for name in sorted(name for name in set(environment) - set(known) if name.startswith("TUNER_")):
         near = get_close_matches(name, known, n=1, cutoff=_NEAR)

@@ -263,7 +263,7 @@ class Client:
         return content
 
     def events(self, job_id: str, *, timeout_s: float | None = None) -> Iterator[Json]:
-        """A job's events from the first on, until it ends; a broken stream is resumed at the same place.
+        """A job's events from the first on, until it ends; a broken stream is resumed at the same event.
 
         Raises:
             TimedOut: `timeout_s` passed first.

@@ -1,4 +1,4 @@
-"""Writing results: atomically, only if something changed, and only in the given place."""
+"""Writing results: atomically, only if something changed, and only at the given path."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Cache:
         """The bytes with a digest; None if missing.
 
         Raises:
-            Refused: the file has another digest.
+            Refused: the file has a different digest.
             NoResult: the folder, given by the user, cannot be read.
         """
         path = self.path(sha256)

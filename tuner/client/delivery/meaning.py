@@ -67,7 +67,7 @@ def check_kernel(
         objective: the requested `l2` and `regime`.
 
     Raises:
-        Refused: it belongs to another one, which the message names.
+        Refused: it belongs to a different one, which the message names.
     """
     try:
         spec = manifest["spec"]
@@ -216,8 +216,8 @@ def check_pack(pack: Pack, order: Json) -> None:
 
 
 def _check_sizes(entry: Entry, asked: set[tuple[int, int]], rows: Any) -> None:
-    """Checks that the tuned sizes are the requested ones. Packs of older services do not list their rows; then the last
-    row of their kernels must be a requested one."""
+    """Checks that the tuned sizes are the requested ones. Packs of older services do not list their rows; for these,
+    the last row of each kernel must be a requested one."""
     if not entry.shape.by_rows:
         found = sorted((rung.m_hi, rung.max_length) for rung in entry.rungs)
         check_is("the pack", f"sequences and contexts of {entry.shape}", found, sorted(asked))

@@ -20,7 +20,7 @@ from tuner.client.delivery.files import write_atomically
 
 #: Width of tables that do not go to a terminal.
 _PIPE_WIDTH = 240
-#: How the signs of a drawing at the begin of a line continue below it.
+#: How the signs of a drawing at the beginning of a line continue below it.
 _CONTINUED = str.maketrans("┌─▶", "│  ")
 #: Columns below which shapes are not repeated in each row.
 _NARROW = 110
@@ -37,7 +37,7 @@ def plain_console(**options: Any) -> Console:
 
 def print_table(table: RenderableType) -> None:
     """Prints a table, as wide as the terminal or COLUMNS; in full width otherwise. No word is cut: a long one
-    continues on the next line. In a narrow terminal, each shape has a table of its own below its name."""
+    continues on the next line. In a narrow terminal, each shape has a separate table below its name."""
     width = table_width()
     if not isinstance(table, Table):
         plain_console(width=width, highlight=False).print(table)
@@ -73,7 +73,7 @@ def table_width() -> int:
 
 
 def print_sentences(sentences: Iterable[str]) -> None:
-    """A line each. Where the terminal is narrower, it continues between words, along the lines of a drawing."""
+    """A line each. If the terminal is narrower, the line is broken between words, along the lines of a drawing."""
     width = table_width()
     for sentence in sentences:
         margin = sentence[: len(sentence) - len(sentence.lstrip(" │┌─▶"))].translate(_CONTINUED)

@@ -27,7 +27,7 @@ class ChainPart(TypedDict):
 
 
 class ChainOp(TypedDict):
-    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
+    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; if gated, W is [2n, k] and C is act(gate) * up + R."""
 
     name: str
     source: str
@@ -71,7 +71,7 @@ class AttentionHeads(AttentionSizes):
 
 
 class ChainAttention(AttentionHeads):
-    """The output of decode attention: a row for each new token of each sequence, the heads side by side."""
+    """The output of decode attention: a row for each new token of each sequence, with its heads concatenated."""
 
     op: Literal["attention"]
     name: str
@@ -245,9 +245,9 @@ class UnknownOps(TypedDict):
     dtype: str
 
 
-#: As the service answers it.
+#: A workload as responses have it.
 Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
-#: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.
+#: What `POST /jobs` accepts as `pair`. The response to a preset has its chain.
 Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer | ConvPair | NetworkConvs

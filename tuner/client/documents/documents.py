@@ -184,7 +184,7 @@ class Webhook(TypedDict):
 
 
 class JobDetail(Job):
-    """A job and its state, the accuracy of its forecasts, its priors, and its place in the queue."""
+    """A job and its state, the accuracy of its forecasts, its priors, and its position in the queue."""
 
     forecast: Forecast
     priors_used: list[Prior]

@@ -40,7 +40,7 @@ class GivenSchedules:
         """Checks that the files are for the submitted pair.
 
         Raises:
-            click.UsageError: they are for another one.
+            click.UsageError: they are for a different one.
         """
         try:
             asked = workload_of(pair)

@@ -22,7 +22,7 @@ class Describes(Protocol):
         """The name of each block, and its ops for this many images in the form of `POST /jobs`.
 
         Raises:
-            InvalidInput: names the faulty place.
+            InvalidInput: names the path of the invalid value.
         """
 
 
@@ -35,7 +35,7 @@ def described(config: Mapping[str, Any], images: int, dtype: str | None) -> list
     """Its blocks.
 
     Raises:
-        InvalidInput: names the faulty place.
+        InvalidInput: names the path of the invalid value.
     """
     known = [kind for kind in op_kinds() if part_of(kind, "described")]
     kind = config.get("kind")

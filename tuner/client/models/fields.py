@@ -53,7 +53,7 @@ def check_fields(config: Mapping[str, Any], *, with_context: bool) -> list[str]:
 
 
 def _language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The part of a config that describes the language model, and its place."""
+    """The part of a config that describes the language model, and its path."""
     inner, family = config.get("text_config"), config.get("model_type")
     if isinstance(family, str) and family in WRAPPED and isinstance(inner, Mapping):
         return {"model_type": WRAPPED[family], **inner}, "text_config."

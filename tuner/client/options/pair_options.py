@@ -148,7 +148,7 @@ def _sentence(field: Field[Any]) -> str:
 
 
 def _said(field: Field[Any]) -> str:
-    """The field's description; an absent option stands for null."""
+    """The field's description; an absent option is null."""
     return str(field.metadata.get("doc", field.name)).replace("; null for ", "; not allowed for ")
 
 

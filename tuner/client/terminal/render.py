@@ -133,7 +133,7 @@ def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterato
 
 
 def live_bar(console: Console) -> Progress:
-    """A bar, with the field `line` of its task beside it, which takes several lines in a narrow terminal."""
+    """A bar, with the field `line` of its task next to it, which takes several lines in a narrow terminal."""
     return Progress(
         BarColumn(bar_width=_BAR_COLUMNS),
         TextColumn("{task.fields[line]}", markup=False, table_column=Column()),

@@ -11,14 +11,14 @@ from enum import StrEnum
 
 from tuner.core.problem.gpu import Gpu
 
-#: Shares of a unit's peak: from the first on, it limits the kernel; if all are below the second, latency does.
+#: Shares of a unit's peak: a unit at or above the first limits the kernel; if all are below the second, latency does.
 _BOUND, _LATENCY = 0.8, 0.6
-#: Bytes read divided by the minimum: from this ratio on, another order can help.
+#: Bytes read divided by the minimum: at this ratio or above, a different order can help.
 _WASTE = 1.1
 
 
 class Bound(StrEnum):
-    """What takes the time."""
+    """What limits the run."""
 
     DRAM = "DRAM"
     TENSOR = "tensor cores"

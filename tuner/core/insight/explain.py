@@ -38,7 +38,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
         IllegalSchedule: the schedule is not legal.
     """
     heading = [f"{workload.describe()} on {gpu.name}: {schedule}.", source_of_rates(gpu)]
-    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # other launches are described, too
+    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # other launches are described as well
     if not workload.launch_ops:
         return [*heading, *_products(workload, gpu, schedule)]
     if len(workload.tile_ops) <= 1:

@@ -15,7 +15,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 
-#: Number of launch ways that are listed.
+#: Number of listed ways to launch the chain.
 NUM_WAYS = 3
 
 

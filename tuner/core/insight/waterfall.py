@@ -28,7 +28,7 @@ TENSOR_OPERATIONS = ("sm__ops_path_tensor_op_hgmma_src_fp16.sum", "sm__ops_path_
 
 
 class NoWaterfall(Exception):
-    """What is missing or impossible, in words."""
+    """A sentence about what is missing or impossible."""
 
 
 @dataclass(frozen=True, kw_only=True)

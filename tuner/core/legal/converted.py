@@ -9,8 +9,8 @@ from tuner.core.schedule.tiling import Engine, Tile
 
 #: Compute capability of the GPUs whose tensor cores accept converted weights from registers.
 COMPUTE_CAPABILITY = (9, 0)
-#: fp32 sums per thread in addition to fragments of weights; with groups, it has twice as many again, for one group
-#: each.
+#: Maximum fp32 sums per thread, in addition to fragments of weights; with groups there are two more sets of as many,
+#: for one group each.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
 #: The same for a kernel without conversion.
 MAX_ACCUMULATORS = 192

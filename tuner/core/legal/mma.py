@@ -84,7 +84,7 @@ def registers(workload: Workload, tiling: Tiling) -> int:
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
-    """Accumulators, fragments of one slice, and the necessary rest."""
+    """Accumulators, fragments of one slice, and fixed overhead."""
     return _most_fragment_registers(workload, tiling) + _LEAST_OTHER_REGISTERS
 
 

@@ -1,4 +1,4 @@
-"""When a launch may place CTAs side by side that compute separate tasks."""
+"""When a launch may place CTAs that compute separate tasks side by side."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
         seen.add(tile)
     every = ((op, row, col) for op, (rows, cols) in enumerate(grids) for row in range(rows) for col in range(cols))
     missing = next((tile for tile in every if tile not in seen), None)
-    return missing and f"the given order lacks the tile {list(missing)}: list each of {num_tiles} once ({there})"
+    return missing and f"the given order has no tile {list(missing)}: list each of {num_tiles} once ({there})"
 
 
 def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:

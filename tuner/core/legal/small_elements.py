@@ -1,4 +1,4 @@
-"""What kernels do not support with 8-bit elements, or with outputs of another type than the operands."""
+"""What kernels do not support with 8-bit elements, or with outputs of a different type than the operands."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Waves:
 
     @property
     def efficiency(self) -> float:
-        """Share of the waves' places that have a task, in (0, 1]: 1 without a tail effect."""
+        """Share of the waves' slots that have a task, in (0, 1]: 1 without a tail effect."""
         return self.num_tasks / (self.num_waves * self.num_ctas)
 
 
@@ -65,8 +65,8 @@ def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
     tasks are those of a plan, or otherwise all tiles, in even parts if their op has parts.
 
     Some SM computes k + 1 of the k * SMs + 1 longest tasks, so it takes at least k + 1 times the shortest of them;
-    another bound is that no SM is ever idle. With one op, the first is its number of waves. Edge tiles count as whole,
-    and low tiles by the rows that the tensor cores multiply for them.
+    another bound is that no SM is ever idle. With one op, the first is its number of waves. Edge tiles are counted as
+    whole tiles, and low tiles with the rows that the tensor cores multiply for them.
 
     Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969 (pigeonhole).
     """
@@ -101,9 +101,9 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     """Minimum bytes that any order of the products moves between the memory and a cache of this size.
 
     A single product of m x n x k moves at least 2 m n k / sqrt(S) elements to load its operands, where S is the number
-    of elements in the cache. It never moves less than both of them once. Its output leaves once. A fused consumer can
-    use its operand once without loading it, when it is computed, which saves at most m k; its producer's output need
-    not be written. Traffic of a tensor that several ops read is counted for the first of them. Nothing is computed
+    of elements in the cache. It always moves both of them at least once. Its output is written once. A fused consumer
+    can use its operand once without loading it, when it is computed, which saves at most m k; its producer's output
+    need not be written. Traffic of a tensor that several ops read is counted for the first of them. Nothing is computed
     twice.
 
     Source: Hong, Kung, "I/O complexity: the red-blue pebble game", STOC 1981; the constant: Kwasniewski et al.,

@@ -1,8 +1,8 @@
 """Fits the simulator's rates to measured trials: damped least squares on the logarithms of times and bytes.
 
 Rates are varied on a logarithmic scale, so they stay positive, and a penalty keeps them near their starting point: a
-rate that the trials do not determine stays unchanged. Derivatives are differences of simulations, a minute for a few
-hundred trials.
+rate that the trials do not determine stays unchanged. Derivatives are differences of simulations, which take a minute
+for a few hundred trials.
 
 Source: Levenberg, "A method for the solution of certain non-linear problems in least squares", Quart. Appl. Math. 2,
 1944; weights by Huber, "Robust estimation of a location parameter", Ann. Math. Stat. 35(1), 1964.
@@ -159,7 +159,7 @@ class Linear:
     residuals: Vector
     #: [residual, rate]
     slopes: npt.NDArray[np.float64]
-    #: How many observations a residual counts as; None: one each.
+    #: The number of observations that each residual represents; None for one each.
     counts: Vector | None = None
 
 
@@ -202,8 +202,8 @@ def _huber_weights(values: Vector) -> Vector:
 
 
 def _solve_below(normal: npt.NDArray[np.float64], right: Vector, most: Vector) -> Vector:
-    """The solution of least squares whose values are at most `most`: what exceeds it is put there, and the others are
-    solved for again."""
+    """The solution of least squares whose values are at most `most`: values that exceed it are set to it, and the
+    others are solved again."""
     found, is_free = np.zeros(len(right)), np.ones(len(right), dtype=bool)
     while True:
         free = np.flatnonzero(is_free)

@@ -20,7 +20,7 @@ class TimedTask:
     """A task of a launch op's launch, with its times."""
 
     cta: int
-    #: Its place in a chart of the launch: a row, and a column in it.
+    #: Its position in a chart of the launch: a row, and a column in it.
     tile: tuple[int, int]
     #: Start, arrival of its first bytes, end of computation, end of the store; microseconds since the launch began.
     times_us: tuple[float, float, float, float]

@@ -1,8 +1,8 @@
 """A fit of the simulator's rates to a card's own few trials, by how these are ranked.
 
-The differences of logarithms within a workload are fitted: its level does not matter to a search. The errors of a
-workload's forecasts are alike, so its trials together count as one observation. One step of damped least squares from
-the start; what it is worth is said by workloads that it did not see. The width of the penalty is that of every fit:
+The differences of logarithms within a workload are fitted: its level does not matter to a search. The forecasts of a
+workload have similar errors, so its trials together are one observation. The fit takes one step of damped least squares
+from the start; its benefit is measured on workloads that it did not use. The width of the penalty is that of every fit:
 three to five workloads are too few to choose it (benchmarks/results/h200/own_fit_widths.json).
 
 Source: Hoerl, Kennard, "Ridge regression", Technometrics 12(1), 1970.
@@ -99,7 +99,7 @@ class OwnFit:
         return self._fitted_to(self.by_workload, width)
 
     def evaluated(self, width: float = PENALTY_WIDTH) -> list[Evaluated]:
-        """Each workload with a fit to the others."""
+        """How each workload is ranked by a fit to the others."""
         workloads = set(self.by_workload)
         return [self.ranked(of, self._fitted_to(workloads - {name}, width)) for name, of in self.by_workload.items()]
 
@@ -113,7 +113,7 @@ class OwnFit:
         return Evaluated(workload=trials[0].workload, num_trials=len(trials), before=before, after=after)
 
     def changes(self, rates: Rates) -> list[Changed]:
-        """From the start to these rates."""
+        """The changes of the rates from the start."""
         slopes, start, after = self.linear.slopes.T, np.exp(self.linear.at), np.exp(to_vector(rates))
         rows = zip(names(), start.tolist(), after.tolist(), np.any(slopes, axis=1).tolist(), strict=True)
         return [Changed(name=name, before=one, after=two, is_determined=is_known) for name, one, two, is_known in rows]

@@ -56,7 +56,7 @@ def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: b
 
 
 def _merged_inputs(plan: Plan, graph: TileGraph, *, is_apart: bool) -> Mapping[int, float]:
-    """Of ops that gather their inputs, which therefore are most of what they read."""
+    """The merged inputs of ops that gather them; these are most of what such ops read."""
     gathering = {op for op in graph.op_indices if graph.workload.tile_ops[op].GATHERS}
     if not gathering:
         return {}

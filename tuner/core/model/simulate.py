@@ -143,7 +143,7 @@ class _Run:
         self._board = Board(self._protocol)
         self._source = TaskSource(words)
         # CTAs that do not fit at first would start when others end, when no ticket is left.
-        self._num_sms = gpu.num_clusters(launch.cluster_size)  # that compute a task each
+        self._num_sms = gpu.num_clusters(launch.cluster_size)  # or clusters, each of which computes a task
         fitting = self._num_sms * launch.occupancy
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
         is_known = words.assignment in (STATIC, FIRST_WAVE)  # otherwise the first draw takes time

@@ -27,8 +27,8 @@ from tuner.errors import IllegalSchedule
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
-#: From one SM of a cluster to another: the latency, the bytes per clock of each SM while all send, and for how long an
-#: exchange, from the third one on, waits until an earlier one was added. Source: docs/findings/cluster-sums.md.
+#: From one SM of a cluster to another: the latency, the bytes per clock of each SM while all send, and how long each
+#: exchange after the second waits for an earlier one to be added. Source: docs/findings/cluster-sums.md.
 HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (same source), and the share of them that dot products achieve: an estimate.
 FP32_LANES, FP32_SHARE = 128, 0.65
@@ -275,7 +275,7 @@ def _part_costs(
     op, tile, size = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     tile = product_tile(op, tile)
     sharers = graph.tiling.cluster_k
-    own_depth = -(-depth // sharers)  # of the CTA with the most
+    own_depth = -(-depth // sharers)  # for the CTA with the most
     ahead = min(own_depth, graph.tiling.stages_ahead)
     of_inputs = [0] if op.GATHERS else mine
     a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in of_inputs] for row in reads]

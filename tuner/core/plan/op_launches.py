@@ -206,7 +206,7 @@ class OpLaunches:
 
     @property
     def num_threads(self) -> int:
-        """Of the largest CTA."""
+        """Threads of the largest CTA."""
         return max(one.num_threads for one in self.launches)
 
     @property

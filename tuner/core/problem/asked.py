@@ -100,7 +100,7 @@ class AskedWorkload(ABC):
 
     @classmethod
     def of(cls, workload: Workload) -> Self | None:
-        """The workload as responses describe it; None if they describe it in another way."""
+        """The workload as responses describe it; None if they describe it differently."""
         return None
 
 

@@ -71,7 +71,8 @@ class Gpu:
 
     @property
     def as_any_card(self) -> Gpu:
-        """A copy that holds no more clusters than every card of its model, so that what fits it fits all of them."""
+        """A copy that holds no more clusters than every card of its model, so that anything that fits it fits all of
+        them."""
         fewer = tuple(one for one in self.live_clusters if one[1] < self.num_common_clusters(one[0]))
         return self if fewer == self.live_clusters else replace(self, live_clusters=fewer)
 

@@ -140,7 +140,7 @@ def overrides_problem(cls: type, base: type) -> str:
 
 
 def _hidden_problem(cls: type, base: type) -> str:
-    """Which field of a dataclass hides a property of another type of its base; empty for none."""
+    """Which field of a dataclass hides a property of its base that has a different type; empty for none."""
     for one in fields(cls) if is_dataclass(cls) else ():
         asked = inspect.getattr_static(base, one.name, None)
         if not isinstance(asked, property) or asked.fget is None:
@@ -150,7 +150,7 @@ def _hidden_problem(cls: type, base: type) -> str:
         except NameError:  # a type that is only imported for checks
             is_same = False
         if not is_same:
-            return f"the field {one.name}, where all ops have something else by that name: use another one"
+            return f"the field {one.name}, but all ops have something else by that name: use another name"
     return ""
 
 

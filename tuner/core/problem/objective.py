@@ -51,7 +51,7 @@ class FinalsProcedure:
     """How finals are run and judged. It is stored with the verdict, which is comparable only with verdicts of the same
     procedure."""
 
-    #: Rounds in burst in each of the two processes, the warm one and the fresh one; >= 1.
+    #: Rounds under burst in each of the two processes, the warm one and the fresh one; >= 1.
     num_rounds: int = 20
     #: Relative difference below which two times are a tie, however narrow their interval is; the interval's half-width
     #: towards 1 is added. At least 0, below 1.

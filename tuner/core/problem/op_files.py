@@ -25,7 +25,7 @@ class OpFile:
     #: none.
     launch: str = ""
     tile: str = ""
-    #: Members that it may lack.
+    #: Members that may be missing.
     optional: tuple[str, ...] = ()
     #: Whether nothing can be tuned without it.
     is_needed: bool = False

@@ -48,9 +48,9 @@ class OpKind:
 
     #: The dataclass of its ops.
     op: type[Op]
-    #: Version of its interface with workers: a worker with another version is not given its jobs.
+    #: Version of its interface with workers: a worker with a different version does not receive its jobs.
     version: int
-    #: Whether the JSON of its ops leaves out the kind. True for one kind, for compatibility with documents from when
+    #: Whether the JSON of its ops omits the kind. True for one kind, for compatibility with documents from when
     #: there was only one.
     is_unnamed: bool = False
     #: Other parts of packages that an op of the kind may need, by name, with their versions.
@@ -181,7 +181,7 @@ def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
     if name in others:
         return f"is called {name}, like a kind that already exists"
     if kind.is_unnamed and any(other.is_unnamed for other in others.values()):
-        return "leaves its name out of JSON, as another kind already does"
+        return "omits its name from JSON, as another kind already does"
     if not issubclass(op, TileOp | LaunchOp) or isabstract(op):
         missing = ", ".join(sorted(getattr(op, "__abstractmethods__", ()))) or "a base, TileOp or LaunchOp"
         return f"lacks {missing}"

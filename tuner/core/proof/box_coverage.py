@@ -115,7 +115,7 @@ def _shared(mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> Iterator[tupl
 def _unwritten(space: TileSpace, box: Box, boxes: list[tuple[TileSpace, Box]]) -> str | None:
     """A tile, and a box of which it reads elements that no tile writes."""
     if any(len(theirs.extents) != len(box.extents) for _, theirs in boxes):
-        return f"{tile_text(space, 0, box)} is read, but was written with another number of dimensions"
+        return f"{tile_text(space, 0, box)} is read, but was written with a different number of dimensions"
     axes = sorted({axis for extent in box.extents for axis in extent.axes})  # the steps first
     sizes = [space.num_steps if axis == STEP else space.grid[axis] for axis in axes]
     values = dict(zip(axes, np.unravel_index(np.arange(math.prod(sizes)), sizes), strict=True)) if axes else {}

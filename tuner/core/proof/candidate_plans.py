@@ -86,7 +86,7 @@ def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[A
 
 
 def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
-    """The ops of each launch of our candidate that is not side by side, by their places in `Workload.ops`, in the
+    """The ops of each launch of our candidate that is not side by side, by their positions in `Workload.ops`, in the
     order in which launches are enqueued. Tile ops share launches as defined by the plan kind."""
     starts = set(range(len(workload.tile_ops)))
     if candidate.plan_kind.is_fused:

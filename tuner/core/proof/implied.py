@@ -1,7 +1,7 @@
 """What a task's waits imply beyond their own signals: the waits of the tasks that posted, and so on.
 
 A wait that counts all posts of a signal is over once every tile that posts there is done. A tile is done once each of
-its parts is done, hence once all waits of these are over. So the signals that those waits count have had all their
+its parts is done, and therefore once all their waits are over. So the signals that those waits count have had all their
 posts, too.
 """
 

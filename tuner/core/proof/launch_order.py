@@ -1,4 +1,4 @@
-"""The order of a candidate's launches, by the places of their ops in the workload."""
+"""The order of a candidate's launches, by the positions of their ops in the workload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Own = TypeVar("Own")
 def in_launch_order(
     workload: Workload, of_tile_ops: Iterable[tuple[Sequence[int], Shared]], of_launch_ops: Iterable[Own]
 ) -> list[tuple[int, Shared | Own]]:
-    """All launches in the order in which they are enqueued, each with the place of its first op in `Workload.ops`.
+    """All launches in the order in which they are enqueued, each with the position of its first op in `Workload.ops`.
 
     Args:
         workload: of these launches. None of them spans a launch op; see `check_launches`.

@@ -8,7 +8,7 @@ posts of the wave alone, in any order, since a CTA may draw all the tickets earl
 the wave is done. The tasks after the wave must be a linear extension, as for tickets.
 
 A task occupies its CTA from its first wait to its last one, and posts after all of them. So the positions of the waits
-within the task do not matter here; they count as if all came before it.
+within the task do not matter here; they are treated as if all came before it.
 
 Static queues. Some order of all tasks that keeps each queue's order must satisfy each wait with posts of earlier tasks.
 The assignment's own order, rank by rank, is tried first; if it fails, the symbolic run decides.

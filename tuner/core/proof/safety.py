@@ -81,7 +81,7 @@ def num_unshown(plan: Plan, graph: TaskGraph) -> int:
 
 
 def _all_uncovered(plan: Plan, graph: TaskGraph) -> Iterator[tuple[Edge, _Loose]]:
-    """Reads that their waits alone do not show to be in order, early reads first."""
+    """Reads whose waits alone do not prove that they are in order; early reads come first."""
     totals = post_totals(plan)
     implied = Implied(plan, totals) if graph.late_edges else None
     ops: dict[int, _Tasks] = {}

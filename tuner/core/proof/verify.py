@@ -130,7 +130,7 @@ def verify_paired_launches(
         raise LivenessError("the second launch posts", f"{who}: its own CTAs need not be resident at once")
     if waits_for_parts(both, graph):
         raise LivenessError(
-            "parts wait for each other", "a launch that runs beside another one need not have all of its CTAs at once"
+            "parts wait for each other", "a launch that runs next to another need not have all of its CTAs resident"
         )
     for launch in launches:
         check_capacity(launch, graph, resources, gpu, is_paired=True)

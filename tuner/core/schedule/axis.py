@@ -77,7 +77,7 @@ class Axis:
 
 
 def nothing(_: Any) -> tuple[float, ...]:
-    """Features of an axis that the model sees in another way, or not at all."""
+    """Features of an axis that the model represents differently, or not at all."""
     return ()
 
 

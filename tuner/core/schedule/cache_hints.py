@@ -52,8 +52,7 @@ def hints_of(workload: Workload, tiling: Tiling) -> Hints:
 
 
 def without_hints(tiling: Tiling) -> Tiling:
-    """The tiling as a search proposes it: without hints for `wgmma`, since they slow down whatever is timed
-    beside it."""
+    """The tiling as a search proposes it: without hints for `wgmma`, since they slow down whatever else is timed."""
     if tiling.engine is not Engine.WGMMA:
         return tiling
     return replace(tiling, weight_hint=CacheHint.DEFAULT, intermediate_hint=CacheHint.DEFAULT)

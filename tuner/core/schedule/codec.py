@@ -1,7 +1,7 @@
 """Schedules as JSON and as text, in the released forms: only this module knows them.
 
 There are three public forms. *JSON* has products in two halves, `tiling` and `ordering`, plus a list of `attentions`;
-digests are computed from it. A schedule with an op of another kind has the form of its levels instead, which follows
+digests are computed from it. A schedule with an op of any other kind has the form of its levels instead, which follows
 from the fields of its dataclasses. The *text* of a tiling, and of a launch op's schedule, identifies a proof. Later
 additions are left out of each form while they have their default, so that digests survive new axes. The schedule of an
 op of an unknown kind is kept unchanged.

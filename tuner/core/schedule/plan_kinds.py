@@ -96,7 +96,7 @@ class PlanKind(StrEnum):
 
     @property
     def base(self) -> PlanKind | None:
-        """The kind whose best schedules it launches in another way; None for one that is searched, and for the
+        """The kind whose best schedules it launches differently; None for one that is searched, and for the
         library."""
         return self.row.base
 
@@ -138,10 +138,10 @@ class KindRow:
     most_ops: int = MAX_OPS
     #: Whether its launches overlap with their neighbours.
     launch_style: LaunchStyle = LaunchStyle.PLAIN
-    #: The kind whose best schedules it launches in another way; None for one that is searched, and for the library.
+    #: The kind whose best schedules it launches differently; None for one that is searched, and for the library.
     base: PlanKind | None = None
-    #: Its places in the cycle in which the search takes the kinds that have a base; empty for the others. Two kinds
-    #: that never occur in the same workload may share a place.
+    #: Its positions in the cycle in which the search tries the kinds that have a base; empty for other kinds. Two kinds
+    #: that never occur in the same workload may share a position.
     turns: tuple[int, ...] = ()
 
 

@@ -68,8 +68,8 @@ _MAX_TILES = 20_000
 
 
 def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
-    """A schedule for a sweep if none is given: along rows, op after op, with a queue per CTA. Of some random ones with
-    a forecast near the shortest, those with the most variants, and of these the fastest.
+    """A schedule for a sweep if none is given: along rows, op after op, with a queue per CTA. Among random schedules
+    whose forecast is near the shortest, it is the fastest of those with the most variants.
 
     Raises:
         InvalidInput: no such schedule is legal.

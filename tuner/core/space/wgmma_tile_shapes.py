@@ -203,8 +203,8 @@ class WgmmaTileShapes:
         return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile, self._workload.dtype), shape.rate
 
     def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """For ops that follow each other: each as if it had all SMs. Of more than two, those come first of which every
-        SM has the same work in all, since weights of the next op run ahead."""
+        """For ops that follow each other: each as if it had all SMs. For more than two ops, combinations that give
+        every SM the same total work come first, since weights of the next op are loaded ahead."""
         num_ops, lanes = len(self._workload.tile_ops), self._gpu.num_clusters(height.cluster_size)
         most = max(2, int(_most_combinations(height) ** (1 / num_ops) + 1e-9))
         combined = filter(
@@ -224,7 +224,7 @@ class WgmmaTileShapes:
         return [shapes for time_us, shapes in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
 
     def _batched(self, height: Height) -> Iterator[tuple[TileShape, ...]]:
-        """A tile shape for each op, in all combinations. Of more than two, ops of equal shape get the same tile."""
+        """A tile shape for each op, in all combinations; of more than two ops, those of equal shape share one."""
         ops = self._workload.tile_ops
         keys = [(op.m, op.weight_rows, op.k) if len(ops) > 2 else index for index, op in enumerate(ops)]
         batches = dict(zip(keys, ops, strict=True))

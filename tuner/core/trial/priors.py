@@ -14,7 +14,7 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Outcome
 
 #: Differences between numbers of rows below this count little: each weight is read once in any case, and one tile has
-#: all rows. An octave there counts as this fraction of one above.
+#: all rows. An octave there is weighted by this fraction of one above.
 FEW_ROWS, FEW_ROWS_OCTAVE = 16, 0.25
 
 

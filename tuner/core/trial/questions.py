@@ -60,7 +60,7 @@ class Machine:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def differences(self, environment: Environment) -> list[str]:
-        """The known facts about the machine that differ from the environment of a result, in words."""
+        """The known facts about the machine that differ from the environment of a result, as text."""
         return [
             f"measured with {name.replace('_', ' ')} {getattr(environment, name)!r}, but the request has {value!r}"
             for name, value in self.known(simulated=environment.simulated).items()

@@ -267,7 +267,7 @@ class BestMatch:
     job: JobRecord
     #: How well it fits.
     match: MatchKind
-    #: What differs, in words; empty for exact.
+    #: What differs, as text; empty for exact.
     differences: tuple[str, ...]
     #: Distance from the requested shape: the sum of the factors between sizes, in powers of two.
     distance: float = 0.0
@@ -285,7 +285,7 @@ class InspectionKind(StrEnum):
 
 
 class InspectionState(StrEnum):
-    """Where an inspection stands."""
+    """The state of an inspection."""
 
     #: Requested; it is performed between two trials, or when the GPU is idle.
     PENDING = "pending"

@@ -1,4 +1,4 @@
-"""The build places of all machines, and the queue for them."""
+"""The build slots of all machines, and the queue for them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BuildLine:
         return build.future
 
     def advance(self) -> None:
-        """Sends out all builds for which there is a place."""
+        """Sends out all builds for which there is a free slot."""
         still_waiting = deque[_Build]()
         while self._waiting:
             build = self._waiting.popleft()
@@ -89,7 +89,7 @@ class BuildLine:
         self._waiting = still_waiting
 
     def _choose(self, build: _Build) -> Member | None:
-        """The card's own machine if it has a free place, since its builds need not be transferred; otherwise the least
+        """The card's own machine if it has a free slot, since its builds need not be transferred; otherwise the least
         busy one.
         """
         home = build.lane.member
@@ -134,7 +134,7 @@ class BuildLine:
 
 
 class ClusterBuilds:
-    """A `BuildPool` for one lane: the places of all machines."""
+    """A `BuildPool` for one lane: the build slots of all machines."""
 
     def __init__(self, line: BuildLine, lane: ClusterLane) -> None:
         self._line = line

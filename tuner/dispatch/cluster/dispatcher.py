@@ -49,7 +49,7 @@ class ClusterDispatcher:
         #: By target and UUID, in the order in which they were first seen; a lane is never removed.
         self._lanes: dict[str, dict[str, ClusterLane]] = {}
         self._watchers: list[Callable[[Target, int], None]] = []
-        #: Of lanes and watchers.
+        #: Guards lanes and watchers.
         self._lock = threading.Lock()
         #: Announcements of refused workers by address, so that each is logged once.
         self._refused: dict[str, str] = {}

@@ -81,7 +81,7 @@ class ClusterLane:
         self._unfit = self._away = None
 
     def detach(self, why: str) -> None:
-        """No worker has it any more."""
+        """No worker has it now."""
         self._member = None
         if self._away is None:
             self._away = Quarantine(reason=f"{self.uuid} has no worker: {why}", since=time.time())

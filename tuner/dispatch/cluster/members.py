@@ -56,11 +56,11 @@ class Member:
 
     @property
     def may_build(self) -> bool:
-        """Whether a place is free."""
+        """Whether a build slot is free."""
         return not self.distrust and self.num_building < THREADS_PER_PLACE * self.announcement.num_places
 
     def can_build_for(self, call: messages.PrepareCall, compiler: str) -> bool:
-        """Whether it lacks nothing, and its builds are usable for a card whose machine has that compiler."""
+        """Whether it has everything, and its builds are usable for a card whose machine has that compiler."""
         if lacking(call, self.announcement.kinds):
             return False
         return call.target.simulated or (bool(compiler) and self.announcement.compiler == compiler)
@@ -129,7 +129,7 @@ class Member:
 
 
 def lacking(call: messages.PrepareCall, versions: Mapping[str, int]) -> set[str]:
-    """What a candidate needs and a worker that announced these versions lacks."""
+    """What a candidate needs and a worker with these announced versions does not have."""
     return {*call.problem.workload.needs, *call.candidate.needs}.difference(usable_kinds(versions))
 
 

@@ -90,7 +90,7 @@ class ClusterScheduler(Scheduler):
 
 
 class ClusterWorker(Worker):
-    """Reports this machine's targets and build places to the scheduler, and answers calls."""
+    """Reports this machine's targets and build slots to the scheduler, and responds to calls."""
 
     def __init__(
         self,

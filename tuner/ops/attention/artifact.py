@@ -47,7 +47,7 @@ _PAGES = (
     "int32 page numbers for each sequence, read when a launch runs: 0 to num_pages - 1. Page numbers past the end of "
     "a length are not read. A page that does not exist is read as zeros, and reported in the words `refused`"
 )
-_NUM_PAGES = "a cache may have another number of pages: pass it as the parameter's num_pages"
+_NUM_PAGES = "a cache may have a different number of pages: pass it as the parameter's num_pages"
 _NUM_PAGES_OF_MAPS = f"{_NUM_PAGES}, and that number times rows_per_page as dims[1] of both tensor maps"
 
 

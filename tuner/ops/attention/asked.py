@@ -135,7 +135,7 @@ class AttentionHeads(AttentionSizes):
 
 @dataclass(frozen=True, kw_only=True)
 class ChainAttention(AttentionHeads, AskedOp):
-    """The output of decode attention: a row for each new token of each sequence, the heads side by side."""
+    """The output of decode attention: a row for each new token of each sequence, with its heads concatenated."""
 
     name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the queries: an earlier op, or any other name for an input", "q")
@@ -306,7 +306,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED, stored=stored_fields(self.weights))
         if self.rotary:
             products["qkv"] = self._turned(products["qkv"])
-        if self.run is LayerRun.FROM_QKV:  # its input is an earlier layer's down, not the one here
+        if self.run is LayerRun.FROM_QKV:  # its input is an earlier layer's down, not this one's
             products["qkv"] |= {"source": "residual", "norm": "residual"}
             products["down"] = {**products["down"], "is_output": False}
         ops: dict[str, Op] = {}

@@ -22,7 +22,7 @@ class LayerAttention:
     heads: int
     kv_heads: int
     head_dim: int
-    #: Tokens that a query sees, itself included; None for all.
+    #: Tokens that a query sees, including itself; None for all.
     window: int | None
     #: Scale of the scores; None for 1 / sqrt(head_dim).
     scale: float | None

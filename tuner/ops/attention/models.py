@@ -101,13 +101,13 @@ def qkv_attention_chains(
     lengths: str = "full",
     timed_length: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The same with the ops before: norm, the product of queries, keys and values, which rotates them and writes to the
-    cache, attention and o_proj, as `POST /jobs` takes them; for one of `tp` ranks, between two all-reduces.
+    """The same with the preceding ops: norm, the product of queries, keys and values, which rotates them and writes to
+    the cache, attention and o_proj, as `POST /jobs` takes them; for one of `tp` ranks, between two all-reduces.
 
-    Args: as `attention_pairs`.
+    Args: see `attention_pairs`.
 
     Raises:
-        InvalidInput: as `attention_pairs`; or the model normalizes queries and keys, its rotary embeddings change with
+        InvalidInput: see `attention_pairs`; or the model normalizes queries and keys, its rotary embeddings change with
             the length or rotate only a part of a head, or each rank would add the bias of o_proj.
     """
     sizes = {"max_length": max_length, "new_tokens": 1} | ({} if page_tokens is None else {"page_tokens": page_tokens})
@@ -252,7 +252,7 @@ def _check_turned(layer: LayerAttention) -> None:
 
 
 def words_of(pair: Mapping[str, Any]) -> str:
-    """An attention and the ops around it, in words."""
+    """A description of an attention and the ops around it."""
     if "ops" in pair:
         names = ", ".join(op["name"] for op in pair["ops"])
         reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")
@@ -271,10 +271,10 @@ def block_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
     and the residual stream that both add to. If ranks share a block, these are the two runs between its all-reduces: up
     to o_proj, and the MLP with its norm.
 
-    Args: as `qkv_attention_chains`.
+    Args: see `qkv_attention_chains`.
 
     Raises:
-        InvalidInput: as `qkv_attention_chains` and `ffn_shapes`.
+        InvalidInput: see `qkv_attention_chains` and `ffn_shapes`.
     """
     layers = qkv_attention_chains(config, sequences=sequences, tp=tp, **how)
     stream = "residual" if tp > 1 else "o_proj"
@@ -291,7 +291,7 @@ def layer_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
     Args: as `qkv_attention_chains`.
 
     Raises:
-        InvalidInput: as `qkv_attention_chains` and `ffn_shapes`; or several ranks share a layer.
+        InvalidInput: see `qkv_attention_chains` and `ffn_shapes`; or several ranks share a layer.
     """
     if tp > 1:
         problem = f"is {tp}: there is an all-reduce within a layer, which no kernel supports"

@@ -20,7 +20,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: The key that marks an op's JSON form as an attention; a GEMM has none.
 ATTENTION = "attention"
-#: The remedy if the queries have another shape.
+#: The remedy if the queries have a different shape.
 _AS_MANY_HEADS = "make the producer's m and n those of the attention: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that appear in the JSON form only if they are set.
 _LATER_SHAPE = {"scale": None}
@@ -39,7 +39,7 @@ class Lengths(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOp(LaunchOp):
-    """The output [m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
+    """The output [m, n] of decode attention: a row for each new token of each sequence, with its heads concatenated.
 
     It reads queries of that shape and its own operands: the caches of keys and of values, int32 lengths, and for a
     paged cache the int32 table of its pages.
@@ -159,7 +159,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def timed_lengths(self) -> tuple[int, ...]:
-        """The lengths of the sequences, new tokens included."""
+        """The lengths of the sequences, including new tokens."""
         shape, longest = self.shape, self.timed_length or self.shape.max_length
         if self.lengths is Lengths.FULL:
             return (longest,) * shape.sequences
@@ -236,7 +236,7 @@ class AttentionOp(LaunchOp):
         return OpWords(sizes=self.describe(), reads=self.source, named={"source": self.source}, function="softmax")
 
     def place_of(self, row: int, column: int) -> str:
-        """Where an element of the output is, in words."""
+        """The position of an element of the output, as text."""
         sequence, token = divmod(row, self.shape.new_tokens)
         head, dim = divmod(column, self.shape.head_dim)
         return f"sequence {sequence}, new token {token}, head {head}, element {dim}"

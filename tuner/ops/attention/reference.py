@@ -9,7 +9,7 @@ from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.shapes.form import PLAIN, AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
 
-Array = Any  # of NumPy or CuPy
+Array = Any  # an array of NumPy or CuPy
 
 
 class Attended(NamedTuple):
@@ -17,10 +17,10 @@ class Attended(NamedTuple):
 
     #: [sequences, new tokens, heads, head_dim] float64; zeros if a query sees no token.
     values: Array
-    #: The same shape: the square root of the sum of (weight * value)^2, in proportion to which rounding errors of the
-    #: weights add up.
+    #: The same shape: the square root of the sum of (weight * value)^2, to which the sum of the weights' rounding
+    #: errors is proportional.
     deviation: Array
-    #: The same shape: the sum of weight * |value|, which an error of all weights is multiplied by.
+    #: The same shape: the sum of weight * |value|, which a common error of all weights is multiplied by.
     magnitude: Array
 
 
@@ -54,7 +54,7 @@ def attend(
         q: [sequences, new tokens, heads, head_dim].
         k: [sequences, KV heads, max_length, head_dim].
         v: the same.
-        lengths: of each sequence, its new tokens included.
+        lengths: of each sequence, including its new tokens.
         xp: the module of the arrays, `numpy` or `cupy`.
         form: window and soft cap. For a paged cache, pass the result of `gathered`.
         widen: converts a part of an operand to float64, so that a cache is never converted as a whole.

@@ -103,7 +103,7 @@ def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
 
 
 def num_math_registers(tiling: AttentionTiling) -> int:
-    """Registers of a thread that multiplies: sums of values, fragments of queries, and what belongs to them."""
+    """Registers of a thread that multiplies: sums of values, fragments of queries, and their addresses and counters."""
     held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
     is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
     is_plain &= tiling.engine is AttentionEngine.TMA
@@ -111,7 +111,7 @@ def num_math_registers(tiling: AttentionTiling) -> int:
 
 
 def num_summing_registers(tiling: AttentionTiling) -> int:
-    """Registers of a thread that adds up spans: four for each load, and what belongs to them."""
+    """Registers of a thread that adds up spans: four for each load, and their addresses and counters."""
     return 4 * tiling.parts_at_once + _BESIDE_LOADS
 
 

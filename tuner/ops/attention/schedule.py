@@ -144,7 +144,7 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     #: Per cent of each row of the next launch's weights that this launch prefetches into the L2, when a CTA has
     #: received all of its own tiles; 0 if no launch follows.
     next_percent: int = axis(0, values=(0, 25, 50, 75, 100), features=lambda value: (value / 100,))
-    #: Whether it requests these weights before the previous launch has ended, and so before all of its own.
+    #: Whether it requests these weights before the previous launch has ended, i.e. before its own tiles.
     next_early: bool = axis(False)
     #: How queries and cache are loaded into shared memory. Proofs are named by `repr`, which omits it.
     engine: AttentionEngine = axis(AttentionEngine.TMA, repr=False, since=LATER, features=nothing)

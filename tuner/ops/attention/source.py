@@ -110,7 +110,7 @@ class AbortedAttention:
     waited: int
     #: Warp of the CTA; for wrong arrivals, the number of them.
     warp: int
-    #: Parity of the barrier; for wrong arrivals, the right number.
+    #: Parity of the barrier; for wrong arrivals, the correct number.
     parity: int
 
     def __str__(self) -> str:
@@ -156,7 +156,7 @@ def box_tokens(tiling: AttentionTiling, paged: PagedCache | None) -> int:
 
 
 def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | None = None) -> CacheMap:
-    """Tensor map of K and of V alike."""
+    """Tensor map of K, and of V."""
     size, lines, rows = op.dtype.size_bytes, op.head_dim // _LINE_DIMS, _Rows.of(op, paged)
     row_heads = op.kv_heads if rows.lines_per_head else 1
     return CacheMap(

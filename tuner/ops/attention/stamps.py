@@ -1,7 +1,7 @@
 """The timestamps that a launch of decode attention writes for its tasks, and the tasks' positions in its chart.
 
-The array is [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written; `AttentionEvent` and `CtaEvent`
-in args_attention.cuh.
+The array is [num_ctas, 1 + tasks of the longest queue, 7], with 0 where nothing was written; `AttentionEvent` and
+`CtaEvent` in args_attention.cuh.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def tile_of(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple
 
 
 def stamped_of(launch: int, op: int, plan: AttentionPlan, words: Stamps) -> Stamped:
-    """The stamps of an attention's launch: a task is a CTA's part of a span. A task counts as stored when its CTA has
-    finished all of its work on the task.
+    """The stamps of an attention's launch: a task is a CTA's part of a span. A task is regarded as stored when its CTA
+    has finished all of its work on the task.
 
     Raises:
         ValueError: a CTA with a task left no stamps.

@@ -1,4 +1,4 @@
-"""Decode attention in words: what a schedule does, why it is fast or slow, what it is measured against."""
+"""Texts about decode attention: what a schedule does, why it is fast or slow, what it is measured against."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class NetworkConvs(AskedWorkload):
     }
 
     network: str = asked_field("a network, e.g. `resnet50`", bounds={"choices": tuple(NETWORKS)})
-    stage: int = asked_field("of its blocks, 1 to 4, or 5 of VGG-19", bounds={"ge": 1, "le": 5})
+    stage: int = asked_field("number of its blocks, 1 to 4, or 5 for VGG-19", bounds={"ge": 1, "le": 5})
     run: Run = asked_field("a block, its first or last two convolutions, or a stage's first block", Run.BLOCK)
     images: int = asked_field("number of images", bounds=COUNT)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)

@@ -13,7 +13,7 @@ def lower(op: ConvOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
     """Tiles of output pixels, numbered through all images, and of filters.
 
     Before its first step, a tile reads all channels of the input pixels from the first to the last that its output
-    pixels depend on: the pixels of its rows and a halo, only in the images that its own pixels are in.
+    pixels depend on: the pixels of its rows and a halo, only in the images to which its own pixels belong.
     """
     pixels, filters = along(0, op.m, tile.m), along(1, op.n, tile.n)
     reads = [Read(box=Box(tensor=op.source, extents=(read_pixels(op, tile.m), whole(op.channels))), in_band=in_band)]

@@ -185,14 +185,14 @@ class ConvOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Multiplications and additions; those with zeros around an image count."""
+        """Multiplications and additions; including those with zeros around an image."""
         return 2 * self.m * self.n * self.k
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
         """Checks that its element type has 16 bits.
 
         Raises:
-            InvalidInput: it has another size.
+            InvalidInput: it has a different size.
         """
         if dtype.row.bits != 16:
             raise InvalidInput(

@@ -61,7 +61,7 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainOp(AskedOp):
-    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
+    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; if gated, W is [2n, k] and C is act(gate) * up + R."""
 
     name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("what it reads as A: an earlier op, or any other name for an input")

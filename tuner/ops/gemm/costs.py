@@ -1,7 +1,7 @@
 """A model of the vendor library's run time for products, for comparison on the simulated GPU.
 
 A kernel of the library takes the longer time of its bytes and its products, plus an overhead: its start after the
-kernel before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
+kernel before it, its first bytes, its last tiles. These times are fitted to measurements on an H100 and an H200
 (docs/simulator.md).
 """
 
@@ -34,7 +34,7 @@ LIBRARY_WORST_WAVE = 1.3
 
 def library_us(ops: Sequence[GemmOp], workload: Workload, gpu: Gpu) -> float:
     """The time of all kernels in sequence: norms, products, and what the products' epilogues cannot do. Independent
-    products run side by side, so the overhead of a start counts once."""
+    products run side by side, so the overhead of a start is counted once."""
     products_us = [_product_us(op, workload, gpu) for op in ops]
     num_starts = 1 if workload.is_independent else len(products_us)
     normed = {(op.norm, op.eps): op for op in ops if op.norm}
@@ -58,7 +58,7 @@ def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
 
 
 def _norm_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    """Reads the op's input, and writes it normalized."""
+    """Reads the op's input, and writes the normalized rows."""
     return LIBRARY_NORM_US + _pass_us(2 * op.m * op.k * workload.dtype.size_bytes, gpu)
 
 

@@ -38,9 +38,9 @@ class GemmOp(TileOp):
     W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It is given as a row scale, or the op names the
     tensor whose norm it is.
 
-    An op with a `rotary` makes queries, keys and values of new tokens. It has as many columns as a row has pairs of
-    elements: W has the first halves of all heads above the second halves, W[2n, k], and so has the bias. C has the
-    queries alone, [m, heads * head_dim]; keys and values go to a cache.
+    An op with a `rotary` makes queries, keys and values of new tokens. It has one column per pair of elements of a row:
+    W has the first halves of all heads above the second halves, W[2n, k], and so has the bias. C has only the queries,
+    [m, heads * head_dim]; keys and values go to a cache.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
     NeurIPS 2019.
@@ -166,7 +166,7 @@ class GemmOp(TileOp):
 
     @cached_property
     def halves(self) -> str:
-        """The rows of W for one column of C, in words; empty if there is only one."""
+        """A description of the rows of W for one column of C; empty if there is only one."""
         return next((part.halves for part in self.parts if part.halves), "")
 
     @cached_property
@@ -248,7 +248,7 @@ class GemmOp(TileOp):
             raise InvalidInput("ops", problem, remedy)
 
     def describe(self, *, with_rows: bool = True) -> str:
-        """The columns that it makes."""
+        """The columns that the product computes."""
         return f"{self.result_columns}{f' {self.rotary.describe()}' if self.rotary else ''}"
 
     def words(self) -> OpWords:
@@ -310,7 +310,7 @@ class GemmOp(TileOp):
         """Inverse of `to_json`, whatever the element type.
 
         Raises:
-            InvalidInput: a size is wrong, or options do not go together.
+            InvalidInput: a size is wrong, or options contradict each other.
         """
         rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
         epilogue = parts_from_json(data.get("epilogue", ()))

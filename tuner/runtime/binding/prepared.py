@@ -52,7 +52,7 @@ class Prepared:
 
 
 def sentence_of(record: AbortRecord) -> str:
-    """An abort's record in words."""
+    """An abort's record as text."""
     if record.task == -2:
         return (
             f"two launches ran at the same time on one workspace: CTA {record.cta} saw {record.seen} active CTAs, but "

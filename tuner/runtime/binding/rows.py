@@ -29,9 +29,9 @@ def header(*, own_alone: bool = False) -> str:
 #ifndef TUNER_ROWS_H
 #define TUNER_ROWS_H
 
-/* Of each element type: its number, its CUtensorMapDataType or 0x{_NO_MAP:X}, bytes of an element. */
+/* For each element type: its number, its CUtensorMapDataType or 0x{_NO_MAP:X}, and the bytes of an element. */
 #define ROWS_OF_ELEMENTS(ROW) {" ".join(rows)}
-/* Numbers of those that kernels multiply. */
+/* The numbers of the types that kernels multiply. */
 #define ROWS_OF_OPERANDS(ROW) {" ".join(f"ROW({number}u)" for number in operands)}
 #define ROWS_OPERAND_NAMES "{_names(row.name for row in numbers)}"
 /* Numbers of activations. */

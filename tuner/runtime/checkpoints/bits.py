@@ -12,7 +12,7 @@ from tuner.errors import InvalidInput
 
 Array = np.ndarray[Any, Any]
 
-#: Element types that NumPy lacks, or that kernels support, by the libraries' names.
+#: Element types that NumPy does not have, or that kernels support, by the libraries' names.
 _TYPES = {one.row.array_name: one for one in Dtype}
 
 

@@ -163,7 +163,7 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
 
 
 def _words(product: Product) -> str:
-    """The properties that stacked products must share, in words."""
+    """The properties that stacked products must share, as text."""
     scales = f" and {product.dtype} scales" if product.dtype else ""
     return f"{product.stored} in {product.codes.shape[1]} columns{scales}"
 

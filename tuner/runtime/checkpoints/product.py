@@ -53,7 +53,7 @@ class Tensors:
         """Bits and element type of a tensor that must exist.
 
         Raises:
-            InvalidInput: it is missing, or has another shape.
+            InvalidInput: it is missing, or has a different shape.
         """
         found = self.get(what)
         if found is None:
@@ -66,7 +66,7 @@ class Tensors:
         """A tensor with eight codes per int32.
 
         Raises:
-            InvalidInput: it has another type; or as for `need`.
+            InvalidInput: it has a different type; see also `need`.
         """
         found, _ = self.need(what, shape)
         if found.ndim != 2 or found.dtype not in (np.int32, np.uint32):

@@ -127,7 +127,7 @@ def _products(mlp: Any) -> list[Any]:
 
 
 def _module_of(mlp: Any) -> Any:
-    """The activation module of an MLP; Phi-3 has another name for it."""
+    """The activation module of an MLP; Phi-3 has a different name for it."""
     return getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
 
 

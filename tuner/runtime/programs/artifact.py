@@ -74,8 +74,8 @@ class Artifact:
         required, except those that only the launches read and write.
 
         Raises:
-            RuntimeFailure: a name is missing or unknown, an array has another shape, element type or alignment than its
-                operand, they are on several devices, or two overlap and one is written.
+            RuntimeFailure: a name is missing or unknown, an array has a different shape, element type or alignment than
+            its operand, they are on several devices, or two overlap and one is written.
         """
         known, paged = self.tensors, self._paged
         appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")

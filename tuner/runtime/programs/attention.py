@@ -61,7 +61,7 @@ class Attention(Program):
         may be captured in a graph. `no_pdl` as in `Launches.enqueue`.
 
         Raises:
-            RuntimeFailure: an operand is missing, or has another shape or element type, or the driver refuses.
+            RuntimeFailure: an operand is missing, or has a different shape or element type, or the driver refuses.
         """
         name = self.op["name"]
         given = {

@@ -62,7 +62,8 @@ class Program:
         in `Launches.enqueue`.
 
         Raises:
-            RuntimeFailure: a tensor is missing, unknown, or has another shape or element type, or the driver refuses.
+            RuntimeFailure: a tensor is missing, unknown, or has a different shape or element type, or the driver
+            refuses.
         """
         given = {name: array for name, array in tensors.items() if array is not None}
         like = self._like_the_output(given)

@@ -120,7 +120,7 @@ def check_apart(written: Sequence[str], tensors: Mapping[str, torch.Tensor | Non
         one = given[name]
         if any(step == 0 for size, step in zip(one.shape, one.stride(), strict=True) if size > 1):
             raise WrongOperand(
-                f"{name} is written, but several of its elements share a place in memory: use separate memory for each"
+                f"{name} is written, but several of its elements share memory: use separate memory for each"
             )
         for other, beside in given.items():
             if other != name and not _are_apart(one, beside):

@@ -16,8 +16,8 @@ from tuner.core.problem.rows.activation import ActivationRow
 from tuner.errors import InvalidInput
 from tuner.runtime.binding.native import RuntimeFailure, WrongOperand
 
-#: Our name for bits without a type name. Arrays of unsigned integers contain those of a type that their library lacks,
-#: e.g. bfloat16 in CuPy.
+#: Our name for bits without a type name. Unsigned integers hold the bits of types that the array's library does not
+#: have, e.g. bfloat16 in CuPy.
 BITS_OF = {16: "bits", **{bits: f"uint{bits}" for bits in (8, 32)}}
 _UINTS = {bits: (f"uint{bits}", "|u1" if bits == 8 else f"<u{bits // 8}") for bits in BITS_OF}
 #: Our names of types, by the names and type strings of the array libraries.

@@ -96,8 +96,8 @@ class Table:
     def checked(
         self, arrays: Mapping[str, Any], beside: Mapping[str, View] | None = None, device: str = ""
     ) -> dict[str, View]:
-        """The addresses and descriptions of these arrays. `beside`: operands of the same launch that were checked
-        before. `device`: the device of the kernels, if known.
+        """The addresses and descriptions of these arrays. `beside`: operands of the same launch that have already been
+        checked. `device`: the device of the kernels, if known.
 
         Raises:
             WrongOperand: a name is unknown, an array does not fit its operand, they are on several devices or not on

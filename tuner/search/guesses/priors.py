@@ -25,7 +25,7 @@ BUDGET_SHARE = 4
 NUM_OF_NEIGHBOUR = 3
 #: Shapes farther away than this are not used.
 MAX_DISTANCE = 3.0
-#: Additional distance for another epilogue, another element type, and another objective.
+#: Additional distance for a different epilogue, element type, or objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
 #: Additional distance for a chain that had no attention before it.
 NO_LAUNCH_OP = 0.5
@@ -99,7 +99,7 @@ def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
 
 
 def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
-    """A result adapted to the space. Where merged neighbours gain, it is preceded by a variant with them, since many
+    """A result adapted to the space. If merged neighbours help, it is preceded by a variant with them, since many
     results are older than that axis.
     """
     candidate = adapt(space, found)

@@ -103,8 +103,8 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
 
 
 def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
-    """Schedules of a random draw with the shortest forecasts, each with another tiling: the best of each engine, then
-    the next best of all; only for tile ops."""
+    """Schedules of a random draw with the shortest forecasts, each with a different tiling: the best of each engine,
+    then the next best of all; only for tile ops."""
     tiles = space.tiles
     return _best_drawn(tiles, tiles.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS)) if tiles else []
 
@@ -207,7 +207,8 @@ def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
-    """The shortest forecast of each engine, then the shortest of all, each with another tiling; at most `NUM_DRAWN`.
+    """The shortest forecast of each engine, then the shortest of all, each with a different tiling; at most
+    `NUM_DRAWN`.
 
     Simulations stop at the engine's shortest time, or once enough others are shorter.
     """

@@ -79,7 +79,7 @@ def _values(schedule: Schedule) -> Iterator[tuple[str, Any]]:
 
 
 def _named(chosen: Any, form: str) -> Iterator[tuple[str, Any]]:
-    """In `form`, braces stand for the name of an axis. Each op at which a run may begin is an axis of its own."""
+    """In `form`, braces stand for the name of an axis. Each op at which a run may begin is a separate axis."""
     for name, one in axes_of(type(chosen)).items():
         value = getattr(chosen, name)
         if is_dataclass(value):

@@ -31,8 +31,8 @@ FAR_EVERY = 4
 NUM_BEST = 4
 #: Maximum number of trials to which the surrogate is fitted: the best, as half of it, and others evenly spaced in time.
 MAX_FITTED = 120
-#: A failed or rejected trial counts as this quantile of the measured values, and makes failure more likely around it.
-#: With a worse value (0.9), one random failure hid the best schedules next to it.
+#: A failed or rejected trial is treated as this quantile of the measured values, and makes failure more likely around
+#: it. With a worse value (0.9), one random failure hid the best schedules next to it.
 FAILED_QUANTILE = 0.6
 
 

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 #: Smaller differences are normal clock corrections; seconds.
 LEAST_STEP_S = 5.0
-#: For this long after a step, seconds, nothing counts as expired, since the clock may be set back soon.
+#: For this many seconds after a step, nothing expires, since the clock may be set back soon.
 _UNSURE_S = 3600.0
 
 

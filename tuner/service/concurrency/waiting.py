@@ -19,7 +19,7 @@ RETRY_PAUSES_S = (0.5, 2.0)
 
 
 class Stopped(Exception):
-    """The service is closing; nothing may be changed any more."""
+    """The service is closing; nothing may be changed."""
 
 
 class GaveWay(Exception):

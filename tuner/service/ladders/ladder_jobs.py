@@ -31,8 +31,8 @@ NUM_SHARED = 2
 NUM_REORDERED = 5
 #: A job is represented by this many of its fastest candidates.
 NUM_KNOWN = 12
-#: Kernels within this relative distance of the fastest count as equally good in the search, which is less precise than
-#: finals.
+#: Kernels within this relative distance of the fastest are treated as equally good in the search, which is less precise
+#: than finals.
 SEARCH_SLACK = 0.02
 #: Maximum finalists that a job adds for its ladder, and their maximum relative distance from its fastest.
 MOST_FINALISTS = 4

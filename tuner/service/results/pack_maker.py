@@ -34,7 +34,7 @@ def make_pack(
     """Makes and stores a pack; the same order and results give the same bytes.
 
     `caller` requested it. `kernel_version` is the current version of the kernels, whose results take priority over
-    older ones, since older artifacts may lack what a pack needs.
+    older ones, since older artifacts may not have what a pack needs.
 
     Raises:
         NotFound: a shape has no result at one of its m, or another workload has none.

@@ -1,4 +1,4 @@
-"""Cards without a job of their own measure for the search of another card of the same model.
+"""Cards without a job measure for the search of another card of the same model.
 
 A candidate's figure is its ratio to the library on the card that measured it, so cards of one model can share a search.
 The library's trial and the finals run on the job's own card.
@@ -69,7 +69,7 @@ def _are_alike(one: MeasureLane, other: MeasureLane) -> bool:
 
 
 def by_helper(outcome: Outcome) -> Outcome:
-    """`outcome` with a note that another card than the job's own measured it."""
+    """`outcome` with a note that a card other than the job's own measured it."""
     if not isinstance(outcome, Measured):
         return outcome
     return replace(outcome, metrics=(*outcome.metrics, Metric(tag="by_helper", unit="", value=1)))

@@ -278,8 +278,8 @@ class Pipeline:
         )
 
     def _note_all(self) -> Quarantined | None:
-        """Updates all candidates; returns why the card was quarantined, if it was. Outcomes from before still count as
-        trials."""
+        """Updates all candidates; returns why the card was quarantined, if it was. Outcomes from before are still
+        recorded as trials."""
         unfit = None
         for one in self._travellers:
             try:

@@ -31,7 +31,7 @@ from tuner.service.runner.searching import BegunSearch, Search, order_of
 
 _log = logging.getLogger(__name__)
 
-#: With fewer build places, all are used for the current job.
+#: With fewer build slots, all are used for the current job.
 LEAST_PLACES = 4
 #: The maximum share of a budget that is built in advance; the rest are variations of earlier trials.
 BUDGET_SHARE = 0.75
@@ -141,7 +141,7 @@ class Prefetch:
 
     @staticmethod
     def _build(begun: _Begun, search: BegunSearch, job: NextJob, builds: BuildPool) -> None:
-        """Builds predicted candidates in half of the places; the others are for the current job."""
+        """Builds predicted candidates in half of the build slots; the others are for the current job."""
         at_work, num_left = set[Future[Preparation]](), int(BUDGET_SHARE * (job.order.num_trials or 0))
         while (num_left or begun.unbuilt) and not begun.is_wanted.is_set():
             candidate = search.foresee() if num_left else None

@@ -32,7 +32,7 @@ class PriorBook:
     def of(self, job: JobRecord, space: AnySpace, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
         """The priors of a job with these trials; empty for a search that began in an older version.
 
-        Results of other jobs of its ladder do not count as an earlier search, so a fair job uses them, too.
+        Results of other jobs of its ladder are not an earlier search, so a fair job uses them as well.
 
         Raises:
             StoreUnavailable: the database stays locked.

@@ -66,7 +66,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class _Network(httpcore.NetworkBackend):
-    """Connects only to the checked addresses, since a second look-up of the name may give another one."""
+    """Connects only to the checked addresses, since a second look-up of the name may return a different one."""
 
     def __init__(self, policy: WebhookPolicy, deadline: _Deadline) -> None:
         self._policy = policy

@@ -27,7 +27,7 @@ def check_file(engine: Engine, directory: Path) -> None:
         with engine.connect() as connection:
             found = connection.execute(text("pragma quick_check(1)")).scalar()
         if found != "ok":
-            raise StoreError(f"{path} is damaged: {found}; put a backup in its place, or pass another --data")
+            raise StoreError(f"{path} is damaged: {found}; replace it by a backup, or pass another --data")
     if (not is_there or revision_of(engine) is None) and _has_artifacts(directory):
         state = "has no tables" if path.exists() else "is gone"
         raise StoreError(

@@ -17,7 +17,7 @@ from tuner.versions import DISTRIBUTION
 
 
 def migrations_dir() -> Path:
-    """The folder of migrations: inside the package in a wheel, beside it in a checkout."""
+    """The folder of migrations: inside the package in a wheel, next to it in a checkout."""
     package = Path(tuner.__file__).parent
     inside = package / "migrations"
     return inside if inside.is_dir() else package.parent / "migrations"

@@ -1,4 +1,4 @@
-"""Opens a database as it is, without migration, beside a running server or while no server uses it."""
+"""Opens a database as it is, without migration, whether or not a server is using it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 def expired(session: Session, *, before: float | None, num_kept: int | None, keeps_best: bool = False) -> list[str]:
     """Ids of ended jobs, oldest first: those that ended `before`, and those beyond the newest `num_kept`.
 
-    With `keeps_best`, a job is kept if its result is the answer of `GET /best` to an exact question.
+    With `keeps_best`, a job is kept if `GET /best` returns its result for an exact question.
     """
     ended = select(JobRow.id).where(JobRow.state.in_(_FINAL_STATES), IS_KEPT)
     found: set[str] = set()
@@ -86,7 +86,7 @@ class Swept:
 
     num_jobs: int
     num_trials: int
-    #: Artifacts to which no result or pack referred any more.
+    #: Artifacts to which no result or pack still referred.
     num_files: int
 
 

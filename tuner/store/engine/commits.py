@@ -71,8 +71,8 @@ class Commits:
 
     @contextmanager
     def listening(self, job_ids: Collection[str], wake: Wake) -> Iterator[None]:
-        """Within the block, `wake` is set whenever one of these jobs may have new events. Waiters need no thread of
-        their own."""
+        """Within the block, `wake` is set whenever one of these jobs may have new events. Waiters need no separate
+        thread."""
         with self._lock:
             for job_id in job_ids:
                 self._waiting.setdefault(job_id, []).append(wake)

@@ -35,8 +35,8 @@ def drop_single(session: Session, job_id: str, owner: str) -> None:
 
 
 def who_else(session: Session, job_id: str, batch_id: str) -> set[str]:
-    """Who requested a job other than through this batch: individually, or in another batch that is still open. Empty
-    stands for a request while the service had no tokens.
+    """Who requested a job other than through this batch: individually, or in another batch that is still open. Empty if
+    the service had no tokens at the time of the request.
 
     Raises:
         NotFound: no such job.

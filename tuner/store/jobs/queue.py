@@ -132,7 +132,7 @@ Place = tuple[int | None, float | None]
 
 
 def place(session: Session, job_id: str, num_cards: Callable[[str], int], now: float) -> Place:
-    """The place of one job, as in `places`."""
+    """The position of one job, as in `places`."""
     return places(session, [to_record(row_of(session, job_id), is_bare=True)], num_cards, now)[job_id]
 
 
@@ -185,7 +185,7 @@ class _Pace:
 
 
 def _line(session: Session, target_id: str, pace: _Pace | None, cards: int, now: float) -> Iterator[tuple[str, Place]]:
-    """The places of all jobs that are open and not paused, in order."""
+    """The positions of all jobs that are open and not paused, in order."""
     before_s = 0.0
     for position, job in enumerate(session.execute(_IN_LINE, {"target_id": target_id})):
         is_queued = job.state == str(JobState.QUEUED)

@@ -80,8 +80,8 @@ class ShapeIndex:
     def nearest(
         self, session: Session, form: str, target: str, sizes: Sequence[float], *, is_simulated: bool, elsewhere: bool
     ) -> NearShape | None:
-        """The nearest shape of that form on the target, or with `elsewhere` on another one; among equally near ones,
-        the one with the newest result. None if there is none."""
+        """The nearest shape of that form on the target, or, with `elsewhere`, on another target; among equally near
+        ones, the one with the newest result. None if there is none."""
         found = []
         with self._lock:
             self._follow(session)
@@ -93,7 +93,7 @@ class ShapeIndex:
 
     def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
         """At most this many jobs on a target, nearest sizes first, whatever their form; among equally near ones, the
-        newest. A size that only one of two has counts as 1 in the other."""
+        newest. A size that only one of the two has is 1 in the other."""
         asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         with self._lock:
             self._follow(session)

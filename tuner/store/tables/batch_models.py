@@ -45,7 +45,7 @@ class BatchJobRow(Base):
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     #: Index of its ladder within the batch.
     ladder: Mapped[int]
-    #: Its place in the search order of the batch.
+    #: Its position in the search order of the batch.
     position: Mapped[int]
 
 

@@ -41,7 +41,7 @@ class TrialFilter:
 
 
 def find_places(session: Session, job_id: str, chosen: TrialFilter, after: Place | None, count: int) -> list[Place]:
-    """The first `count` places after `after`, in order."""
+    """The first `count` positions after `after`, in order."""
     if not chosen.outcomes:
         return []
     if chosen.sort == "number":

@@ -49,13 +49,13 @@ def record(
     `since_progress` trials were recorded since the last progress.
 
     Raises:
-        Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next.
+        Conflict: the job is not being searched (a client may have cancelled it), or the number is not the next one.
     """
     job = row_of(session, job_id)
     if job.state != JobState.SEARCHING:
         raise Conflict(f"{job_id} has the state {job.state}: it accepts no more trials")
     if trial.number != job.num_measured + job.num_rejected + job.num_failed:
-        raise Conflict(f"{job_id} expects another number than {trial.number} for its next trial")
+        raise Conflict(f"{job_id} expects a different number than {trial.number} for its next trial")
     row = trial_to_row(job_id, trial)
     session.add(row)
     job.samples_bytes += len(row.samples or b"")

@@ -38,8 +38,8 @@ class PackedNorm(torch.nn.Module):  # type: ignore[misc]
 
 
 def replace_norms(model: Any) -> int:
-    """Replaces the plain norms of layers whose MLP runs a pack's kernels; returns how many. Behind an all-reduce, with
-    which vLLM may fuse them, they stay."""
+    """Replaces the plain norms of layers whose MLP runs a pack's kernels; returns how many. Norms after an all-reduce,
+    with which vLLM may fuse them, are kept."""
     count = 0
     for layer in list(model.modules()):
         kind = type(layer)

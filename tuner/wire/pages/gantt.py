@@ -31,7 +31,7 @@ class GanttView(View):
     makespan_ns: int
     shares: dict[str, dict[str, float]] = Field(description="op -> phase -> share of the time spent on the op")
     tasks: dict[str, list[int]] = Field(description=f"{', '.join(COLUMNS)}, each with one number per task")
-    waits: WaitsView | None = Field(description="null if the plan is not available any more")
+    waits: WaitsView | None = Field(description="null if the plan is no longer available")
 
     @classmethod
     def of_gantt(cls, gantt: Gantt, of: str) -> Self:

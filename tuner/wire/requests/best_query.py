@@ -79,7 +79,7 @@ class _Question(BaseModel):
         """The requested pair.
 
         Raises:
-            InvalidInput: a parameter of the pair is missing, or belongs to another kind.
+            InvalidInput: a parameter of the pair is missing, or belongs to a different kind.
         """
         one = asked_workloads()[self.kind]
         called = parameter_names(one)

@@ -22,7 +22,7 @@ class ImportedWinner(GivenSchedule):
     """One of the best candidates of the search."""
 
     time_us: float = Field(gt=0, le=1e9)
-    speedup: float = Field(gt=0, le=1e6, description="the library's time divided by its time, where it was found")
+    speedup: float = Field(gt=0, le=1e6, description="the library's time divided by its time, where it was measured")
 
 
 class ImportRequest(Strict):

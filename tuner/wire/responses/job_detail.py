@@ -1,4 +1,4 @@
-"""A job with the accuracy of its forecasts, its priors, and its place in the queue."""
+"""A job with the accuracy of its forecasts, its priors, and its position in the queue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PriorView(View):
     )
     workload: str = Field(description="the workload for which it was found, in one line")
     found_us: float = Field(description="its time where it was found, microseconds")
-    found_speedup: float = Field(description="the library's time divided by its time, where it was found")
+    found_speedup: float = Field(description="the library's time divided by its time, where it was measured")
     kernel_version: str = Field(description="version of the kernel sources where it was measured; empty if unknown")
     is_adapted: bool = Field(description="whether the schedule was adapted to the job's shape")
     simulated: bool
@@ -76,7 +76,7 @@ _COPIED = ("source", "workload", "found_us", "found_speedup", "kernel_version", 
 
 
 class JobDetail(JobView):
-    """A job and its state, the accuracy of its forecasts, its priors, and its place in the queue."""
+    """A job and its state, the accuracy of its forecasts, its priors, and its position in the queue."""
 
     forecast: ForecastView
     priors_used: list[PriorView] = Field(description="tried after the library; empty until the search starts")

@@ -41,7 +41,7 @@ class StudyMember(View):
     candidate: CandidateView
     trial_number: int | None = Field(description="null if it was not tried yet")
     time_us: float | None = Field(
-        description="the median of the shared rounds; before the finals, or if it was not in them, of its own trial"
+        description="the median of the shared rounds; before the finals, or if it was not in them, that of its trial"
     )
     interval_us: tuple[float, float] | None = Field(description="95 % interval; null before the finals")
     speedup: float | None = Field(description="library time divided by this time")
@@ -103,7 +103,7 @@ def _member(
     *,
     was_held: bool,
 ) -> StudyMember:
-    """`was_held` says whether the finals are over; then a measured trial without a row was not in them."""
+    """`was_held` says whether the finals are over; in that case, a measured trial without a row was not in them."""
     outcome = trial.outcome if trial else None
     measured = outcome if isinstance(outcome, Measured) else None
     return StudyMember(

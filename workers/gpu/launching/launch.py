@@ -137,7 +137,7 @@ class Kernel:
         """Enqueues one launch of a plan over `ops`. A programmatic launch may begin while the launch before it ends.
 
         Raises:
-            LaunchRefused: the plan is tied to another build, or the buffers belong to another workload.
+            LaunchRefused: the plan is tied to a different build, or the buffers belong to another workload.
         """
         self._check_tied(plan)
         args = plan.parameter(ops)

@@ -43,7 +43,7 @@ class OpLibrary(ABC):
 
     @abstractmethod
     def recipe(self) -> str:
-        """How this calls the library, in words."""
+        """How this calls the library, as text."""
 
     def poison(self) -> None:  # noqa: B027  # most have no memory of their own
         """Sets its own memory that a run must write before it reads it to NaN."""
@@ -139,7 +139,7 @@ class ChainLibrary:
         return None
 
     def overwritten(self) -> str:
-        """Empty: they have no memory of their own that must not be overwritten."""
+        """Empty: they have no private memory that must not be overwritten."""
         return ""
 
     def poison(self) -> None:

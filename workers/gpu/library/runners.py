@@ -28,11 +28,11 @@ class Runner(Protocol):
         ...
 
     def overwritten(self) -> str:
-        """Which of its own memory it overwrote although it must not, as text; empty if none."""
+        """The part of its private memory that it overwrote although it must not, as text; empty if none."""
         ...
 
     def poison(self) -> None:
-        """Sets all of its own memory that a run must write before it reads it to NaN, on the current stream."""
+        """Sets to NaN all of its private memory that a run must write before reading it; on the current stream."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The vendor's library of products: the calls that a workload's tile ops and the libraries of other kinds need.
 
 A kind that provides it does so in its file ``library``: ``open_library()`` makes a `Vendor`, ``preload()`` loads what
-takes long and needs no card. A kind whose tile ops the library does not support has a kernel to compare with
+takes a long time and needs no card. A kind whose tile ops the library does not support has a kernel to compare with
 (`OwnCall`).
 """
 
@@ -52,7 +52,7 @@ class TileLibrary(Library, Protocol):
     """All tile ops of a workload computed by the library."""
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues only these ops of a run, one after the other; a run begins with the first one."""
+        """Enqueues only these ops of a run, in order; a run begins with the first one."""
 
 
 class Vendor(Protocol):
@@ -71,7 +71,7 @@ class Vendor(Protocol):
         """
 
     def batched(self, dtype: Dtype, shape: BatchedShape) -> BatchedProduct:
-        """Batched products for the library of another kind.
+        """Batched products for the library of another kind of op.
 
         Raises:
             WorkerError: the library has no algorithm.
@@ -91,7 +91,7 @@ def open_vendor() -> Vendor:
 
 
 def preload() -> None:
-    """Loads what takes long to load, without a context.
+    """Loads what takes a long time to load, without a context.
 
     Raises:
         WorkerError: it is not installed.

@@ -33,7 +33,7 @@ def count_around(
     function waits for both. If nothing can be counted, the report's `reason` says why.
 
     Raises:
-        InvalidInput: the GPU knows no such metric; the message names near ones.
+        InvalidInput: the GPU has no such metric; the message names similar ones.
     """
 
     def settle(work: Callable[[], None] | None) -> None:
@@ -69,7 +69,7 @@ def count_once(prepared: ProblemOnCard, runner: Runner, metrics: tuple[str, ...]
     """Counts cold runs of a candidate, each after a read of three times the L2.
 
     Raises:
-        InvalidInput: the GPU knows no such metric; the message names near ones.
+        InvalidInput: the GPU has no such metric; the message names similar ones.
     """
 
     def run() -> None:

@@ -71,7 +71,7 @@ class ProblemOnCard:
         """Checks that whatever ran since the problem was made has only written to its own outputs.
 
         Raises:
-            Overwritten: it has written elsewhere, so the problem cannot be used any more.
+            Overwritten: it has written elsewhere, so the problem is no longer usable.
         """
         if found := runner.overwritten() or self.overwritten():
             raise Overwritten(f"the kernel wrote outside its outputs: {found}")

@@ -115,7 +115,7 @@ class Burst:
     settling_s = 0.0
 
     def before_round(self, timer: Timer, first: Any) -> None:
-        """Pauses; then an uncounted sample raises the clocks."""
+        """Pauses, and then raises the clocks by an uncounted sample."""
         time.sleep(_BURST_PAUSE_S)
         timer.sample_us(first)
 
@@ -281,7 +281,7 @@ class Timer:
         """[graph][round] samples, every graph once per round, in alternating order.
 
         With two graphs, each round begins with the graph that was sampled last, which has kept the GPU busy until then.
-        With `shares_first`, a sample of the first one counts for two rounds, if it is slow. `is_over` gets the samples
+        With `shares_first`, a sample of the first one is used for two rounds, if it is slow. `is_over` gets the samples
         so far and the seconds since the start.
         """
         chains_us = [

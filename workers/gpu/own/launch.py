@@ -132,7 +132,7 @@ class OwnOnDevice:
         self._workspace.words[-(-self._launches.zero_bytes // 4) :].fill(FP32_NAN)
 
     def overwritten(self) -> str:
-        """What a launch overwrote although it must not, in words; empty if nothing."""
+        """Describes memory that a launch overwrote without permission; empty if there is none."""
         for (number, name), guarded in self._tables.items():
             table = next(one.table for one in self._launches.launches[number].fields if one.name == name)
             assert table is not None, name
@@ -143,7 +143,7 @@ class OwnOnDevice:
         return "" if self._workspace.is_guarded() else f"memory around the workspace of {self._name}"
 
     def abort_record(self) -> str | None:
-        """The first invalid input or expired wait that a launch has reported, in words."""
+        """The first invalid input or expired wait that a launch has reported, as text."""
         begin, count = self._launches.status_at // 4, self._launches.status_words
         if not count:
             return None

@@ -33,7 +33,8 @@ class Aborted(Exception):
 
 def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
     """Checks all seeds but the last, each launched twice; the worst relative error. A second launch of our kernel must
-    produce the same bits. A library may sum in another order each time, so its second launch is checked like its first.
+    produce the same bits. A library may sum in a different order each time, so its second launch is checked like its
+    first.
 
     Raises:
         WrongNumbers: an element is out of its bound, or a second launch of our kernel differs.
@@ -59,8 +60,8 @@ def check_after_timing(data: ProblemData, comparer: Comparer, run: Run, work: Wo
 
 
 def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) -> float:
-    """Checks another program's outputs for all seeds but the last, each as a whole: it may round in other places than
-    our kernel, so there are no bounds for single elements. Returns the worst relative error.
+    """Checks another program's outputs for all seeds but the last, each as a whole: it may round at different points
+    than our kernel, so there are no bounds for single elements. Returns the worst relative error.
 
     Raises:
         WrongNumbers: an output is farther from its reference than any of ours may be.

@@ -27,7 +27,7 @@ _NOTHING = np.array([0, 2**64 - 1, 0, 0], dtype=np.uint64)
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """An output against its reference."""
+    """An output compared with its reference."""
 
     num_bad: int
     #: Index of the first bad element, by rows.

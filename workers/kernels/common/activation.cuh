@@ -8,12 +8,12 @@ template <Activation kActivation>
 __device__ __forceinline__ float activate(float x) {
 #ifndef TUNER_ACTIVATE
 #define TUNER_ACTIVATE
-  // A line for each activation of the kernel replaces this one.
+  // One line for each activation of the kernel replaces this line.
 #endif
   return x;
 }
 
-// Two columns from `column` on; those outside the matrix are zero.
+// Two columns, starting at `column`; those outside the matrix are zero.
 template <class Type = Element>
 __device__ __forceinline__ void load_two(float (&values)[2], const typename Type::Bits* row, int column, int n) {
   values[0] = column < n ? Type::widen(row[column]) : 0.0f;

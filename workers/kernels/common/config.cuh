@@ -11,15 +11,15 @@ enum Activation : int { kIdentity = 0 };  // rows of the launch and of the kerne
 enum CacheHint : int { kNoHint = 0, kEvictFirst = 1, kEvictLast = 2 };
 
 // One op of the chain: C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n].
-// Where it is gated, W is [2n, k] and the bias [2n], the gate's rows first. Then C = activation(gate) * up + R.
+// If it is gated, W is [2n, k] and the bias [2n], with the gate's rows first. Then C = activation(gate) * up + R.
 struct OpConfig {
   int tile_m, tile_n, tile_k;  // a CTA's tile of C; k is the depth of one pipeline stage
   int warps_m, warps_n;        // the CTA's warps as a grid over the tile
-  int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2 where rows of k elements are only that aligned
+  int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2, as far as rows of k elements are aligned
   Activation activation;
   bool bias, gated, residual, row_scale;
   int num_parts;  // maximum number of parts into which the k-steps of a tile are split; 1 for none
-  CacheHint input_hint, output_hint;  // of its reads of A and its stores of C
+  CacheHint input_hint, output_hint;  // for reads of A, and for stores of C
 
   // Rows of W that a tile multiplies.
   __device__ constexpr int weight_rows() const { return gated ? 2 * tile_n : tile_n; }
@@ -30,7 +30,7 @@ struct ChainOp {
   bool norm;     // its rows are scaled by a factor from sums of squares
   bool squares;  // it writes sums of squares of its rows
   bool waits;    // its epilogue reads a tensor that an earlier op of the same launch may write, so it may have to wait
-  bool early_residual;  // its residual is ready when its first inputs are
+  bool early_residual;  // its residual is ready as soon as its first inputs
 
   __device__ constexpr bool is_any() const { return norm || squares || waits; }
 };
@@ -41,12 +41,12 @@ struct ChainOp {
 constexpr int kNumStages = 3;
 constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;
-// CTAs that should fit on an SM; registers are capped accordingly.
+// CTAs that should fit on an SM; the number of registers is limited accordingly.
 [[maybe_unused]] constexpr int kResidentCtas = 1;
 [[maybe_unused]] constexpr CacheHint kWeightHint = kEvictFirst;
 // CTAs of a cluster along m, n and k: together they compute one task's tile.
 constexpr int kClusterM = 1, kClusterN = 1, kClusterK = 1;
-#define TUNER_CLUSTER_DIMS      // of the kernel: none
+#define TUNER_CLUSTER_DIMS      // the kernel's attribute; none here
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
     {64, 32, 64, 4, 2, 16, kIdentity, true, true, false, true, 1, kNoHint, kEvictLast},
@@ -60,8 +60,8 @@ constexpr OpConfig kOps[kNumOps] = {
 #endif
 __device__ constexpr bool is_own_task(int op) { return (TUNER_OWN_TASKS >> op & 1) != 0; }
 
-// Bit i: op i gathers its rows of A as its kind defines (gather.cuh, gathered_wgmma.cuh). It is a macro, so that the
-// machine code of kernels without such an op does not change.
+// Bit i: op i gathers its rows of A as its kind defines (gather.cuh, gathered_wgmma.cuh). A macro, so that the machine
+// code of kernels without such an op does not change.
 #ifndef TUNER_GATHERS
 #define TUNER_GATHERS 0
 #endif
@@ -78,7 +78,7 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 #endif
 
 #ifndef TUNER_PARTS
-// For an op: the number of its list of parts from packages, 0 for none: finish.cuh.
+// The number of an op's list of parts from packages (finish.cuh); 0 for none.
 __device__ constexpr int parts_of(int) { return 0; }
 #endif
 
@@ -101,9 +101,9 @@ __device__ constexpr int posts_of_tile() {
 }
 
 #ifndef TUNER_IN_BAND
-constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh
-constexpr int kMailboxRows = 0;                         // of the ops: as many as the kernel was made for
-[[maybe_unused]] constexpr int kInputOf[kNumOps] = {};  // there: the op whose output an op reads as A, or -1
+constexpr int kReaderWarps = 0;                         // ops that read inputs in band (mailbox.cuh)
+constexpr int kMailboxRows = 0;                         // rows of the mailboxes: those for which the kernel was built
+[[maybe_unused]] constexpr int kInputOf[kNumOps] = {};  // for each op: the op whose output it reads as A, or -1
 #endif
 
 // Bit i: op i reads as A what this op writes, in a kernel that reads in band.

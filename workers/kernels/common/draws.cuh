@@ -1,15 +1,15 @@
-// The list that CTAs draw their tasks from: one atomic add per task, and no task waits for another here.
+// The list that CTAs draw their tasks from: one atomic add per task; drawing involves no waits.
 //
 // Layout. A plan of tickets is one list, the tasks in table order. If the first wave is dealt (assigned by CTA number),
 // the list contains the tasks after that wave. They are drawn from the second counter, since the first one counts the
 // CTAs that start.
 //
-// Epochs. Counters only grow. A CTA draws until the list is exhausted. So one launch draws exactly tasks + num_ctas
+// Epochs. Counters only grow. A CTA draws until the list is exhausted, so one launch draws exactly tasks + num_ctas
 // times, however the tasks are distributed. With a dealt first wave, each CTA also adds one to the first counter. The
 // counter divided by that is the number of the launch. Two launches that share a workspace have separate lists and
-// counters; they are launched equally often, so their epochs agree.
+// counters. Both run equally often, so their epochs agree.
 //
-// Liveness of tickets: in scheduler.cuh and feed.cuh, since it depends on how far ahead a CTA draws.
+// The liveness of tickets is explained in scheduler.cuh and feed.cuh, since it depends on how far ahead a CTA draws.
 #pragma once
 #include "launch_args.cuh"
 
@@ -26,7 +26,7 @@ struct Draws {
     return args.plan.assignment == kFirstWave ? &args.workspace->drawn_second : start_counter(args);
   }
 
-  // Tasks of the list: those after the first wave; tickets have no such wave.
+  // Tasks in the list: those after the first wave, if there is one; tickets have none.
   static __device__ __forceinline__ int size(const LaunchArgs& args) {
     return args.plan.num_tasks - args.plan.num_first_tasks;
   }

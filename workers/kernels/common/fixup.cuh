@@ -2,7 +2,7 @@
 //
 // Layout. A plan numbers the tiles that it splits; that number is the tile's slot. After the signals, on separate cache
 // lines, there is a counter of arrivals for every slot, followed by the sums, slot by slot and part by part within a
-// slot. All slots have the size that the largest op needs for the maximum number of parts. So a slot's place depends
+// slot. All slots have the size that the largest op needs for the maximum number of parts. So a slot's address depends
 // only on its number. Tiles with fewer parts leave the rest of their slot unused. In a cluster, a tile has one slot for
 // each CTA. A part's fp32 sums are stored in vectors of four: vector v of thread t is at v * kThreads + t. The threads
 // that add up a tile read the sums of the same threads of other CTAs. So only the engine needs to know which element of
@@ -12,8 +12,8 @@
 // continues with the epilogue and the post of the tile. So no ticket and no queue depends on another part, and the post
 // follows once all parts have run.
 //
-// Order of the sum: part 0, 1, 2, ..., all read from the slot, including the last part's own: the same bits whichever
-// part is last.
+// Order of the sum: part 0, 1, 2, ..., all read from the slot, including the last part's own, so the result is bitwise
+// the same whichever part is last.
 //
 // Memory order. Every thread stores its sums (generic proxy); a barrier orders them before thread 0's atom.acq_rel.gpu,
 // whose release is cumulative over the barrier. The last arrival reads from the chain of all the others (a chain of
@@ -28,10 +28,10 @@
 
 constexpr int kFixupAlignment = 256;
 
-// fp32 sums of one part of a tile.
+// Number of fp32 sums of one part of a tile.
 __device__ constexpr int part_size(const OpConfig& op) { return op.tile_m * op.weight_rows(); }
 
-// fp32 sums of a slot: of all parts of a tile of the op that needs most.
+// Number of fp32 sums in a slot: enough for all parts of a tile of the op that needs most.
 __device__ constexpr int slot_size() {
   int most = 0;
   for (int op = 0; op < kNumOps; ++op) {
@@ -45,14 +45,14 @@ __device__ constexpr long long fixup_aligned(long long bytes) {
   return (bytes + kFixupAlignment - 1) / kFixupAlignment * kFixupAlignment;
 }
 
-// Arrivals of a task's tile.
+// The counter of arrivals for a task's tile.
 __device__ __forceinline__ u32* arrivals_of(const LaunchArgs& args, const Task& task) {
   char* first = reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals);
   return reinterpret_cast<u32*>(first) + task.slot;
 }
 
-// Between the arrivals and the slots, if a launch passes intermediates in band: mailboxes (mailbox.cuh), two halves for
-// each op with readers. Bytes of the mailboxes of the ops below `end`.
+// If a launch passes intermediates in band, there are mailboxes between the arrivals and the slots (mailbox.cuh): two
+// halves for each op that has readers. Bytes of the mailboxes of ops 0 to `end` - 1.
 __device__ __forceinline__ long long half_bytes(const OpArgs& op) { return fixup_aligned(2LL * kMailboxRows * op.n); }
 __device__ __forceinline__ long long mailbox_bytes(const LaunchArgs& args, int end) {
   long long bytes = 0;
@@ -66,7 +66,7 @@ __device__ __forceinline__ long long mailbox_bytes(const LaunchArgs& args, int e
   return bytes;
 }
 
-// Where the mailboxes begin, and after them the slots.
+// The addresses of the mailboxes, and of the slots, which follow them.
 __device__ __forceinline__ char* mailboxes_of(const LaunchArgs& args) {
   return reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) +
          fixup_aligned(4LL * args.plan.num_split_tiles * kClusterSize);
@@ -80,11 +80,12 @@ __device__ __forceinline__ float4* sums_of(const LaunchArgs& args, const Task& t
   return reinterpret_cast<float4*>(slots_of(args)) + slot_size() / 4 * static_cast<long long>(task.slot);
 }
 
-// Vectors of a thread in flight at a time if the sums leave no registers for more; otherwise the compiler would spill.
+// Number of vectors that a thread has in flight at a time if its sums leave no registers for more: with more, the
+// compiler would spill.
 constexpr int kFewLoads = 8;
 
-// sums[] = the thread's share of the parts, `stored` its first vector of part 0, added in the order of the parts: a part is
-// a pass over the sums.
+// sums[] = the thread's share of the parts, `stored` its first vector of part 0, added in the order of the parts, with
+// one pass over the sums for each part.
 template <int kThreads, int kCount>
 __device__ __forceinline__ void add_in_passes(const float4* stored, int num_parts, float* sums) {
   constexpr int kVectors = kCount / 4;
@@ -111,7 +112,7 @@ __device__ __forceinline__ void add_together(const float4* stored, float* sums) 
   for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
 #pragma unroll
   for (int first = 0; first < kVectors; first += kTogether) {
-    __syncwarp();  // no more loads than these are gathered
+    __syncwarp();  // the compiler gathers no more loads than these
     float4 read[kTogether][kParts];
 #pragma unroll
     for (int v = 0; v < kTogether && first + v < kVectors; ++v) {
@@ -132,8 +133,8 @@ __device__ __forceinline__ void add_together(const float4* stored, float* sums) 
 }
 
 // The same for 2 to kParts parts. If the sums leave registers for many loads, tiles with the maximum number of parts
-// load all parts together. So do tiles with two parts, since most tiles that are cut where a CTA's share of k ends have
-// two.
+// load all parts together. So do tiles with two parts, which most tiles have that are cut at the end of a CTA's share
+// of k.
 template <int kThreads, int kCount, int kParts, int kLoadsInFlight>
 __device__ __forceinline__ void add_stored(const float4* stored, int num_parts, float* sums) {
   if constexpr (kLoadsInFlight <= kFewLoads) {
@@ -148,10 +149,10 @@ __device__ __forceinline__ void add_stored(const float4* stored, int num_parts, 
 }
 
 // Stores the sums of a part; if it is the last to arrive, adds up the tile's parts. In that case, and for a tile
-// without parts, it returns true to all threads, with the tile in `sums`. It is called by threads 0 .. kThreads - 1 of
-// those that computed the tile, which synchronise at that barrier, with kCount sums each; if the tile has fewer, the
-// first threads hold them. kLoadsInFlight vectors of a thread are in flight at a time: more need fewer round trips, but
-// more registers.
+// without parts, it returns true to all threads, with the tile in `sums`. It is called by threads 0 to kThreads - 1 of
+// those that computed the tile, with kCount sums each (if the tile has fewer, the first threads hold them); they
+// synchronise at the given barrier. kLoadsInFlight vectors of a thread are in flight at a time: more need fewer round
+// trips, but more registers.
 template <int kOp, int kThreads, int kCount, int kLoadsInFlight = kFewLoads>
 __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums,
                                           int barrier = 0) {

@@ -9,9 +9,9 @@
 // The rounded values, as stored, are summed. Rows outside the matrix write nothing; columns outside are zeros. A tile
 // beyond the last column, which may occur in the last cluster, has a slot of zeros.
 //
-// Order of the sums. A thread adds in the order of its columns, lanes by a butterfly, warps by their number; the reader
-// adds slots at a fixed distance, then lanes by a butterfly. Nothing depends on the order of arrival, so every launch
-// gives the same bits.
+// Order of the sums. A thread adds in the order of its columns, lanes are added by a butterfly, and warps in order; the
+// reader adds slots at a fixed distance, then lanes by a butterfly. Nothing depends on the order of arrival, so every
+// launch gives the same bits.
 //
 // Memory order. Slots are stored like the tile and before its post, by threads that pass the same barrier. They are
 // read with L1 bypassed, after waits for all tasks that stored them.
@@ -22,11 +22,11 @@ constexpr int kRowsOfLoad = 4;  // the stride is a multiple of it
 
 // The epilogue's inputs other than the operands of its op.
 struct RowNorm {
-  u32 factors;     // of the tile's rows, in shared memory
+  u32 factors;     // the factors of the tile's rows, in shared memory
   float* squares;  // the slot of the tile, from own_slot
-  u32 scratch;     // shared memory in which warps of the same rows meet
-  u16* mailbox;    // of what is handed over in band: of this launch, null for none, and of the next one (mailbox.cuh)
-  u16* next_mailbox;
+  u32 scratch;     // shared memory in which warps with the same rows combine their sums
+  u16* mailbox;    // this launch's half for values passed in band (mailbox.cuh), or null
+  u16* next_mailbox;  // the half for the next launch
   const LaunchArgs* launch;  // for rotated heads and the cache; null for none (rotary.cuh)
 };
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ int squares_stride(const OpArgs& op) {
   return (op.m + kRowsOfLoad - 1) / kRowsOfLoad * kRowsOfLoad;
 }
 
-// Where a CTA writes the sums of squares of the tile's rows; the address of row 0 of the matrix. A column tile has
-// kShares slots, of which the CTA uses the one with that number.
+// The address at which a CTA writes the sums of squares of the tile's rows; that of row 0 of the matrix. A column tile
+// has kShares slots, of which the CTA uses the one with that number.
 template <int kOp, int kShares = 1>
 __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& task, int share = 0) {
   if constexpr (!kChainOps[kOp].squares) return nullptr;
@@ -46,7 +46,7 @@ __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& t
   return args.chain_of(task.op).squares + slot * squares_stride(args.ops[task.op]);
 }
 
-// For the elements of a word as stored: two neighbours, or only the first one if elements do not have 16 bits.
+// The sum of squares of the elements in a stored word: two, or only the first one if elements do not have 16 bits.
 template <class Type>
 __device__ __forceinline__ float squares_of(u32 word) {
   const float low = Type::widen(static_cast<typename Type::Bits>(word));
@@ -79,11 +79,11 @@ __device__ __forceinline__ float factor_of(float squares, int k, float eps) {
   return rsqrtf(__fdividef(squares, static_cast<float>(k)) + eps);
 }
 
-// All lanes of one warp: the factors of kRows rows from `row0` on, a multiple of 4, to shared memory. Groups of four rows
-// are adjacent in a slot: as many lanes as there are groups take a slot each of four rows, the other lanes the next
-// slots. kLoadsInFlight of them are under way at a time: the more, the fewer round trips, as long as there are registers. A
-// load that a branch could skip would wait for the one before it. So beyond the last slot a lane reads that one again, and
-// counts it as zero.
+// Called by all lanes of one warp: writes the factors of kRows rows, starting at `row0`, a multiple of 4, to shared
+// memory. In a slot, groups of four rows are adjacent: each lane reads one group, and the lanes beyond the groups of
+// one slot read the next slots. kLoadsInFlight loads are in flight at a time: more loads need fewer round trips, but
+// more registers. A load that a branch could skip would wait for the one before it. So a lane whose slot is beyond the
+// last one reads the last slot again, and adds zero.
 template <int kRows, int kLoadsInFlight = 2>
 __device__ __forceinline__ void load_factors(const LaunchArgs& args, int op_index, int row0, u32 factors) {
   const OpArgs& op = args.ops[op_index];

@@ -1,13 +1,13 @@
 // The next task: from the CTA's own queue, or drawn from a list (draws.cuh). Also computes the launch's epoch.
 //
-// Tasks are drawn one ahead, during the last steps of the current tile. (If they were drawn earlier, a CTA would hold
-// two tickets at the start before its neighbour has one.) mma draws when all waits before k-steps of its task are over;
+// Tasks are drawn one ahead, during the last steps of the current tile. (If they were drawn earlier, at the start a CTA
+// would hold two tickets before its neighbour has one.) mma draws when all waits before k-steps of its task are over;
 // simt may draw before the last of them. Liveness requires neither. A CTA processes its tickets in the order drawn, and
 // every wait of a ticket is for posts of lower tickets. So the CTA that holds the lowest unfinished ticket has no lower
 // one left, and waits for nothing unfinished.
 //
 // Static queues add exactly num_ctas to the first counter of draws in each launch. So do plans with a first wave: a CTA
-// begins with the task of its own number, and draws the others from the second counter.
+// begins with the task that has its own number, and draws the others from the second counter.
 #pragma once
 #include "draws.cuh"
 
@@ -21,9 +21,9 @@ struct Scheduler {
 
   const LaunchArgs& args;
   Shared& shared;
-  int next, end;  // static: the rest of the queue; otherwise: the current task, and the number of tasks
+  int next, end;  // with static queues the rest of the queue; otherwise the current task and the number of tasks
   u32 epoch;
-  u64 drawn_ahead = 0;  // thread 0 of plans that draw
+  u64 drawn_ahead = 0;  // used by thread 0 if the plan draws
 
   __device__ Scheduler(const LaunchArgs& launch_args, Shared& in_shared_memory)
       : args(launch_args), shared(in_shared_memory) {
@@ -56,7 +56,7 @@ struct Scheduler {
     return task;
   }
 
-  // Draws the task of the next round, once per tile; its latency hides after the tile's last steps.
+  // Draws the task of the next round, once per tile; the tile's last steps hide the latency.
   __device__ void draw_ahead() {
     if (threadIdx.x == 0 && args.plan.assignment != kStaticQueues) drawn_ahead = shared.draws.draw(args);
   }

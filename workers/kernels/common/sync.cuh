@@ -2,13 +2,13 @@
 //
 // Memory order. A producer task stores its tile (generic proxy), a barrier orders these stores before the one thread
 // that posts, whose red.release.gpu publishes them (release is cumulative over the barrier). It is the CTA's barrier,
-// and thread 0; in the warp-specialised engine a warp of its own posts (post_wgmma.cuh). A consumer's warp polls with
+// and thread 0; in the warp-specialised engine, a separate warp posts (post_wgmma.cuh). A consumer's warp polls with
 // relaxed loads; a lane whose wait is over loads the signal once more with ld.acquire.gpu, and the barrier after the
 // waits orders the other threads' reads after it. A fence instead would wait for everything that the CTA has requested,
 // which takes microseconds while weights are in flight. A consumer that reads by cp.async, which belongs to the generic
 // proxy, needs no proxy fence; one that reads by TMA fences after the acquire (mainloop_wgmma.cuh).
 //
-// Steps. A wait comes before a k-step of its task, mostly the first. It is over before that step's inputs are
+// Steps. A wait precedes a k-step of its task, usually the first. It is over before that step's inputs are
 // requested. Waits are sorted by step, so a loop over the steps needs only the next wait. A task occupies its CTA from
 // its first wait to its last and posts after all of them, so for liveness they count as if all came before the task. If
 // CTAs of a cluster split a tile's K, each processes its own steps. A wait comes before the first step that may read
@@ -20,8 +20,8 @@
 //
 // Epochs. Signals are never reset: in launch number e (from 0) a signal starts at e * posts_per_launch, so a wait is
 // over when signal - e * posts_per_launch >= threshold, in wrapping 32-bit arithmetic. A plan has at most 2^24 of
-// anything. So neither a threshold nor the posts of a launch reach 2^31, even if multiplied by the CTAs of a cluster,
-// or by the posts of parts that store shares: at most twelve.
+// anything. So neither a threshold nor the posts of a launch reach 2^31, even if multiplied by the number of CTAs of a
+// cluster, or of posts of parts that store shares, at most twelve.
 //
 // Abort. A wait that exceeds the limit sets the flag (the first one also writes a record) and returns false; so does a
 // wait that sees the flag. Its CTA leaves the task loop. On the way out every CTA executes fence.sc and reads the flag;
@@ -30,10 +30,10 @@
 // valid.
 //
 // Limits. Only waits for signals and the start gate have this limit. All other waits have none: barriers of the CTA and
-// of the cluster, mbarriers, groups of copies, the wait for the launch before. They wait for other roles of the CTA or
-// of its cluster, which continue after a wait has expired. In mma and simt all threads leave the task loop together. In
-// wgmma every role continues to the end of its tasks, with NaN in place of missing data. So these waits end, unless a
-// copy never arrives or the kernel is faulty. Then the host kills the process at its deadline.
+// of the cluster, mbarriers, groups of copies, the wait for the previous launch. They wait for other roles of the CTA
+// or of its cluster, which continue after a wait has expired. In mma and simt all threads leave the task loop together.
+// In wgmma every role continues to the end of its tasks, with NaN in place of missing data. So these waits end, unless
+// a copy never arrives or the kernel is faulty. Then the host kills the process at its deadline.
 #pragma once
 #include "launch_args.cuh"
 #ifdef TUNER_GUARDED
@@ -77,20 +77,20 @@ __device__ inline bool spin_until(Workspace* workspace, int signal, u32 target, 
   }
 }
 
-constexpr int kNoStep = 1 << 29;  // later than any k-step
+constexpr int kNoStep = 1 << 29;  // greater than any k-step
 
-// A task's progress in its waits: the first record that is not known to be over, and the k-step before which it comes.
+// A task's progress through its waits: the first wait that is not known to be over, and the k-step that it precedes.
 struct PendingWaits {
   int next, step;
 };
 
-// For a task that has just been taken.
+// The progress of a task that has just been taken.
 __device__ __forceinline__ PendingWaits all_waits(const Task& task) {
   return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : 0};
 }
 
-// The value of a signal when a launch begins, and when the wait is over. Each CTA of a cluster posts once for a post of
-// the plan; if parts store shares of a tile, several posts count as one.
+// The value of a signal when a launch begins, and when the wait is over. For a post of the plan, each CTA of a cluster
+// posts once; if parts store shares of a tile, several posts are one post of the plan.
 __device__ constexpr int posts_of_one() { return kClusterSize * posts_of_tile(); }
 __device__ __forceinline__ u32 posts_before(const Wait& wait, u32 epoch) {
   return epoch * static_cast<u32>(wait.posts_per_launch * posts_of_one());
@@ -109,7 +109,7 @@ __device__ inline bool spin_on(const LaunchArgs& args, const Wait& wait, int tas
 }
 
 // For all lanes of one warp: checks the next 32 waits, one per lane, and skips those that are already over. A wait for
-// more than one signal counts as not over, since a lane would have to check its signals one after the other.
+// more than one signal is treated as not over, since a lane would have to check its signals in sequence.
 constexpr int kFewSignals = 8;
 
 __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int wait_end, u32 epoch,
@@ -136,8 +136,8 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   }
 }
 
-// For all lanes of one warp: waits until the waits before k-step `step` and earlier ones are over. Later waits that are
-// already over are skipped, too. False for all lanes if the launch is aborted.
+// For all lanes of one warp: waits until the waits before k-step `step` and earlier ones are over. It also skips later
+// waits that are already over. False for all lanes if the launch is aborted.
 __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step,
                                    PendingWaits& pending) {
   const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
@@ -156,9 +156,9 @@ __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int
   return ok;
 }
 
-// All threads of the CTA, before they request the inputs of k-step `step`, as `wait_before`. `pending`, in shared
-// memory, says before which step to call this next; it is written before the barrier at the end. `is_first`: of a task
-// just taken.
+// Like `wait_before`, for all threads of the CTA, before they request the inputs of k-step `step`. `pending`, in shared
+// memory, says before which step to call this next; it is written before the barrier at the end. `is_first`: whether
+// the task has just been taken.
 __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step, bool is_first,
                                 PendingWaits& pending) {
   if (is_first && task.wait_begin == task.wait_end) {
@@ -181,8 +181,8 @@ __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
   if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, count);
 }
 
-// For an op's output. The output of a product that computes queries, keys and values has only the queries; caches are
-// left unchanged.
+// Fills an op's output with NaN. The output of a product that computes queries, keys and values has only the queries;
+// caches are left unchanged.
 __device__ __forceinline__ int num_columns(const LaunchArgs& args, int op) {
   if constexpr (kRotaryOp >= 0) {
     if (op == kRotaryOp) return args.rotary_args()->heads * kRotaryHeadDim;

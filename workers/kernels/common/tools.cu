@@ -9,9 +9,9 @@ extern "C" __global__ void tuner_delay(long long cycles) {
   }
 }
 
-// Each SM's cycle counter with the global timer: out[smid] = {sample, cycles, ns}. One CTA per SM on an idle card;
+// Reads each SM's cycle counter and the global timer: out[smid] = {sample, cycles, ns}. One CTA per SM on an idle card;
 // an SM without a CTA keeps an older sample's number, so that the host ignores it. Two readings of one SM give its mean
-// clock between them: the counter runs on from kernel to kernel.
+// clock between them: the counter is not reset between kernels.
 extern "C" __global__ void tuner_read_clocks(u64* out, u32 num_slots, u64 sample) {
   u32 sm;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
@@ -36,7 +36,7 @@ extern "C" __global__ void tuner_flush(const uint4* buffer, long long count, u32
   if (sum == 0x5EED5EEDu) *sink = sum;
 }
 
-// A known-good kernel: out[i] = 3 i + seed. Run after a kill, before the next candidate.
+// A known-good kernel: out[i] = 3 i + seed. It runs after a kill, before the next candidate.
 extern "C" __global__ void tuner_probe(u32* out, u32 count, u32 seed) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) out[i] = 3 * i + seed;
@@ -48,9 +48,9 @@ __device__ __forceinline__ u64 mix(u64 value, u64 place) {
   return x ^ (x >> 32);
 }
 
-// One fingerprint per region of memory: sums[blockIdx.y] += the mix of each of its 8-byte words with the word's place.
-// The table has address and size in bytes of each region; bytes before the first aligned word and after the last
-// one count by themselves. `sums` begins as zeros.
+// One fingerprint per region of memory: sums[blockIdx.y] += the mix of each of its 8-byte words with the word's
+// position. The table has the address and the size in bytes of each region; bytes before the first aligned word and
+// after the last one are mixed one by one. `sums` must be zero before.
 extern "C" __global__ void tuner_fingerprint(const u64* table, u64* sums) {
   const u64 address = table[2 * blockIdx.y], size = table[2 * blockIdx.y + 1];
   const u64 to_aligned = (8 - address % 8) % 8, head = to_aligned < size ? to_aligned : size;

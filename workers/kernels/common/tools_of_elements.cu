@@ -1,11 +1,12 @@
-// The part of the measuring protocol's helpers that reads and writes elements: once for each type (source/tools.py), in a
-// namespace of its own, with `Element` in front, and `TUNER_KERNEL`, which adds the type's name to a kernel's.
+// The part of the measuring protocol's helpers that reads and writes elements: compiled once for each type
+// (source/tools.py), each time in a separate namespace, preceded by `Element` and by `TUNER_KERNEL`, which appends the
+// type's name to a kernel's name.
 
 using Bits = Element::Bits;
 
 __device__ __forceinline__ Bits narrow(float value) { return static_cast<Bits>(Element::narrow(value)); }
 
-// sums [m, n], or [m, 2n] with the gate's half first where gated; out, residual [m, n]; bias as wide as the sums;
+// sums [m, n], or [m, 2n] with the gate's half first if gated; out, residual [m, n]; bias as wide as the sums;
 // row_scale [m]. Null if there is none.
 struct Epilogue {
   const Bits* sums;
@@ -17,7 +18,7 @@ struct Epilogue {
   int activation, gated;
 };
 
-// kWidth neighbouring elements, in one access.
+// kWidth adjacent elements, in one access.
 template <int kWidth>
 struct alignas(sizeof(Bits) * kWidth) Elements {
   Bits bits[kWidth];
@@ -28,7 +29,7 @@ __device__ __forceinline__ Elements<kWidth> load(const Bits* address) {
   return *reinterpret_cast<const Elements<kWidth>*>(address);
 }
 
-// Each thread takes kWidth columns of a row at a time; n is a multiple of kWidth.
+// Each thread processes kWidth columns of a row at a time; n is a multiple of kWidth.
 template <int kWidth>
 __device__ void apply_epilogue(const Epilogue& e) {
   using Vector = Elements<kWidth>;
@@ -53,8 +54,8 @@ __device__ void apply_epilogue(const Epilogue& e) {
   }
 }
 
-// The operations that the library's own epilogue lacks, in one pass: C = activation(s sums + bias), times the other half where
-// gated, plus the residual. In place where it is not gated.
+// The operations that the library's own epilogue does not have, in one pass: C = activation(s sums + bias), times the
+// other half if gated, plus the residual. In place if it is not gated.
 extern "C" __global__ void TUNER_KERNEL(tuner_epilogue)(const Bits* sums, Bits* out, const Bits* bias,
                                                         const Bits* residual, const float* row_scale, u32 m, u32 n,
                                                         int activation, int gated) {
@@ -77,19 +78,19 @@ extern "C" __global__ void TUNER_KERNEL(tuner_narrow)(const float* from, Bits* t
   for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) to[i] = narrow(from[i]);
 }
 
-// A library user's kernel after the product that makes queries, keys and values: sums [m, 2n], the first halves of all
-// heads and then the second ones. Rotates queries and keys by position * frequency, and writes keys and values to the
-// cache or its pages.
+// The kernel that a user of the library runs after the product that computes queries, keys and values: sums [m, 2n] has
+// the first halves of all heads, then the second halves. Rotates queries and keys by position * frequency, and writes
+// keys and values to the cache or its pages.
 struct Rotary {
   const Bits* sums;
   Bits *q, *keys, *values;
-  const int *lengths, *pages;  // null where the cache is contiguous
+  const int *lengths, *pages;  // null if the cache is contiguous
   const float* frequencies;
   u32 m;
   int heads, kv_heads, head_dim, max_length, new_tokens, page_tokens, heads_first, num_pages;
 };
 
-// A token's line of a KV head; below 0 for none.
+// The line of a KV head for a token; negative if there is none.
 __device__ long long line_of(const Rotary& r, int sequence, int kv_head, int position) {
   if (position < 0 || position >= r.max_length) return -1;
   if (r.pages == nullptr) return (static_cast<long long>(sequence) * r.kv_heads + kv_head) * r.max_length + position;
@@ -100,7 +101,7 @@ __device__ long long line_of(const Rotary& r, int sequence, int kv_head, int pos
   return r.heads_first ? first * r.page_tokens + in_page : first * r.kv_heads + kv_head;
 }
 
-// Each thread takes 8 pairs of a head.
+// Each thread processes 8 pairs of a head.
 __device__ void turn_and_append(const Rotary& r) {
   using Vector = Elements<8>;
   const u32 half = r.head_dim / 2, n = (r.heads + 2 * r.kv_heads) * half;
@@ -139,8 +140,9 @@ extern "C" __global__ void __launch_bounds__(128)
   turn_and_append(r);
 }
 
-// RMSNorm of the rows of x [m, k], or of x + residual, a CTA for each row: normed = x / sqrt(mean(x^2) + eps). Where there is
-// a residual, the sum goes to `added`, rounded, and its rounded values are normed. kWidth elements a thread, kTimes times.
+// RMSNorm of the rows of x [m, k], or of x + residual, one CTA per row: normed = x / sqrt(mean(x^2) + eps). With a
+// residual, the rounded sum is stored in `added`, and its rounded values are normed. Each thread processes kWidth
+// elements, kTimes times.
 template <int kWidth, int kTimes>
 __device__ void norm_row(const Bits* x, const Bits* residual, Bits* added, Bits* normed, u32 k, float eps) {
   using Vector = Elements<kWidth>;
@@ -180,8 +182,8 @@ __device__ void norm_row(const Bits* x, const Bits* residual, Bits* added, Bits*
   }
 }
 
-// A library's kernel between products. A multiple of 8 up to 32,768 columns, else up to 4,096; the CTA has a multiple of 32
-// threads, and as many as a quarter of the row takes.
+// A library's kernel between products. Rows have up to 32,768 columns if these are a multiple of 8, otherwise up to
+// 4,096. The CTA has a multiple of 32 threads, enough for a quarter of the row.
 extern "C" __global__ void __launch_bounds__(1024)
     TUNER_KERNEL(tuner_norm)(const Bits* x, const Bits* residual, Bits* added, Bits* normed, u32 k, float eps) {
   const bool is_one = blockDim.x * 8 >= k;
@@ -194,8 +196,8 @@ extern "C" __global__ void __launch_bounds__(1024)
   }
 }
 
-// Sums of the squares of the rows of x [m, k], a CTA for each row: the additional input of a normed op. In a
-// programmatic launch the next one may begin at once.
+// Sums of the squares of the rows of x [m, k], one CTA per row: the additional input of a normed op. If launched
+// programmatically, the next launch may begin immediately.
 extern "C" __global__ void __launch_bounds__(1024) TUNER_KERNEL(tuner_squares)(const Bits* x, float* squares, u32 k) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -231,7 +233,7 @@ __device__ __forceinline__ float over_cta(float value, bool is_sum, float* of_wa
     const float other = __shfl_xor_sync(0xFFFFFFFFu, value, distance);
     value = is_sum ? value + other : fmaxf(value, other);
   }
-  __syncthreads();  // what an earlier call left is read
+  __syncthreads();  // the result of an earlier call is read
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   value = of_warp[0];
@@ -239,9 +241,9 @@ __device__ __forceinline__ float over_cta(float value, bool is_sum, float* of_wa
   return value;
 }
 
-// weights = softmax(scale * scores) over the tokens that a query sees, zeros around them; a CTA for each query. Both
-// are [sequences, KV heads, new tokens, query heads that share one, max_length]. A window of 0 means no window. A cap
-// above 0 replaces each scaled score by cap * tanh(score / cap).
+// weights = softmax(scale * scores) over the tokens that a query sees, and zero elsewhere; one CTA per query. Both are
+// [sequences, KV heads, new tokens, query heads that share one, max_length]. A window of 0 means no window. A positive
+// cap replaces each scaled score by cap * tanh(score / cap).
 extern "C" __global__ void __launch_bounds__(1024)
     TUNER_KERNEL(tuner_softmax)(const float* scores, Bits* weights, const int* lengths, int max_length, int new_tokens,
                                 int query_heads, int num_kv_heads, float scale, int window, float cap) {
@@ -264,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(1024)
   }
 }
 
-// An output against its reference.
+// Compares an output with its reference.
 struct Comparison {
   u64 num_bad, first_bad;
   double difference, wanted;  // sums of squares
@@ -276,7 +278,7 @@ __device__ void compare(const Bits* got, const double* want, const float* tolera
   double difference = 0.0, wanted = 0.0;
   for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
     const double off = fabs(static_cast<double>(Element::widen(got[i])) - want[i]);
-    if (!(off <= static_cast<double>(tolerance[i]))) {  // a NaN counts as wrong
+    if (!(off <= static_cast<double>(tolerance[i]))) {  // a NaN is wrong
       ++num_bad;
       if (i < first_bad) first_bad = i;
     }
@@ -305,7 +307,7 @@ extern "C" __global__ void TUNER_KERNEL(tuner_compare)(const Bits* got, const do
   compare(got, want, tolerance, count, out);
 }
 
-// The number of `count` elements that differ in any bit; `num_different` begins as 0.
+// Counts how many of `count` elements differ in any bit; `num_different` must be 0 before.
 extern "C" __global__ void TUNER_KERNEL(tuner_count_different)(const Bits* one, const Bits* other, u64 count,
                                                                u64* num_different) {
   const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;

@@ -6,7 +6,7 @@ template <int kOp>
 struct Bias {
   static __device__ constexpr bool is_there() { return kOps[kOp].bias; }
 
-  // Of a column inside of the matrix; `half` 1 for the second row of W.
+  // The bias of a column inside the matrix; `half` is 1 for the second row of W.
   static __device__ __forceinline__ float one(const OpArgs& op, int column, int half) {
     if constexpr (is_there()) {
       return Element::widen(op.bias[half * op.n + column]);
@@ -15,13 +15,13 @@ struct Bias {
     }
   }
 
-  // Of two columns from `column` on.
+  // The biases of two columns, starting at `column`.
   static __device__ __forceinline__ void two(float (&values)[2], const OpArgs& op, int column, int half) {
     load_two(values, op.bias + half * op.n, column, op.n);
   }
 
-  // Prefetches columns from `column` on into the L2, at most `count`. Without it, a tile would wait for memory at its
-  // end.
+  // Prefetches at most `count` columns into the L2, starting at `column`. Without it, a tile would wait for memory at
+  // its end.
   static __device__ __forceinline__ void prefetch(const OpArgs& op, int column, int count) {
     if constexpr (is_there()) {
       constexpr int kPerLine = 128 / sizeof(*op.bias), kHalves = kOps[kOp].gated ? 2 : 1;

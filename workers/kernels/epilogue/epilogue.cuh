@@ -1,6 +1,7 @@
-// Row scale, bias, activation, gate, residual, rounding and the store of a finished tile, straight from the accumulators.
+// Row scale, bias, activation, gate, residual, rounding and the store of a finished tile, directly from the
+// accumulators.
 //
-// Layout of one 16 x 8 fragment: lane l holds columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8.
+// Layout of one 16 x 8 fragment: lane l holds columns 2 (l % 4) and 2 (l % 4) + 1 of rows l / 4 and l / 4 + 8.
 #pragma once
 #include "finish.cuh"
 #include "launch_args.cuh"
@@ -8,8 +9,9 @@
 #include "norm.cuh"
 #include "rotary_pairs.cuh"
 
-// Columns are processed in pairs of neighbours, one of which may be outside. A residual is read by the thread that
-// writes the same element. Plain loads are used, since the launch before may have just written residual and row scale.
+// Columns are processed in adjacent pairs, one of which may be outside. A residual is read by the thread that
+// writes the same element. Plain loads are used, since the previous launch may have just written residual and row
+// scale.
 //
 // The ring is free by now, since all warps have passed the main loop's last barrier. It now holds the factors of a
 // norm, followed by the sums of squares [warps_n][tile_m] of warps that share rows.
@@ -30,7 +32,7 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int row0 = task.tile_m * Tile::kTileM + warp / kConfig.warps_n * Tile::kWarpM + lane / 4;
   const int column0 = task.tile_n * Tile::kTileN + warp % kConfig.warps_n * Tile::kWarpN + lane % 4 * 2;
-  const bool pairs = op.n % 2 == 0;  // then a pair of columns is 4-byte aligned, and never half outside
+  const bool pairs = op.n % 2 == 0;  // in that case, a pair of columns is 4-byte aligned and never half outside
   float scale[Tile::kFragsM][2];
 #pragma unroll
   for (int i = 0; i < Tile::kFragsM; ++i) {

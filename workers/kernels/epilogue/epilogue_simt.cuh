@@ -34,8 +34,8 @@ __device__ __forceinline__ void load_factors_of_rows(const LaunchArgs& args, con
   __syncthreads();
 }
 
-// Adds up the squares of the values that each row's threads have stored; each thread's square replaces its sum in
-// memory.
+// Adds up, for each row, the squares of the values that its threads have stored; in memory, each square has replaced
+// its sum.
 template <int kOp>
 __device__ __forceinline__ void leave_squares_of_rows(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task) {
   using Tile = SimtTile<kOp>;
@@ -51,8 +51,8 @@ __device__ __forceinline__ void leave_squares_of_rows(const SimtTile<kOp>& tile,
   }
 }
 
-// Finishes and stores an element of the tile. If the op writes sums of squares, its square replaces its sum; outside
-// the matrix a zero does.
+// Finishes and stores an element of the tile. If the op writes sums of squares, the square of the element replaces its
+// sum in memory, or a zero outside the matrix.
 template <int kOp>
 __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const LaunchArgs& args, const Task& task,
                                               u32 factors) {

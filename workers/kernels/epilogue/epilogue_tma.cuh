@@ -1,37 +1,37 @@
 // Tiles that the copy engine stores: from a warpgroup's accumulators through shared memory.
 //
-// A warp stores its 16 rows of a block to C in chunks of 64 columns, each one line of the copy engine. It finishes and
-// rounds a chunk's sums (epilogue_wgmma.cuh). It writes them to shared memory by stmatrix in the layout of the 128-byte
-// swizzle: rows of 128 bytes whose eight 16-byte pieces are permuted by the row's number modulo 8. Then lane 0 requests
-// the store. Each warp alternates between two buffers: one is filled while the other is read. The copy engine leaves
-// out rows and columns outside of the matrix. A warp whose rows belong to another tile stores nothing, since 16 rows
-// are either all inside a tile or all outside. Columns after the last whole chunk are stored by the threads: a box is
-// 64 columns wide, and would overlap the adjacent tile.
+// A warp stores its 16 rows of a block to C in chunks of 64 columns, each of which is one line for the copy engine. It
+// finishes and rounds a chunk's sums (epilogue_wgmma.cuh). It writes them to shared memory by stmatrix in the layout of
+// the 128-byte swizzle: rows of 128 bytes whose eight 16-byte pieces are permuted by the row's number modulo 8. Then
+// lane 0 requests the store. Each warp alternates between two buffers: one is filled while the other is read. The copy
+// engine skips rows and columns outside the matrix. A warp whose rows belong to another tile stores nothing, since 16
+// rows are either all inside a tile or all outside. Columns after the last whole chunk are stored by the threads: a box
+// is 64 columns wide, and would overlap the adjacent tile.
 //
 // Waits: a warp waits only for the copy engine, which waits for nothing. Each chunk is a group of
-// lane 0's bulk stores; a chunk that is left out is an empty group. So when all but the last group are done, the buffer
-// of the chunk before the last is free. Chunks are left out only at the end of a row of tiles or at its bottom, and
-// then in all later blocks, too.
+// lane 0's bulk stores; a skipped chunk is an empty group. So when all but the last group are done, the buffer
+// of the chunk before the last is free. Chunks are skipped only at the right or bottom edge of the matrix, and then in
+// all later blocks as well.
 //
 // Memory order, of the buffers. stmatrix belongs to the generic proxy, the copy engine to the async proxy: every lane's
 // fence.proxy.async after its stmatrix, followed by __syncwarp, orders all lanes' writes before the read that lane 0
 // requests. A buffer is written again when its group has been read, which lane 0 sees by wait_group.read and passes to
-// the others by __syncwarp. The last groups are read before the warp ends the task, hence before the CTA ends and its
-// memory is given away.
+// the others by __syncwarp. The last groups are read before the warp ends the task, and therefore before the CTA ends
+// and its memory is released.
 //
 // Memory order, of the tile. The release of a post covers what is visible to the threads that passed their warpgroup's
 // barrier before it (post_wgmma.cuh). A bulk store is visible to the thread that requested it once it is complete, not
 // just read: wait_group without .read. According to the PTX ISA (asynchronous operations, async proxy), this includes a
 // fence between the two proxies. So lane 0 of each warp performs this wait before that barrier. From then on, the store
 // is ordered like a plain one: barrier, arrival, red.release by the posting thread, acquire by the reader, whatever
-// instructions it reads with. A reader that copies by TMA fences its proxy after the acquire, as it must for plain
+// instructions the reader uses. A reader that copies by TMA fences its proxy after the acquire, as it must for plain
 // stores; the writer needs no fence beyond the implicit one. For a tile that no task of the launch waits for, it is
 // enough that the buffers have been read: later launches wait for the end of this one, which includes all its stores,
 // or for a post. Parts of a split tile use plain stores for their sums; only the last part gets here.
 #pragma once
 #include "epilogue_wgmma.cuh"
 
-// `map` is that of C, `staging` the CTA's buffers; both unused where the threads store.
+// `map` is the tensor map of C, and `staging` the CTA's buffers; both are unused if the threads store.
 template <int kOp>
 __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                    const Task& task, const TensorMap* map, u32 staging,
@@ -47,7 +47,8 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
     const int thread = team_thread(), lane = thread % 32;
     const int column0 = task.tile_n * kConfig.tile_n;
     TileSquares<kOp> squares;
-    // The destination of this lane's row of a matrix, of 16 rows and two groups of columns; lane 0's is where the buffers begin.
+    // The destination of this lane's row of a matrix of 16 rows and two groups of columns; lane 0's is the start of the
+    // buffers.
     const u32 place = staging + thread_number() / 32 * (kChunkBuffers * kChunkBytes) + lane % 16 * kLineBytes +
                       (lane / 16 ^ lane % 8) * 16;
 #pragma unroll

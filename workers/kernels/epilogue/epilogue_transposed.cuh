@@ -2,11 +2,12 @@
 // stored.
 //
 // Layout of a block, 64 rows of W by all rows of the tile: warp w of the warpgroup holds rows 16 w to 16 w + 15 of W,
-// each a column of the tile. Of each group of 8 tile rows, lane l holds rows 2 (l % 4) and the next of columns l / 4
-// and l / 4 + 8. Of a gated op the first 8 of these columns are the gate's, the other 8 the same ones of the up
-// projection. Finished and rounded, 8 columns x 8 rows are a fragment, which movmatrix transposes: lane l then holds
-// columns 2 (l % 4) and the next of row l / 4. Of four fragments, the 16 columns of two groups of rows or a gated op's
-// 8 of four groups, four lanes swap words, so that each stores 16 bytes of one of them.
+// each of which is a column of the tile. In each group of 8 tile rows, lane l holds rows 2 (l % 4) and the next of
+// columns l / 4 and l / 4 + 8. If the op is gated, the first 8 of these columns belong to the gate, and the other 8 are
+// the same columns of the up projection. Finished and rounded, 8 columns x 8 rows are a fragment, which movmatrix
+// transposes: lane l then holds columns 2 (l % 4) and the next of row l / 4. Four fragments are the 16 columns of two
+// groups of rows, or the 8 columns of four groups if the op is gated. Four lanes swap words among them, so that each
+// stores 16 bytes of one fragment.
 #pragma once
 #include "epilogue_wgmma.cuh"
 
@@ -17,7 +18,7 @@ __device__ __forceinline__ u32 transpose_fragment(u32 two) {
   return turned;
 }
 
-// A thread's data of a column of the tile: its bias, of a gate and of an up projection.
+// What a thread needs for a column of the tile: the biases of the gate and of the up projection.
 struct TileColumn {
   float bias[2];
 };
@@ -35,8 +36,8 @@ __device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) 
   return found;
 }
 
-// Rows `row` and the next of a column, `sums` their accumulators, finished and rounded; `residual` is theirs, transposed like
-// the sums.
+// The finished and rounded elements of a column in `row` and the next row, from their accumulators `sums`; `residual`
+// holds their residuals, transposed like the sums.
 template <int kOp>
 __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, int row, int number, const TileColumn& column,
                                            const float (&scale)[2], u32 residual) {
@@ -54,11 +55,11 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, 
   return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
-// One thread's data of the tile's columns that its warp holds.
+// What one thread needs for the tile's columns that its warp holds.
 template <int kOp>
 struct WarpColumns {
   static constexpr OpConfig kConfig = kOps[kOp];
-  // Of each group of 8 rows.
+  // Fragments of each group of 8 rows.
   static constexpr int kFragments = kConfig.gated ? 1 : 2;
 
   int first;
@@ -69,7 +70,7 @@ struct WarpColumns {
     for (int i = 0; i < kFragments; ++i) own[i] = tile_column<kOp>(op, first + i * 8 + lane / 4);
   }
 
-  // Where a fragment of the block, counted group by group, begins in C.
+  // The position in C of a fragment of the block; fragments are numbered group by group.
   __device__ __forceinline__ int row(int tile_row0, int fragment) const { return tile_row0 + fragment / kFragments * 8; }
   __device__ __forceinline__ int column(int fragment) const { return first + fragment % kFragments * 8; }
 
@@ -81,7 +82,7 @@ struct WarpColumns {
     return Residual<kOp>::word(Residual<kOp>::begin(op) + own_row * op.n + column0 + lane % 4 * 2);
   }
 
-  // Those of up to `count` fragments from `first_fragment` on.
+  // The same for up to `count` fragments, starting at `first_fragment`.
   __device__ __forceinline__ void load_residuals(u32 (&words)[kResidualsInFlight<kOp>], int count, const OpArgs& op,
                                                  int tile_row0, int first_fragment, int lane) const {
     if constexpr (Residual<kOp>::is_there()) {
@@ -91,7 +92,7 @@ struct WarpColumns {
     }
   }
 
-  // The lane's word of a fragment, transposed; `sums` are the block's, `residual` is the lane's.
+  // The lane's word of a fragment, transposed, from the block's sums and the lane's residual.
   __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, const RowNorm& norm, int tile_row0, int fragment,
                                         int lane, u32 residual) const {
     const int row0 = row(tile_row0, fragment);
@@ -113,7 +114,7 @@ struct WarpColumns {
   }
 };
 
-// Barriers of the teams at which warps leave their sums of squares, after all others: chain_wgmma.cuh.
+// The teams' barriers for exchanging sums of squares; their numbers follow all others (chain_wgmma.cuh).
 __device__ __forceinline__ int squares_barrier() { return 12 + team_number(); }
 
 // Sums of squares of a tile's rows. A warp holds some columns of all rows, so warps combine their sums in shared
@@ -140,8 +141,8 @@ struct TransposedSquares {
     }
   }
 
-  // Adds up those of the groups of rows from kFirst up to kEnd, and stores them to the tile's slot. For all threads
-  // that hold some of the tile.
+  // Adds up the sums of groups of rows kFirst to kEnd - 1, and stores them in the tile's slot. Called by all threads
+  // that hold part of the tile.
   template <int kFirst, int kEnd>
   __device__ __forceinline__ void leave(const OpArgs& op, int tile_row0, int barrier) const {
     if constexpr (kChainOps[kOp].squares) {
@@ -160,7 +161,7 @@ struct TransposedSquares {
   }
 };
 
-// As `load_early_residual`, of the groups of rows from kFirst up to kEnd.
+// Like `load_early_residual`, for groups of rows kFirst to kEnd - 1.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
 __device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early, const OpArgs& op, const Task& task) {
   using Tile = WgmmaTile<kOp>;
@@ -180,8 +181,8 @@ __device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early,
   }
 }
 
-// Of the tile's groups of rows those from kFirst up to kEnd. n is a multiple of 8, so 8 columns are inside or outside as a
-// whole.
+// Finishes and stores the tile's groups of rows kFirst to kEnd - 1. n is a multiple of 8, so 8 columns are inside or
+// outside as a whole.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
 __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                       const Task& task, const RowNorm& norm,

@@ -1,15 +1,15 @@
 // Row scale, bias, activation, gate, residual, rounding and the store of a warpgroup's accumulators.
 //
-// Layout of a 64 x n block: warp w of the warpgroup holds rows 16 w to 16 w + 15. Of each group of 8 columns, lane l
-// holds columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8. Of a gated op the up projection's groups follow all
-// of the gate's. Four lanes that share a row swap words among four groups, so that each stores 16 bytes of one group,
-// and a warp writes whole sectors. n is a multiple of 8, so a group is inside or outside as a whole.
+// Layout of a 64 x n block: warp w of the warpgroup holds rows 16 w to 16 w + 15. In each group of 8 columns, lane l
+// holds columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8. If the op is gated, the groups of the up projection
+// follow those of the gate. Four lanes that share a row swap words among four groups, so that each stores 16 bytes of
+// one group, and a warp writes whole sectors. n is a multiple of 8, so a group is inside or outside as a whole.
 #pragma once
 #include "finish.cuh"
 #include "mailbox.cuh"
 #include "mainloop_wgmma.cuh"
 
-// Of four lanes, lane q gets word q of each: words[i] becomes lane i's words[q].
+// Transposes 4 x 4 words among four lanes: words[i] of lane q becomes words[q] of lane i.
 __device__ __forceinline__ void transpose_four(u32 (&words)[4], int q) {
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void transpose_four(u32 (&words)[4], int q) {
   }
 }
 
-// A thread's data of a row of the tile.
+// What a thread needs for a row of the tile.
 struct TileRow {
   long long first;  // element of C
   int number;
@@ -42,15 +42,15 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
   return {static_cast<long long>(row) * op.n, row, scale, is_inside};
 }
 
-// Words of the residual that a thread has in flight at a time, as far as its sums leave registers for them: with three
-// math warpgroups they leave none. A load after the previous store would be a separate round trip.
+// Words of the residual that a thread has in flight at a time, limited by the registers that its sums leave free: with
+// three math warpgroups there are none. A load after the previous store would be a separate round trip.
 template <int kOp>
 constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
                                    : WgmmaTile<kOp>::kNumSums <= 64 ? 16
                                    : WgmmaTile<kOp>::kNumSums <= 96 ? 8
                                                                     : 1;
 
-// Groups of 8 columns (with swapped operands, of 8 rows) of a tile that a CTA finishes, at most.
+// Maximum number of groups of 8 columns (with swapped operands, of 8 rows) of a tile that a CTA finishes.
 template <int kOp>
 constexpr int kMostGroups = ((kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8 + kClusterK - 1) / kClusterK + (kClusterK > 1);
 
@@ -71,7 +71,7 @@ struct EarlyResidual {
   u32 words[kIsThere ? kMost : 1];
 };
 
-// A thread's words of the residual of a row, of up to `count` groups of columns that begin at `column`.
+// A thread's words of a row's residual, for up to `count` groups of columns, starting at `column`.
 template <int kOp, int kRoom>
 __device__ __forceinline__ void load_residuals(u32 (&words)[kRoom], int count, const OpArgs& op, const TileRow& row,
                                                int column) {
@@ -85,12 +85,12 @@ __device__ __forceinline__ void load_residuals(u32 (&words)[kRoom], int count, c
   }
 }
 
-// Two neighbours of a row, from the sums of group j on, finished and rounded; `word` is their residual, where loads come
-// together. Else it is loaded here.
+// Two adjacent elements of a row, finished and rounded, from the sums of group j. If loads are batched, `word` is their
+// residual; otherwise it is loaded here.
 template <int kOp>
 __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column, u32 word) {
   constexpr OpConfig kConfig = kOps[kOp];
-  constexpr int kUp = kConfig.tile_n / 2;  // from a gate's sum to its up projection's
+  constexpr int kUp = kConfig.tile_n / 2;  // distance from a gate's sum to its up projection's
   float bias[2][2] = {}, residual[2] = {};
   if constexpr (Bias<kOp>::is_there()) Bias<kOp>::two(bias[0], op, column, 0);
   if constexpr (Bias<kOp>::is_there() && kConfig.gated) Bias<kOp>::two(bias[1], op, column, 1);
@@ -113,7 +113,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
-// Sums of squares of a thread's rows of a tile, two of each block; of an op that leaves none, nothing.
+// Sums of squares of a thread's rows of a tile, two for each block; unused if the op writes no squares.
 template <int kOp>
 struct TileSquares {
   float of_row[WgmmaTile<kOp>::kBlocks][2] = {};
@@ -123,7 +123,8 @@ struct TileSquares {
   }
 };
 
-// All threads that multiply the tile, when its first inputs are there: of the groups of columns from kFirst up to kEnd.
+// Loads the residual of groups of columns kFirst to kEnd - 1. Called by all threads that multiply the tile, once its
+// first inputs have arrived.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void load_early_residual(EarlyResidual<kOp>& early, const OpArgs& op, const Task& task) {
   using Tile = WgmmaTile<kOp>;
@@ -148,7 +149,8 @@ __device__ __forceinline__ void load_early_residual(EarlyResidual<kOp>& early, c
   }
 }
 
-// Of the tile's groups of columns those from kFirst up to kEnd; `squares` are those of the columns before, of this CTA's.
+// Finishes and stores the tile's groups of columns kFirst to kEnd - 1; `squares` are the sums of this CTA's preceding
+// columns.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                  const Task& task, const RowNorm& norm,

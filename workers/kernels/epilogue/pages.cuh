@@ -1,8 +1,9 @@
-// The pages of a cache that an epilogue writes to (rotary.cuh): a launch's arguments for them, and the place of a token.
+// The pages of a cache that an epilogue writes to (rotary.cuh): a launch's arguments for them, and the position of a
+// token.
 //
-// Lines. A line is the elements of a head and a token. Consecutive lines are `line` elements apart: as many as a head
-// has, or more if there are gaps, as in a cache that stores keys and values of a token next to each other. A page has
-// lines of all its heads and tokens; there may be gaps between pages, too.
+// Lines. A line consists of the elements of one head for one token. Consecutive lines are `line` elements apart: as
+// many as a head has, or more if there are gaps, as in a cache that interleaves keys and values. A page has lines of
+// all its heads and tokens; there may be gaps between pages, too.
 //
 // This file is part of the version only of kernels with pages: render.py.
 #pragma once
@@ -12,8 +13,8 @@ constexpr bool kHasPages = kRotaryPageTokens > 0;
 constexpr int kPageTokens = kHasPages ? kRotaryPageTokens : 1;
 
 struct PageArgs {
-  const int* pages;          // of each sequence max_pages page numbers
-  int max_pages, num_pages;  // of a row of the table; of the cache
+  const int* pages;          // [sequences, max_pages] page numbers
+  int max_pages, num_pages;  // pages in a row of the table; pages in the cache
   int line, page_lines;      // strides: elements per line, lines per page
 
   // Where the line of a KV head begins, for a token in a page.

@@ -2,7 +2,7 @@
 #pragma once
 #include "activation.cuh"
 
-// Bit i: op i adds it to each sum, before its activation.
+// Bit i: op i adds the residual to each sum before the activation.
 #ifndef TUNER_ADDED_TO_SUMS
 #define TUNER_ADDED_TO_SUMS 0
 #endif
@@ -15,7 +15,7 @@ struct Residual {
   using Type = typename AddedTo<kOp>::Type;
   using Bits = typename Type::Bits;
 
-  // By the place of an element in C, inside of the matrix.
+  // The residual of an element inside the matrix, by its index in C.
   static __device__ __forceinline__ float one(const OpArgs& op, long long element) {
     if constexpr (is_there()) {
       return Type::widen(begin(op)[element]);
@@ -24,12 +24,12 @@ struct Residual {
     }
   }
 
-  // Of two columns from `column` on, of the row that begins there in C.
+  // The residuals of two columns, starting at `column`, of the row that starts at `row` in C.
   static __device__ __forceinline__ void two(float (&values)[2], const OpArgs& op, long long row, int column) {
     load_two<Type>(values, begin(op) + row, column, op.n);
   }
 
-  // Its start, for loads of two neighbours as a word.
+  // The address of the residual, for loads of two adjacent elements as one word.
   static __device__ __forceinline__ const Bits* begin(const OpArgs& op) { return reinterpret_cast<const Bits*>(op.residual); }
   static __device__ __forceinline__ u32 word(const Bits* two) { return *reinterpret_cast<const u32*>(two); }
   // The lower element of a word.

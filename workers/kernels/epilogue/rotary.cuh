@@ -3,24 +3,24 @@
 //
 // Layout. W has the first halves of all heads, then the second halves: heads of queries, of keys, of values. So its
 // layout is that of a gated op's W: a column of the tile is a pair, and its two sums are elements i and i + kHalfHead
-// of a head. 8 neighbours are pairs of one head. Queries go to C [m, heads, kRotaryHeadDim], keys and values to the
-// caches.
+// of a head. Any aligned 8 columns belong to one head. Queries go to C [m, heads, kRotaryHeadDim], keys and values to
+// the caches.
 //
 // Pages. A cache with kRotaryPageTokens has pages, [KV heads, tokens, elements] or [tokens, KV heads, elements], and a
 // page table per sequence. A token is written to the page of its position in the table. So nothing is written to the
 // page of another sequence, unless the table contains it.
 //
 // Invalid input. A slot without a sequence has the length 0, and writes to no cache. A token after max_length, or whose
-// page is not in the cache, has no place and is not written. Such a length or page is reported in the workspace.
+// page is not in the cache, is not written. Such a length or page is reported in the workspace.
 // Nothing waits for the missing token, so the launch continues.
 //
-// Rotation. A pair is rotated by the angle position * frequencies[i], computed in fp32; position is the token's place
+// Rotation. A pair is rotated by the angle position * frequencies[i], computed in fp32; position is that of the token
 // in its sequence. Values are not rotated. Each result is rounded once.
 //
-// Launches. The launch before may have just written the lengths, as it may a residual: an epilogue runs after inputs
-// that were requested after the wait for that launch. Earlier launches may read the caches until their end: each launch
-// waits for the end of the one before it, and these writes come after that wait. Page numbers are read after it, too.
-// No other task of this launch reads what is written here.
+// Launches. Like a residual, the lengths may have just been written by the previous launch: an epilogue runs after
+// inputs that were requested after the wait for that launch. Earlier launches may read the caches until their end: each
+// launch waits for the end of the one before it, and these writes come after that wait. Page numbers are read after it,
+// too. No other task of this launch reads what is written here.
 #pragma once
 #include "activation.cuh"
 #include "launch_args.cuh"
@@ -41,7 +41,7 @@ __device__ inline void refuse(Workspace* workspace, Refusal kind, int sequence, 
 // A row of the product.
 struct NewToken {
   int row, sequence, length, position;
-  int page;  // as the table has it; of a contiguous cache the sequence
+  int page;  // page number in the table; the sequence if the cache is contiguous
 };
 
 __device__ __forceinline__ bool has_place(const RotaryArgs& args, int position) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ Element::Bits* place_of(const LaunchArgs& launch, con
   return (is_value ? args.values : args.keys) + element_of(launch, token, kv_head) + pair;
 }
 
-// The same elements of both halves: one, two or eight neighbours.
+// The same elements of both halves: one, two or eight adjacent ones.
 template <class Elements>
 __device__ __forceinline__ void store_pairs(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column,
                                             const Elements& first, const Elements& second) {
@@ -109,8 +109,7 @@ struct Turn {
   float sine, cosine;
 };
 
-// In fp32, 2 pi is 6.2831855 minus 1.7484555e-7: a whole number of turns is taken off in two steps, of which the first
-// is exact.
+// In fp32, 2 pi is 6.2831855 minus 1.7484555e-7: whole turns are subtracted in two steps, the first of which is exact.
 __device__ __forceinline__ Turn turn_by(float angle) {
   const float turns = rintf(angle * 0.15915494f);
   const float rest = fmaf(turns, 1.7484555e-7f, fmaf(turns, -6.2831855f, angle));

@@ -1,13 +1,13 @@
-// The rotary epilogue of engines whose threads hold neighbours of both halves: the values, rounded and two in a word.
+// The rotary epilogue of engines whose threads hold adjacent elements of both halves: the rounded values, two per word.
 #pragma once
 #include "rotary.cuh"
 
-// Two neighbours of both halves, rounded.
+// Two adjacent elements of both halves, rounded.
 struct Pairs {
   u32 first, second;
 };
 
-// The pairs `column` and the next of a row, from the sums of both halves.
+// A row's pairs `column` and `column` + 1, from the sums of both halves.
 template <int kOp>
 __device__ __forceinline__ Pairs finish_pairs(const LaunchArgs& launch, const NewToken& token, int column, const float* x_sums,
                                               const float* y_sums, float scale, const float (&x_bias)[2],

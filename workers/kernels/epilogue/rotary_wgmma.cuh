@@ -1,11 +1,11 @@
-// The epilogue of rotary.cuh from a warpgroup's accumulators, which hold pairs as those of a gated op: epilogue_wgmma.cuh, and
-// with swapped operands epilogue_transposed.cuh. Lanes swap words there as for any other op, once for each half of the
-// heads.
+// The epilogue of rotary.cuh from a warpgroup's accumulators, which hold pairs like those of a gated op
+// (epilogue_wgmma.cuh, or epilogue_transposed.cuh if operands are swapped). Lanes swap words there as for any other op,
+// once for each half of the heads.
 #pragma once
 #include "epilogue_transposed.cuh"
 #include "rotary_pairs.cuh"
 
-// Of the tile's groups of columns those from kFirst up to kEnd.
+// Finishes and stores the tile's groups of columns kFirst to kEnd - 1.
 template <int kOp, int kFirst, int kEnd>
 __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                   const Task& task, const RowNorm& norm) {
@@ -59,8 +59,8 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
   }
 }
 
-// Of the tile's groups of rows those from kFirst up to kEnd. A lane has two rows of a column, so both of its words are
-// rotated.
+// Finishes and stores the tile's groups of rows kFirst to kEnd - 1. A lane has two rows of a column, so both of its
+// words are rotated.
 template <int kOp, int kFirst, int kEnd>
 __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                         const Task& task, const RowNorm& norm) {
@@ -77,7 +77,7 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
     const int first_column = task.tile_n * kConfig.tile_n + weight_row / 2, own_column = first_column + lane / 4;
     const TileColumn column = tile_column<kOp>(op, own_column);
     const float* sums = acc + block * Tile::kBlockSums;
-    const auto finish = [&](int j) {  // of a group of rows: words of both halves, as lanes of a row hold them
+    const auto finish = [&](int j) {  // both halves' words of a group of rows, as the lanes of a row hold them
       float x[2], y[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
 #pragma unroll
     for (int j = kFirst; j < kInFours; j += 4) {
       const int row = tile_row0 + (j + q) * 8 + lane / 4;
-      const NewToken stored = new_token(launch, op, row);  // early: its page is loaded meanwhile
+      const NewToken stored = new_token(launch, op, row);  // early, so that the load of its page overlaps
       u32 first[4], second[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -116,7 +116,7 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
   }
 }
 
-// Of the tile's groups of columns, or with swapped operands of rows, those from kFirst up to kEnd.
+// Finishes and stores the tile's groups of columns (with swapped operands, of rows) kFirst to kEnd - 1.
 template <int kOp, int kFirst = 0, int kEnd = (kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8>
 __device__ __forceinline__ void store_turned_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                   const Task& task, const RowNorm& norm) {

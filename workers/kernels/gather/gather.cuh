@@ -1,8 +1,8 @@
-// Copies of an operand tile whose rows are not consecutive in memory: a kind of op defines their places.
+// Copies of an operand tile whose rows are not consecutive in memory: the op's kind defines their addresses.
 //
-// A kind gives Gather<kOp>: `Row` and `Column` with `row_of(row, num_rows)` and `column_of(column)`, `element_of` both,
-// and `is_there`. Missing elements are zero in shared memory. A copy's elements are contiguous, since their number
-// divides that of the channels.
+// A kind defines Gather<kOp>: `Row` and `Column` with `row_of(row, num_rows)` and `column_of(column)`, `element_of`
+// both, and `is_there`. Missing elements are zero in shared memory. A copy's elements are contiguous, since their
+// number divides that of the channels.
 #pragma once
 #include "copy.cuh"
 
@@ -16,7 +16,7 @@ struct GatheredCopy {
   using Row = typename From::Row;
   using Column = typename From::Column;
   static constexpr int kNumCopies = Plain::kNumCopies, kRowStride = Plain::kRowStride;
-  // If a thread has few rows, their places stay in registers; otherwise they are recomputed for each stage.
+  // If a thread has few rows, their addresses stay in registers; otherwise they are recomputed for each stage.
   static constexpr bool kKeepsRows = kNumCopies <= 8;
 
   const u16* matrix;
@@ -51,7 +51,7 @@ struct GatheredCopy {
   }
 };
 
-// What copies the A tiles of an op.
+// The copier of an op's A tiles.
 template <int kOp, int kRows, int kTileK, int kBytes, CacheHint kHint, bool kGathers = gathers(kOp)>
 struct InputCopyOf {
   using Type = TileCopy<kRows, kTileK, kBytes, kHint>;

@@ -1,12 +1,12 @@
 // Inputs of a product that gathers its rows, loaded by the copy engine in im2col mode, which walks over the pixels of a
 // tile.
 //
-// A kind gives Gather<kOp>, from which this engine uses `start_of(row)`: the position in the images of a filter's first
+// A kind defines Gather<kOp>, of which this engine uses `start_of(row)`: the position in the images of a filter's first
 // element, and `column_of(column)`: the element of the filter and the channel. A line of a stage is 64 channels at one
-// place of a filter, of as many pixels as the tile has rows. The map contains the stride, and the pixel of a row or an
-// image after which the walk continues in the next one. Borders of an image arrive as zeros, and so do images after the
-// last one. The host requires channels in whole lines, so a line never covers two elements of a filter. A line of the
-// last stage after all elements has no channels and is zero.
+// element of the filter, for as many pixels as the tile has rows. The map contains the stride, and the pixels at which
+// the walk continues in the next row or image. Borders of an image arrive as zeros, as do images after the last one.
+// The host requires channels in whole lines, so a line never covers two elements of a filter. Lines of the last stage
+// beyond the filter's last element have no channels and are zero.
 #pragma once
 #include "mainloop_wgmma.cuh"
 
@@ -19,7 +19,7 @@ struct GatheredStage {
   static constexpr OpConfig kConfig = kOps[kOp];
   using OwnSlice = Slice<kConfig.tile_m, kConfig.tile_k, InputSharers::kCount>;
 
-  // One thread: the CTA's slice, for all sharers, of step `step` of the tile whose first row is `row`.
+  // For one thread: requests the CTA's slice, for all sharers, of step `step` of the tile whose first row is `row`.
   template <class Target>
   __device__ static __forceinline__ void request(const Target& to, const TensorMap* map, int step, int row) {
     const int place = InputSharers::place();

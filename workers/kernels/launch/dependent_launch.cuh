@@ -4,14 +4,14 @@
 //
 // Waits. Each thread executes griddepcontrol.wait, or waits for a thread that has, before it accesses anything that an
 // earlier launch writes or still reads: draw counter and signals, inputs and intermediates, its own outputs. (A draw
-// among the draws of the launch before would give a wrong epoch.) The wait ends when the launch before has ended, which
-// was after that launch's own wait. So by induction all earlier launches of the stream have ended. No launch overwrites
-// an intermediate that an earlier one reads, and all stores of earlier launches are visible, however many launches
-// overlap.
+// while the previous launch still draws would give a wrong epoch.) The wait ends when the previous launch has ended,
+// which was after that launch's own wait. So by induction all earlier launches of the stream have ended. No launch
+// overwrites an intermediate that an earlier one reads, and all stores of earlier launches are visible, however many
+// launches overlap.
 //
 // Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch
-// loads nothing into registers or shared memory, and writes become visible in the L2, so even weights that the launch
-// before writes are read correctly afterwards. The first task of a static queue or of a dealt wave is known, but the
+// loads nothing into registers or shared memory, and writes become visible in the L2, so even weights written by the
+// previous launch are read correctly afterwards. The first task of a static queue or of a dealt wave is known, but the
 // ticket that a CTA will draw is not. So the CTA prefetches for the ticket with its own number. CTAs draw in about that
 // order, and a wrong guess only prefetches another CTA's weights.
 //
@@ -21,16 +21,16 @@
 // co-resident, as in a cooperative launch. A successor's CTA that is already resident sleeps in griddepcontrol.wait and
 // holds no ticket and no lock, and nothing waits for it.
 //
-// Other programs' kernels. A kernel after ours may read, before its own wait, the output of the launch before ours:
-// PyTorch's compiler generates such kernels. When a guarded build lets it start, that launch has ended, and its stores
-// are visible. The measured build is only for sequences of our launches, which read only the plan and weights before
-// their wait.
+// Other programs' kernels. A kernel after ours may read, before its own wait, the output of the launch that precedes
+// ours: PyTorch's compiler generates such kernels. When a guarded build lets it start, that launch has ended, and its
+// stores are visible. The measured build is only for sequences of our launches, which read only the plan and weights
+// before their wait.
 #pragma once
 #include "launch_args.cuh"
 
-constexpr int kLineElements = 64;  // of an L2 line of 128 bytes
+constexpr int kLineElements = 64;  // elements of an L2 line of 128 bytes
 
-// The columns of the ring's first filling, of all rows that the task reads, including both those of a gate and of an up
+// The columns that first fill the ring, for all rows that the task reads, including those of a gate and of an up
 // projection. Consecutive steps are one run of columns; otherwise each step is a separate run.
 template <int kOp>
 __device__ void prefetch_weights(const LaunchArgs& args, const Task& task) {
@@ -63,7 +63,7 @@ __device__ void prefetch_weights_of(const LaunchArgs& args, const Task& task) {
   }
 }
 
-// Called first in the kernel.
+// Must be called first in the kernel.
 __device__ inline void begin_launch(const LaunchArgs& args) {
 #ifndef TUNER_GUARDED
   launch_dependents();

@@ -1,4 +1,4 @@
-// The second place, besides the workspace, to which a guarded build writes the record of an abort: mapped host memory.
+// A guarded build writes the record of an abort not only to the workspace, but also to mapped host memory.
 //
 // Layout. The data of guarded builds is in the workspace after the abort record, in a separate sector, and is zeroed
 // with it. The host stores the record's address there, or null.
@@ -9,7 +9,7 @@
 
 struct Guard {
   AbortRecord* host_record;  // in mapped memory of the host; null if it was not requested
-  u64 ctas[2];               // counts of launch_guard.cuh; separate for the second launch on a workspace
+  u64 ctas[2];               // counters of launch_guard.cuh; separate ones for the second launch on a workspace
 };
 constexpr int kGuardOffset = 192;
 static_assert(kGuardOffset >= kRefusedOffset + sizeof(RefusedRecord) && kGuardOffset + sizeof(Guard) <= kSignalsOffset,

@@ -10,10 +10,10 @@ constexpr int kStaticQueues = 0, kFirstWave = 3;
 // The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
 struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
-  int num_first_tasks;  // of a dealt first wave; otherwise 0
+  int num_first_tasks;  // tasks of a dealt first wave; otherwise 0
   int zero;
   int held_stages;      // stages of weights that are not requested before a task's first waits are over
-  int strided_parts;    // 1: a part of P takes every P-th k-step from its first one on; 0: consecutive steps
+  int strided_parts;    // 1: each of P parts takes every P-th k-step, from its first one; 0: consecutive steps
   int num_split_tiles;  // slots for the sums of split tiles
   int in_band_ops;      // bit i: op i reads in band what another op of the launch writes (mailbox.cuh)
 };
@@ -23,7 +23,7 @@ struct Task {
   short op;
   unsigned char part, num_parts;  // both 0 for a whole tile
   int tile_m, tile_n, wait_begin, wait_end, post;
-  unsigned short first_step, num_steps;  // of a part, among all k-steps of its tile; unused for a whole tile
+  unsigned short first_step, num_steps;  // a part's k-steps among all those of its tile; unused for a whole tile
   int slot;                              // slot for the sums of its tile's parts; unused for a whole tile
 };
 constexpr int kTaskWords = 8;
@@ -46,9 +46,9 @@ __device__ __forceinline__ Task load_task(const int* words) {
 }
 
 // Clusters. A CTA of a plan is then a cluster: all of its CTAs process the same tasks, each computes its own tile of a
-// task, and each posts for it. So the device counts kClusterSize posts for each post of the plan. Ranks run along n,
-// then along m, then along k: CTAs that differ in their rank only along k have the same tile, of which each takes every
-// kClusterK-th k-step; cluster_sum.cuh adds their sums up.
+// task, and each posts for it. So each post of the plan is kClusterSize posts on the device. Ranks run along n,
+// then along m, then along k: CTAs whose ranks differ only along k have the same tile, and each takes every
+// kClusterK-th k-step of it; cluster_sum.cuh adds their sums up.
 __device__ __forceinline__ int cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }
 __device__ __forceinline__ int rank_in_cluster() { return static_cast<int>(blockIdx.x) % kClusterSize; }
 __device__ __forceinline__ int rank_along_k() { return rank_in_cluster() / (kClusterM * kClusterN); }
@@ -63,8 +63,9 @@ __device__ __forceinline__ Task task_of_rank(Task task, int rank) {
 
 struct alignas(16) Wait {
   int signal_begin, signal_end, threshold, posts_per_launch;
-  int before_step;  // of the task, counted from its first one: waited for before that step's inputs are requested; where
-                    // the CTA has not this step of its tile, before those of its next one (own_step); or kEpilogueStep
+  int before_step;  // a k-step of the task, counted from its first one: the wait precedes the request for that step; if
+                    // the CTA does not have this step of its tile, for those of its next one (own_step); or
+                    // kEpilogueStep
   int zero[3];
 };
 static_assert(sizeof(Wait) == 32, "a wait is 8 words");
@@ -74,8 +75,8 @@ static_assert(sizeof(Wait) == 32, "a wait is 8 words");
 constexpr int kEpilogueStep = 1 << 26;
 
 // Row-major, contiguous operands of one op: a [m, k], w [n, k], bias [n], c [m, n], residual [m, n], row_scale [m]. If
-// the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null if the op has none. If its rows are normed,
-// row_scale is a table of sums of squares [num_slots, stride] (norm.cuh).
+// the op is gated, w is [2n, k] and bias [2n], with the gate's half first. Null if the op has none. If its rows are
+// normed, row_scale is a table of sums of squares [num_slots, stride] (norm.cuh).
 struct OpArgs {
   const Element::Bits* a;
   const Element::Bits* w;
@@ -92,7 +93,7 @@ struct OpArgs {
 static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
 #endif
 
-// Which wait expired, and for what: written once per abort, by the first thread whose wait expires.
+// The wait that expired, and what it waited for; written once per abort, by the first thread whose wait expires.
 struct AbortRecord {
   u32 raised;
   int task, signal;
@@ -109,15 +110,15 @@ struct RefusedRecord {
 };
 
 // The workspace of one stream and one plan: zeroed once when it is allocated and again after an abort, never between
-// launches. Counters only grow; a launch knows its epoch from `drawn`. The abort flag, the draw counters and the
+// launches. Counters only grow; a launch derives its epoch from `drawn`. The abort flag, the draw counters and the
 // signals are in separate cache lines. Two launches on two streams share a workspace: the second draws from
 // `drawn_second`; so do all CTAs after a dealt first wave.
 constexpr int kAbortOffset = 128, kRefusedOffset = 160, kSignalsOffset = 256;
 struct Workspace {
-  u64 drawn;  // over all launches: tickets drawn, or CTAs started if the plan determines their first tasks
+  u64 drawn;  // over all launches, tickets drawn; CTAs started if the plan determines their first tasks
   char pad0[56];
   u64 drawn_second;
-  u64 start_gates;  // those opened, over all launches
+  u64 start_gates;  // gates opened, over all launches
   char pad2[48];
   AbortRecord abort;
   char pad1[kRefusedOffset - kAbortOffset - sizeof(AbortRecord)];
@@ -150,7 +151,7 @@ struct AllChainArgs<false> {
 struct RotaryArgs {
   Element::Bits* keys;       // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as in rotary.cuh
   Element::Bits* values;     // the same
-  const int* lengths;        // of each sequence, its new tokens included
+  const int* lengths;        // length of each sequence, including its new tokens
   const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
   int heads, kv_heads, max_length, new_tokens;  // heads of queries
 };
@@ -169,7 +170,7 @@ struct AllRotaryArgs<false> {
 struct PlainArgs {
   const int* words;            // the plan
   Workspace* workspace;
-  long long spin_limit_cycles;  // of the SM clock, for one wait
+  long long spin_limit_cycles;  // maximum cycles of the SM clock for one wait
   int is_dependent;             // 1: launched programmatically, so it may overlap with the launch before it
   int is_second;                // 1: the second of two launches that share the workspace
   void* trace;  // the table of trace.cuh; null unless the build is traced
@@ -187,8 +188,9 @@ static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps :
                                         (kHasPages ? sizeof(PageArgs) : 0),
               "as the host lays it out");
 
-// Whether a CTA's first task is determined by the plan and not drawn: the first one of its queue, or with a dealt first
-// wave the one with its own number. Each CTA then adds one to the first counter, which gives the number of the launch.
+// Whether a CTA's first task is determined by the plan and not drawn: the first one of its queue or, with a dealt first
+// wave, the task with the CTA's own number. Each CTA then adds one to the first counter, which gives the number of the
+// launch.
 __device__ __forceinline__ bool knows_first_task(const LaunchArgs& args) {
   return args.plan.assignment == kStaticQueues || args.plan.assignment == kFirstWave;
 }
@@ -200,7 +202,7 @@ struct Steps {
   __device__ __forceinline__ int operator[](int step) const { return first + step * stride; }
 };
 
-// Of a task of `op`, whose configuration is that of op kOp.
+// The steps of a task of `op`, whose configuration is that of op kOp.
 template <int kOp>
 __device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& op, const Task& task) {
   if constexpr (is_own_task(kOp)) return {0, 1, 1};
@@ -208,7 +210,7 @@ __device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& 
   if constexpr (kOps[kOp].num_parts > 1) {
     const bool is_part = task.num_parts > 0;
     const int stride = is_part && plan.strided_parts != 0 ? task.num_parts : 1;
-    return {is_part ? task.first_step : 0, stride, is_part ? task.num_steps : all};  // selected: a branch costs registers
+    return {is_part ? task.first_step : 0, stride, is_part ? task.num_steps : all};  // a branch costs registers
   }
   if constexpr (kClusterK > 1) {
     const int rank = rank_along_k();
@@ -217,7 +219,7 @@ __device__ __forceinline__ Steps steps_of(const PlanHeader& plan, const OpArgs& 
   return {0, 1, all};
 }
 
-// The first k-step of this CTA, counted in its own, that is the tile's `step`-th or comes later.
+// The index, among this CTA's k-steps, of the first one that is the tile's `step`-th or later.
 __device__ __forceinline__ int own_step(int step) {
   if constexpr (kClusterK == 1) return step;
   if constexpr (kHasLateWaits) {

@@ -7,19 +7,19 @@
 //
 // What is reported. Such a CTA sets the abort flag like an expired wait, and the record's task is kNotAlone. The
 // results of both launches are then unreliable, but not necessarily NaN. The first CTA of a launch detects every CTA
-// that is still active, so it does not matter if later ones miss one.
+// that is still active, so it does not matter if later CTAs miss one.
 //
-// Cost. One atomic add, whose result the posting thread has before its first tile. One add at the end, whose result is
-// not used. A load there would delay every later launch.
+// Cost. One atomic add, whose result the posting thread has received before its first tile. One add at the end, whose
+// result is not used. A load there would delay every later launch.
 #pragma once
 #include "host_record.cuh"
 #include "sync.cuh"
 
 constexpr int kNotAlone = -2;
-constexpr int kStartedShift = 16;  // below: active CTAs, of which no card holds this many
+constexpr int kStartedShift = 16;  // low bits: active CTAs, fewer than this on any card
 constexpr u64 kOneStarted = u64{1} << kStartedShift, kOneAtWork = 1;
 
-// Without a result, since an atomic whose result is dropped would still return it.
+// This form returns no result; an atomic whose result is ignored would still return it.
 __device__ __forceinline__ void add_relaxed_gpu(u64* address, u64 value) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
@@ -28,7 +28,7 @@ __device__ __forceinline__ u64* counted_ctas(const LaunchArgs& args) {
   return &guard_of(args.workspace)->ctas[args.is_second != 0];
 }
 
-// One thread of each CTA, after the wait for the launch before.
+// One thread of each CTA, after the wait for the previous launch.
 __device__ inline void count_start(const LaunchArgs& args) {
   const u64 before = fetch_add_relaxed_gpu(counted_ctas(args), kOneStarted + kOneAtWork);
   const u32 at_work = static_cast<u32>(before & (kOneStarted - 1));

@@ -1,7 +1,7 @@
 // The persistent kernel: runs any verified plan of a chain of ops. A plan of a single op is the unfused launch.
 //
-// A main loop before it gives EngineTile<kOp>: `compute` computes the sums of a task's tile, `add_up` adds the parts of
-// a tile, and `store_tile` finishes and stores it. All threads of the CTA take part in each.
+// A main loop included before this file defines EngineTile<kOp>: `compute` computes the sums of a task's tile, `add_up`
+// adds the parts of a tile, and `store_tile` finishes and stores it. All threads of the CTA take part in each.
 #pragma once
 #include "dependent_launch.cuh"
 #include "epilogue.cuh"
@@ -13,7 +13,7 @@
 #include "launch_guard.cuh"
 #endif
 
-// Ops of equal configuration share one instance of the code.
+// Ops with equal configurations share one instance of the code.
 __device__ constexpr bool same_config(const OpConfig& a, const OpConfig& b) {
   return a.tile_m == b.tile_m && a.tile_n == b.tile_n && a.tile_k == b.tile_k && a.warps_m == b.warps_m &&
          a.warps_n == b.warps_n && a.copy_bytes == b.copy_bytes && a.activation == b.activation && a.bias == b.bias &&
@@ -33,7 +33,7 @@ __device__ constexpr int first_like(int op) {
   return op;
 }
 
-// Computes, stores and publishes one tile, or computes a part of it; false, for all threads alike, if the launch was
+// Computes, stores and publishes one tile, or computes a part of it; returns false to all threads if the launch was
 // aborted.
 template <int kOp = 0>
 __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler,

@@ -1,7 +1,7 @@
 // Global -> shared copies of an operand tile, rows of kTileK elements, one pipeline stage at a time.
 //
-// Layout. Rows are cut into 16-byte chunks. Chunk c of row r is at position c ^ swizzle(r), so that the eight rows
-// which one ldmatrix reads fall into eight different bank groups.
+// Layout. Rows are cut into 16-byte chunks. Chunk c of row r is at position c ^ swizzle(r), so that the eight rows that
+// one ldmatrix reads are in eight different bank groups.
 //
 // Ragged edges. Rows beyond the matrix and columns beyond k are copied with zero valid bytes, i.e. they are zero in
 // shared memory. A copy is never wider than the alignment of a row, so no copy straddles the end of k. A pointer may be
@@ -34,9 +34,9 @@ struct TileCopy {
   // If the stride is a multiple of 8 rows, the swizzle is the same in all of them and offsets are immediates.
   static constexpr bool kSameSwizzle = kRowStride % 8 == 0;
 
-  const u16* source;  // of this thread's first row, at its column of the next stage
+  const u16* source;  // address in this thread's first row, at its column of the next stage
   u32 first;          // its destination in the stage's tile
-  int rows_left;      // rows of the matrix from this thread's first row on
+  int rows_left;      // rows of the matrix, counted from this thread's first row
 
   __device__ static int row() { return static_cast<int>(threadIdx.x) / kCopiesPerRow; }
   __device__ static int column() { return static_cast<int>(threadIdx.x) % kCopiesPerRow * kElements; }

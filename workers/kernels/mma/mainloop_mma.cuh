@@ -1,10 +1,10 @@
 // The mma.sync main loop: C tile = A tile W tile^T over all of k, or over the k-steps of one part, through a ring of
 // kNumStages stages in shared memory. A stage holds the A tile [tile_m][tile_k] and then the W tile [tile_n][tile_k],
-// laid out as in copy.cuh. Of a gated op a stage holds two W tiles, the gate's and the up projection's for the same
-// columns of C.
+// laid out as in copy.cuh. If the op is gated, a stage holds two W tiles, those of the gate and of the up projection
+// for the same columns of C.
 //
-// Fragments. If an op is gated, fragment 2 j holds the gate of a warp's columns from 8 j on, and 2 j + 1 their up
-// projection. So the same thread has both sums of an output, and stores only their product.
+// Fragments. If an op is gated, fragment 2 j holds the gate of a warp's columns starting at 8 j, and fragment 2 j + 1
+// their up projection. So the same thread has both sums of an output, and stores only their product.
 //
 // Order. All threads copy, all threads compute. Step t requests stage t + kNumStages - 1 into the slot of stage t - 1,
 // which is free: all warps passed the barrier in step t - 1 after their last read of it. Before its last slice, step t
@@ -12,10 +12,10 @@
 // busy across the boundary. The weights of the first stages depend on no producer, so they are requested before the
 // wait for the producers, except for the stages that the plan holds back.
 //
-// Waits within a task. The waits of the first kNumStages steps are made before the first load. Those of the step that
-// step t will request are made at the end of step t - 1, after its barrier. Before that barrier, each thread reads
-// whether there are any, since thread 0 overwrites that word after it has waited. So a ticket is still drawn when all
-// waits are over.
+// Waits within a task. The waits of the first kNumStages steps are made before the first load. The waits of the step
+// whose stage step t will request are made at the end of step t - 1, after its barrier. Before that barrier, each
+// thread reads whether there are any, since thread 0 overwrites that word after it has waited. So a ticket is still
+// drawn only after all waits.
 #pragma once
 #include "gather.cuh"
 #include "fixup.cuh"
@@ -44,13 +44,13 @@ struct MmaTile {
   using Layout = RowLayout<kTileK>;
   static constexpr int kWOffset = kTileM * Layout::kRowBytes;
   static constexpr int kUpOffset = kWOffset + kTileN * Layout::kRowBytes;
-  // From the rows of one pair of W fragments to the next.
+  // Distance from the rows of one pair of W fragments to the next.
   static constexpr int kPairBytes = (kGated ? 8 : 16) * Layout::kRowBytes;
   static_assert(kConfig.warps_m * kConfig.warps_n == kNumWarps, "the warp grid must hold all warps");
   static_assert(kWarpM % 16 == 0 && kWarpN % 8 == 0, "a warp tile is made of 16 x 8 fragments");
   static_assert(kNumStages >= 2 && kSlices % 2 == 0, "two fragment buffers alternate within a stage");
 
-  // Copies the W slice of a stage: the rows of the task's columns, and of the up projection's n rows below.
+  // Copies the W slice of a stage: the rows of the task's columns, and those of the up projection, n rows further down.
   struct WeightCopy {
     using Copy = TileCopy<kTileN, kTileK, kConfig.copy_bytes, kWeightHint>;
     Copy w, up;
@@ -80,15 +80,15 @@ struct MmaTile {
 
   __device__ static constexpr int index(int i, int j) { return (i * kFragsN + j) * 4; }
 
-  // Where this lane's ldmatrix rows start in a stage; a slice is 32 bytes further, under the swizzle an xor, since all
-  // rows that a lane reads are the same modulo 8.
+  // The start of this lane's ldmatrix rows in a stage. The next slice is 32 bytes further, which is an xor under the
+  // swizzle, since all rows that a lane reads are equal modulo 8.
   struct Lane {
     u32 a_row, a_swizzled, w_row, w_swizzled;
 
     __device__ Lane() {
       const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
       const int a = warp / kConfig.warps_n * kWarpM + (lane & 15);
-      // Half the lanes point at the pair's second fragment: the next eight rows, or the up projection's.
+      // Half of the lanes point to the pair's second fragment: the next eight rows, or the up projection's.
       const int w = warp % kConfig.warps_n * kWarpN + (lane & 7) + (lane >> 4) * (kGated ? kTileN : 8);
       a_row = a * Layout::kRowBytes;
       a_swizzled = Layout::offset(a, lane >> 4) - a_row;
@@ -116,7 +116,7 @@ struct MmaTile {
     for (int i = 0; i < kFragsM; ++i) {
 #pragma unroll
       for (int j = 0; j < kFragsN; ++j) {
-        const int column = i % 2 == 0 ? j : kFragsN - 1 - j;  // back every other row: neighbours share an operand
+        const int column = i % 2 == 0 ? j : kFragsN - 1 - j;  // zigzag: consecutive products share an operand
         Element::multiply(acc + index(i, column), frags.a[i], frags.b[column]);
       }
     }
@@ -127,7 +127,7 @@ struct MmaTile {
     for (int i = 0; i < kNumSums; ++i) acc[i] = 0.0f;
   }
 
-  // Computes the tile into `acc`; false, for all threads alike, if the launch was aborted while it waited.
+  // Computes the tile into `acc`; returns false to all threads if the launch was aborted while it waited.
   __device__ bool compute(const LaunchArgs& args, const Task& task, Scheduler& scheduler, u32 ring_memory) {
     __shared__ PendingWaits pending;
     ring = ring_memory;
@@ -206,7 +206,7 @@ struct MmaTile {
     return true;
   }
 
-  // As `add_parts`, of the accumulators.
+  // Like `add_parts`, for the accumulators.
   __device__ bool add_up(const LaunchArgs& args, const Task& task, u32 epoch) {
     return add_parts<kOp, kNumThreads, kNumSums>(args, task, epoch, threadIdx.x, acc);
   }

@@ -14,8 +14,8 @@ struct WholeCta {
   __device__ static void sync() { __syncthreads(); }
 };
 
-// Computes, stores and publishes one tile; false, for all threads alike, if the launch was aborted. The next task is drawn
-// when all waits are over.
+// Computes, stores and publishes one tile; returns false to all threads if the launch was aborted. The next task is
+// drawn when all waits are over.
 template <int kOp>
 __device__ __forceinline__ bool run_own_task(const LaunchArgs& args, const Task& task, Scheduler& scheduler,
                                              unsigned char* memory) {

@@ -8,21 +8,22 @@
 struct Element {
   using Bits = u16;  // its storage: an unsigned integer of its size
   static constexpr Bits kNan = 0x7FFF;
-  // Whether two neighbours fill a word, and whether sums of its products are added to separate ones as they arrive.
+  // Whether two adjacent elements fill a word, and whether the sums of its products are added to separate sums as they
+  // arrive.
   enum : bool { kHasPairs = true, kPromotesSums = false };
   __device__ static float widen(Bits bits);
-  // Rounded to nearest even: the bits in a word, preceded by zeros.
+  // Rounds to nearest even; returns the bits in a word, preceded by zeros.
   __device__ static u32 narrow(float value);
   // For the engines of tensor cores. Packs two into one word, 16 bits each, `low` in the low half.
   __device__ static u32 narrow_two(float low, float high);
-  // Of 16-bit elements: d += a b for one 16 x 8 x 16 fragment, fp32 accumulation.
+  // For 16-bit elements: d += a b for one 16 x 8 x 16 fragment, accumulated in fp32.
   __device__ static void multiply(float* d, const u32 (&a)[4], const u32 (&b)[2]);
 };
 #endif
 
 #ifndef TUNER_WEIGHTS
 // How weights are stored: by default as elements. If they are codes of fewer bits, `convert` converts a word of codes
-// to pairs of elements; with groups, this many share a factor.
+// to pairs of elements; with groups, kGroup weights share a factor.
 struct Weights {
   enum : int { kBits = 8 * sizeof(Element::Bits), kGroup = 0, kBundle = 0, kFactorBytes = 0, kHasZeros = 0, kHasPowers = 0 };
 };

@@ -26,7 +26,7 @@ __device__ __forceinline__ u64 cache_policy() {
 }
 
 // Asynchronous copy of kBytes from global to shared memory, of which `valid_bytes` are read and the rest is zero.
-// 16 bytes bypass L1 (.cg); 8 and 4 exist only through L1 (.ca).
+// Copies of 16 bytes bypass L1 (.cg); copies of 8 and 4 bytes exist only through L1 (.ca).
 template <int kBytes, CacheHint kHint>
 __device__ __forceinline__ void cp_async(u32 shared, const void* global, int valid_bytes) {
   if constexpr (kBytes == 16 && kHint == kNoHint) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void cp_async(u32 shared, const void* global, int val
   }
 }
 
-// 16 bytes through L1, for data that several warps of a CTA read.
+// Copies 16 bytes through L1, for data that several warps of a CTA read.
 template <CacheHint kHint>
 __device__ __forceinline__ void cp_async_through_l1(u32 shared, const void* global, int valid_bytes) {
   if constexpr (kHint == kNoHint) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ float reciprocal_approx(float x) {
   return y;
 }
 
-// For an angle from -pi to pi, with an error of 2^-21.
+// For angles from -pi to pi, with an error of 2^-21.
 __device__ __forceinline__ float sine_approx(float x) {
   float y;
   asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -96,7 +96,7 @@ __device__ __forceinline__ float cosine_approx(float x) {
   return y;
 }
 
-// NaN if one of them is; fmaxf would take the other one.
+// NaN if either is NaN; fmaxf would return the other value.
 __device__ __forceinline__ float max_or_nan(float x, float y) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(x), "f"(y));
@@ -185,13 +185,13 @@ __device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// For kThreads threads of a CTA, a multiple of 32, at its barrier with that number.
+// A barrier, with the given number, of kThreads threads of a CTA, a multiple of 32.
 template <int kThreads>
 __device__ __forceinline__ void barrier_sync(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
-// The same, and whether `flag` holds for any of them.
+// The same; returns whether `flag` is true for any of them.
 template <int kThreads>
 __device__ __forceinline__ bool barrier_or(int barrier, bool flag) {
   u32 any;
@@ -213,7 +213,7 @@ __device__ __forceinline__ long long read_clock() {
   return cycles;
 }
 
-// Nanoseconds, the same on all SMs.
+// The global timer in nanoseconds, the same on all SMs.
 __device__ __forceinline__ long long read_globaltimer() {
   long long ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
@@ -279,7 +279,7 @@ __device__ __forceinline__ u16 load_shared_element(u32 address) {
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
   return bits;
 }
-// 2, 4 or 8 contiguous bytes, at a multiple of their number.
+// 2, 4 or 8 contiguous bytes, aligned to their number.
 template <int kBytes>
 __device__ __forceinline__ u64 load_shared_bytes(u32 address) {
   if constexpr (kBytes == 2) return load_shared_element(address);

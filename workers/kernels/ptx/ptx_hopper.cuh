@@ -18,7 +18,7 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 
-// Without a branch around it.
+// A predicated arrival, without a branch.
 __device__ __forceinline__ void mbarrier_arrive_if(bool arrives, u32 barrier) {
   asm volatile(
       "{\n.reg .b64 state;\n.reg .pred arrives;\nsetp.ne.u32 arrives, %1, 0;\n"
@@ -48,7 +48,8 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// A box of a tensor to shared memory; elements outside arrive as zero. Of a map [rows, k]: 64 columns from `column` on.
+// Copies a box of a tensor to shared memory; elements outside arrive as zero. This one copies 64 columns, starting at
+// `column`, of a map [rows, k].
 __device__ __forceinline__ void copy_line(u32 shared, const TensorMap* map, int column, int row, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], "
@@ -57,7 +58,7 @@ __device__ __forceinline__ void copy_line(u32 shared, const TensorMap* map, int 
       : "memory");
 }
 
-// The same of a map [k / 64, rows, 64]: whole lines of 64 columns from the `line`-th on.
+// The same for a map [k / 64, rows, 64]: whole lines of 64 columns, starting at the `line`-th.
 __device__ __forceinline__ void copy_lines(u32 shared, const TensorMap* map, int row, int line, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], "
@@ -66,8 +67,8 @@ __device__ __forceinline__ void copy_lines(u32 shared, const TensorMap* map, int
       : "memory");
 }
 
-// The same of a map [k / 64, n / 8, 2, 8, 64] of a gated op's weights. Rows alternate from the `pair`-th 8 on: 8 rows
-// of the gate, then the same 8 of the up projection.
+// The same for a map [k / 64, n / 8, 2, 8, 64] of a gated op's weights. Starting at the `pair`-th group of 8, rows
+// alternate: 8 rows of the gate, then the same 8 of the up projection.
 __device__ __forceinline__ void copy_pairs(u32 shared, const TensorMap* map, int pair, int line, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -76,8 +77,8 @@ __device__ __forceinline__ void copy_pairs(u32 shared, const TensorMap* map, int
       : "memory");
 }
 
-// The same boxes, to the same place in the shared memory of each CTA of the cluster whose bit is set, and their bytes to
-// the barrier at the same place there.
+// Copies the same boxes to the same offset in the shared memory of each CTA of the cluster whose bit is set, and counts
+// their bytes at the barrier at the same offset there.
 __device__ __forceinline__ void copy_line_to(u32 shared, const TensorMap* map, int column, int row, u32 barrier, u64 policy,
                                              u16 ctas) {
   asm volatile(
@@ -110,8 +111,8 @@ struct PixelStart {
   int x, y, image;
 };
 
-// Of a map [images, height, width, channels] in im2col mode: 64 channels from `channel` on, for as many pixels as the
-// map defines, each at the given offset to the right of and below a pixel of the walk.
+// Copies 64 channels, starting at `channel`, of a map [images, height, width, channels] in im2col mode, for as many
+// pixels as the map defines, each at the given offset to the right of and below a pixel of the walk.
 __device__ __forceinline__ void copy_pixels(u32 shared, const TensorMap* map, const PixelStart& start, int channel, int right,
                                             int down, u32 barrier, u64 policy) {
   asm volatile(
@@ -132,7 +133,7 @@ __device__ __forceinline__ void copy_pixels_to(u32 shared, const TensorMap* map,
       : "memory");
 }
 
-// A contiguous number of bytes; it and both addresses are multiples of 16.
+// Copies contiguous bytes; their number and both addresses are multiples of 16.
 __device__ __forceinline__ void copy_bytes(u32 shared, const void* from, u32 count, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
@@ -141,7 +142,7 @@ __device__ __forceinline__ void copy_bytes(u32 shared, const void* from, u32 cou
       : "memory");
 }
 
-// The same boxes only into the L2.
+// Fetches the same boxes only into the L2.
 __device__ __forceinline__ void prefetch_line(const TensorMap* map, int column, int row, u64 policy) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.L2::cache_hint [%0, {%1, %2}], %3;" ::"l"(map), "r"(column),
                "r"(row), "l"(policy)
@@ -160,16 +161,16 @@ __device__ __forceinline__ void prefetch_pairs(const TensorMap* map, int pair, i
                : "memory");
 }
 
-// Four 8 x 8 matrices of 16-bit elements to shared memory. Lane l has the address of row l % 8 of matrix l / 8. It
-// holds columns 2 (l % 4) and the next of row l / 4 of each.
+// Stores four 8 x 8 matrices of 16-bit elements to shared memory. Lane l has the address of row l % 8 of matrix l / 8.
+// It holds columns 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each.
 __device__ __forceinline__ void stmatrix_x4(u32 shared, const u32 (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words[0]),
                "r"(words[1]), "r"(words[2]), "r"(words[3])
                : "memory");
 }
 
-// A box of a map [rows, columns] from shared memory; elements outside the matrix are left out. It joins the thread's
-// open group.
+// Stores a box of a map [rows, columns] from shared memory; elements outside the matrix are skipped. It joins the
+// thread's open group.
 template <CacheHint kHint>
 __device__ __forceinline__ void store_box(const TensorMap* map, int column, int row, u32 shared) {
   if constexpr (kHint == kNoHint) {
@@ -199,7 +200,8 @@ __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// The place of `address` in the shared memory of the CTA of that rank, for instructions on the cluster's shared memory.
+// The counterpart of `address` in the shared memory of the CTA with that rank, for instructions on the cluster's shared
+// memory.
 __device__ __forceinline__ u32 address_in_cta(u32 address, int rank) {
   u32 there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
@@ -255,7 +257,7 @@ __device__ __forceinline__ void fence_acq_rel_cluster() { asm volatile("fence.ac
 // Orders earlier generic accesses to global memory before later accesses of the copy engine.
 __device__ __forceinline__ void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
-// The same of accesses to the CTA's own shared memory.
+// The same for accesses to the CTA's own shared memory.
 __device__ __forceinline__ void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -281,7 +283,7 @@ __device__ __forceinline__ u64 operand_descriptor(u32 units) {
 // Marks a number as equal in all lanes of a warp, for the compiler.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
-// The thread's number, read again at each call: there is no register left to keep it across the main loop.
+// The thread's number, read again at each call, since no register is left to keep it across the main loop.
 __device__ __forceinline__ int thread_number() {
   int number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));

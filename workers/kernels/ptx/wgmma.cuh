@@ -7,6 +7,6 @@
 template <int kRows>
 struct Wgmma;
 
-// The same with operand A in registers, as m64k16 has its fragments: multiply(d, a, b, adds).
+// The same with operand A in registers, as fragments of m64k16: multiply(d, a, b, adds).
 template <int kRows>
 struct WgmmaOfRegisters;

@@ -1,15 +1,15 @@
 // The main loop of the CUDA cores, for one to four rows. C tile = A tile W tile^T over all of k, or over the k-steps of
 // one part, as dot products of rows of A and rows of W.
 //
-// Work. A warp computes tile_n / kNumWarps columns of the tile, i.e. it reads as many rows of W, and if the op is gated
-// also the up projection's rows of the same columns. Its lanes alternate along k in chunks of 16 bytes, keep a sum for
+// Work. A warp computes tile_n / kNumWarps columns of the tile: it reads as many rows of W and, if the op is gated,
+// also the up projection's rows for the same columns. Its lanes alternate along k in chunks of 16 bytes, keep a sum for
 // each pair of a row of A and a row of W, and reduce these sums over the warp at the end of k.
 //
 // Layout. A stage holds adjacent chunks of all threads, for each of their rows of W and then for each row of A. Chunk c
 // of row i of thread t is number (i * kChunks + c) * kNumThreads + t. Every thread copies the data that it reads, so
 // each thread has its own ring. No barrier is needed between copy and product, only the wait for the thread's own
-// groups. So warps may progress at different speeds. After the ring come the tile's sums [tile_m][rows of W], written
-// after the last product and read after a CTA barrier.
+// groups. So warps may progress at different speeds. The ring is followed by the tile's sums [tile_m][rows of W],
+// written after the last product and read after a CTA barrier.
 //
 // Waits. Each warp waits for the producers by itself, with all lanes, before it copies what they wrote. A warp whose
 // wait expires continues, since the others wait for it at that barrier. After that, the whole CTA exits.
@@ -63,10 +63,10 @@ struct SimtTile {
   static constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kTileK = kConfig.tile_k;
   static constexpr int kColumns = kTileN / kNumWarps;              // of C, of a warp
   static constexpr int kRows = kConfig.weight_rows() / kNumWarps;  // of W, of a warp
-  static constexpr int kChunks = kTileK / kWarpColumns;            // of a thread in one row
+  static constexpr int kChunks = kTileK / kWarpColumns;            // a thread's values in one row
   static constexpr int kNumSums = kTileM * kRows;                  // of a thread
   static constexpr int kTileSums = kTileM * kConfig.weight_rows();
-  static constexpr u32 kRowBytes = kChunks * kNumThreads * kChunkBytes;  // from a row's chunks to the next one's
+  static constexpr u32 kRowBytes = kChunks * kNumThreads * kChunkBytes;  // distance to the chunks of the next row
   static_assert(kTileN % kNumWarps == 0 && kTileK % kWarpColumns == 0, "warps share columns, lanes share k");
   static_assert(kNumSums <= 32, "a lane stores at most one of the warp's sums");
   static_assert(kTileSums % 4 == 0 && kTileSums / 4 <= kNumThreads, "parts travel in vectors of four, one a thread");
@@ -81,13 +81,13 @@ struct SimtTile {
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
-  // The i-th row of a warp in the task's slice of W: those of its columns come first, then the up projection's.
+  // The i-th row of a warp in the task's slice of W: first the rows of its columns, then those of the up projection.
   __device__ static int weight_row(int i) {
     const int up = i / kColumns;
     return up * kTileN + warp() * kColumns + i - up * kColumns;
   }
 
-  // Requests this thread's chunks of the weights from column `k0` on.
+  // Requests this thread's chunks of the weights, starting at column `k0`.
   __device__ __forceinline__ static void copy_weights(u32 stage, const OpArgs& op, const Task& task, int k0) {
     const int column0 = task.tile_n * kTileN + warp() * kColumns;
 #pragma unroll
@@ -220,7 +220,7 @@ struct SimtTile {
     prefetch_weights_of(args, load_task(args.words + args.plan.task_offset + kTaskWords * (scheduler.next + 1)));
   }
 
-  // As `add_parts`, of the sums in shared memory.
+  // Like `add_parts`, for the sums in shared memory.
   __device__ bool add_up(const LaunchArgs& args, const Task& task, u32 epoch) {
     const int thread = static_cast<int>(threadIdx.x);
     const bool holds = thread < kTileSums / 4;

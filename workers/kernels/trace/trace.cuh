@@ -6,9 +6,9 @@
 // Threads. Each function is called by one thread, which the caller selects. If warps have roles, different threads may
 // stamp the events of one task. In a cluster, the first CTA stamps. A stamp is a read of the SM's cycle counter and one
 // 8-byte store to global memory: some tens of cycles; a later release of the same thread also waits for that store.
-// Clocks. Cycle counters are private to an SM; the global timer is common, but moves in ticks of up to a microsecond.
-// At its begin and end, a CTA therefore waits for an edge of the timer and stamps both; the host fits a line through
-// the pairs. Memory order. None: the host reads the table after the launch.
+// Clocks. Cycle counters are private to an SM; the global timer is common, but advances in ticks of up to a
+// microsecond. At its begin and end, a CTA therefore waits for an edge of the timer and stamps both; the host fits a
+// line through the pairs. Memory order. None: the host reads the table after the launch.
 #pragma once
 #include "launch_args.cuh"
 
@@ -62,7 +62,7 @@ __device__ __forceinline__ void trace_begin(const LaunchArgs& args) {
   }
 }
 
-// After the CTA's last stamp.
+// Called by the CTA after its last stamp.
 __device__ __forceinline__ void trace_end(const LaunchArgs& args) {
   if constexpr (kTrace) {
     if (rank_in_cluster() != 0) return;

@@ -1,19 +1,19 @@
 // Weights with fewer bits than the inputs, which the math warps convert in registers: with swapped operands, operand A
 // can be in registers. So converted weights are never stored in memory.
 //
-// Layout. A stage holds codes as they are in global memory, in lines of 128 bytes under the swizzle, all rows of a line
-// one after the other. Codes are ordered so that ldmatrix gives each lane the words that it converts to its fragment:
-// four 8 x 8 matrices of two bytes load a warp's 16 rows of 32 bytes, a *span*. After the codes come the stage's
-// factors, group by group, as many as it has rows of weights, in the order of W.
+// Layout. A stage holds codes in the layout of global memory, in lines of 128 bytes under the swizzle, with all rows of
+// a line in sequence. Codes are ordered so that ldmatrix gives each lane the words that it converts to its fragment:
+// four 8 x 8 matrices of two bytes load a warp's 16 rows of 32 bytes, a *span*. The codes are followed by the stage's
+// factors, group by group, one for each row of weights, in the order of W.
 //
 // Few rows. For up to kMostSync rows of inputs, each warp multiplies separately, by mma.sync: an instruction occupies
 // the tensor cores for less time than the smallest wgmma with as few rows in operand B, and no warp waits for the other
 // three. The fragments of the inputs are loaded by ldmatrix. A stage is released when its last span is in registers.
 //
-// Registers. wgmma reads its operand registers until it is done, so there are two sets of fragments, and if they are
-// few, also two of groups' sums. A span is loaded and converted while the tensor cores process the span before. After a
-// span's products are issued, the kernel waits for those of the span before, whose stage is then released if it was the
-// stage's last span.
+// Registers. wgmma reads its operand registers until it is done, so there are two sets of fragments and, if groups'
+// sums are few, also two sets of those. A span is loaded and converted while the tensor cores process the previous one.
+// After a span's products are issued, the kernel waits for those of the previous span, and then releases its stage if
+// that was the stage's last span.
 //
 // Groups. A group of codes of a row shares a factor. A power of two multiplies the codes as they are converted.
 // Otherwise a group's products have separate sums, which the thread multiplies by the factors of its two rows and adds
@@ -22,7 +22,7 @@
 #pragma once
 #include "mainloop_wgmma.cuh"
 
-// Rows of the inputs of a tile up to which mma.sync multiplies.
+// The maximum number of rows of a tile's inputs for which mma.sync is used.
 constexpr int kMostSync = 16;
 
 template <int kOp>
@@ -30,10 +30,10 @@ struct Converted {
   using Tile = WgmmaTile<kOp>;
   static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums, kColumns = Tile::kColumns;
   static constexpr bool kBySync = kColumns <= kMostSync;
-  static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / 16;  // of k
+  static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / 16;  // in elements of k
   static constexpr int kSpans = Tile::kTileK / kSpan, kLineSpans = kLineBytes / 32, kBundleSpans = kBundle / kSpan;
   static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
-  // Of a group: columns, in a bundle, in a span; without groups a bundle is one.
+  // Columns of a group, and the number of groups in a bundle and in a span; without groups, a bundle is one group.
   static constexpr int kGroup = kHasGroups ? Weights::kGroup : kBundle, kGroups = kBundle / kGroup;
   static constexpr int kSpanGroups = kScalesSums && kSpan > kGroup ? kSpan / kGroup : 1;
   // The products that are issued to the tensor cores together: those of a span that belong to one group.
@@ -41,21 +41,23 @@ struct Converted {
   static constexpr int kGroupUnits = kScalesSums ? kGroup / 16 / kUnitSlices : kUnits;
   // Number of sets of groups' sums: with one, the next group begins after the previous one was added.
   static constexpr int kSets = kNumSums <= 32 ? 2 : 1;
-  // By mma.sync, sums of each that take turns with the products, so that few wait for the one before: groups' are such already.
+  // With mma.sync, the number of copies of each sum to which products are added in turn, so that few products wait for
+  // the previous one; sums of groups already alternate.
   static constexpr int kInTurn = kScalesSums || kNumSums > 8 ? 1 : 16 / kNumSums;
   static_assert(kSwapAb, "weights are operand A");
   static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % kBundle == 0), "fragments take turns, a stage has bundles");
 
-  using Fragments = u32[kSlices][4];  // of a span of a block
+  using Fragments = u32[kSlices][4];  // fragments of a span of a block
   using Inputs = u32[kSlices][kBySync ? kColumns / 8 : 1][2];
   using Sums = float[kScalesSums ? kNumSums : 1];
-  // For the groups of a bundle: the data of a thread's rows.
+  // The data of a thread's rows, for the groups of a bundle.
   struct Bundle {
     float factors[kGroups][kBlocks][2];
     Weights::Beside beside[kGroups][kBlocks][2];
   };
 
-  // Where a lane's rows of a warpgroup's first block begin in the ring's first slot, and its place in a line.
+  // The address of a lane's rows of a warpgroup's first block in the ring's first slot, and the lane's offset in a
+  // line.
   struct Rows {
     u32 begin, place;
 
@@ -70,7 +72,7 @@ struct Converted {
     }
   };
 
-  // The same for the inputs' rows, of which a lane has one of eight, and 8 of 32 columns.
+  // The same for the inputs' rows: a lane has one of eight rows, and 8 of 32 columns.
   struct InputRows {
     u32 begin, place;
 
@@ -87,7 +89,7 @@ struct Converted {
 
   __device__ static __forceinline__ void load(Fragments& fragments, const Rows& rows, int slot, int span, int block,
                                               const Bundle& bundle) {
-    u32 words[4];  // 8 rows and the 8 below of 16 bytes of k, and of the next 16
+    u32 words[4];  // 8 rows and the next 8, for 16 bytes of k and for the next 16
     ldmatrix_x4(words, rows.of(slot, block, span));
     u32 pairs[4][16 / Weights::kBits];
 #pragma unroll
@@ -131,7 +133,7 @@ struct Converted {
     }
   };
 
-  // For a bundle of a stage: the thread's rows of the lists.
+  // Loads the thread's rows of the lists, for a bundle of a stage.
   __device__ static __forceinline__ void load_bundle(Bundle& bundle, const ListPlaces& places, u32 stage, int number) {
     constexpr int kRows = Tile::kSharedRows, kLists = 1 + Weights::kHasZeros;
     const u32 lists = stage + kRows * kStoredK<kOp> * kElementBytes + number * kLists * kRows * kListBytes;
@@ -203,7 +205,7 @@ struct Converted {
     const ListPlaces list_places;
     Sums sums;
     Bundle bundle;
-    float others[kInTurn][kNumSums];  // the first ones are acc
+    float others[kInTurn][kNumSums];  // the first copies are acc
 #pragma unroll
     for (int turn = 1; turn < kInTurn; ++turn) {
 #pragma unroll
@@ -217,7 +219,7 @@ struct Converted {
       for (int span = 0; span < kSpans; ++span) {
         if constexpr (kHasGroups) {
           if (span % kBundleSpans == 0) {
-            if constexpr (kGroups > 2) __syncwarp();  // factors of no more bundles are gathered
+            if constexpr (kGroups > 2) __syncwarp();  // the compiler gathers factors of no more bundles
             load_bundle(bundle, list_places, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
           }
         }

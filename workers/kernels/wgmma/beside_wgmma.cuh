@@ -9,13 +9,13 @@
 //
 // Phases. Both are counted per slot: one phase for each task, whatever its op. The slot becomes free for another task
 // only after this warp has arrived at `ready` and released it. So a team that skips a `ready`, because its part is not
-// the last of its tile, is never two phases behind; nor is this warp, which waits for each `waited`.
-// Liveness. The waits of a task are performed in order: first those of its k-steps, then these. This warp walks the
+// the last of its tile, is never two phases behind; neither is this warp, which waits for each `waited`.
+// Liveness. The waits of a task are performed in order: first those of its k-steps, then these. This warp processes the
 // tasks in the order in which the CTA took them, and no earlier task waits for a later one. The post of a task comes
-// after its epilogue, hence after all of its waits.
-// Memory order. The inputs' warp has acquired what it waited for; its arrival and this warp's wait pass that on at CTA
-// scope, and so do this warp's arrival and the math warps' wait. The factors in shared memory are written before that
-// arrival. Those of a slot's next task are written after the release of the slot by the thread that posts.
+// after its epilogue, and therefore after all of its waits. Memory order. The inputs' warp has acquired what it waited
+// for; its arrival and this warp's wait pass that on at CTA scope, and so do this warp's arrival and the math warps'
+// wait. The factors in shared memory are written before that arrival. Those of a slot's next task are written after the
+// release of the slot by the thread that posts.
 #pragma once
 #include "norm.cuh"
 #include "shared_wgmma.cuh"

@@ -10,12 +10,12 @@
 #include "scattered_sum.cuh"
 #include "startup_prefetch.cuh"
 
-// Barriers of the teams, after those of the warpgroups: if CTAs split K, one for a task's end, and one for adding up
-// parts. squares_barrier() comes after these.
+// Barriers of the teams, after those of the warpgroups: one for the end of a task if CTAs split K, and one for adding
+// up parts. squares_barrier() comes after these.
 __device__ __forceinline__ int team_barrier() { return kTeamBarriers + team_number(); }
 
-// The data for norms and in-band readers in the epilogue of the task in that feed slot. Each of the CTAs that split a
-// tile's K finishes some of its columns, or with swapped operands some of its rows.
+// What the epilogue of the task in that feed slot needs for norms and for in-band readers. Each of the CTAs that split
+// a tile's K finishes some of its columns, or with swapped operands some of its rows.
 template <int kOp>
 __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,
                                             const Beside& beside, u32 epoch) {

@@ -1,4 +1,4 @@
-// The sums of CTAs that split a tile's K: each finishes a share of the tile, with the sums that the others send to it.
+// The sums of CTAs that split a tile's K: each finishes a share of the tile, using the sums that the others send to it.
 //
 // Layout. CTAs of a cluster whose ranks differ only along k have the same tile; each holds the sums of its own k-steps,
 // and thread t of each holds the same elements. The tile's groups of 8 columns (of 8 rows with swapped operands: in
@@ -10,34 +10,33 @@
 //
 // Exchanges. Memory for all of these sums, 64 KB for a tile of 128 x 256 and two CTAs, would be taken from the rings
 // for the whole launch, but used only briefly. So the vectors of a share are sent in several exchanges, through a ring
-// of two slots: while one exchange is added, the next is in flight. An op takes the fewest exchanges, from two on, with
-// which its slots have no more than 24 KB, or as much as the tiling says. With two exchanges, neither waits until an
+// of two slots: while one exchange is added, the next is in flight. An op uses the fewest exchanges, at least two, for
+// which its slots need no more than 24 KB, or the limit of the tiling. With two exchanges, neither waits until an
 // earlier one was read: 96 KB of sums of two CTAs then take 1.2 us on an H200, compared with 2.2 us in four exchanges.
-// A share without a vector for an exchange receives its next one early and does not add it, so that in every exchange
-// each CTA sends to each other one.
+// If a share has no vector left for an exchange, its next one is sent early and not added, so that in every exchange
+// each CTA sends something to every other CTA.
 //
-// Order of the sum: the CTA's own, then rank by rank from the next one on, cyclically. A share belongs to one CTA, so
-// its sum has the same order, hence the same bits, in every launch.
+// Order of the sum: the CTA's own, then rank by rank, starting at the next rank, cyclically. A share belongs to one
+// CTA, so its sum has the same order, and therefore the same bits, in every launch.
 //
-// Barriers, of each slot a phase per exchange that takes it; exchanges are counted through all tasks, by every warp,
-// whether it holds some of a task's tile or not. `full`: one arrival, with the bytes that the others send. `empty`: an
-// arrival of each warp of the others when it has read this CTA's data; then this CTA may send the next exchange but
-// one.
-// A CTA sends exchange 0, then sends exchange r + 1 and adds exchange r alternately.
+// Barriers: a slot has one phase per exchange that uses it. Exchanges are numbered across all tasks, by every warp,
+// whether it holds some of a task's tile or not. `full`: one arrival, with the bytes that the others send. `empty`: one
+// arrival from each warp of the other CTAs, when it has read this CTA's data; after these, this CTA may send the next
+// exchange but one. A CTA sends exchange 0, then sends exchange r + 1 and adds exchange r alternately.
 // Phases. Bytes of an exchange may come before the receiver has armed `full`: the pending count then covers them, as in
 // ring.cuh. They cannot come a phase too early. The sender of exchange r has seen that all warps of the receiver have
-// read exchange r - 2, hence that its `full` was over. Thread 0 has waited for that before it arms exchange r. No warp
-// arrives at an `empty` a phase too early: it does so after its own `full`, even if it holds none of the tile. That
-// phase ended with bytes from each other CTA, some in every exchange, which each sent after the previous phase of its
-// own `empty` was over. No waiter by parity is two phases behind. Every warp waits for each `full`. Every warp that
+// read exchange r - 2, and therefore that its `full` was over. Thread 0 has waited for that before it arms exchange r.
+// No warp arrives at an `empty` a phase too early: it does so after its own `full`, even if it holds none of the tile.
+// That phase ended with bytes from each other CTA, some in every exchange, which each sent after the previous phase of
+// its own `empty` was over. No wait by parity is two phases behind. Every warp waits for each `full`. Every warp that
 // sends waits for
 // each `empty`, and warps that hold nothing of a task's tile synchronise with these at the task's end. With ping-pong,
 // the tasks of the two teams overlap and cannot synchronise, so that combination is illegal.
 // Liveness. All CTAs of a cluster process the same tasks in the same order, and the same exchanges of a task. To send
 // exchange r, a CTA waits until the others have read exchange r - 2. To add exchange r, it waits until they have sent
-// it. Both precede the corresponding steps of its own in that order, so the first unfinished step never waits. The
+// it. Both precede its own corresponding steps in that order, so the first unfinished step never waits. The
 // first sums of a task wait for the others' products of this task. No stage of a ring is held meanwhile, since all
-// stages of the task have been released by then. The sharers of a ring have the same rank along k and are at most a
+// stages of the task have been released by then. The sharers of a ring have the same rank along k, and are at most one
 // ring apart. So for the first task whose sums are unfinished in some CTA, each CTA reaches its products by the
 // argument of the rings, and then its sums. No order among tasks is added to that of tickets or queues. A CTA waits for
 // a task's signals itself; if a wait expires, it sends NaN, since all of its roles continue, and the sum propagates the
@@ -51,14 +50,14 @@
 #pragma once
 #include "epilogue_transposed.cuh"
 
-// The CTAs or parts that finish shares of an op's tile: CTAs that split its K, or the parts of it (scattered_sum.cuh).
+// The CTAs or parts that finish shares of an op's tile: CTAs that split its K, or its parts (scattered_sum.cuh).
 template <int kOp>
 __device__ constexpr int sharers() {
   return scatters_sums() ? kOps[kOp].num_parts : kClusterK;
 }
 
-// Groups of 8 before the share of that rank. Shares consist of fours of groups, which the epilogue stores together, if
-// then every rank has some and none has more than one group above an equal share.
+// Number of groups of 8 before the share of that rank. Shares consist of sets of four groups, which the epilogue stores
+// together, if every rank then has some, and none has more than one group above an equal share.
 __device__ constexpr int groups_before(int num_groups, int rank, int unit, int sharers) {
   return rank == sharers ? num_groups : (num_groups * rank / sharers + unit / 2) / unit * unit;
 }
@@ -75,8 +74,8 @@ __device__ constexpr int share_unit(int num_groups, int sharers) {
   return largest_share(num_groups, 4, sharers) <= (num_groups + sharers - 1) / sharers + 1 ? 4 : 1;
 }
 
-// Number of exchanges for shares of up to this many vectors: the fewest with which they fit their slots. Bytes are
-// those of a vector from all others.
+// Number of exchanges for shares of up to this many vectors: the fewest for which they fit their slots. `bytes` is the
+// size of a vector from all other CTAs.
 #ifdef TUNER_SUM_BYTES
 constexpr int kMostSumBytes = TUNER_SUM_BYTES;
 #else
@@ -118,7 +117,7 @@ struct SumLayout {
   static constexpr int kMost = largest_share(kGroups, kUnit, sharers<kOp>()) * kPerGroup;
   static constexpr int kExchanges = num_exchanges(kMost, (kClusterK - 1) * kVectorBytes);
   static constexpr int kExchangeVectors = (kMost + kExchanges - 1) / kExchanges;
-  static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // of each other CTA, in an exchange
+  static constexpr int kSourceBytes = kExchangeVectors * kVectorBytes;  // bytes from each other CTA in one exchange
 
   // Vectors of the share of that rank that were added before an exchange, and that have been sent after it.
   __device__ static constexpr int before(int rank, int exchange) { return num_vectors(rank) * exchange / kExchanges; }
@@ -126,7 +125,7 @@ struct SumLayout {
     const int first = before(rank, exchange), end = before(rank, exchange + 1);
     return end > first ? end : first + 1;
   }
-  // Where vector v of it is accumulated.
+  // The position at which vector v of the share is accumulated.
   __device__ static constexpr int index(int rank, int v) {
     const int group = first_group(rank) + v / kPerGroup, block = v % kPerGroup;
     return block / kHalves * Tile::kBlockSums + block % kHalves * (kOps[kOp].tile_n / 2) + group * 4;
@@ -182,8 +181,8 @@ __device__ __forceinline__ void send_exchange(const float (&acc)[kMaxWgmmaAccumu
   }
 }
 
-// Adds the data that the others have sent in an exchange for the share of rank kRank to this thread's own sums: that of
-// the next rank first.
+// Adds the data that the others have sent in an exchange for the share of rank kRank to this thread's own sums,
+// starting with the next rank's.
 template <int kOp, int kRank, int kExchange>
 __device__ __forceinline__ void add_exchange(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                              const SumRing::Place& place) {
@@ -209,7 +208,7 @@ __device__ __forceinline__ void add_exchange(float (&acc)[kMaxWgmmaAccumulators]
     mbarrier_arrive_in_cluster(address_in_cta(ring.empty(place), rank_of_partner((kRank + 1 + lane) % kClusterK)));
 }
 
-// All exchanges of a task from kExchange on, which has been sent already.
+// Completes the exchanges of a task, starting at kExchange, which has already been sent.
 template <int kOp, int kRank, int kExchange>
 __device__ __forceinline__ void add_exchanges(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                               SumRing::Place& place) {
@@ -222,7 +221,7 @@ __device__ __forceinline__ void add_exchanges(float (&acc)[kMaxWgmmaAccumulators
   if constexpr (!kIsLast) add_exchanges<kOp, kRank, kExchange + 1>(acc, ring, place);
 }
 
-// The groups of a tile from kFirst up to kEnd, finished, to global memory.
+// Finishes groups kFirst to kEnd - 1 of a tile, and stores them to global memory.
 template <int kOp, int kFirst, int kEnd>
 __device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op, const Task& task,
                                              const RowNorm& norm, const EarlyResidual<kOp>& early) {
@@ -235,7 +234,7 @@ __device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumul
   }
 }
 
-// A thread's words of the residual for its CTA's share of a tile; the CTA's rank along k is kRank or higher.
+// Loads a thread's words of the residual for its CTA's share of a tile; the CTA's rank along k is at least kRank.
 template <int kOp, int kRank = 0>
 __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, const Task& task) {
   if constexpr (kRank < kClusterK - 1) {
@@ -253,7 +252,7 @@ __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, c
   return early;
 }
 
-// For a CTA whose rank along k is kRank or higher.
+// For a CTA whose rank along k is at least kRank.
 template <int kOp, int kRank>
 __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                                     SumRing::Place& place, const OpArgs& op, const Task& task,
@@ -267,8 +266,8 @@ __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumu
   store_groups<kOp, Own::kFirst, Own::kEnd>(acc, op, task, norm, early);
 }
 
-// A task's tile, summed over all CTAs that split its K, to global memory: this CTA's share of it. All threads of the
-// team; `place` is that of the next exchange.
+// Sums a task's tile over all CTAs that split its K, and stores this CTA's share to global memory. Called by all
+// threads of the team; `place` is the position of the next exchange.
 template <int kOp>
 __device__ __forceinline__ void sum_and_store(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                               SumRing::Place& place, const OpArgs& op, const Task& task,

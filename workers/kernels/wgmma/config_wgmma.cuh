@@ -4,18 +4,18 @@
 #include "element.cuh"
 
 #ifdef TUNER_CONFIG_DEFAULT
-constexpr int kNumInputStages = 3;  // of the inputs' ring; kNumStages is the depth of the weights'
+constexpr int kNumInputStages = 3;  // depth of the inputs' ring; kNumStages is that of the weights' ring
 constexpr int kWindow = 0;          // maximum stages of weights in flight; 0: as many as the ring has
 constexpr bool kPingPong = false;   // whether the math warpgroups alternate between tasks, or share each of them
-constexpr bool kSwapAb = false;     // whether an instruction reads 64 rows of the weights, or of the inputs
+constexpr bool kSwapAb = false;     // whether an instruction reads 64 rows of the weights instead of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines
-constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles, or the threads do
+constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles; otherwise the threads do
 constexpr int kAheadWindow = 1;      // the same while the ring fills for a task that waits; 0: no other limit
 constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are prefetched into the L2 at the start
 #endif
 
-// The producers' warpgroup comes after the math warpgroups, and one that reads in band after that. A team of math
-// warpgroups multiplies a task: all of them, or with ping-pong one.
+// The producers' warpgroup comes after the math warpgroups, and one that reads in band after that. A task is multiplied
+// by a team of math warpgroups: all of them or, with ping-pong, one.
 constexpr int kNumMathGroups = (kNumWarps - kReaderWarps) / 4 - 1;
 constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
 constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;
@@ -28,7 +28,7 @@ constexpr int kPrefetchWarp = kPostWarp + 1;
 enum : int { kOwnTaskBytes = 0 };
 #endif
 
-// Tensor maps of each operand: of products alone, in their order.
+// Tensor maps of each operand, only for products, in order.
 __device__ constexpr int map_of(int op) {
   int before = 0;
   for (int other = 0; other < op; ++other) before += !is_own_task(other);
@@ -36,21 +36,21 @@ __device__ constexpr int map_of(int op) {
 }
 enum : int { kNumMaps = map_of(kNumOps) };
 
-// The first of the warpgroups' own barriers, and after those the first of the teams'.
+// The first of the warpgroups' barriers, and the first of the teams' barriers, which follow them.
 constexpr int kWarpgroupBarriers = 1;
 enum : int { kTeamBarriers = kWarpgroupBarriers + kNumMathGroups };
 
-// Columns of one line of the copy engine, and rows of a block: 64 of wgmma's operand A. Enumerators add no symbols to a
-// kernel.
+// Columns of one line of the copy engine; rows of a block, the 64 rows of wgmma's operand A. Enumerators add no symbols
+// to a kernel.
 enum : int { kElementBytes = sizeof(Element::Bits) };
 constexpr int kLineBytes = 128, kLineColumns = kLineBytes / kElementBytes, kBlockRows = 64;
 constexpr int kPairRows = 16;  // 8 of a gate and 8 of an up projection, if they alternate
 
-// Rows of a tile that are divided among the warpgroups: of the inputs, or with swapped operands of the weights.
+// Rows of a tile that are divided among the warpgroups: those of the inputs or, with swapped operands, of the weights.
 __device__ constexpr int shared_rows(const OpConfig& op) { return kSwapAb ? op.weight_rows() : op.tile_m; }
 
-// The piece that a warp stores at once by the copy engine: its 16 rows of a block, as wide as a line. It fills one of
-// two buffers while the other is being stored.
+// The piece that a warp stores in one request to the copy engine: its 16 rows of a block, as wide as a line. It fills
+// one of two buffers while the other is being stored.
 constexpr int kChunkRows = 16, kChunkBytes = kChunkRows * kLineBytes, kChunkBuffers = 2;
 constexpr int kStagingBytes = kTmaEpilogue ? 4 * kNumMathGroups * kChunkBuffers * kChunkBytes : 0;
 
@@ -75,8 +75,8 @@ __device__ constexpr int max_input_stage_bytes() {
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
 // Columns of a stage of weights as they are stored, in elements' sizes. They are followed by lists of the groups' data,
-// for each kBundle columns: factors, then zero points; with this many bytes per row in a list, and lists per stage.
-// Without groups, a bundle is only a unit of the loop.
+// for each kBundle columns: factors, then zero points. The other constants are the bytes per row in a list, and the
+// lists per stage. Without groups, a bundle is only a unit of the loop.
 template <int kOp>
 constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
 enum : int {
@@ -98,7 +98,7 @@ __device__ constexpr int max_weight_stage_bytes() {
 }
 constexpr int kWeightStageBytes = max_weight_stage_bytes();
 
-// fp32 accumulators of one thread, for the op that has most.
+// fp32 accumulators of one thread, for the op that needs most.
 __device__ constexpr int max_wgmma_accumulators() {
   int widest = 0;
   for (const OpConfig& op : kOps) {

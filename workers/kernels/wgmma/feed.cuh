@@ -1,7 +1,7 @@
 // The next tasks of a warp-specialised CTA: drawn by one thread, read by all roles.
 //
 // The feeder is the thread that loads the weights. It draws a task when at most a ring of weights remains to be
-// requested for the task before. (With ping-pong and no cluster, it draws when none remains.) It passes the task on
+// requested for the previous task. (With ping-pong and no cluster, it draws when none remains.) It passes the task on
 // after these weights. So a CTA holds at most one task beyond those whose weights are in its ring. If the first wave is
 // dealt, the first task is known, like a queue's, and the draws begin after it. The next task of a static queue is
 // known. It is read as soon as the first weights of the current task have been requested, since a read waits for
@@ -14,10 +14,10 @@
 // With ping-pong two teams of the math warpgroups alternate: a slot with an even number has a task of the first team,
 // the next one a task of the other. Both read every slot, since the team that skips a task must know how many stages to
 // skip. All other roles work as before. A team reaches its task after it has stored its last one, two tasks earlier. It
-// begins when the other team has issued the products of the task between. That team waits for nothing later. Consider
-// the lowest unfinished task in the CTA. All stages before it are released, and both teams have finished all earlier
-// tasks. So it ends when its waits do, which delay no lower task. A slot is free when its task and all earlier ones are
-// posted, and the other team has skipped it.
+// begins when the other team has issued the products of the task in between. That team waits for nothing later.
+// Consider the lowest unfinished task in the CTA. All stages before it are released, and both teams have finished all
+// earlier tasks. So it ends when its waits do, which delay no lower task. A slot is free when its task and all earlier
+// ones are posted, and the other team has skipped it.
 //
 // In a cluster all CTAs process the same tasks. Each reads its cluster's static queue separately. A ticket is drawn
 // once for the cluster, by the feeder of its first CTA, the leader; the leader writes the slots of all CTAs and arrives
@@ -33,12 +33,12 @@ constexpr int kFeedSlots = 4;
 struct FeedSlot {
   Task task;
   int index;  // in the plan; below 0: there is no more
-  u32 epoch;  // of the launch; where the first task is known the inputs' warp draws it
-  int is_stored;  // for the team: its tile is complete; false for a part of which another will be the last
+  u32 epoch;  // epoch of the launch; if the first task is known, the inputs' warp determines it
+  int is_stored;  // for the team: whether the tile is complete; false for a part if another part will be the last
   int zero[5];
 };
 static_assert(sizeof(FeedSlot) == 64, "the host sizes shared memory by this");
-constexpr int kFeedWords = 10;  // of a slot that mean something
+constexpr int kFeedWords = 10;  // words of a slot that are used
 
 using FeedRing = Ring<kFeedSlots, sizeof(FeedSlot)>;
 
@@ -62,7 +62,7 @@ __device__ __forceinline__ u32 feed_readers(const LaunchArgs& args) {
   return kReadersOfFeeder + (is_fed_by_leader(args) ? kReadersOfOthers * (kClusterSize - 1) : 0);
 }
 
-// For a reader: waits until the slot holds a task.
+// Called by a reader: waits until the slot holds a task.
 __device__ __forceinline__ void wait_fed(const FeedRing& feed, const FeedRing::Place& place) {
   if constexpr (kClusterSize == 1) {
     feed.wait_filled(place);
@@ -79,7 +79,8 @@ __device__ __forceinline__ void release_fed(const LaunchArgs& args, const FeedRi
   }
 }
 
-// For the feeder: writes the slot's task, for all roles of its CTA; the leader's for those of all CTAs.
+// Called by the feeder: writes the slot's task, for all roles of its CTA; the leader's feeder does so for those of all
+// CTAs.
 __device__ __forceinline__ void feed_task(const LaunchArgs& args, const FeedRing& feed, const FeedRing::Place& place,
                                           unsigned char* memory, const FeedSlot& filled) {
   if constexpr (kClusterSize == 1) {
@@ -112,7 +113,7 @@ struct TaskSource {
   int next, end;
   Draws draws;  // the launch is not known before the first draw
 
-  // Draws the first task if it is not known; a static plan's queue is read.
+  // Draws the first task if it is not known; if the plan is static, reads its queue.
   __device__ explicit TaskSource(const LaunchArgs& launch_args) : args(launch_args), draws{} {
     if (is_static()) {
       const int* queue = args.words + args.plan.queue_offset + cluster_number();
@@ -137,7 +138,7 @@ struct TaskSource {
     return load_task(args.words + args.plan.task_offset + kTaskWords * next);
   }
 
-  // Requests the next draw; its result is not waited for before `take`.
+  // Requests the next draw; `take` waits for the result.
   __device__ u64 draw() const { return draws.draw(args); }
 
   // Takes the drawn task, whose words will be read soon.

@@ -1,9 +1,9 @@
 // The warps that read in band: they poll a mailbox (mailbox.cuh), and fill stages of inputs in place of the copy
 // engine.
 //
-// Each of kReaderWarps warps fills every this many-th stage of a task: it polls the stage's elements until all have
-// arrived, then writes them to shared memory in the copy engine's swizzled layout. Rows outside the matrix are left
-// unchanged: they affect only sums that are not stored. A stage is filled by one of these warps, or by the inputs'
+// Each of the kReaderWarps warps fills every kReaderWarps-th stage of a task: it polls the stage's elements until all
+// have arrived, then writes them to shared memory in the copy engine's swizzled layout. Rows outside the matrix are
+// left unchanged: they affect only sums that are not stored. A stage is filled by one of these warps, or by the inputs'
 // warp.
 //
 // Phases. Each of these warps, and the inputs' warp, processes every slot of the ring in turn, even if another one
@@ -12,7 +12,7 @@
 // another phase.
 //
 // Waits. A reader waits for a slot of the ring, then for elements, and processes the tasks in the order in which the
-// CTA took them. It waits for no signal: the warp next to the math warps does that, before the epilogue. A poll that
+// CTA took them. It waits for no signal: the helper warp does that, before the epilogue. A poll that
 // exceeds the limit, or sees that the launch is aborted, sets the CTA's flag before it releases the incomplete stage.
 // So the math warps, which wait for all stages, see the flag.
 //
@@ -28,13 +28,13 @@ constexpr int kFirstReaderWarp = kPrefetchWarp + 1;
 constexpr int kLoadsOfReader = 8;  // loads of a lane in flight at a time
 constexpr int kNoSignal = -1;      // in an abort's record: the missing data were elements
 
-// Eight elements of a stage of an op: their places in the mailbox and in the stage.
+// Eight elements of a stage of an op: their addresses in the mailbox and in the stage.
 template <int kOp>
 struct StageLoads {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kAcross = kConfig.tile_k / kElementsOfLoad;
 
-  const u16* first;  // of the tile's first row and the stage's first column
+  const u16* first;  // address of the tile's first row and the stage's first column
   int columns, k;    // chunks of the stage inside the matrix, and of a row
 
   __device__ __forceinline__ int across(int number) const { return number % kAcross; }
@@ -87,7 +87,7 @@ __device__ __forceinline__ bool poll(const LaunchArgs& args, const Loads& loads,
   }
 }
 
-// One warp: a stage of inputs of a task; false if the launch is aborted.
+// For one warp: fills a stage of a task's inputs; returns false if the launch is aborted.
 template <int kOp>
 __device__ __forceinline__ bool fill_stage(const LaunchArgs& args, u32 stage, int step, int tile_m, u32 epoch, int task_index) {
   using Loads = StageLoads<kOp>;
@@ -110,7 +110,7 @@ __device__ __forceinline__ bool fill_stage(const LaunchArgs& args, u32 stage, in
   return true;
 }
 
-// One of the reader warps: its stages of a task; at all others it only arrives.
+// For one of the reader warps: fills its stages of a task; at all others it only arrives.
 template <int kOp = 0>
 __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared& shared, const FeedSlot& slot, u32 epoch,
                                             InputRing::Place& input, int reader) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared&
   }
 }
 
-// One of the reader warps, all lanes.
+// The loop of one of the reader warps, for all lanes.
 __device__ inline void read_in_band(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
   FeedRing::Place feed;

@@ -6,14 +6,14 @@
 // band: not those whose input another launch wrote. If no op does, there are no mailboxes.
 //
 // How a reader detects an element. Elements are stored with all bits inverted, at least two at a time. So 32 bits are
-// zero only if their two elements have not arrived yet: rounding makes 0x7FFF of every NaN, so no element is 0xFFFF. A
-// store of elements also stores zeros at the same place of the other half, which the next launch writes. For rows that
-// a launch does not have, it stores only these zeros, since the launch before may have had them. The workspace begins
-// with zeros, and is zeroed again after an abort.
+// zero only if their two elements have not arrived yet: rounding turns every NaN into 0x7FFF, so no element is 0xFFFF.
+// A store of elements also stores zeros at the same offset of the other half, which the next launch writes. For rows
+// that a launch does not have, it stores only these zeros, since the previous launch may have had them. The workspace
+// begins with zeros, and is zeroed again after an abort.
 //
 // Waits. Each element is stored once in a launch, by the task whose tile it belongs to. A task that reads in band
-// also has a wait for all these tiles, before its epilogue. So the proof of waits also covers polls. A poll ends
-// when posts have come or are about to. A task posts only after it has received all of its in-band inputs.
+// also has a wait for all these tiles, before its epilogue. So the proof of waits also covers polls. When a poll ends,
+// the posts have been made or are about to be. A task posts only after it has received all of its in-band inputs.
 //
 // Memory order. Elements are stored and loaded relaxed at GPU scope, at least 32 bits at a time, and each value shows
 // by itself whether it has arrived. Only checked elements are used, so no other ordering is needed. Zeros for the next
@@ -35,12 +35,12 @@ __device__ __forceinline__ u16* mailbox_of(const LaunchArgs& args, int op, u32 p
   return reinterpret_cast<u16*>(mailboxes_of(args) + mailbox_bytes(args, op) + parity * half_bytes(args.ops[op]));
 }
 
-// Zeros for the next launch in the tile's columns, for the rows that this launch does not have; by the threads that
-// store the tile.
+// Zeros for the next launch in the tile's columns, for the rows that this launch does not have; written by the threads
+// that store the tile.
 template <int kOp>
 __device__ __forceinline__ void clear_rows_beyond(const OpArgs& op, int tile_n, u16* next_mailbox) {
   constexpr int kAcross = kOps[kOp].tile_n / kElementsOfLoad;
-  const int thread = static_cast<int>(threadIdx.x) % 32;  // every warp that stores some of the tile clears all of it
+  const int thread = static_cast<int>(threadIdx.x) % 32;  // every warp that stores part of the tile clears all of it
 #pragma unroll 1
   for (int i = op.m * kAcross + thread; i < kMailboxRows * kAcross; i += 32) {
     const int column = tile_n * kOps[kOp].tile_n + i % kAcross * kElementsOfLoad;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void store_packed(u8* place, const uint4& eight) {
   store_global<kHint>(reinterpret_cast<uint2*>(place), packed);
 }
 
-// Finished elements, two or eight, from the `first` one on of C: to C, and to the readers' mailbox.
+// Stores two or eight finished elements, starting at element `first` of C, to C and to the readers' mailbox.
 template <int kOp, class Elements>
 __device__ __forceinline__ void store_finished(const OpArgs& op, const RowNorm& norm, long long first, const Elements& elements) {
   if constexpr (readers_of(kOp) != 0) {

@@ -8,15 +8,15 @@
 // Swapped operands (kSwapAb). An instruction multiplies 64 rows of its operand A with up to 256 of its operand B, and
 // reads both from shared memory: (64 + columns) * 32 bytes for 64 * columns products. So the wider operand should be B:
 // the weights, unless a tile has more rows than columns. In that case, the weights are A, and each warpgroup owns
-// blocks of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. Of a gated op 8 rows of the
-// gate and the same 8 of the up projection alternate in a stage, so that a thread gets both sums of an output.
+// blocks of 64 of the tile's columns. Accumulators hold the tile transposed: C^T = W A^T. If the op is gated, 8 rows of
+// the gate and the same 8 of the up projection alternate in a stage, so that a thread gets both sums of an output.
 //
-// Operands. Both are K-major under the 128-byte swizzle, in lines of 128 bytes of k; a stage holds its lines one after
-// the other, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up
-// projection's. A thread gets both sums of an output: from one wgmma if a stage is one line, so that the rows of both
-// are adjacent, otherwise from two. Rows and columns outside a matrix arrive as zero. The last block of A may have
-// fewer than 64 rows: the tensor cores then read beyond them, which affects only sums that are not stored. (The ring of
-// operand A precedes the other one, so these reads stay inside shared memory.) So a tile need hardly be higher than the
+// Operands. Both are K-major under the 128-byte swizzle, in lines of 128 bytes of k; a stage holds its lines in
+// sequence, each with all rows of the tile. As B, a gated op's stage has the gate's lines, then the up projection's. A
+// thread gets both sums of an output: from one wgmma if a stage is one line, so that the rows of both are adjacent,
+// otherwise from two. Rows and columns outside a matrix arrive as zero. The last block of A may have fewer than 64
+// rows: the tensor cores then read beyond them, which affects only sums that are not stored. (The ring of operand A
+// precedes the other one, so these reads stay inside shared memory.) So a tile hardly needs to be higher than the
 // matrix. (The copy engine takes longer for rows outside the matrix than for existing rows.)
 //
 // Few instructions a step. A math warp uses one pair of barriers per slot if both rings are equally deep and no other
@@ -28,10 +28,10 @@
 // elements of k, has a separate sum, which the threads add to theirs in fp32. If there are few accumulators, the next
 // line is multiplied meanwhile.
 //
-// Ping-pong. Two teams of one math warpgroup each multiply every second task, whole tiles. A team's turn begins when
-// all products of the task before are issued: the tensor cores continue with its products, while the other team stores,
-// or adds up parts. Each warp arrives for its own products, so when a team's turn ends, none of its warps can still be
-// waiting for the turn to begin, a phase behind.
+// Ping-pong. Each of two teams of one math warpgroup multiplies every second task, as a whole tile. A team's turn
+// begins when all products of the previous task are issued: the tensor cores continue with its products, while the
+// other team stores, or adds up parts. Each warp arrives for its own products, so when a team's turn ends, none of its
+// warps can still be waiting for the turn to begin, a phase behind.
 //
 // Proxies. The copy engine reads inputs that other CTAs wrote by plain stores. The reader's fence.proxy.async, after
 // its acquire and before it requests the copies, orders the two proxies. The memory model requires one proxy fence on
@@ -92,7 +92,7 @@ struct Stages {
 };
 
 // For all threads of one warp, before it requests the inputs of k-step `step`: waits until the task's waits before that
-// step and earlier ones are over; false for all threads if the launch is aborted. The caller continues in any case,
+// step and earlier ones are over; false for all threads if the launch is aborted. The caller continues either way,
 // since otherwise other roles would wait for it; the task's tile becomes NaN, and so does everything that depends on
 // it. Every element of an aborted launch is correct or NaN.
 __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task, int index, u32 epoch, int step,
@@ -156,10 +156,10 @@ struct ToL2 {
   }
 };
 
-// One thread: the CTA's slice, for all sharers, of step `step` of kRows rows from `row` on, which begin `offset` bytes
-// into the stage. If rows are whole lines, a map has a row's lines as its last dimension, and one request loads the
-// slice; otherwise each line is a separate request. kIsPaired: 8 rows of a gate and 8 of an up projection alternate,
-// for which the host requires whole lines.
+// For one thread: requests the CTA's slice, for all sharers, of step `step` of kRows rows, starting at `row`, which are
+// `offset` bytes into the stage. If rows are whole lines, a map has a row's lines as its last dimension, and one
+// request loads the slice; otherwise each line is a separate request. kIsPaired: 8 rows of a gate and 8 of an up
+// projection alternate, for which the host requires whole lines.
 template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false, class Target>
 __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const TensorMap* map, int step, int row) {
   using OwnSlice = Slice<kRows, kTileK, StageSharers::kCount>;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const
   }
 }
 
-// For a product that gathers its rows: gathered_wgmma.cuh.
+// Loads the inputs of a product that gathers its rows (gathered_wgmma.cuh).
 template <int kOp>
 struct GatheredStage;
 
@@ -199,7 +199,7 @@ __device__ __forceinline__ void request_input_stage(u32 stage, u32 full, const T
   }
 }
 
-// The boxes of a step of weights, of which a gate and an up projection are n rows apart.
+// The boxes of a step of weights; those of a gate and of an up projection are n rows apart.
 template <int kOp, class Target>
 __device__ __forceinline__ void request_weight_boxes(const Target& to, const TensorMap* map, int step, int tile_n, int n) {
   constexpr OpConfig kConfig = kOps[kOp];
@@ -216,7 +216,7 @@ __device__ __forceinline__ void request_weight_stage(u32 stage, u32 full, const 
                                                      const OpArgs& op, u64 policy) {
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr u32 kCodeBytes = kConfig.weight_rows() * kStoredK<kOp> * kElementBytes;
-  // Each CTA loads its own groups' factors, which are few. Those of missing rows in the last tile are left out.
+  // Each CTA loads its own groups' factors, which are few. It skips those of rows that the last tile does not have.
   constexpr int kLists = lists_of(kConfig), kHalves = kConfig.gated ? 2 : 1;
   const u32 list_bytes = kLists > 0 ? min(kConfig.tile_n, op.n - tile_n * kConfig.tile_n) * kListBytes : 0;
   mbarrier_arrive_expect(full, kCodeBytes + kLists * kHalves * list_bytes);
@@ -239,7 +239,7 @@ __device__ __forceinline__ int team_number() { return kNumTeams == 1 ? 0 : threa
 // A warpgroup's number in its team.
 __device__ __forceinline__ int team_group() { return kTeamGroups == 1 ? 0 : uniform(team_thread() / 128); }
 
-// For weights that are stored in fewer bits: converted_wgmma.cuh.
+// Multiplies weights that are stored in fewer bits (converted_wgmma.cuh).
 __device__ constexpr bool converts_weights() { return Weights::kBits < 8 * kElementBytes; }
 template <int kOp>
 struct Converted;
@@ -255,10 +255,10 @@ struct WgmmaTile {
   static constexpr int kBlockSums = block_sums(kConfig);
   static constexpr int kColumns = 2 * kBlockSums / kHalves;  // of one wgmma
   static constexpr int kNumSums = kBlocks * kBlockSums;
-  // Threads that hold some of the tile: if the last block has fewer than 64 rows, the last warps hold none.
+  // Threads that hold part of the tile: if the last block has fewer than 64 rows, the last warps hold none.
   static constexpr int kHolders = kBlocks == 1 ? 2 * kSharedRows : kTeamThreads;
 
-  // For a row of a stage with swapped operands: its place among the tile's rows of W, in which those of a gate come
+  // With swapped operands, the position of a row of a stage among the tile's rows of W, where those of a gate come
   // first.
   __device__ static __forceinline__ u32 weight_row(u32 row) {
     if constexpr (!kConfig.gated) return row;
@@ -313,7 +313,7 @@ struct WgmmaTile {
   template <class Issued>
   __device__ static void multiply_promoted(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
                                            StagePlaces& places, const Issued& issued) {
-    constexpr int kAhead = kNumSums <= 32 ? 1 : 0;  // lines multiplied while one is added, if registers suffice
+    constexpr int kAhead = kNumSums <= 32 ? 1 : 0;  // lines multiplied while one is added, if registers allow
     const int lane = thread_number() % 32;
     const Operands first(stages);
     float sums[kAhead + 1][kNumSums];
@@ -361,7 +361,7 @@ struct WgmmaTile {
         for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
           for (int half = 0; half < kHalves; ++half) {
-            // In units of 16 bytes: whole lines, then the slice inside of its line.
+            // In units of 16 bytes: the offset of whole lines, then that of the slice inside its line.
             const int line = slice / 4;
             const int a_units = (line * kSharedRows + block * kBlockRows) * (kLineBytes / 16) + slice % 4 * 2;
             const int b_units = (half * kStageLines + line) * kColumns * (kLineBytes / 16) + slice % 4 * 2;

@@ -18,8 +18,8 @@
 #include "launch_guard.cuh"
 #endif
 
-// For all threads of a math warpgroup: it has stored its rows of the slot's tile, or the task was a part of which
-// another will be the last.
+// For all threads of a math warpgroup: it has stored its rows of the slot's tile, or the task was a part and another
+// part will be the last.
 __device__ __forceinline__ void tell_stored(const Shared& shared, const FeedRing::Place& feed, bool is_stored) {
   if (team_thread() == 0) feed_slot(shared.feed_memory, feed)->is_stored = is_stored;
   barrier_sync<128>(kWarpgroupBarriers + thread_number() / 128);

@@ -10,7 +10,7 @@
 #include "mailbox.cuh"
 #include "shared_wgmma.cuh"
 
-// Registers of a thread of the producers and of two or three math warpgroups. A team that alternates with another one needs
+// Registers of a thread of the producers and of two or three math warpgroups. A team that alternates with another needs
 // a few more; so do producers that copy for a cluster.
 constexpr bool kSparesProducers = kNumTeams == 1 || kClusterSize > 1;
 constexpr int kProducerRegisters = kSparesProducers ? 56 : 40;
@@ -20,7 +20,7 @@ constexpr int kMathRegisters = kNumMathGroups == 3 ? 152 : kSparesProducers ? 22
 static_assert(kNumMathGroups == 1 || 128 * kProducerRegisters + 128 * kNumMathGroups * kMathRegisters <=
                                          65536 / kNumThreads / 8 * 8 * kNumThreads);
 
-// Reports that a wait has expired to all CTAs that receive the inputs which this CTA requests from now on. The fence
+// Reports that a wait has expired to all CTAs that will receive inputs requested by this CTA. The fence
 // ends when the flags are in their shared memory, before any of these inputs are requested, so the warps that multiply
 // them see the flag.
 __device__ __forceinline__ void set_aborted(const Shared& shared) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void wait_for_window(const Task& task, int step, cons
   }
 }
 
-// Requests the stages of a task's weights from the `skip`-th on, at most `most`, as the ring has room for them.
+// Requests at most `most` stages of a task's weights, starting at the `skip`-th, as the ring has room for them.
 template <int kOp = 0>
 __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Task& task, int skip, int most,
                                                 const WeightRing& ring, WeightRing::Place& place, Window& window,
@@ -109,7 +109,7 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
   }
 }
 
-// For a task, in either ring.
+// The boxes of a task's stage, in either ring.
 template <int kOp = 0>
 __device__ __forceinline__ int num_stages_of(const WgmmaArgs& args, const Task& task) {
   if constexpr (kOp < kNumOps) {
@@ -121,13 +121,13 @@ __device__ __forceinline__ int num_stages_of(const WgmmaArgs& args, const Task& 
 
 constexpr int kAll = 1 << 29;  // stages
 
-// Stages of a task's weights that may be requested before its first waits are over.
+// Number of stages of a task's weights that may be requested before its first waits are over.
 __device__ __forceinline__ int stages_before_ready(const WgmmaArgs& args, const Task& task) {
   const int held = args.base.plan.held_stages;
   return held > 0 && task.wait_begin != task.wait_end ? kNumStages - held : kAll;
 }
 
-// Requests a task's weights from the `requested`-th stage up to the `end`-th; for a task that waits, the stages that
+// Requests stages `requested` to `end` - 1 of a task's weights; for a task that waits, the stages that
 // the plan holds back follow after `wait_ready`, which returns when its first waits are over.
 template <class WaitReady>
 __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, const Task& task, int& requested, int end,
@@ -142,7 +142,7 @@ __device__ __forceinline__ void request_held_weights(const WgmmaArgs& args, cons
   }
 }
 
-// If a CTA's first task is known: requests those of its weights that need not wait, before any word of the plan is
+// If a CTA's first task is known: requests those weights that need not wait, before any word of the plan is
 // read; returns the number of stages.
 __device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, const Shared& shared, WeightRing::Place& place,
                                                      Window& window, u64 policy) {
@@ -223,8 +223,8 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
       request_until(kAll);
     } else {
       if constexpr (kSparesProducers) {
-        // A ring of weights remains to be requested, as slots become free, which hides the latency of the draw and of
-        // the words.
+        // At this point a ring of weights remains to be requested as slots become free, which hides the latency of the
+        // draw and of the words.
         const int count = num_stages_of(args, own);
         request_until(count - kNumStages);
         const u64 drawn = draw();
@@ -286,7 +286,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
                                (args.base.plan.num_ctas * kClusterSize));
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
   }
-  [[maybe_unused]] bool has_epoch = false;  // whether the warps that read in band know it
+  [[maybe_unused]] bool has_epoch = false;  // whether the warps that read in band have received it
   for (;;) {
     wait_fed(shared.feed, feed);
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);

@@ -13,13 +13,13 @@
 // arrives at the `empty` of every sharer, one lane of its warp at each.
 // Phases. A slice may arrive before the receiving CTA has armed that `full`: the pending byte count is then temporarily
 // negative, but the phase cannot end without the arrival that arms it. It cannot arrive a phase too early either: it
-// was requested after the receiver's consumers had released the slot, hence after they had waited for the phase before.
-// Liveness. All CTAs of a cluster process the same stages in the same order. Consider the first stage that some CTA has
-// not consumed. All CTAs have consumed the stages that are at least a ring's depth before it, so every producer can
-// request its slice of it. So the CTAs of a cluster are never more than a ring apart, and never wait for later stages
-// of each other. Memory order. Only the async proxy reads and writes the data in a slot. wgmma has read it when its
-// wait is over, in program order before the arrival. The bytes have arrived when `full` completes. So arrivals and
-// waits need no cluster scope, which would cost a consumer at every stage.
+// was requested after the receiver's consumers had released the slot, and therefore after they had waited for the
+// previous phase. Liveness. All CTAs of a cluster process the same stages in the same order. Consider the first stage
+// that some CTA has not consumed. All CTAs have consumed the stages that are at least a ring's depth before it, so
+// every producer can request its slice of it. Therefore the CTAs of a cluster are never more than a ring apart, and
+// never wait for later stages of each other. Memory order. Only the async proxy reads and writes the data in a slot.
+// wgmma has read it when its wait is over, in program order before the arrival. The bytes have arrived when `full`
+// completes. So arrivals and waits need no cluster scope, which would cost a consumer at every stage.
 #pragma once
 #include "cluster.cuh"
 #include "ptx_hopper.cuh"
@@ -37,12 +37,12 @@ struct RingPlace {
     if (slot() == kSlots) packed = (packed ^ 0x10000) & 0x10000;
   }
 
-  // This many slots earlier, at most one round.
+  // The position `steps` slots earlier, at most one round.
   __device__ __forceinline__ RingPlace back(int count) const {
     return {slot() >= count ? packed - count : (packed ^ 0x10000) + kSlots - count};
   }
 
-  // This many steps at once.
+  // Advances by several steps at once.
   __device__ __forceinline__ void advance_by(int count) {
     const u32 next = slot() + count;
     packed = ((packed ^ next / kSlots << 16) & 0x10000) | next % kSlots;
@@ -65,7 +65,7 @@ struct Ring {
   __device__ __forceinline__ u32 full(const Place& place) const { return barriers + place.slot() * 16; }
   __device__ __forceinline__ u32 empty(const Place& place) const { return barriers + place.slot() * 16 + 8; }
 
-  // `consumers` of each sharer; `producers` that each load a share of a stage.
+  // `consumers`: number per sharer; `producers`: number of those that each load a share of a stage.
   __device__ void init(u32 consumers, u32 producers = 1) const {
     for (int slot = 0; slot < kSlots; ++slot) {
       mbarrier_init(barriers + slot * 16, producers);

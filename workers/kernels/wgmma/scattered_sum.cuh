@@ -1,22 +1,22 @@
 // The sums of the parts of a tile, each of which adds up and stores a share of it (reduce-scatter).
 //
-// Layout. Slots, and a sum's place in its part, are those of fixup.cuh. The tile is divided into shares as in
+// Layout. Slots, and the position of a sum in its part, are those of fixup.cuh. The tile is divided into shares as in
 // cluster_sum.cuh; part p has the p-th. A part writes the sums of the others' shares, increments the counter of
 // arrivals, waits until all parts have arrived, and adds the others' sums of its own share to those in its registers.
 // So it writes and reads (P - 1) / P of a tile's sums, whereas the last part in fixup.cuh reads P times as many alone.
 //
-// Order of the sum: part 0, 1, 2, ..., with its own in order: the same bits as fixup.cuh.
+// Order of the sum: part 0, 1, 2, ..., including its own in sequence, which gives the same bits as fixup.cuh.
 //
 // Waits: each part waits for the products of all other parts of its tile. So parts must run at the same time: the host
-// proves that all queues have the tiles in one order, and no two parts of the same tile (tuner/core/proof/liveness.py).
-// All CTAs are resident, which queues require anyway. A part arrives after its waits for signals, and before those of
-// its epilogue.
+// proves that all queues have the tiles in the same order, and that no queue has two parts of the same tile
+// (tuner/core/proof/liveness.py). All CTAs are resident, which queues require anyway. A part arrives after its waits
+// for signals, and before those of its epilogue.
 //
 // Posts. Each part stores a share of the tile and posts for it: an equal number of the tile's posts (posts_of_tile).
 //
 // Memory order. As in fixup.cuh: stores, a barrier, thread 0's red.release.gpu. Its ld.acquire.gpu that sees all
 // arrivals reads from the chain of all of them, and the barrier after it orders the other threads' loads. Slots are
-// read with L1 bypassed. Epochs. As there: a counter grows by the tile's parts in each launch.
+// read with L1 bypassed. Epochs. As in fixup.cuh, a counter grows by the tile's parts in each launch.
 //
 // Abort. The wait is bounded like those for signals. A part whose wait expires stores NaN; a part whose wait for a
 // signal has expired also writes NaN for the others.
@@ -41,8 +41,8 @@ __device__ inline bool wait_for_parts(const LaunchArgs& args, const Task& task, 
   }
 }
 
-// For the part with number kRank: stores its sums of all other shares, and adds up its own share. For threads that hold
-// some of the tile; false for all of them if the launch is aborted.
+// For the part with number kRank: stores its sums of all other shares, and adds up its own share. Called by threads
+// that hold part of the tile; returns false to all of them if the launch is aborted.
 template <int kOp, int kRank>
 __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Task& task, int index, u32 epoch,
                                                 float (&acc)[kMaxWgmmaAccumulators], int barrier) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
   constexpr int kTogether = kLoads > kOthers ? kLoads / kOthers : 1;
 #pragma unroll
   for (int begin = 0; begin < kVectors; begin += kTogether) {
-    __syncwarp();  // no more loads than these are gathered
+    __syncwarp();  // the compiler gathers no more loads than these
     float4 read[kTogether][kOthers];
 #pragma unroll
     for (int v = 0; v < kTogether && begin + v < kVectors; ++v) {

@@ -1,7 +1,7 @@
 // The warp-specialised kernel's parameter, and its shared memory.
 //
-// The required words of a CTA's first task are in the parameter: otherwise they would be loaded from DRAM, one
-// dependent load after the other, before the first byte of weights could be requested.
+// The required words of a CTA's first task are in the parameter: otherwise they would be loaded from DRAM, in a
+// sequence of dependent loads, before the first byte of weights could be requested.
 #pragma once
 #include "cluster_sum.cuh"
 
@@ -23,7 +23,7 @@ struct OperandArgs {
   TensorMap weight_maps[kNumMaps];
 };
 
-// The tensor maps of each op's C [m, n], where the copy engine stores tiles.
+// The tensor maps of each op's C [m, n], if the copy engine stores tiles.
 template <bool kAreThere>
 struct OutputMaps {
   static constexpr int kCount = kNumMaps;
@@ -47,13 +47,13 @@ struct Flags {
   u64 ready;    // an mbarrier: a phase for each task that waits, over when its first waits are
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
-  u64 stored[kFeedSlots];  // mbarriers: a phase for each task of a slot, over when its tile, or its part, is stored
+  u64 stored[kFeedSlots];  // mbarriers: a phase for each task of a slot, over when its tile or part is stored
   u64 requested;  // an mbarrier: one phase, over when the weights of a known first task are requested: startup_prefetch.cuh
-  u64 knows_epoch;  // an mbarrier, for warps that read in band: one phase, over when `epoch` is there
+  u64 knows_epoch;  // an mbarrier, for warps that read in band: one phase, over when `epoch` has been written
 };
 static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
 
-// The results of the helper warp for the math warps, of each feed slot: two mbarriers, a word, and the factors of a
+// The results of the helper warp for the math warps, for each feed slot: two mbarriers, a word, and the factors of a
 // tile's rows (beside_wgmma.cuh). They are followed by the memory in which math warps with swapped operands add up
 // squares.
 __device__ constexpr int normed_rows(const OpConfig& op) { return kChainOps[&op - kOps].norm ? op.tile_m : 0; }
@@ -110,7 +110,7 @@ struct Shared {
   Flags* flags;
   SumRing sums;
   Beside beside;
-  unsigned char* own;  // of tasks of kinds' own
+  unsigned char* own;  // used by tasks that kinds define
 
   __device__ explicit Shared(unsigned char* memory) {
     const u32 base = shared_address(memory);

@@ -1,10 +1,10 @@
 // Prefetches weights beyond the ring into the L2 while a launch begins.
 //
 // One thread fills the ring before it has read a word of the plan. Then it waits until stages are consumed: a round
-// trip for the inputs, and in a dependent launch the rest of the launch before. The memory would be idle while the ring
-// is full. So a warp of the producers' warpgroup which is idle otherwise prefetches the next kStartupPrefetch k-steps
-// of the first task's weights, as many as it has. It requests the same boxes as the later loads, with the same cache
-// hint, but only into the L2. Each CTA of a cluster prefetches its own slices.
+// trip for the inputs, and in a dependent launch, also for the rest of the previous launch. The memory would be idle
+// while the ring is full. So a warp of the producers' warpgroup that is otherwise idle prefetches the next
+// kStartupPrefetch k-steps of the first task's weights, as many as it has. It requests the same boxes as the later
+// loads, with the same cache hint, but only into the L2. Each CTA of a cluster prefetches its own slices.
 //
 // Layout. None: a prefetch uses no shared memory and no barrier.
 // Waits. This warp waits for `requested`. The weights' thread arrives there once per launch, after it has requested the
@@ -19,7 +19,7 @@
 #pragma once
 #include "shared_wgmma.cuh"
 
-// One thread; `first` is the CTA's own, of a cluster's task.
+// For one thread; `first` is the CTA's own tile of the cluster's task.
 template <int kOp = 0>
 __device__ inline void prefetch_steps(const OperandArgs& args, const Task& first) {
   if constexpr (kOp < kNumOps) {

@@ -1,4 +1,4 @@
-"""A schedule of a gather in words."""
+"""Texts about a schedule of a gather."""
 
 from __future__ import annotations
 

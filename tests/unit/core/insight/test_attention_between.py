@@ -1,4 +1,4 @@
-"""Traces and forecasts of an attention between products: its launch appears at its place in the order."""
+"""Traces and forecasts of an attention between products: its launch appears at its position in the order."""
 
 from __future__ import annotations
 

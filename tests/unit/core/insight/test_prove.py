@@ -1,4 +1,4 @@
-"""The output of `tuner prove`: the proof in words, and a drawing of the witness of a broken plan."""
+"""The output of `tuner prove`: the proof as text, and a drawing of the witness of a broken plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a trial goes, from counters of an H200 and from impossible ones."""
+"""Where the time of a trial goes, computed from counters of an H200 and from impossible ones."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import ASSIGNMENTS, INTERLEAVES, RASTERS, SYNCS
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
-#: 20 x 18 and 20 x 12 tiles on 17 SMs, so that no offered value is a second name of another one.
+#: 20 x 18 and 20 x 12 tiles on 17 SMs, so that no offered value is a second name of another value.
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)
 BESIDE = independent_pair((320, 18 * 32, 32), (160, 9 * 32, 64))
 CHAIN = chain_of_three(96, (32, 160, 96, 128))

@@ -62,9 +62,9 @@ def test_what_is_not_legal_is_refused_with_what_would_be(
     [
         (
             wgmma((16, 240, 64), num_stages=2, input_stages=2),
-            ("120 sums per thread spill beside warps that read in band"),
+            ("120 sums per thread spill next to warps that read in band"),
         ),
-        (wgmma((16, 144, 64), split_k=(1, 2)), "72 sums per thread spill when parts are added beside warps that"),
+        (wgmma((16, 144, 64), split_k=(1, 2)), "72 sums per thread spill when parts are added next to warps that"),
     ],
 )
 def test_more_sums_than_registers_are_refused_only_in_band(tiling: Tiling, message: str) -> None:

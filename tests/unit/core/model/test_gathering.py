@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.support.cases import H200
 from tuner.core.model.caches.merging import merged_shares
 from tuner.core.model.forecast import forecast_us
@@ -15,6 +17,7 @@ from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.ordering import Raster, RasterKind
 from tuner.ops.conv.asked import ConvPair, Filters
+from tuner.ops.conv.costs import library_us
 
 CHANNELS, IMAGES, SIDE = 256, 4, 14
 _3X3 = Filters(filters=CHANNELS, kernel=3, stride=1)
@@ -42,3 +45,27 @@ def test_the_tile_that_requests_most_is_the_slowest_as_it_was_on_an_h200() -> No
     """conv_forecasts.json of its results has 32.2 us and 16.0 us."""
     flat = read_line(f"wgmma 256x16x64+256x16x64 s6 i6 w8 cluster1x1x2 | {ORDER}")
     assert forecast_us(PAIR, H200, fused(flat)) > 1.4 * forecast_us(PAIR, H200, fused(LOW))
+
+
+@pytest.mark.parametrize(
+    ("images", "side", "channels", "first", "second", "measured_us"),
+    [
+        (1, 56, 64, (64, 3), (64, 3), 11.9),
+        (16, 56, 64, (64, 3), (64, 3), 32.5),
+        (32, 56, 64, (64, 3), (64, 3), 49.2),
+        (32, 56, 256, (64, 1), (64, 3), 45.3),
+        (1, 7, 512, (512, 3), (512, 3), 26.1),
+        (16, 14, 1024, (256, 1), (256, 3), 18.0),
+        (16, 28, 512, (512, 3), (512, 3), 180.3),
+    ],
+)
+def test_the_librarys_time_is_about_that_of_an_h200(
+    images: int, side: int, channels: int, first: tuple[int, int], second: tuple[int, int], measured_us: float
+) -> None:
+    """conv_library.json of its results, the fastest of each."""
+    layers = {
+        name: Filters(filters=count, kernel=kernel, stride=1)
+        for name, (count, kernel) in {"first": first, "second": second}.items()
+    }
+    pair = ConvPair(images=images, height=side, width=side, channels=channels, **layers).to_workload()
+    assert library_us(pair.ops, pair, H200) == pytest.approx(measured_us, rel=0.12)

@@ -89,7 +89,7 @@ def test_a_ring_of_two_stages_has_one_under_way_whichever_operand_it_holds() -> 
     assert time_us(input_stages=2) > 1.15 * whole
     assert time_us(num_stages=2) > 1.15 * whole
     assert time_us(input_stages=5) == pytest.approx(whole, rel=0.02)
-    assert time_us(window=4) == whole, "of five stages the fifth is held until the next has come"
+    assert time_us(window=4) == whole, "the last of five stages is held until the next one has arrived"
     assert time_us(window=1) > 1.15 * whole
 
 

@@ -177,7 +177,7 @@ def test_the_tail_of_a_partition_is_that_of_each_side() -> None:
 
 
 def test_the_grid_of_a_partition_is_the_one_that_its_tails_are_cut_for() -> None:
-    """8 CTAs, 4 for each side: whole tiles and parts are 7 tasks, which is no reason for a smaller grid."""
+    """8 CTAs, 4 for each side: whole tiles and parts are 7 tasks, which does not justify a smaller grid."""
     graph = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=160, d_out=32), tiling((16, 32), (16, 32), split=(2, 1)))
     order = ordering(assignment=Assignment.STATIC, partition=4, split_tiles=SplitTiles.TAIL)
     plan = make_plan(graph, order, small_gpu(8))

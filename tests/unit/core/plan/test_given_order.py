@@ -88,7 +88,7 @@ def test_separate_launches_take_each_ops_own_order() -> None:
 @pytest.mark.parametrize(
     ("tiles", "words"),
     [
-        (PLAIN[1:], r"lacks the tile \[0, 0, 0\]: list each of 32 once \(up 4 x 4 and down 4 x 4\)"),
+        (PLAIN[1:], r"has no tile \[0, 0, 0\]: list each of 32 once \(up 4 x 4 and down 4 x 4\)"),
         ([*PLAIN, PLAIN[3]], r"tile 32 .*\[0, 0, 3\], occurs twice"),
         ([(0, 4, 0), *PLAIN], r"tile 0 .*is \[0, 4, 0\]: use op, row and column"),
         ([(2, 0, 0), *PLAIN], r"tile 0 .*is \[2, 0, 0\]"),

@@ -58,7 +58,7 @@ def test_a_row_that_cannot_be_used_says_why_and_stops_nothing(site: Path) -> Non
     assert "its number is 2147483648; the largest is 2147483647" in asked["high"], "the C API's are int32"
     assert "its name is not one of at most 40 lower-case letters" in asked["my type"], "lists separate names by blanks"
     assert "its name is not one of at most 40 lower-case letters" in asked["a" * 41]
-    assert "another row is also called int32" in asked["int32"]
+    assert "a different row is also called int32" in asked["int32"]
     assert "its number 141 is already used by good" in asked["twin"]
     assert asked["good"] == "good"
     assert asked["never"] == "'never' is not a valid Dtype"

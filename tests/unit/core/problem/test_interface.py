@@ -118,7 +118,7 @@ print(json.dumps([sorted(op_kinds()), dict(broken_kinds())]))
         ("depthwise", "schedule.py", 'kind="depthwise"', 'kind="attention"',
          "toy_depthwise (schedule.py) has a class of the kind 'attention': declare its class with kind='depthwise'"),
         ("gather", "op.py", "    table_rows: int = field", "    made: int = 1\n    table_rows: int = field",
-         "toy_gather.op:KIND has ops whose class has the field made, where all ops have something else by that name"),
+         "toy_gather.op:KIND has ops whose class has the field made, but all ops have something else by that name"),
         ("gather", "schedule.py", "rows_per_cta: int = axis", "op: int = axis",
          "toy_gather (schedule.py) has an axis called 'op', which every schedule has: use another name"),
         ("depthwise", "rules.py", "ENGINES = ", "raise SystemExit(3)\nENGINES = ",

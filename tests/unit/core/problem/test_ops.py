@@ -214,7 +214,7 @@ IMPORTED = f"{DECLARED} cannot be imported:"
         (
             "version=1)",
             "version=1, is_unnamed=True)",
-            (f"{DECLARED} leaves its name out of JSON, as another kind already does"),
+            (f"{DECLARED} omits its name from JSON, as another kind already does"),
         ),
         ("def num_flops(", "def num_operations(", f"{DECLARED} lacks num_flops"),
         (

@@ -311,7 +311,7 @@ def test_a_slot_that_the_next_launch_fills_too_early_shows() -> None:
     assert not all(np.allclose(out, expected) for out in outs)
 
 
-#: Each field with another value that a plan of `OP` could have.
+#: Each field with a different value that a plan of `OP` could have.
 OTHERS: dict[str, Any] = {
     "op": replace(OP, max_length=51),
     "span_tokens": 32,

@@ -99,6 +99,6 @@ def test_two_ops_that_write_one_element_are_refused() -> None:
 
 def test_a_tensor_of_another_number_of_dimensions_is_refused() -> None:
     flat = Read(box=Box(tensor="a", extents=(along(0, 6, 2),)))
-    assert "another number of dimensions" in problem_of(
+    assert "a different number of dimensions" in problem_of(
         box_graph(tiles_of_shape("a", 6, 2), tiles_of_shape("b", 6, 2, flat))
     )

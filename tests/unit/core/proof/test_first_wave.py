@@ -98,7 +98,7 @@ def test_tasks_of_the_wave_may_wait_for_each_other_in_any_order() -> None:
 
 
 def test_a_task_of_the_wave_that_waits_for_a_ticket_is_a_deadlock() -> None:
-    """Its own CTA may draw that ticket ahead of time, and holds it behind the waiting task."""
+    """Its own CTA may draw that ticket early, and then holds it until after the waiting task."""
     late = by_tile(plan_of(num_ctas=3), DOWN[0], UP[1], UP[2], UP[0], UP[3], DOWN[1], DOWN[2], DOWN[3])
     assert oracle.faults(late.words.tolist(), PAIR) == {"liveness"}
     witness = r"task 0 \(down tile 0,0\) waits .* which task 3 \(up tile 0,0\) would post, a later ticket than task 0"

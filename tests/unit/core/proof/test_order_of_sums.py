@@ -1,4 +1,4 @@
-"""The order of sums: unchanged by anything that only moves bytes, and changed if products are added in another
+"""The order of sums: unchanged by anything that only moves bytes, and changed if products are added in a different
 order."""
 
 from __future__ import annotations

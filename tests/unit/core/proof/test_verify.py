@@ -163,7 +163,7 @@ def test_a_ticket_before_one_that_it_waits_for_is_a_deadlock() -> None:
 
 
 def test_a_cycle_through_static_queues_is_spelled_out() -> None:
-    """Queue 0: down 0,0 before up 1,0; queue 1: down 1,0 before up 0,0: each waits for a task that is behind the
+    """Queue 0: down 0,0 before up 1,0; queue 1: down 1,0 before up 0,0: each waits for a task that comes after the
     other."""
     plan = plan_of(gpu=small_gpu(2), assignment=Assignment.STATIC)
     by_tile = {tuple(task[:3].tolist()): task for task in plan.tasks}

@@ -38,7 +38,7 @@ PLAIN = Schedule.of(tiling((64, 64), (64, 32)), Ordering(rasters=(Raster(), Rast
 
 @dataclass(frozen=True, kw_only=True)
 class Halo(TileOpSchedule, kind="halo"):
-    """The schedule of a tile op with an axis of its own."""
+    """The schedule of a tile op with its own axis."""
 
     halo_rows: int
     direction: RasterKind = RasterKind.ROW
@@ -119,7 +119,7 @@ def test_what_is_no_schedule_of_a_kind_is_refused(op: object, error: type[Except
 
 
 def test_what_was_chosen_of_an_unknown_kind_is_kept_and_not_legal() -> None:
-    """In both forms and at its place; the unknown kind may be a tile op's."""
+    """The key, in both forms and at its position; the unknown kind may be a tile op's."""
     data = mixed().to_json()
     strange = {"op": "sieve", "tile": {"m": 64, "n": 32, "k": 32}, "holes": 3}
     kept = Schedule.from_json(data | {"ops": [data["ops"][0], strange, data["ops"][2]]})

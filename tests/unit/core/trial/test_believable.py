@@ -64,7 +64,7 @@ def test_a_time_is_a_time(field: str, number: float) -> None:
 
 
 def with_number(answer: Any, number: float) -> list[Any]:
-    """The answer with each of its own numbers changed in turn."""
+    """The result with each of its own numbers changed in turn."""
     return [
         replace(answer, **{field.name: number})
         for field in fields(answer)

@@ -148,7 +148,7 @@ def test_the_manifest_says_what_a_frozen_one_of_format_1_says() -> None:
 
 
 def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
-    """The fields of a frozen document that are missing today, or have values of another type."""
+    """The fields of a frozen document that are missing today, or have values of a different type."""
     if isinstance(frozen, dict):
         gone = [f"{path}.{key}" for key in frozen if key not in today]
         return gone + [

@@ -61,7 +61,7 @@ def neighbourhood(before: set[int], after: set[int], used_before_bytes: int = 0)
         (set(), {10}, {10}, 0),
         (set(), {10}, {10, 77}, 1),
         ({77}, {77, 10}, {77, 10}, 1),
-        (set(), {4711}, {4711}, 0),  # a container, where the driver has another number for us
+        (set(), {4711}, {4711}, 0),  # a container, in which the driver has a different number for us
         ({77}, {77, 4711}, {77, 4711, 78}, 2),
     ],
 )

@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[Callable[[Launchable], Launchable], str]] = {
         lambda it: replace(it, plans=it.plans[::-1]),
         "plan 0 was proven, but for another launch",
     ),
-    "a plan less": (lambda it: replace(it, plans=it.plans[:1]), "1 plans beside 2 proofs"),
+    "a plan less": (lambda it: replace(it, plans=it.plans[:1]), "1 plans but 2 proofs"),
     "another cubin": (lambda it: replace(it, cubin=CUBIN + b"!"), "the cubin is not the one that was built"),
     "another workload's digest": (
         lambda it: replace(it, ties=replace(it.ties, workload=RELU.digest)),

@@ -57,7 +57,8 @@ def test_burst_drops_nothing_where_one_kind_is_slower_by_its_own_doing() -> None
 
 
 def test_sustained_drops_what_is_off_the_median_of_its_own_kind() -> None:
-    """The kinds differ in clock because of their own load: only a sample unlike others of its kind is dropped."""
+    """The kinds differ in clock because of their own load: only a sample that differs from others of its kind is
+    dropped."""
     candidate, library = track(1300, 1310, 1290, 1400), track(1700, 1600, 1705, 1710)
     off = DropReason.OFF_CLOCK
     assert drop_reasons([candidate, library], Regime.SUSTAINED) == [None, off, None, off]

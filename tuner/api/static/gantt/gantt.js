@@ -197,7 +197,7 @@ export class Chart {
     }
   }
 
-  // Names of tiles, where there is space.
+  // Names of tiles, if there is space.
   drawLabels() {
     const { context, run, view } = this;
     const height = this.lanePx / this.scale;

@@ -1,5 +1,5 @@
-// Bars as pixels, a line for each lane of an SM. Where several bars share a pixel, it has the colour of the phase with
-// the most time.
+// Bars as pixels, a line for each lane of an SM. If several bars share a pixel, it has the colour of the phase with the
+// most time.
 "use strict";
 
 // Shades of a pixel by its covered share.

@@ -115,7 +115,7 @@ def _say_written(path: Path, is_changed: bool) -> None:
 
 
 def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
-    """The service's pack of some finished jobs, unchanged. Where a kernel gains too little, the pack uses the library.
+    """The service's pack of some finished jobs, unchanged. If a kernel gains too little, the pack uses the library.
 
     Raises:
         Refused: it is not a pack, or its bytes were changed.

@@ -30,7 +30,7 @@ def kernels_of(pack: Pack) -> set[str]:
 
 
 def facts_of(pack: Pack) -> dict[str, str]:
-    """Facts about a whole pack, in words."""
+    """Facts about a whole pack, as text."""
     about = pack.document["provenance"]
     said = {word: str(about[name]) for word, name in _ABOUT.items() if name in about}
     machines = sorted(

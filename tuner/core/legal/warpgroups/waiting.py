@@ -31,7 +31,7 @@ def sums_in_band_problem(tiling: Tiling, op_index: int, sums: int) -> str | None
     most = MOST_SUMS_OF_PARTS_IN_BAND if is_split else MOST_SUMS_IN_BAND
     if not tiling.in_band or sums <= most:
         return None
-    where = "when parts are added beside" if is_split else "beside"
+    where = "when parts are added next to" if is_split else "next to"
     return (
         f"tile {tiling.tiles[op_index]}: {sums} sums per thread spill {where} warps that read in band: use at most "
         f"{most}"
@@ -55,7 +55,7 @@ def _in_band_problem(workload: Workload, tiling: Tiling) -> str | None:
     if own := workload.own_tile_ops:
         return f"in_band with {workload.tile_ops[own[0]].name}: its tasks wait for their inputs; use false"
     if gathering := [op.name for op in workload.tile_ops if op.GATHERS]:
-        return f"in_band beside {gathering[0]}: its rows are gathered, use false"
+        return f"in_band with {gathering[0]}: its rows are gathered, use false"
     rows = max(op.m for op in workload.tile_ops)
     if not reads_another(workload):
         return "in_band: no op reads the output of another one as A; use false"

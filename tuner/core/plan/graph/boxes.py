@@ -123,7 +123,7 @@ class RunTimeInput:
     range."""
 
     name: str
-    #: How many there are.
+    #: The number of numbers.
     count: int
     #: Minimum of each of them.
     least: int

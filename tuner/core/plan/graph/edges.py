@@ -30,7 +30,7 @@ class Edge:
         return self.read.is_late
 
     def needs(self, places: Places, steps: Ints) -> Needs:
-        """What tasks of the consumer, with these tiles, read of the producer's tiles; see `needs.needs`."""
+        """Which of the producer's tiles are read by tasks of the consumer with these tiles; see `needs.needs`."""
         return needs(self.read, self.writer, places, steps)
 
     def needs_of_tiles(self) -> Needs:

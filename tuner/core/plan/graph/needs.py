@@ -30,7 +30,7 @@ _NO_STEPS = np.zeros((0, 3), dtype=np.int64)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Needs:
-    """What some tasks read of a producer's tiles; each list of tiles is stored once."""
+    """Which of a producer's tiles some tasks read; each list of tiles is stored once."""
 
     #: [tasks] the number of its list. Lists are numbered in the order of their ranges of coordinates.
     of: Ints

@@ -40,7 +40,8 @@ class TaskGraph(ABC):
 
     #: Ops of this launch, ascending: all of them for a fused launch.
     op_indices: tuple[int, ...]
-    #: Whether a part of P takes every P-th step from its first one on; otherwise they are contiguous. Stored in a plan.
+    #: Whether each of P parts takes every P-th step, from its first one; otherwise its steps are contiguous. Stored in
+    #: a plan.
     strided_parts: bool = False
     #: Bit i: op i reads the output of another op of the launch in band. Stored in a plan.
     in_band_ops: int = 0

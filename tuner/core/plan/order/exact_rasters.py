@@ -109,7 +109,7 @@ def best_path(
 
 
 def grid_text(path: Path) -> str:
-    """The grid, each tile with its place in the path."""
+    """The grid, each tile with its position in the path."""
     place = {tile: index for index, tile in enumerate(path)}
     num_rows, num_cols = (1 + max(tile[axis] for tile in path) for axis in (0, 1))
     width = len(str(len(path) - 1))

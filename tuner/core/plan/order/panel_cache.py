@@ -95,7 +95,7 @@ def traffic(path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy:
 
 
 def _next_uses(tiles: Sequence[Sequence[Piece]]) -> list[int]:
-    """[read] the place of the piece's next read, or one past the last if there is none."""
+    """[read] the index of the piece's next read, or one past the last if there is none."""
     reads = [piece for tile in tiles for piece in tile]
     found, following = [len(reads)] * len(reads), dict[Piece, int]()
     for at in range(len(reads) - 1, -1, -1):

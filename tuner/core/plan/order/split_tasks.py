@@ -130,7 +130,7 @@ def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float
     by_busy = np.argsort(busy, kind="stable")
     total, end, least = float((steps * work).sum()), np.cumsum(steps), busy[by_busy]
     begin, fewest = end - steps, np.minimum(MIN_STREAM_STEPS, np.maximum(1, steps // most))
-    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # for this many CTAs, if each gets some
+    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # the number of CTAs, if each gets some
     enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # ideally, no tile has more parts
     for count in range(int(np.count_nonzero(enough)), 1, -1):
         ctas = np.sort(by_busy[:count])

@@ -21,7 +21,7 @@ _FIRST_WAIT_WORDS = 4
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
 #: Maximum of tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits, the
 #: device adds two such counts, and multiplies one by the CTAs of a cluster, at most 16 on any GPU. Source: CUDA C++
-#: Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 if a kernel asks for it.
+#: Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 if a kernel requests it.
 MAX_COUNT = 2**24
 MAX_CLUSTER_SIZE = 16
 #: Queues whose first tasks fit in an attention's parameter; `kMostQueues` in args_attention.cuh.
@@ -75,7 +75,7 @@ class Header:
     num_first_tasks: int
     #: Stages of weights that are not requested until a task's first waits are over.
     held_stages: int
-    #: Whether a part of P takes every P-th k-step from its first one on.
+    #: Whether each of P parts takes every P-th k-step, from its first one.
     strided_parts: bool
     #: Slots for the parts of tiles.
     num_split_tiles: int
@@ -134,14 +134,14 @@ def read_header(table: bytes) -> Header:
 
 
 def is_of_older_version(table: bytes) -> bool:
-    """Whether a table is a plan from an older program, of which most words are known only to its own kernel."""
+    """Whether a table is a plan from an older program, most of whose words are known only to its own kernel."""
     magic, version = struct.unpack_from("<2i", table) if len(table) >= 4 * HEADER_WORDS else (0, 0)
     return bool(magic == MAGIC and 0 < version < VERSION)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OlderHeader:
-    """The parts of the header that have had the same place since the first version."""
+    """The parts of the header that have had the same position since the first version."""
 
     num_signals: int
     #: CTAs of the persistent grid, or its clusters.

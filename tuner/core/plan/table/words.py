@@ -166,7 +166,7 @@ class Plan:
     assignment: int = field(default=TICKET)
     #: Stages of weights that are not requested until a task's first waits are over; at least 0.
     held_stages: int = 0
-    #: Whether a part of P takes every P-th k-step from its first one on; otherwise they are contiguous.
+    #: Whether each of P parts takes every P-th k-step, from its first one; otherwise its steps are contiguous.
     strided_parts: bool = False
     #: Number of slots for the parts of tiles.
     num_split_tiles: int = 0

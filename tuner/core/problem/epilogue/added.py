@@ -73,8 +73,8 @@ class AddedPart(Part):
     field: ClassVar[str] = "epilogue"
     #: Its name in JSON, as ``part``.
     name: ClassVar[str]
-    #: Tensors that it reads, or writes if they are outputs: then it is called inside of the matrix alone, once for each
-    #: element, and its struct's last member is the number of columns.
+    #: Tensors that it reads, or writes if they are outputs: in that case it is called only inside the matrix, once for
+    #: each element, and its struct's last member is the number of columns.
     owns: ClassVar[tuple[Own, ...]] = ()
 
     def __init_subclass__(cls) -> None:

@@ -174,7 +174,7 @@ class Part(ABC):
 
     @abstractmethod
     def step(self, op: Product) -> str:
-        """What it does, as text that follows that of earlier parts."""
+        """What it does, as text that continues that of earlier parts."""
 
     def made(self, op: Product, sums: Sums, tensors: Tensors) -> Mapping[str, tuple[Any, Any]]:
         """The tensors that it writes besides the output, by name: values and their error before rounding, from those of
@@ -245,7 +245,7 @@ class Part(ABC):
         return False
 
     def likeness(self, op: Product) -> object:
-        """Values that must be equal for two ops with this part to count as similar."""
+        """Values that must be equal for two ops with this part to be similar."""
         return self.field
 
     def is_plain(self, op: Product) -> bool:

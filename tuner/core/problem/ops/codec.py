@@ -23,7 +23,7 @@ _KEEPS: Mapping[str, Callable[[Any, Any], bool]] = {
     "min_length": lambda value, bound: len(value) >= bound,
     "max_length": lambda value, bound: len(value) <= bound,
 }
-#: What a request may give for a text, most often the name of a tensor, and its most characters.
+#: The pattern of a text in a request, usually the name of a tensor, and its maximum length in characters.
 TEXT, MOST_CHARACTERS = r"^[A-Za-z_][A-Za-z0-9_.-]*$", 60
 #: Methods of Pydantic's models that do not begin with ``model_``. Source: Pydantic 2, ``BaseModel``.
 _OF_MODELS = frozenset(
@@ -104,7 +104,7 @@ def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
     if one.name in _OF_MODELS or one.name.startswith(("_", "model_")):
         return "whose name no model of a request can have: use another word"
     if not _has_form(hint):
-        return f"of type {hint}, which has no form in JSON: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
+        return f"of type {hint}, which JSON cannot represent: use {', '.join(_PLAIN.values())}, a StrEnum, a tuple"
     for bound in BOUNDS:
         if bound in one.metadata and type(one.metadata[bound]) not in (int, hint):
             return f"of type {hint.__name__}, with {one.metadata[bound]!r} for {bound!r}"
@@ -118,7 +118,7 @@ def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
 
 
 def defaults_problem(cls: Any) -> str:
-    """Which default of a class no request could give, although answers contain it; empty for none."""
+    """The default of a class that responses contain but no request could give; empty for none."""
     found = ((one.name, _default_problem(_default(one), one.metadata)) for one in fields(cls))
     return next((f"has the field {name!r}, {problem}" for name, problem in found if problem), "")
 
@@ -200,7 +200,7 @@ def _nested(name: str, value: Any, hint: Any) -> Any:
 
 def _number_or_text(name: str, value: Any, hint: Any) -> Any:
     if hint not in _PLAIN:
-        raise TypeError(f"{name} is of type {hint}, which has no form in JSON")
+        raise TypeError(f"{name} is of type {hint}, which JSON cannot represent")
     fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
     if not fits or (isinstance(value, bool) and hint is not bool):
         raise InvalidInput(name, f"is {value!r}", f"use {_PLAIN[hint]}")

@@ -18,7 +18,7 @@ class Read(NamedTuple):
     tensor: str
     #: Rows and columns, as seen by the op.
     shape: Shape
-    #: For a wrong shape: the field at fault, if it is another one; what the op does with the tensor, why that is
+    #: For a wrong shape: the field at fault, if it is a different one; what the op does with the tensor, why that is
     #: impossible, and what would be valid.
     blame: str = ""
     verb: str = "reads"

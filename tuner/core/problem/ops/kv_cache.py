@@ -42,7 +42,7 @@ class PagedCache:
     page_tokens, kv_heads, head_dim]. The table is int32 [sequences, pages_of(op)], and read when a launch runs.
     """
 
-    #: Number of pages of the cache; a launch may use another number.
+    #: Number of pages of the cache; a launch may use a different number.
     num_pages: int
     #: Tokens per page: 16, 32 or 64.
     page_tokens: int

@@ -37,7 +37,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A tensor of an op: one that it names, or one of its own."""
+    """A tensor of an op: one that it names, or one that belongs to it."""
 
     #: An op's name, an input's, or ``<op>.<operand>``.
     name: str
@@ -54,7 +54,7 @@ class Tensor:
 
     @property
     def num_elements(self) -> int:
-        """Of the whole tensor."""
+        """Elements of the whole tensor."""
         return prod(self.shape)
 
     @property
@@ -64,7 +64,7 @@ class Tensor:
 
     @property
     def num_bytes(self) -> int:
-        """Of the whole tensor."""
+        """Bytes of the whole tensor."""
         return self.num_elements * ELEMENTS[self.dtype].size_bytes
 
 
@@ -206,7 +206,7 @@ class Op(ABC):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of tensors of its own."""
+        """The names of the tensors that belong to it."""
         others = {self.name, *self.read_names, *(one.name for one in self.made)}
         return tuple(one.name for one in self.tensors(Dtype.FP16) if one.name not in others)
 

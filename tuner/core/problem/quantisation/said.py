@@ -68,7 +68,7 @@ def has_four_bits(field: str, bits: Any) -> None:
     """Checks that.
 
     Raises:
-        InvalidInput: it is another number, or missing.
+        InvalidInput: it is a different number, or missing.
     """
     if bits != 4 or isinstance(bits, bool):
         raise InvalidInput(

@@ -86,7 +86,7 @@ def _problem(row: _Row, taken: dict[object, str]) -> str:
     if not _NAME.fullmatch(row.name):
         return "its name is not one of at most 40 lower-case letters, digits and underscores, with a letter first"
     if row.name in taken:
-        return f"another row is also called {row.name}"
+        return f"a different row is also called {row.name}"
     if row.number in taken:
         return f"its number {row.number} is already used by {taken[row.number]}"
     if row.number < FIRST_ADDED_NUMBER:

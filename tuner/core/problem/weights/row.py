@@ -41,7 +41,7 @@ class Sixteen:
 
     @classmethod
     def of(cls, dtype: OperandRow) -> Self:
-        """From its unit roundoff and its smallest step."""
+        """The error bound from its unit roundoff and its smallest step."""
         mantissa = -round(log2(dtype.roundoff)) - 1
         return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
 

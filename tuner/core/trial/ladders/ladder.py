@@ -12,7 +12,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.ladders.cover import least_cover
 
 T = TypeVar("T")
-#: Kernels within this relative distance of the fastest count as equally good: so few kernels are needed.
+#: Kernels within this relative distance of the fastest are treated as equally good, so that few kernels are needed.
 DEFAULT_SLACK = 0.01
 
 
@@ -127,7 +127,7 @@ class Ladder:
     workload: str
     rungs: tuple[LadderRung, ...]
     kernels: tuple[LadderKernel, ...]
-    #: The relative distance within which kernels count as equal.
+    #: The relative distance within which kernels are treated as equal.
     slack: float
     #: The proven minimum number of kernels.
     least: int
@@ -138,7 +138,7 @@ class Ladder:
 def served_from(m: int, before: int) -> int:
     """The fewest rows that the kernel of m rows serves, if `before` is the next smaller measured m.
 
-    It serves what is between the two, but not less than half of its own rows and one: farther from a measurement, its
+    It serves the numbers in between, but no fewer rows than half of its own plus one: farther from a measurement, its
     gain is unknown. It must also gain between the two: `ranges`.
     """
     return max(before, m // 2) + 1

@@ -64,7 +64,7 @@ def no_counters(reason: str) -> CounterReport:
 class TaskSpan:
     """The times of one task, nanoseconds since the first task of the run was taken."""
 
-    #: Launch of the candidate, and the task's place in that launch's plan.
+    #: Launch of the candidate, and the task's position in that launch's plan.
     launch: int
     task: int
     op: int

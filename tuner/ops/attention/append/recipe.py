@@ -11,7 +11,7 @@ _APPEND = (
     "optional, before the attention: rotates the new tokens' queries and keys by position * frequencies, element i "
     "of a head with i + head_dim / 2; writes queries, and appends keys and values to the caches, after the "
     "programmatic wait. A row of qkv has all query heads, then the keys, then the values. A token whose page is not "
-    "in the cache is not written; caches with another number of pages pass it as the parameter's num_pages"
+    "in the cache is not written; caches with a different number of pages pass it as the parameter's num_pages"
 )
 
 

@@ -6,8 +6,8 @@ are captured in a separate graph, over the problem's tensors, so a sample reads 
 kernel.
 
 Different lengths need a mask, which is made before the timing. PyTorch then reads the cache from the first token that
-any query sees up to the longest length. Its kernels do not accept page tables, so pages are sorted before the timing,
-too. That favours the library.
+any query sees up to the longest length. Its kernels do not accept page tables, so pages are also sorted before the
+timing. That favours the library.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class AttentionLibrary(TorchOpLibrary):
 
     def enqueue(self, arrays: Arrays, stream: int) -> None:
         """One run whose results are in the problem's outputs; a captured run leaves them elsewhere. It accepts any
-        lengths, some of them with another backend, since cuDNN has no kernel for them. PyTorch reads masked tokens,
-        and NaN there makes the result NaN, as does a sequence without tokens; so hidden tokens are cleared before
-        the call, and the rows of such a sequence after it."""
+        lengths; for some it uses a different backend, since cuDNN has no kernel for them. PyTorch reads masked tokens,
+        and NaN there makes the result NaN, as does a sequence without tokens; so hidden tokens are cleared before the
+        call, and the rows of such a sequence after it."""
         with self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream)):
             mask, (q, keys, values) = self._mask(arrays), self._tensors(arrays)
             if mask is not None:
@@ -115,7 +115,7 @@ class AttentionLibrary(TorchOpLibrary):
         return True
 
     def _attend_by_any(self, tensors: tuple[Any, Any, Any], mask: Any) -> Any:
-        """Calls the chosen backend, or the first other one that can compute it."""
+        """Calls the chosen backend, or else the first one that can compute it."""
         for name in dict.fromkeys((self._backend, *FUSED)):
             with contextlib.suppress(RuntimeError):
                 return self._attend(tensors, mask, name)

@@ -78,7 +78,7 @@ def attention_timeline(
     for queue in range(plan.num_queues):
         own = np.arange(queues[queue], queues[queue + 1])
         own = own[is_live[own]]
-        weights = 1 + tokens[own]  # a task without tokens takes time too
+        weights = 1 + tokens[own]  # a task without tokens also takes time
         ends = times.first + times.ends[queue] * np.cumsum(weights) / max(1, weights.sum())
         begin = _BEGIN_US
         for place, end in zip(own.tolist(), ends.tolist(), strict=True):

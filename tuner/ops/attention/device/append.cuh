@@ -3,12 +3,12 @@
 // in the table. Tokens with invalid positions or pages are not written; the attention after it reports them.
 //
 // Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, rotated by the angle position * frequencies[i]. The
-// position is the token's place in its sequence. It is computed in fp32 and rounded once.
+// position is that of the token in its sequence. It is computed in fp32 and rounded once.
 //
 // Threads. Each processes 8 pairs of one head of one new token, in vectors of 16 bytes: all of its loads are in flight
 // together.
 //
-// Launches. Any operand may be written by the launch before, and the launch before that may still read the cache, so
+// Launches. Any operand may be written by the previous launch, and the one before that may still read the cache, so
 // nothing is read or written before griddepcontrol.wait. Frequencies are loaded together with the rows, without
 // additional latency.
 #pragma once
@@ -21,10 +21,10 @@ struct AppendArgs {
   u16* q;                    // [sequences * new tokens, query heads, kHeadDim], rotated
   u16* keys;                 // [sequences, KV heads, max_length, kHeadDim], or pages
   u16* values;               // the same
-  const int* lengths;        // of each sequence, its new tokens included
-  const int* pages;          // of each sequence max_pages page numbers; null without pages
+  const int* lengths;        // length of each sequence, including its new tokens
+  const int* pages;          // [sequences, max_pages] page numbers; null without pages
   int sequences, kv_heads, query_heads, new_tokens, max_length;  // query heads that share a KV head
-  int max_pages, num_pages;  // of the longest context; of the cache
+  int max_pages, num_pages;  // pages of the longest context; pages in the cache
 };
 
 constexpr int kVector = 8;  // elements of 16 bytes
@@ -56,8 +56,8 @@ __device__ __forceinline__ void rotate(uint4& x, uint4& y, const float (&frequen
   y = {turned_y[0], turned_y[1], turned_y[2], turned_y[3]};
 }
 
-// The line of a new token in a KV head of both caches; negative if there is none: for a slot without a sequence, a full
-// one, or a page that is not in the cache.
+// The line of a new token in a KV head of both caches; negative if there is none, i.e. for a slot without a sequence, a
+// full slot, or a page that is not in the cache.
 __device__ __forceinline__ long long line_of(const AppendArgs& args, int sequence, int kv_head, int position) {
   if (position < 0 || position >= args.max_length) return -1;
   if constexpr (kPageTokens == 0)
@@ -72,7 +72,7 @@ __device__ __forceinline__ long long line_of(const AppendArgs& args, int sequenc
 extern "C" __global__ void __launch_bounds__(kAppendThreads) tuner_append(const __grid_constant__ AppendArgs args) {
   launch_dependents();
   const int thread = static_cast<int>(blockIdx.x) * kAppendThreads + static_cast<int>(threadIdx.x);
-  const int first = thread % kThreadsOfHead * kVector, line = thread / kThreadsOfHead;  // a line is a head of a row
+  const int first = thread % kThreadsOfHead * kVector, line = thread / kThreadsOfHead;  // a line is one head of a row
   const int all_queries = args.query_heads * args.kv_heads, heads = all_queries + 2 * args.kv_heads;
   const int row = line / heads, head = line % heads, sequence = row / args.new_tokens;
   float frequencies[kVector];

@@ -5,13 +5,14 @@
 // them are not empty (context_attention.cuh). Alternatively, the lengths determine the tasks and their distribution to
 // the clusters, and the plan's table is not read.
 //
-// The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, of one head or of all;
-// then a head's lines come one after another in a row. A contiguous cache has one page a sequence.
+// The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, for one head or for
+// all heads; in the latter case, a row has the lines of all heads in order. A contiguous cache has one page per
+// sequence.
 //
 // The next launch. A projection of the results reads weights, which depend on no launch. While a launch ends, the
 // memory is idle. So a CTA may prefetch the beginning of each row of these weights into the L2 after its last tile has
-// arrived: earlier requests would delay its keys. Or it prefetches them early: before the previous launch has ended,
-// while that launch multiplies and stores its last tiles.
+// arrived: earlier requests would delay its keys. Alternatively, it prefetches them early: before the previous launch
+// has ended, while that launch multiplies and stores its last tiles.
 #pragma once
 #include "config_attention.cuh"
 #include "ptx_attention.cuh"
@@ -37,7 +38,8 @@ struct NextWeights {
   int is_early;  // 1: before griddepcontrol.wait
 };
 
-// The place of a cache: a tensor map [lines of a row, rows of all pages, kLineDims], or the address of its first row.
+// The location of a cache: a tensor map [lines of a row, rows of all pages, kLineDims], or the address of its first
+// row.
 struct CacheRows {
   const unsigned char* first;
 };
@@ -55,12 +57,12 @@ enum Waited : int {
   kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals, kForLengths
 };
 
-// Which wait expired, and for what: written once by the first CTA, kept until the host clears it. Same layout as a
-// product's record.
+// The wait that expired, and what it waited for; written once, by the first CTA, and kept until the host clears it. It
+// has the layout of a product's record.
 struct AttentionAbort {
   u32 raised;
   int task, waited;  // number of the CTA's task, and Waited
-  u32 warp, parity;  // for inconsistent arrivals: those found, and those of a launch
+  u32 warp, parity;  // for inconsistent arrivals: the number found, and the number of a launch
   int cta;
 };
 
@@ -68,32 +70,32 @@ struct AttentionArgs {
   CacheOf<kByCopyEngine>::Type k, v;
   const u16* q;                // [sequences * new tokens, query heads, kHeadDim]
   u16* out;                    // the same
-  const int* lengths;          // of each sequence, its new tokens included
+  const int* lengths;          // length of each sequence, including its new tokens
   const AttentionTask* tasks;  // queue after queue
   const int* queues;           // the start of each cluster's queue, and the end of the last one
   float* partials;             // kPartialFloats for each slot and span, as in merge_attention.cuh
-  u32* arrivals;               // of each slot, and in it of each CTA of a cluster
-  long long* trace;            // of each CTA (1 + kTracedTasks) rows of kTraceWords, in traced builds
-  const int* pages;            // where the cache is paged: of each sequence max_pages page numbers
+  u32* arrivals;               // [slots, CTAs of a cluster]
+  long long* trace;            // in traced builds, for each CTA, (1 + kTracedTasks) rows of kTraceWords
+  const int* pages;            // if the cache is paged: [sequences, max_pages] page numbers
   u32* refused;                // four words: the first invalid input of a launch; kept until it is cleared
-  AttentionAbort* abort;       // likewise, of a wait that has expired
-  long long spin_limit_cycles;  // of the SM clock, for one wait
+  AttentionAbort* abort;       // likewise for a wait that has expired
+  long long spin_limit_cycles;  // maximum cycles of the SM clock for one wait
   NextWeights next;            // all zeros for none
   int num_kv_heads, query_heads, new_tokens, num_blocks;  // query heads that share a KV head
   int max_length, span_tokens, num_spans;
-  u32 arrivals_per_launch;  // of a slot; a power of two, at least num_spans
-  float scale_log2;         // of scores, for exp2 instead of exp
+  u32 arrivals_per_launch;  // for a slot; a power of two, at least num_spans
+  float scale_log2;         // factor of the scores, for exp2 instead of exp
   int is_speculative;       // 1: the first tiles of a CTA's first task are requested before its length is known
-  int rows_per_page, rows_per_head, lines_per_head;  // where a page, and in it a KV head, begins in the map
-  int page_shift, max_pages, num_pages;              // log2 of a page's tokens; of a sequence; of the cache
-  int window;                  // tokens that a query sees, itself included
-  float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
+  int rows_per_page, rows_per_head, lines_per_head;  // the start in the map of a page, and in it of a KV head
+  int page_shift, max_pages, num_pages;              // log2 of a page's tokens; pages of a sequence; pages of the cache
+  int window;                  // tokens that a query sees, including itself
+  float cap, tanh_scale_log2;  // soft cap of the scores: cap * tanh(score / cap), see products.cuh
   int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
   int num_queues;              // clusters that have tasks; those after them only prefetch weights
   int sequences;
   AttentionTask first[kMostQueues];
 
-  // After the words of the invalid input: the sum of the readings of lengths, 0 between launches.
+  // It follows the words of the invalid input: the sum of the readings of lengths, which is 0 between launches.
   __device__ __forceinline__ u64* readings() const { return reinterpret_cast<u64*>(refused + 4); }
   __device__ __forceinline__ int num_readers() const { return num_queues * kCluster * kReaderWarps; }
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }
@@ -116,10 +118,10 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
   args.refused[3] = static_cast<u32>(end);
 }
 
-// Time stamps of a traced build: its record of each CTA, a row for itself and one for each of its first tasks. The
+// Time stamps of a traced build: for each CTA, a row for itself and one for each of its first tasks. The
 // caller selects the one thread that stamps an event. Cycle counters are private to an SM. The global timer is common,
-// but moves in ticks: a CTA waits for an edge of it at its begin and end, and stamps both (see trace.cuh). 0: the event
-// did not happen in the last launch.
+// but advances in ticks: a CTA waits for an edge of it at its begin and end, and stamps both (see trace.cuh). 0: the
+// event did not happen in the last launch.
 enum AttentionEvent : int { kTaken, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTask, kTraceWords };
 enum CtaEvent : int { kBeganCycles, kBeganNs, kEndedCycles, kEndedNs, kOnSm };
 
@@ -153,7 +155,7 @@ __device__ inline void stamp_edge(const AttentionArgs& args, CtaEvent cycles, Ct
   }
 }
 
-// For all threads, when no CTA of an earlier launch can stamp any more.
+// Called by all threads, when no CTA of an earlier launch can stamp.
 __device__ __forceinline__ void forget_stamps(const AttentionArgs& args) {
   if constexpr (kTracedTasks > 0) {
     for (int word = 0; threadIdx.x == 0 && word < kTracedTasks * kTraceWords; ++word) traced_row(args, 1)[word] = 0;

@@ -2,34 +2,35 @@
 // A window lets a query see only the last tokens; a soft cap bends large scores.
 //
 // Roles. The last warp, or the last two, load tasks, queries and cache (request_attention.cuh). The first warps
-// multiply: teams of them take a task's tiles in turn, and each warp its own 16 tokens (products.cuh). They pass their
-// sums to the warps between, which finish the task (merge_attention.cuh) while the next one is multiplied. Without such
-// warps, the multiplying warps finish it themselves.
+// multiply: teams of them take a task's tiles in turn, and each warp multiplies its own 16 tokens (products.cuh). They
+// pass their sums to the warps in between, which finish the task (merge_attention.cuh) while the next one is
+// multiplied. Without such warps, the multiplying warps finish it themselves.
 //
-// Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read
+// Launches. Queries, cache, lengths and page numbers may be written by the previous launch, so none of them is read
 // before griddepcontrol.wait. The plan is read before it. Weights of the next launch depend on no launch. They may be
 // prefetched into the L2 before that wait, since writes become visible in the L2 (see dependent_launch.cuh).
 //
 // If few clusters have tasks, there may be others that only prefetch weights early, so that clusters with keys to load
 // need few requests for weights.
 //
-// Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
-// may have any size. A length that changes while the launch runs may break this: each wait is bounded (wait_attention.cuh).
+// Liveness. CTAs of a cluster run at the same time and wait for each other's sums. No cluster waits for another, so the
+// grid may have any size. A length that changes while the launch runs may break this: each wait is bounded
+// (wait_attention.cuh).
 #pragma once
 #include "merge_attention.cuh"
 #include "request_attention.cuh"
 
 // Teams take tiles and stages of the ring in turn: a task begins with the team whose stage is next. So a stage always
 // belongs to the same team, even if earlier tasks had a number of tiles that is not a multiple of the teams. Returns
-// the team's first tile of a task, which is also its place in the order of the sums; `place`: that of the task's first
-// tile in the ring.
+// the team's first tile of a task, which is also the team's position in the order of the sums; `place` is the position
+// of the task's first tile in the ring.
 __device__ __forceinline__ int first_of_team(u32 place) {
   return static_cast<int>((threadIdx.x / (32 * kSliceWarps) + kTeams - place % kTeams) % kTeams);
 }
 
 __device__ __forceinline__ int slice_of_warp() { return static_cast<int>(threadIdx.x) / 32 % kSliceWarps; }
 
-// For all math warps: multiplies a task's tiles, in the order of the ring, from its `place`-th tile on.
+// For all math warps: multiplies a task's tiles, in the order of the ring, starting at its `place`-th tile.
 __device__ __forceinline__ void multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                               int place, const Queries& queries, Softmax& softmax) {
   clear(softmax);
@@ -59,7 +60,7 @@ __device__ inline bool attend_all(const AttentionArgs& args, const Ring& ring, u
       stamp_task(args, hand.task, number, thread == 0);
       multiply_task(args, ring, hand, number, place, queries, softmax);
     }
-    if constexpr (kFinishWarps == 0) goes_on = !any_of_finishers(!goes_on || has_given_up(ring));  // the sums before are read
+    if constexpr (kFinishWarps == 0) goes_on = !any_of_finishers(!goes_on || has_given_up(ring));  // previous sums have been read
     if (!goes_on || is_end) return kFinishWarps == 0 && number > 0;
     const int first = first_of_team(place), from = first * kSliceWarps + slice_of_warp();
     const bool has_sums = first < hand.num_tiles;
@@ -95,8 +96,8 @@ __device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-// For all threads of the CTA, called last. `has_met`: whether a thread has waited for its cluster to begin. `raised`,
-// for one thread: whether an earlier launch was aborted. `asked`, for those that request: how much they have requested.
+// For all threads of the CTA, called last. `has_met`: whether a thread has waited for its cluster to begin; `raised`,
+// in one thread: whether an earlier launch was aborted; `asked`, in requesting threads: how much they have requested.
 __device__ inline void end_cta(const AttentionArgs& args, const Ring& ring, bool has_met, u32 raised, const Requested& asked) {
   if (raised != 0) compare_and_swap_shared(ring.stopped(), 0, kBehindAbort);
   __syncthreads();
@@ -131,7 +132,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
     prepare_copies(args);
   }
   __syncthreads();
-  if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
+  if constexpr (kCluster > 1) cluster_arrive();  // others may send once all threads have reached this point
   OwnTasks own{};
   if (thread >= kRequester) {
     if (args.next.is_early != 0 && brings_tasks()) prefetch_next_weights(args.next);

@@ -1,5 +1,5 @@
-// The constants of one append kernel. A generated source puts its own values in front (and defines TUNER_APPEND_CONFIG);
-// this default lets each file compile alone.
+// The constants of one append kernel. A generated source puts its own values before this (and defines
+// TUNER_APPEND_CONFIG); this default lets each file compile alone.
 #pragma once
 #include "config.cuh"
 
@@ -7,7 +7,7 @@
 #define TUNER_APPEND_CONFIG
 constexpr int kHeadDim = 128;
 constexpr int kAppendThreads = 128;
-constexpr int kPageTokens = 0;  // of the cache; 0: it is contiguous
+constexpr int kPageTokens = 0;  // tokens of a page of the cache; 0: it is contiguous
 [[maybe_unused]] constexpr bool kHeadsFirst = true;
 #endif
 

@@ -1,4 +1,4 @@
-// The constants of one attention kernel. A generated source puts its own values in front (and defines
+// The constants of one attention kernel. A generated source puts its own values before this (and defines
 // TUNER_ATTENTION_CONFIG); this default lets each file compile alone.
 //
 // Words. A column is a query of a KV head: one new token of one of the query heads that share it. A tile is some tokens
@@ -11,39 +11,39 @@
 #ifndef TUNER_ATTENTION_CONFIG
 #define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = 128;
-constexpr int kColumns = 8;      // of a task: 8 or 16; those without queries stay zero
-constexpr int kLiveColumns = 8;  // of these, the most that have a query in any task
+constexpr int kColumns = 8;      // columns of a task: 8 or 16; those without queries stay zero
+constexpr int kLiveColumns = 8;  // the most of these that have a query in any task
 constexpr int kTileTokens = 64;
-constexpr int kStages = 6;  // of the ring: each holds a tile of K and its tile of V
+constexpr int kStages = 6;  // stages of the ring: each holds a tile of K and its tile of V
 constexpr int kMathWarps = 8;
 constexpr int kFinishWarps = 4;   // finish a task while the others begin the next; 0: these finish it
-constexpr bool kByCopyEngine = true;  // how cache and queries are brought: copies_tma.cuh, else copies_mma.cuh
+constexpr bool kByCopyEngine = true;  // how cache and queries are loaded: copies_tma.cuh, otherwise copies_mma.cuh
 constexpr int kCluster = 1;       // CTAs that share a task
-constexpr int kPartsAtOnce = 16;  // of a sum over spans: loads that are under way together
-constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where pages are smaller a page
+constexpr int kPartsAtOnce = 16;  // loads of a sum over spans that are in flight together
+constexpr int kBoxTokens = 64;    // tokens of one copy: a tile, or a page if pages are smaller
 constexpr bool kIsPaged = false;
 constexpr bool kHasWindow = false;
 constexpr bool kHasSoftCap = false;
 constexpr bool kBoundsWaits = true;  // otherwise a wait may last forever: only for timing
-constexpr bool kLengthsOnce = false;  // whether one warp of a CTA reads the lengths and passes them to the one that loads values
-constexpr int kTracedTasks = 0;  // of a CTA, that a traced build stamps
-constexpr int kBoundThreads = 512;  // that would have an SM's registers: the fewer the more threads
+constexpr bool kLengthsOnce = false;  // whether one warp of a CTA reads the lengths, for both loading warps
+constexpr int kTracedTasks = 0;  // tasks of a CTA that a traced build stamps
+constexpr int kBoundThreads = 512;  // threads among which an SM's registers are divided
 #define TUNER_ATTENTION_CLUSTER
 #endif
 
 constexpr int kSliceTokens = 16;
-constexpr int kSliceWarps = kTileTokens / kSliceTokens;  // a team: together they multiply a tile
-constexpr int kTeams = kMathWarps / kSliceWarps;         // they take a task's tiles in turn
+constexpr int kSliceWarps = kTileTokens / kSliceTokens;  // warps of a team, which multiply a tile together
+constexpr int kTeams = kMathWarps / kSliceWarps;         // teams take a task's tiles in turn
 constexpr int kMathThreads = 32 * kMathWarps;
 constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
-constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first thread of those that request
-constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for both; or one for keys, one for values
-constexpr int kReaderWarps = kLengthsOnce ? 1 : kRequestWarps;  // of a CTA, that read lengths
+constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first of the requesting threads
+constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for both, or one for keys and one for values
+constexpr int kReaderWarps = kLengthsOnce ? 1 : kRequestWarps;  // warps of a CTA that read lengths
 constexpr int kAttentionThreads = kRequester + 32 * kRequestWarps;
 static_assert(kAttentionThreads <= kBoundThreads, "a thread has no more registers than it is compiled for");
 constexpr int kColumnGroups = kColumns / 8;
 constexpr int kDimSteps = kHeadDim / 16;
-constexpr int kLineDims = 64;  // of 128 bytes, the swizzle's width
+constexpr int kLineDims = 64;  // elements in 128 bytes, the swizzle's width
 constexpr int kTileBytes = 2 * kTileTokens * kHeadDim;
 constexpr int kStageBytes = 2 * kTileBytes;  // K, then V
 constexpr int kBoxes = kTileTokens / kBoxTokens;

@@ -1,37 +1,39 @@
-// The part of a context that a launch reads: lengths, the window, spans that are not empty, tiles of a CTA, and the way through a queue.
+// The part of a context that a launch reads: lengths, the window, spans that are not empty, tiles of a CTA, and the
+// iteration over a queue.
 //
 // Spans. A span is empty if it is after the end of its sequence, or before everything that its queries see. It is
-// skipped, unless it is the first of a queue. A sequence has at least one span that counts as not empty: for length 0
-// its first one, which stores the zeros.
+// skipped, unless it is the first of a queue. A sequence has at least one span that is not skipped: for length 0 it is
+// the first one, which stores the zeros.
 //
 // By length. If tasks are assigned by the lengths, those that are not empty are numbered. A warp holds the lengths of
 // 32 sequences at a time. Their whole spans come first: sequence by sequence, and span by span within a sequence,
 // followed by the remainders, the longest first. In a span, blocks of each KV head follow each other, so that heads of
 // one page are read together. The C clusters take C numbers at a time, in alternating order: cluster c takes the c-th
-// of them, next time the c-th from the end. So a cluster with the longest task of one round gets the shortest of the
-// next, and all read about the same amount, whatever the lengths.
+// of them, and the next time the c-th from the end. So a cluster with the longest task of one round gets the shortest
+// of the next, and all read about the same amount, whatever the lengths.
 //
 // The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
-// The CTAs of a cluster take the tiles from there on.
+// The CTAs of a cluster take the tiles that start there.
 //
-// Readings. Each warp that requests reads lengths by itself. If a length changes meanwhile, two warps may disagree
+// Readings. Each requesting warp reads lengths by itself. If a length changes meanwhile, two warps may disagree
 // about the tasks: rows stay unwritten, and counters of arrivals become inconsistent, without any wait that could
 // expire. So each warp adds up a weighted number for each length that it has read. The weights of the readers of one
 // length add up to 0, so the sum over all warps is 0 if they have read the same values, and otherwise not 0, except for
 // about one case in 2^32. request_attention.cuh describes who checks it.
 //
-// Memory order. Lengths may be written by the launch before. They are read after griddepcontrol.wait, with L1 bypassed.
+// Memory order. Lengths may be written by the previous launch. They are read after griddepcontrol.wait, with L1
+// bypassed.
 #pragma once
 #include "args_attention.cuh"
 
 // A task, and its tiles for its sequence's length.
 struct TaskInHand {
   AttentionTask task;
-  int length;     // of the sequence, inside of the plan's range
-  int num_tiles;  // that this CTA requests; below 0: the queue is at its end
+  int length;     // length of the sequence, within the plan's range
+  int num_tiles;  // tiles that this CTA requests; negative at the end of the queue
 };
 
-// A number for a length that a warp has read; the warp is reader number `reader` among this many. `of`: the index of
+// The weighted number for a length that a warp has read, as the `reader`-th of all readers. `of`: the index of
 // the length.
 __device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_readers) {
   u32 mixed = static_cast<u32>(length + 1) * 0x9E3779B1u ^ static_cast<u32>(of) * 0x85EBCA77u;
@@ -42,14 +44,14 @@ __device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_r
 
 __device__ __forceinline__ bool is_first_warp() { return threadIdx.x < kRequester + 32; }
 
-// The number of the calling warp among those of this many CTAs that read.
+// The number of the calling warp among the reading warps of all these CTAs.
 __device__ __forceinline__ u32 reader_warp(int cta) { return cta * kReaderWarps + (is_first_warp() ? 0 : 1); }
 
 // A cluster's iteration over its queue: each CTA does it separately, and all get the same tasks. The lanes of a warp
 // hold 32 of them at a time, since a read takes as long as many tiles while the memory is busy.
 struct QueuePlace {
-  int first, end;      // of the tasks that the lanes know, and of the queue
-  u32 left;            // those of them that are still to come, where they are not empty
+  int first, end;      // ends of the tasks that the lanes hold, and of the queue
+  u32 left;            // bits of the remaining tasks that are not empty
   AttentionTask task;  // the lane's
   int length;          // of its sequence
   u32 read;            // the sum of the lane's readings
@@ -93,13 +95,13 @@ __device__ __forceinline__ int skipped_tiles(const AttentionArgs& args, int span
   return kHasWindow ? max(first_seen(args, length) - span * args.span_tokens, 0) / kTileTokens : 0;
 }
 
-// Of a span's tiles, how many are this CTA's: from the first one that is not skipped on, it takes each kCluster-th.
+// How many of a span's tiles are this CTA's: it takes every kCluster-th, starting at the first one that is not skipped.
 __device__ __forceinline__ int own_tiles(const AttentionArgs& args, int span, int length) {
   const int tiles = (tokens_of(args, span, length) + kTileTokens - 1) / kTileTokens - skipped_tiles(args, span, length);
   return (max(tiles, 0) + kCluster - 1 - cluster_rank()) / kCluster;
 }
 
-// Where the CTA's tile of that number begins in the context.
+// The position in the context at which the CTA's tile with that number begins.
 __device__ __forceinline__ int first_token_of(const AttentionArgs& args, const AttentionTask& task, int length, int tile) {
   const int place = skipped_tiles(args, task.span(), length) + cluster_rank() + tile * kCluster;
   return task.span() * args.span_tokens + place * kTileTokens;
@@ -111,7 +113,7 @@ __device__ __forceinline__ int first_tiles(const AttentionArgs& args, const Atte
   return min(kStages, own_tiles(args, task.span(), args.max_length));
 }
 
-// All lanes of a warp: the queue's tasks from `first` on. Plans are read before griddepcontrol.wait.
+// For all lanes of a warp: reads the queue's tasks, starting at `first`. Plans are read before griddepcontrol.wait.
 __device__ __forceinline__ void know_tasks(const AttentionArgs& args, QueuePlace& queue) {
   const int place = queue.first + static_cast<int>(threadIdx.x) % 32;
   queue.task = {0, 0};
@@ -124,20 +126,20 @@ __device__ __forceinline__ bool has_task(const QueuePlace& queue) {
   return queue.first + static_cast<int>(threadIdx.x) % 32 < queue.end;
 }
 
-// A lane's reading of the length of a task of its own: warps of all spans of a context read it.
+// A lane's reading of the length for one of its tasks; the warps of all spans of a context read that length.
 __device__ __forceinline__ void add_reading(const AttentionArgs& args, QueuePlace& queue, const AttentionTask& task, int length) {
   const u32 reader = reader_warp(task.span() * kCluster + cluster_rank());
   queue.read += reading(args.slot(task), length, reader, args.num_spans * kCluster * kReaderWarps);
 }
 
-// The same: `length` of the lane's context, as it was read.
+// The same: `length` is that of the lane's context, as it was read.
 __device__ __forceinline__ void know_lengths(const AttentionArgs& args, QueuePlace& queue, int length) {
   queue.length = has_task(queue) ? clamped_length(args, queue.task.sequence(), length) : 0;
   if (has_task(queue)) add_reading(args, queue, queue.task, queue.length);
   queue.left = __ballot_sync(0xFFFFFFFFu, has_task(queue) && live_spans(args, queue.length).has(queue.task.span()));
 }
 
-// All lanes of a warp: the next task that is not empty, if there is one.
+// For all lanes of a warp: the next task that is not empty, if there is one.
 __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskInHand& hand) {
   while (queue.left == 0) {
     if (queue.first + 32 >= queue.end) return false;
@@ -155,15 +157,15 @@ __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskIn
 
 // A cluster's iteration over the assigned tasks. Numbers only increase, so the warp never returns to earlier sequences.
 struct AssignedPlace {
-  int next, step;      // the cluster's next number, and how many there are up to the one after it
-  int first_sequence;  // of the 32 that the lanes know
+  int next, step;      // the cluster's next number, and the distance to the one after it
+  int first_sequence;  // index among the 32 tasks that the lanes hold
   int before, known;   // tasks of sequences before it, and the number after the last task of these 32
-  int length;          // of the lane's sequence
-  int end, rank;       // the number after its last whole span, and the place of its rest among those of all 32
+  int length;          // length of the lane's sequence
+  int end, rank;       // the number after its last whole span, and the position of its remainder among those of all 32
   u32 read;            // the sum of the lane's readings
 };
 
-// All lanes of a warp: lengths and tasks of the place's 32 sequences.
+// For all lanes of a warp: reads the lengths and tasks of 32 sequences.
 __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& place) {
   const int lane = static_cast<int>(threadIdx.x) % 32, sequence = place.first_sequence + lane;
   const int blocks = args.num_kv_heads * args.num_blocks;
@@ -193,7 +195,7 @@ __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& 
   place.known = __shfl_sync(0xFFFFFFFFu, place.end, 31) + __popc(has_rest) * blocks;
 }
 
-// The same, before any task is taken.
+// The same, before a task is taken.
 __device__ inline AssignedPlace first_assigned(const AttentionArgs& args) {
   const int cluster = cluster_number();
   AssignedPlace place{};
@@ -202,7 +204,7 @@ __device__ inline AssignedPlace first_assigned(const AttentionArgs& args) {
   return place;
 }
 
-// All lanes of a warp: the cluster's next task, if there is one.
+// For all lanes of a warp: the cluster's next task, if there is one.
 __device__ inline bool take_assigned(const AttentionArgs& args, AssignedPlace& place, TaskInHand& hand) {
   while (place.next >= place.known) {
     if (place.first_sequence + 32 >= args.num_assigned) return false;

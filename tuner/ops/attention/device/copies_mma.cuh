@@ -1,7 +1,7 @@
-// Loads queries and cache into shared memory without a copy engine, from sm_80 on. Lanes copy 16 bytes each by
+// Loads queries and cache into shared memory without a copy engine, on sm_80 and newer. Lanes copy 16 bytes each by
 // cp.async. Each of them arrives at a barrier when everything that it requested has arrived.
 //
-// Roles. One warp loads tasks, queries and keys, and another one values. Both iterate over the queue, so neither waits
+// Roles. One warp loads tasks, queries and keys; another loads values. Both iterate over the queue, so neither waits
 // for the other: a warp copies about 49 GB/s, and a single reading SM can receive twice as much.
 //
 // Layout. As in the copy engine's swizzle: 16-byte chunk c of a token's line is at c ^ (token % 8).
@@ -9,14 +9,14 @@
 // Ragged edges. Tokens after a context's end, and missing pages, are copied with zero valid bytes: they are zero in
 // shared memory, and are not read. So their addresses need not be in the cache.
 //
-// Memory order. A lane's arrival comes after its copies. A team reads them after the barrier's phase. Its arrival when
-// it returns a stage orders its reads before the lanes' next copies, which wait for all of them.
+// Memory order. A lane's arrival comes after its copies. A team reads them after the barrier's phase. The arrival with
+// which it returns a stage orders these reads before the lanes' next copies, which wait for all such arrivals.
 #pragma once
 #include "wait_attention.cuh"
 
 constexpr int kChunkBytes = 16;
 constexpr int kChunks = 2 * kHeadDim / kChunkBytes;  // of a row
-constexpr int kRowsAtOnce = 32 / kChunks;            // that a warp copies by one instruction
+constexpr int kRowsAtOnce = 32 / kChunks;            // rows that a warp copies with one instruction
 static_assert(kBoxTokens % kRowsAtOnce == 0, "whole instructions");
 
 // One thread.
@@ -42,8 +42,9 @@ __device__ __forceinline__ void announce(const AttentionArgs&, const Ring& ring,
   mbarrier_arrive(ring.task_full(slot));
 }
 
-// All lanes: a box's tokens, from the lane's first chunk on, which is row_bytes from that of the next token. The swizzle is an
-// xor of address bits set only by the token's low bits, so that all but eight copies differ by constants.
+// For all lanes: copies a box's tokens, starting at the lane's first chunk; chunks of consecutive tokens are row_bytes
+// apart. The swizzle is an xor of address bits set only by the token's low bits, so that all but eight copies differ by
+// constants.
 template <bool kIsWhole>
 __device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, int row_bytes, int num_tokens) {
   constexpr int kSteps = kBoxTokens / kRowsAtOnce, kTogether = kSteps < 8 ? kSteps : 8;
@@ -60,7 +61,8 @@ __device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, i
   }
 }
 
-// All lanes: a box of one cache from that row on, of whose tokens this many are read; below 1 none.
+// For all lanes: copies a box of one cache, starting at that row; only the given number of its tokens is read, none if
+// it is below 1.
 __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, const CacheRows& cache, int row, int line,
                                          int num_tokens) {
   constexpr int kRowBytes = 2 * kHeadDim;  // of one head
@@ -78,8 +80,8 @@ __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, con
   }
 }
 
-// All lanes of a warp: its part of a tile of a contiguous cache from that row on, of which this many tokens are read. False for lanes that saw
-// the CTA abort.
+// For all lanes of a warp: copies its part of a tile of a contiguous cache, starting at that row; only the given number
+// of tokens is read. Returns false to lanes that saw the CTA abort.
 __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row,
                                              int num_tokens) {
   const int stage = place % kStages;
@@ -90,9 +92,9 @@ __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ri
   return true;
 }
 
-// All lanes of a warp: its part of the boxes of a tile of a paged cache whose bits are set, of whose tokens this many are read.
-// The lanes from `first` on know where they begin; after the last page if there is none. `goes_on` becomes false for lanes that saw
-// the CTA abort; then nothing is requested.
+// For all lanes of a warp: copies its part of those boxes of a paged cache's tile whose bits are set; only the given
+// number of tokens is read. Lanes `first` and above hold the starts of the boxes, or the end of the cache if a page
+// does not exist. `goes_on` becomes false for lanes that saw the CTA abort; in that case nothing is requested.
 __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
                                               int first, int row, int line, int num_tokens, bool& goes_on) {
   const int stage = place % kStages;

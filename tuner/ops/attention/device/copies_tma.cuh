@@ -6,15 +6,15 @@
 #pragma once
 #include "wait_attention.cuh"
 
-constexpr int kUnrolledBoxes = kBoxes > 4 ? 1 : kBoxes;  // in one go: more of them spill registers
+constexpr int kUnrolledBoxes = kBoxes > 4 ? 1 : kBoxes;  // at once: with more, registers spill
 
-// One thread, before griddepcontrol.wait.
+// For one thread, before griddepcontrol.wait.
 __device__ __forceinline__ void prepare_copies(const AttentionArgs& args) {
   prefetch_tensor_map(&args.k);
   prefetch_tensor_map(&args.v);
 }
 
-// All lanes of the last warp: a column's row each.
+// For all lanes of the last warp: each requests the row of one column.
 __device__ __forceinline__ void request_queries(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int slot) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane >= columns_of(args, task)) return;
@@ -30,8 +30,8 @@ __device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& 
   mbarrier_arrive_expect(ring.task_full(slot), bytes);
 }
 
-// One thread: the stage of the ring's `place`-th tile, when it is free, expects this many boxes of K and of V. False if the CTA has
-// aborted: then no one may expect or request any more.
+// For one thread: waits until the stage of the ring's `place`-th tile is free; it then expects the given number of
+// boxes of K and of V. False if the CTA has aborted: after that, nothing more may be expected or requested.
 __device__ __forceinline__ bool expect_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int num_boxes) {
   const int stage = place % kStages;
   if (!wait_until_free(args, ring, place, number)) return false;
@@ -40,15 +40,15 @@ __device__ __forceinline__ bool expect_tile(const AttentionArgs& args, const Rin
   return true;
 }
 
-// One thread: a box of both, from that row and line of the maps on.
+// For one thread: requests a box of both caches, starting at that row and line of the maps.
 __device__ __forceinline__ void request_box(const AttentionArgs& args, const Ring& ring, int place, int box, int row, int line) {
   const int stage = place % kStages, offset = box * kBoxBytes;
   copy_lines(ring.k(stage) + offset, &args.k, row, line, ring.k_full(stage), cache_policy<kEvictFirst>());
   copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
 }
 
-// All lanes of the last warp: a tile of a contiguous cache, from that row on. It is in the cache or after its end,
-// where the copy engine reads zeros, so the number of its tokens is not needed. False for lanes that saw the CTA abort.
+// For all lanes of the last warp: requests a tile of a contiguous cache, starting at that row. The number of tokens is
+// not needed, since the copy engine reads zeros after the end of the cache. False for lanes that saw the CTA abort.
 __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row, int) {
   if (threadIdx.x % 32 != 0) return true;
   if (!expect_tile(args, ring, place, number, 1)) return false;
@@ -56,8 +56,9 @@ __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ri
   return true;
 }
 
-// All lanes of the last warp: of a tile of a paged cache the boxes whose bits are set. The lanes from `first` on know where
-// they begin. `goes_on` becomes false for lanes that saw the CTA abort; then nothing is requested.
+// For all lanes of the last warp: requests the boxes of a paged cache's tile whose bits are set. Lanes `first` and
+// above hold the starts of the boxes. `goes_on` becomes false for lanes that saw the CTA abort; then nothing is
+// requested.
 __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
                                               int first, int row, int line, int, bool& goes_on) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,26 +1,28 @@
-// Combines the warps' sums to a row of the result. Warps of a CTA exchange sums in shared memory; CTAs of a cluster in
-// the shared memory of the CTA that owns an item, i.e. four elements of a column; spans of a context in the workspace.
+// Combines the warps' sums into a row of the result. Warps of a CTA exchange sums in shared memory; CTAs of a cluster
+// in the shared memory of the CTA that owns an item, i.e. four elements of a column; spans of a context in the
+// workspace.
 //
 // Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats each; then maximum
-// and normaliser of each warp and column. For clusters, two buffers for data from other CTAs follow: from each of them
-// a share of items, then maximum and normaliser of each column. A slot of the workspace is a block of columns of one KV
-// head of one sequence. Of each span it has kColumns * kHeadDim sums, then of each CTA of the cluster maximum and
-// normaliser of each column. It has room for all spans of the longest context.
+// and normaliser of each warp and column. For clusters, two buffers for data from other CTAs follow: from each of them,
+// a share of the items, then the maximum and the normaliser of each column. A slot of the workspace is a block of
+// columns of one KV head of one sequence. For each span it has kColumns * kHeadDim sums, then, for each CTA of the
+// cluster, the maximum and the normaliser of each column. It has room for all spans of the longest context.
 //
 // Waits. No CTA waits for another cluster. The warps that finish tasks wait until the others have stored their sums,
 // and release that memory. In a cluster, each CTA sends to each other CTA the latter's share of the items, and waits
-// for all sums of its own share. A buffer is written again two tasks later: by then the sender has received data that
+// for all sums of its own share. A buffer is written again two tasks later; by then, the sender has received data that
 // the receiver sent after reading it. A span stores its sums and increments a counter. The last one to arrive adds up
 // all spans that are not empty. A single span stores the result itself.
 //
-// Order of the sum. Slices of a CTA by the teams' order in the task, CTAs of a cluster by rank, spans by their number,
-// all from the slot, including the last one's own. The order does not depend on other sequences, on the grid or on the
-// order of arrival: a sequence's bits depend only on its length.
+// Order of the sum. Slices of a CTA are added in the teams' order in the task, CTAs of a cluster by rank, and spans by
+// their number; all spans are read from the slot, including the last one's own. The order does not depend on other
+// sequences, on the grid or on the order of arrival: a sequence's bits depend only on its length.
 //
-// Arrivals. Empty spans do not arrive. The first one that is not empty also arrives for them, and for the difference to
-// a power of two. So a slot gets the same number of arrivals in every launch, whatever the lengths, and its counter is
-// never reset. The last arrival of a launch is the one that makes the counter a multiple of that power, also after
-// 2^32. Each CTA of a cluster has a separate counter, since it adds up its own items of all spans.
+// Arrivals. Empty spans do not arrive. The first one that is not empty also arrives for them, and makes up the
+// difference to a power of two. So a slot gets the same number of arrivals in every launch, whatever the lengths, and
+// its counter is never reset. The last arrival of a launch is the one that makes the counter a multiple of that power,
+// even after the counter wraps at 2^32. Each CTA of a cluster has a separate counter, since it adds up its own items of
+// all spans.
 //
 // Memory order. As in fixup.cuh: a barrier orders the stores of all threads before thread 0's atom.acq_rel.gpu, a
 // second one orders their loads after it. Slots are read with L1 bypassed. Data sent in a cluster is visible after the
@@ -67,7 +69,7 @@ __device__ __forceinline__ void add_parts(Part& to, const Part (&parts)[kCount])
   to.maximum = most;
 }
 
-// Four elements of the result; zeros where a query sees no token.
+// Four elements of the result; zeros if the query sees no token.
 __device__ __forceinline__ void store_result(const AttentionArgs& args, const AttentionTask& task, int column, int dim,
                                              const Part& part) {
   const float factor = part.normaliser == 0.0f ? 0.0f : 1.0f / part.normaliser;
@@ -77,7 +79,7 @@ __device__ __forceinline__ void store_result(const AttentionArgs& args, const At
   words[0] = low, words[1] = high;
 }
 
-// One warp's sums to shared memory; `warp`: its number in the order of the sum.
+// Stores one warp's sums to shared memory; `warp` is its number in the order of the sum.
 __device__ __forceinline__ void leave_sums(unsigned char* shared, int warp, Softmax& softmax) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float* sums = reinterpret_cast<float*>(shared + kSumsOffset) + warp * kLiveColumns * kSumStride;
@@ -102,7 +104,7 @@ __device__ __forceinline__ void leave_sums(unsigned char* shared, int warp, Soft
   }
 }
 
-// One thread's four sums of the first `num_warps` warps.
+// Adds one thread's four elements over the first `num_warps` warps.
 __device__ __forceinline__ Part sum_of_warps(const unsigned char* shared, int num_warps, int column, int dim) {
   const float* sums = reinterpret_cast<const float*>(shared + kSumsOffset) + column * kSumStride + dim;
   const float2* stats = reinterpret_cast<const float2*>(shared + kStatsOffset) + column;
@@ -125,7 +127,7 @@ struct Share {
   int first, end;
 
   __device__ __forceinline__ int size() const { return max(end - first, 0); }
-  // Whether the item is the share's first one of its column: the data that a column has once is sent with it.
+  // Whether the item is the share's first one of its column; data that exists once per column is sent with it.
   __device__ __forceinline__ bool begins_column(int item) const { return item == first || item % kVectors == 0; }
   __device__ __forceinline__ int num_columns() const {
     return size() == 0 ? 0 : (end - 1) / kVectors - first / kVectors + 1;
@@ -137,7 +139,7 @@ __device__ __forceinline__ Share share_of(int rank, int num_items) {
   return {min(rank * size, num_items), min((rank + 1) * size, num_items)};
 }
 
-// One item to the CTA that owns it.
+// Sends one item to the CTA that owns it.
 __device__ __forceinline__ void send(const Ring& ring, int buffer, int item, int num_items, const Part& part) {
   const int owner = item / ((num_items + kCluster - 1) / kCluster);
   const Share share = share_of(owner, num_items);
@@ -149,7 +151,7 @@ __device__ __forceinline__ void send(const Ring& ring, int buffer, int item, int
     store_async_two(there + 16 * kShare + 8 * (item / kVectors), part.maximum, part.normaliser, barrier);
 }
 
-// An item of the CTA's own, of what all ranks have sent.
+// Combines what all ranks have sent for one of the CTA's own items.
 __device__ __forceinline__ Part sum_of_ranks(const Ring& ring, int buffer, int item, const Share& share) {
   const u32 received = ring.base + kReceivedOffset + buffer * kReceivedBytes;
   Part sum = nothing();
@@ -171,7 +173,7 @@ __device__ __forceinline__ float* partial_of(const AttentionArgs& args, const At
   return args.partials + (static_cast<long long>(args.slot(task)) * args.num_spans + span) * kPartialFloats;
 }
 
-// The place of a span's maximum and normaliser of a column, in the part of this CTA's rank.
+// The position of a span's maximum and normaliser of a column, in the part of this CTA's rank.
 __device__ __forceinline__ int stats_place(int column) { return kColumns * kHeadDim + 2 * (cluster_rank() * kColumns + column); }
 
 __device__ __forceinline__ Part sum_of_spans(const float* first, int num_spans, int column, int dim) {
@@ -236,7 +238,7 @@ __device__ inline bool finish_task(const AttentionArgs& args, const Ring& ring, 
   const LiveSpans live = live_spans(args, hand.length);
   const int num_warps = min(hand.num_tiles, kTeams) * kSliceWarps;
   const Share share = share_of(cluster_rank(), num_items);
-  const bool is_empty = !live.has(hand.task.span());  // a cluster's first task may be
+  const bool is_empty = !live.has(hand.task.span());  // only a cluster's first task may be empty
   const int buffer = number % 2;
   if constexpr (kCluster > 1) {
     if (number == 0) cluster_wait();

@@ -1,8 +1,8 @@
 // A warp's work on its slice of a tile: scores, their online softmax, and the sum of values.
 //
 // Layout. Both products have the cache as operand A, so that the few queries fill the 8 columns of an instruction:
-// S^T[tokens, columns] = K Q^T and O^T[dims, columns] = V^T P^T. Lane l holds columns 2 (l % 4) and the next of both
-// results. So a column's factor is in the lane that needs it. Probabilities are rounded to the cache's type and
+// S^T[tokens, columns] = K Q^T and O^T[dims, columns] = V^T P^T. Lane l holds columns 2 (l % 4) and 2 (l % 4) + 1 of
+// both results. So a column's factor is in the lane that needs it. Probabilities are rounded to the cache's type and
 // converted from the accumulators' layout to operand B's in registers.
 //
 // Numbers. Each warp keeps maximum, normaliser and sums of its own slices. The maximum is in units of log2, subtracted
@@ -55,13 +55,13 @@ __device__ __forceinline__ void clear(Softmax& softmax) {
   }
 }
 
-// The place of 8 elements of a token, from `dim` on, a multiple of 8.
+// The address of 8 elements of a token, starting at `dim`, a multiple of 8.
 __device__ __forceinline__ u32 in_tile(u32 tile, int token, int dim) {
   const u32 box = tile + token / kBoxTokens * kBoxBytes, line = box + dim / kLineDims * (kBoxTokens * 128);
   return line + token % kBoxTokens * 128 + ((dim % kLineDims * 2) ^ ((token & 7) << 4));
 }
 
-// Two chains of sums, so that an instruction waits for the one before the last.
+// Two chains of sums, so that an instruction waits only for the last but one.
 __device__ __forceinline__ void multiply_keys(u32 tile, int slice, const Queries& queries, float (&scores)[kColumnGroups][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float chains[2][kColumnGroups][4] = {};
@@ -91,8 +91,8 @@ __device__ __forceinline__ void cap_scores(const AttentionArgs& args, float (&sc
   }
 }
 
-// -inf for tokens that a query does not see. `first_token`: of the slice. A new token sees itself and all earlier
-// tokens.
+// -inf for tokens that a query does not see. `first_token` is the first token of the slice. A new token sees itself and
+// all earlier tokens.
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, const TaskInHand& hand, int first_token,
                                             float (&scores)[kColumnGroups][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -136,7 +136,7 @@ __device__ __forceinline__ void update(float scale_log2, Softmax& softmax, float
   }
 }
 
-// Of the slice, tokens from `first` to `end` are seen; the others' values are cleared.
+// Multiplies a slice, of which queries see tokens `first` to `end`; the values of other tokens are cleared.
 template <bool kMasked>
 __device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, int end, const u32 (&probabilities)[kColumnGroups][2],
                                                 Softmax& softmax) {
@@ -162,8 +162,8 @@ __device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, 
   }
 }
 
-// A warp's slice of tile `tile`, which is in the stage of the ring's `place`-th tile; `number`: of the CTA's task. If the CTA has
-// aborted, with any content.
+// A warp's slice of tile `tile`, which is in the stage of the ring's `place`-th tile; `number` is that of the CTA's
+// task. If the CTA has aborted, the content is undefined.
 __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                              int tile, int place, int slice, const Queries& queries, Softmax& softmax) {
   const int stage = static_cast<u32>(place) % kStages, parity = static_cast<u32>(place) / kStages & 1;

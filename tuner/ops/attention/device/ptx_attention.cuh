@@ -2,14 +2,15 @@
 #pragma once
 #include "ptx_hopper.cuh"
 
-// Four 8 x 8 matrices of 16-bit elements, each transposed: lane l gets rows 2 (l % 4) and the next of column l / 4.
+// Four 8 x 8 matrices of 16-bit elements, each transposed: lane l gets rows 2 (l % 4) and 2 (l % 4) + 1 of column l /
+// 4.
 __device__ __forceinline__ void ldmatrix_x4_transposed(u32 (&r)[4], u32 shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared));
 }
 
-// An 8 x 8 matrix that is in the warp's registers, transposed there.
+// Transposes an 8 x 8 matrix in the warp's registers.
 __device__ __forceinline__ u32 transpose_in_registers(u32 two) {
   u32 turned;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
@@ -33,7 +34,8 @@ __device__ __forceinline__ void cp_async_arrive(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Whether the phase of this parity is over; from sm_90 on the thread may be suspended for it, for a time that hardware bounds.
+// Whether the phase of this parity is over; on sm_90 and newer the thread may be suspended meanwhile, for a time that
+// the hardware limits.
 __device__ __forceinline__ bool is_over(u32 barrier, u32 parity) {
   u32 done;
 #if __CUDA_ARCH__ >= 900
@@ -74,19 +76,19 @@ __device__ __forceinline__ void store_shared_word(u32 address, u32 word) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-// Plain bytes to shared memory by the copy engine; both addresses and the size are multiples of 16.
+// Copies plain bytes to shared memory by the copy engine; both addresses and the size are multiples of 16.
 __device__ __forceinline__ void copy_bytes(u32 shared, const void* global, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
                "l"(global), "r"(bytes), "r"(barrier)
                : "memory");
 }
 
-// Plain bytes, only into the L2; the address and the size are multiples of 16.
+// Fetches plain bytes only into the L2; the address and the size are multiples of 16.
 __device__ __forceinline__ void prefetch_bytes(const void* global, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
-// 8 bytes to another CTA's shared memory, as `store_async` does with 16.
+// Stores 8 bytes to another CTA's shared memory, like `store_async` with 16.
 __device__ __forceinline__ void store_async_two(u32 address, float first, float second, u32 barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),
                "f"(first), "f"(second), "r"(barrier)

@@ -1,19 +1,20 @@
-// The loaders of a CTA's tasks, their queries and their tiles of K and V: one warp, or two one of which loads only values.
+// The loaders of a CTA's tasks, their queries and their tiles of K and V: one warp, or two, one of which loads only
+// values.
 #pragma once
 #include "copies_tma.cuh"
 
-// Of a task's box, of which a CTA's tile has kBoxes: where it begins in the context.
+// The position in the context at which a task's box begins; a CTA's tile has kBoxes of them.
 __device__ __forceinline__ int token_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
   return first_token_of(args, hand.task, hand.length, box / kBoxes) + box % kBoxes * kBoxTokens;
 }
 
-// Whether any query sees any of it.
+// Whether any query sees any token of the box.
 __device__ __forceinline__ bool is_seen(const AttentionArgs& args, const TaskInHand& hand, int box) {
   const int token = token_of(args, hand, box);
   return box / kBoxes < hand.num_tiles && token < hand.length && token + kBoxTokens > first_seen(args, hand.length);
 }
 
-// The number of its page as the table has it, where it is seen. It is used late, so the latency of its read is hidden.
+// The page number in the table, if the box is seen. It is used late, which hides the latency of the read.
 __device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
   if (!is_seen(args, hand, box)) return 0;
   const long long first = static_cast<long long>(hand.task.sequence()) * args.max_pages;
@@ -27,13 +28,13 @@ __device__ __forceinline__ int page_inside(const AttentionArgs& args, const Task
   return args.num_pages;
 }
 
-// Where a box that is seen begins in the map, of whose page the table has that number.
+// The position in the map at which a visible box begins, given its page number in the table.
 __device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHand& hand, int box, int page) {
   const int in_page = token_of(args, hand, box) & ((1 << args.page_shift) - 1);
   return page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
 }
 
-// All lanes of a warp that requests: the CTA's tiles of a task of a paged cache. Each lane handles one box, at first
+// For all lanes of a requesting warp: the CTA's tiles of a task, in a paged cache. Each lane handles one box, at first
 // one of the first 32, then the one 32 boxes later. It holds the start of its box, and loads the page number of its
 // next one. So a tile's addresses are available when its stage is free. Like `request_tiles`.
 __device__ inline int request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number, int place,
@@ -59,13 +60,14 @@ __device__ inline int request_pages(const AttentionArgs& args, const Ring& ring,
   return done;
 }
 
-// All lanes of a warp that requests: the numbers of a task's first 32 pages, one a lane, where the cache has pages.
+// For all lanes of a requesting warp: the numbers of a task's first 32 pages, one per lane, if the cache has pages.
 __device__ __forceinline__ int first_pages(const AttentionArgs& args, const TaskInHand& hand) {
   return kIsPaged ? page_of(args, hand, static_cast<int>(threadIdx.x) % 32) : 0;
 }
 
-// All lanes of a warp that requests: the tiles of the CTA's task of that number from `first` to `end`, of a paged cache all. `place`:
-// of the task's first one in the ring; `pages`: its first ones. Returns how far it came: to `end`, unless the CTA has aborted.
+// For all lanes of a requesting warp: requests tiles `first` to `end` - 1 of the CTA's task with that number, or all
+// tiles if the cache is paged. `place` is the position of the task's first tile in the ring, and `pages` are its first
+// page numbers. Returns `end`, or an earlier tile if the CTA has aborted.
 __device__ __forceinline__ int request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                              int first, int end, int place, int pages) {
   if constexpr (kIsPaged) {
@@ -89,7 +91,7 @@ __device__ inline void prefetch_next_weights(const NextWeights& next) {
     ask_for_row(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
 }
 
-// For all lanes of a warp that requests: a CTA's iteration over its tasks. If the plan contains them, the first one is
+// For all lanes of a requesting warp: a CTA's iteration over its tasks. If the plan contains them, the first one is
 // known, and is run even if it turns out to be empty.
 struct OwnTasks {
   QueuePlace queue;
@@ -111,7 +113,7 @@ struct OwnTasks {
     }
     hand.task = args.first[cluster_number()];
     request_queries(args, ring, hand.task, 0);
-    const int length = load_length(args, hand.task.sequence());  // on their way meanwhile
+    const int length = load_length(args, hand.task.sequence());  // in flight meanwhile
     const int of_lane = has_task(queue) ? load_length(args, queue.task.sequence()) : 0;
     if constexpr (!kIsPaged) {
       hand.length = args.max_length;  // as far as is known
@@ -133,7 +135,7 @@ struct OwnTasks {
 // For all lanes of a warp after its last task: adds its readings to the sum of all. Each warp adds 1 to the sum's lower
 // half, except for the first one of the launch, which subtracts the number of the others. So the last warp to arrive
 // finds 0 there. The upper half is then also 0, unless warps have read different values, in which case the CTA aborts.
-// `number`: of the tasks that it has had.
+// `number` is the number of tasks that the warp has processed.
 __device__ inline void compare_readings(const AttentionArgs& args, const Ring& ring, u32 read, int number) {
   const u32 of_warp = __reduce_add_sync(0xFFFFFFFFu, read);
   if (threadIdx.x % 32 != 0) return;
@@ -142,7 +144,7 @@ __device__ inline void compare_readings(const AttentionArgs& args, const Ring& r
   if (static_cast<u32>(sum) == 0 && sum != 0) give_up(ring.stopped(), word_of(kForLengths, number), threadIdx.x / 32, 0);
 }
 
-// All lanes of a warp that requests, before griddepcontrol.wait: the plan's tasks.
+// For all lanes of a requesting warp, before griddepcontrol.wait: reads the plan's tasks.
 __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   OwnTasks own{};
   if (args.num_assigned > 0) return own;
@@ -177,7 +179,7 @@ __device__ inline void request_values(const AttentionArgs& args, const Ring& rin
   }
 }
 
-// For a warp that requests: processes all of the CTA's tasks, until it aborts. The data of the next task is read before
+// For a requesting warp: processes all of the CTA's tasks, until it aborts. The data of the next task is read before
 // the tiles of the current one are requested, since requests wait while the ring is full.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own, Requested& asked) {
   if constexpr (kLengthsOnce && kRequestWarps > 1) {

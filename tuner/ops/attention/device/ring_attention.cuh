@@ -3,7 +3,7 @@
 // Layout. A stage is a tile of K and the same tokens' tile of V. A tile is a sequence of
 // boxes, one per copy; a box holds the first 128-byte line of every token, then the second, and so on, in the 128-byte
 // swizzle. After the stages come the mbarriers, then kTaskSlots current tasks,
-// then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows are in different banks.
+// then the queries of each: one row per column, with 16 bytes between rows, so that 8 rows are in different banks.
 // The memory of merge_attention.cuh follows.
 //
 // Waits. A warp iterates over the queue. For each task, it requests the queries, publishes the task, and requests its
@@ -22,8 +22,8 @@ constexpr int kSumsBarriers = kTaskBarriers + 16 * kTaskSlots;   // full, empty
 constexpr int kReceivedBarriers = kSumsBarriers + 16;            // two
 static_assert(kReceivedBarriers + 16 <= kBarrierBytes, "room for all barriers");
 constexpr int kTasksOffset = kRingBytes + kBarrierBytes;
-// The threads that arrive when a tile of K or of V is there, or a task: a thread that expects bytes; or each lane, after its copies, and
-// the one that publishes the task.
+// The number of threads that arrive when a tile of K or of V, or a task, is available: one thread that expects bytes;
+// or each lane, after its copies, and the one that publishes the task.
 constexpr int kFullArrivals = kByCopyEngine ? 1 : 32, kTaskArrivals = kByCopyEngine ? 1 : 33;
 constexpr int kQueryRowBytes = 2 * kHeadDim + 16;
 constexpr int kQueriesOffset = kTasksOffset + 16 * kTaskSlots;
@@ -34,7 +34,7 @@ constexpr int kVectors = kHeadDim / 4;    // items of a column
 constexpr int kSumsOffset = (kQueriesEnd + 15) / 16 * 16;
 constexpr int kStatsOffset = kSumsOffset + 4 * kMathWarps * kLiveColumns * kSumStride;
 constexpr int kReceivedOffset = kStatsOffset + (8 * kMathWarps * kLiveColumns + 15) / 16 * 16;
-constexpr int kShare = (kLiveColumns * kVectors + kCluster - 1) / kCluster;  // items of a CTA, at most
+constexpr int kShare = (kLiveColumns * kVectors + kCluster - 1) / kCluster;  // maximum items of a CTA
 constexpr int kFromOneBytes = 16 * kShare + 8 * kLiveColumns + kLiveColumns % 2 * 8;
 constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  // of a buffer
 constexpr int kFlagOffset = kReceivedOffset + 2 * kReceivedBytes;
@@ -81,7 +81,7 @@ __device__ inline void init_ring(const Ring& ring) {
   if constexpr (kByCopyEngine) fence_mbarrier_init();
 }
 
-// The place of a column's queries and results.
+// The address of a column's queries and results.
 __device__ __forceinline__ long long column_offset(const AttentionArgs& args, const AttentionTask& task, int column) {
   const int token = column / args.query_heads, head = column % args.query_heads;
   const long long row = static_cast<long long>(task.sequence()) * args.new_tokens + token;

@@ -1,9 +1,9 @@
 // Waits of an attention launch, all of them bounded, and the consequences of an expired wait.
 //
 // Which waits. Roles of a CTA wait for each other at mbarriers, CTAs of a cluster for each other's sums. A length that
-// changes while a launch runs may be read as two values, by two CTAs of a cluster or by two warps that request. Then
-// one of them waits for data that the other one does not send. No wait is for another cluster. All readings are
-// compared at the end (request_attention.cuh).
+// changes while a launch runs may be read as two values, by two CTAs of a cluster or by two requesting warps. Then one
+// of them waits for data that the other does not send. No wait is for another cluster. All readings are compared at the
+// end (request_attention.cuh).
 //
 // Abort. A wait that exceeds the limit writes three words to shared memory, if it is the first one. Other waits of the
 // CTA check them when they have to wait. Warps that multiply continue with incomplete data: a vote after each tile
@@ -33,14 +33,14 @@ __device__ __forceinline__ u32 word_of(Waited waited, int number) {
   return 1 | (static_cast<u32>(waited) + 1) << 1 | static_cast<u32>(number) << 5;
 }
 
-// One thread: the CTA's first one records what it waited for. `stopped`: the ring's.
+// For one thread: records what it waited for, if it is the CTA's first one. `stopped`: the ring's.
 __device__ __forceinline__ void give_up(u32 stopped, u32 word, u32 seen, u32 expected) {
   if (compare_and_swap_shared(stopped, 0, word) != 0) return;
   store_shared_word(stopped + 4, seen);
   store_shared_word(stopped + 8, expected);
 }
 
-// One thread of a CTA that has aborted: the launch's first one writes the record.
+// For one thread of a CTA that has aborted: writes the record, if it is the launch's first one.
 __device__ inline void record_abort(const AttentionArgs& args, const Ring& ring, u32 word) {
   if (word == kBehindAbort || compare_and_swap_relaxed_gpu(&args.abort->raised, 0, 1) != 0) return;
   args.abort->task = static_cast<int>(word >> 5);
@@ -58,8 +58,8 @@ __device__ __forceinline__ bool has_given_up(const Ring& ring) {
 // Number of polls of a barrier between two reads of the clock, which cost more.
 constexpr u32 kPolls = 16;
 
-// Until the phase of this parity is over; false if the CTA has aborted. It is not inlined, since inline code would take
-// registers from the warps that multiply.
+// Waits until the phase of this parity is over; false if the CTA has aborted. It is not inlined, since inline code
+// would take registers from the warps that multiply.
 template <bool kInCluster>
 __device__ __noinline__ bool wait_longer(u32 stopped, u32 barrier, u32 parity, u32 word, long long spin_limit_cycles) {
   long long start = 0;
@@ -76,7 +76,7 @@ __device__ __noinline__ bool wait_longer(u32 stopped, u32 barrier, u32 parity, u
   return true;
 }
 
-// The same inlined, if warps copy: a call would make the multiplying warps spill.
+// The same, inlined if warps copy: a call would make the multiplying warps spill.
 __device__ __forceinline__ bool wait_in_line(u32 stopped, u32 barrier, u32 parity, u32 word, long long spin_limit_cycles) {
   const long long start = clock64();
   while (!is_over(barrier, parity)) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ bool wait_in_line(u32 stopped, u32 barrier, u32 parit
   return true;
 }
 
-// Either, with a look before it. `number`: of the CTA's task.
+// Either of the two, after a first check; `number` is that of the CTA's task.
 template <bool kInCluster = false>
 __device__ __forceinline__ bool wait_phase(const AttentionArgs& args, const Ring& ring, u32 barrier, u32 parity, Waited waited,
                                            int number) {
@@ -106,13 +106,14 @@ __device__ __forceinline__ bool all_agree(bool flag) {
   return true;
 }
 
-// One thread: until the phase is over, or this many cycles after `start`, whether the CTA has aborted or not.
+// For one thread: waits until the phase is over, or the given number of cycles after `start`, even if the CTA has
+// aborted.
 __device__ __forceinline__ void outlast(u32 barrier, u32 parity, long long start, long long limit_cycles) {
   while (!is_over(barrier, parity) && clock64() - start <= limit_cycles) {
   }
 }
 
-// All lanes of a warp: the CTA's task of that number, when it is available; false, for all alike, if the CTA has aborted.
+// For all lanes of a warp: waits for the CTA's task with that number; returns false to all if the CTA has aborted.
 __device__ __forceinline__ bool at_hand(const AttentionArgs& args, const Ring& ring, int number, TaskInHand& hand) {
   const int slot = number % kTaskSlots;
   if (!all_agree(wait_phase(args, ring, ring.task_full(slot), number / kTaskSlots & 1, kForTask, number))) return false;
@@ -121,17 +122,18 @@ __device__ __forceinline__ bool at_hand(const AttentionArgs& args, const Ring& r
   return true;
 }
 
-// The same warp has read what it needs of the task's slot.
+// Called by the same warp when it has read what it needs from the task's slot.
 __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
 }
 
-// Of the threads that request, whether they bring tasks and queries too. A warp that does not iterates over the same
-// queue, and may be many tasks without tiles behind.
+// Whether the calling threads, among those that request, also load tasks and queries. A warp that does not load them
+// iterates over the same queue, and may lag by many tasks without tiles.
 __device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || is_first_warp(); }
 
-// For the thread that requests the ring's `place`-th tile, of the CTA's task of that number: until its stage is free; false if the CTA has aborted.
+// For the thread that requests the ring's `place`-th tile, for the CTA's task of that number: waits until its stage is
+// free; false if the CTA has aborted.
 __device__ __forceinline__ bool wait_until_free(const AttentionArgs& args, const Ring& ring, int place, int number) {
   return place < kStages ||
          wait_phase(args, ring, ring.empty(place % kStages), (place / kStages & 1) ^ 1, kForStage, number);

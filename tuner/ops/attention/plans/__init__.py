@@ -1,6 +1,6 @@
 """Checks a plan of decode attention word by word, for every length that a launch may have.
 
-This is proven: each span of each block of columns belongs to one task, so each place in a slot is written once. If a
+This is proven: each span of each block of columns belongs to one task, so each position in a slot is written once. If a
 launch assigns its tasks by the lengths, each has a number. The C clusters take C numbers at a time, one each, so each
 task belongs to one cluster. The CTAs of a cluster read each tile of a span once, and run the same tasks in the same
 order. The arrivals of a slot are the same in each launch, whatever the lengths. So the CTA whose arrival makes the
@@ -38,7 +38,7 @@ def plan_of(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> Attention
 
     Raises:
         IllegalSchedule: the warps cannot be split into whole teams.
-        PlanError: as `check_attention`.
+        PlanError: see `check_attention`.
     """
     plan = assign(
         op.shape,
@@ -69,10 +69,10 @@ def digest_of(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
 
 
 def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan) -> None:
-    """Returns if the plan is right and belongs to the op with this schedule.
+    """Returns if the plan is correct and belongs to the op with this schedule.
 
     Raises:
-        PlanError: it belongs to another op or schedule, or as `check_attention`.
+        PlanError: it belongs to another op or schedule; see also `check_attention`.
     """
     if (plan.op, plan.form) != (op.shape, op.form):
         raise WordError("the plan is for another op", f"for {plan.op} and {plan.form}, but {op.name} is {op.shape}")
@@ -81,11 +81,11 @@ def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan
 
 
 def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
-    """Returns if a launch of the plan is right for all lengths up to the longest, and for any page numbers.
+    """Returns if a launch of the plan is correct for all lengths up to the longest, and for any page numbers.
 
     Raises:
         InvalidInput: a paged cache has more rows than a tensor map supports.
-        WordError: a word is out of range, or queues do not lie one after the other.
+        WordError: a word is out of range, or queues are not consecutive.
         ResourceError: more queues than a parameter has space for, or numbers that the device cannot represent.
         CoverageError: a span belongs to no task, or to two.
     """

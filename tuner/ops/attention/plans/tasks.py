@@ -26,7 +26,7 @@ CLUSTERS: tuple[int, ...] = axes_of(AttentionSchedule)["cluster"].values
 SEQUENCES_AT_ONCE = 32
 #: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
 Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
-#: Places in the table of tasks.
+#: Positions in the table of tasks.
 Places = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
@@ -39,7 +39,7 @@ class AttentionPlan:
     span_tokens: int
     #: Queries of a task: 8 or 16.
     columns: int
-    #: The tasks of all queues, one after the other.
+    #: The tasks of all queues, in order.
     tasks: Words
     #: Where the queue of each cluster begins, and where the last one ends.
     queues: Places
@@ -89,7 +89,7 @@ class AttentionPlan:
     @property
     def tiles(self) -> TileSpace:
         """The tasks' grid, by sequence, KV head, block and span. A task reads one span of the context, up to the
-        sequence's length, and writes one place in a slot."""
+        sequence's length, and writes one position in a slot."""
         grid = (self.op.sequences, self.op.kv_heads, self.num_blocks, self.num_spans)
         begin = np.arange(self.num_spans, dtype=np.int64) * self.span_tokens
         spans = Extent(axes=(3,), begin=begin, end=np.minimum(begin + self.span_tokens, self.op.max_length))
@@ -106,7 +106,7 @@ class AttentionPlan:
 
     @property
     def num_slots(self) -> int:
-        """Number of slots, in each of which the partial sums of a context's spans meet."""
+        """Number of slots, each of which collects the partial sums of a context's spans."""
         return self.op.sequences * self.op.kv_heads * self.num_blocks
 
     @property
@@ -156,9 +156,8 @@ class AttentionPlan:
         return self.assigned_at(lengths) if self.by_length else (self.tasks, self.queues)
 
     def arrivals(self, span: int, length: int) -> int:
-        """The number of arrivals that the task of a span counts for: the first one that is not empty also counts for
-        all empty ones.
-        """
+        """The number of arrivals that the task of a span makes: the first one that is not empty also arrives for all
+        empty ones."""
         live = self.live_spans(length)
         if span == live.start:
             return self.arrivals_per_launch - len(live) + 1
@@ -190,7 +189,7 @@ def assign(
 ) -> AttentionPlan:
     """Tasks in the order of slots, and within a slot in the order of spans.
 
-    `contiguous`: each cluster takes neighbouring tasks. Otherwise clusters take tasks in turn, so that spans of a slot
+    `contiguous`: each cluster takes adjacent tasks. Otherwise clusters take tasks in turn, so that spans of a slot
     end at about the same time. `by_length`: a launch assigns them itself.
     """
     num_spans, num_blocks = -(-op.max_length // span_tokens), -(-op.columns // columns)
@@ -214,15 +213,15 @@ def assign(
 
 
 def _in_turns(tasks: Words, num_queues: int) -> tuple[Words, Places]:
-    """Deals tasks to the queues in turn. Returns the tasks queue by queue, and the offset at which each queue begins,
-    with the end of the last one."""
+    """Distributes tasks over the queues in turn. Returns the tasks queue by queue, and the offset at which each queue
+    begins, with the end of the last one."""
     sizes = [len(range(queue, len(tasks), num_queues)) for queue in range(num_queues)]
     assigned: Words = np.concatenate([tasks[queue::num_queues] for queue in range(num_queues)])
     return assigned, np.array([0, *np.cumsum(sizes)], dtype=np.int32)
 
 
 def _there_and_back(tasks: Words, num_queues: int) -> tuple[Words, Places]:
-    """As `_in_turns`, but every second round starts with the last queue."""
+    """Like `_in_turns`, but every second round starts with the last queue."""
     turn, place = np.divmod(np.arange(len(tasks)), num_queues)
     queue = np.where(turn % 2, num_queues - 1 - place, place)
     sizes = np.bincount(queue, minlength=num_queues)

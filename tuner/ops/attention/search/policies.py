@@ -1,6 +1,6 @@
 """Published ways to share decode attention among CTAs, by name, as schedules of this space.
 
-Everything else is as in our kernel: the last CTA to arrive adds up the splits, where flash decoding launches a second
+Everything else is as in our kernel: the last CTA to arrive adds up the splits, whereas flash decoding launches a second
 kernel. Spans have a fixed length, so even shares are only even at the longest contexts. LeanAttention balances them at
 any lengths. In return, the bits of a sequence's result do not depend on the other lengths.
 
@@ -41,7 +41,7 @@ def flash_decoding(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> Atte
 
 
 def even_shares(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> AttentionSchedule:
-    """LeanAttention: all tiles of all longest contexts, one after the other, cut evenly among the CTAs. Contexts and
+    """LeanAttention: all tiles of all longest contexts in sequence, divided evenly among the CTAs. Contexts and
     shares are whole numbers of spans, and spans are as long as possible."""
     slots, tiles, ctas = _slots(op, kernel), -(-op.shape.max_length // kernel.tile_tokens), _ctas(gpu)
     share = max(1, slots * tiles // ctas)

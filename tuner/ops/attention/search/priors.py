@@ -1,4 +1,4 @@
-"""Results of one attention, adapted to another one: the same number of spans, rings as deep as possible."""
+"""Results of one attention, adapted to another: the same number of spans, rings as deep as possible."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OPTION = 0.1
 
 
 def attention_distance(ops: Sequence[AttentionOp], others: Sequence[AttentionOp]) -> float:
-    """How similar two workloads' attentions are, 0 if they are the same: twice the sequences counts 1, and so does
-    twice the context; infinity if a kernel of one does not support the other."""
+    """How similar two workloads' attentions are, 0 if they are the same: a factor of two in the sequences is a distance
+    of 1, and so is one in the context; infinity if a kernel of one does not support the other."""
     if len(ops) != len(others):
         return math.inf
     away = 0.0

@@ -35,9 +35,9 @@ NUM_PRODUCTS = 4
 _NUM_FORECAST = 8
 #: Number of products of which a CTA has to fit on an SM next to one of the attention.
 _NUM_BESIDE = 2
-#: An attention counts as wide if this share of the SMs has a CTA.
+#: An attention is wide if this share of the SMs has a CTA.
 _WIDE_SHARE = 0.875
-#: Forecasts that differ by no more than this count as equal.
+#: Forecasts that differ by no more than this are treated as equal.
 _EQUAL_SHARE = 0.02
 #: Per cent of the next launch's weights that are prefetched, and whether before the previous launch has ended.
 _ASKED = ((50, False), (100, False), (25, True), (50, True))
@@ -128,8 +128,8 @@ def _policies(space: AroundOp, ranked: Sequence[AttentionSchedule], product: Sch
 def _beside_each_other(
     space: AroundOp, attentions: Sequence[AttentionSchedule], products: Sequence[Schedule]
 ) -> Iterator[Schedule]:
-    """Those of these attentions and products that share SMs, alternating: the most promising of each pair first. One
-    product is enough for each way to cut the weights into tiles."""
+    """The pairs of these attentions and products that share SMs, alternating: the most promising of each pair first.
+    One product is enough for each way to cut the weights into tiles."""
     of_tiles: dict[tuple[tuple[int, int], ...], Schedule] = {}
     for product in products:
         if next(schedules_beside(space, attentions[0], product), None):
@@ -174,7 +174,7 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
 
 def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
     """For each cluster size, the shortest forecasts, each for another kernel; the shortest of all first. If lengths
-    differ, one of them lets the launch assign its tasks, and one does not."""
+    differ, both ways to assign tasks are included: by the launch and by the plan."""
     ranked, found = list(times_us), list[AttentionSchedule]()
     orders = dict.fromkeys(one.by_length for one in ranked)
     for place in [(cluster, by_length) for cluster in _clusters(ranked) for by_length in orders]:

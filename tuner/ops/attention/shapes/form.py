@@ -17,7 +17,7 @@ class AttentionForm:
 
     #: None: [sequences, kv_heads, max_length, head_dim].
     paged: PagedCache | None = None
-    #: Tokens that a query sees, itself included; None for all.
+    #: Tokens that a query sees, including itself; None for all.
     window: int | None = None
     #: Scores become soft_cap * tanh(score / soft_cap); None for no cap.
     soft_cap: float | None = None

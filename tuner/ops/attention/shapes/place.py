@@ -60,6 +60,6 @@ def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: 
     )
     for field, read, there in sizes:
         if read != there:
-            mine, its = (json.dumps(value) for value in (read, there))  # as requests spell them
+            mine, its = (json.dumps(value) for value in (read, there))  # as spelled in requests
             problem = f"is {mine}, but {writer.name}, whose queries and cache it reads, has {its}"
             raise InvalidInput(f"{op.name}.{field}", problem, f"use {its} for both, or {mine} for both")

@@ -22,7 +22,7 @@ class DecodeAttention:
     values, is [sequences, kv_heads, max_length, head_dim]. Lengths are known only when a launch runs.
     """
 
-    #: Sequences of a launch, padded slots included.
+    #: Sequences of a launch, including padded slots.
     sequences: int
     #: Heads of the cache.
     kv_heads: int
@@ -30,7 +30,7 @@ class DecodeAttention:
     query_heads: int
     #: Elements of a head: 64 or 128.
     head_dim: int
-    #: Tokens of the longest context, the new ones included.
+    #: Tokens of the longest context, including the new ones.
     max_length: int
     #: New tokens of each sequence, 1 to 8: the last ones of its context.
     new_tokens: int = 1

@@ -39,7 +39,7 @@ _CROSS_CORRELATION, _ADD, _RELU = 1, 0, 100
 _MODES = (3, 1, 2)
 #: Maximum number of plans, and the memory that each may use.
 _MOST_PLANS, _WORKSPACE_BYTES = 8, 32 * 2**20
-#: Ids of tensors in a graph: images, filters, output, bias, residual; then those between its operations.
+#: Ids of tensors in a graph: images, filters, output, bias, residual; then the tensors between its operations.
 _X, _W, _Y, _BIAS, _ADDED, _FIRST_BETWEEN = 1, 2, 3, 4, 5, 10
 
 
@@ -104,7 +104,7 @@ class CudnnConv:
     """Out = relu(conv(images, filters) + added + bias) by the library; each of the last three only if the op has it."""
 
     def __init__(self, library: Cudnn, op: ConvOp, dtype: Dtype, bias: int) -> None:
-        """Asks for plans; `bias` is its address.
+        """Requests plans; `bias` is its address.
 
         Raises:
             WorkerError: the library has none.
@@ -156,7 +156,7 @@ def operations_of(library: Any, op: ConvOp, dtype: Dtype) -> list[Descriptor]:
     """The convolution and the library's epilogue operations, each on the fp32 result of the one before.
 
     Raises:
-        WorkerError: the element type is another, or the library refuses a size.
+        WorkerError: the element type is not supported, or the library refuses a size.
     """
     vendor, filters = dtype.row.library, op.filters
     if vendor is None or vendor.name not in _ELEMENTS:

@@ -34,7 +34,7 @@ class ConvertedGemm:
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
-        """As for `LibraryGemm`, plus the format of the weights."""
+        """Like `LibraryGemm`, plus the format of the weights."""
         call = self._gemm.recipe(op, algorithm=algorithm)
         steps = [f"weights are {op.weights}, converted beforehand", *filter(None, [call.afterwards])]
         return replace(call, afterwards=", ".join(steps))

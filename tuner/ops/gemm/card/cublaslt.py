@@ -128,7 +128,8 @@ class LibraryGemm:
     def __init__(
         self, lt: CublasLt, op: TileOp, data_type: VendorType, bias_address: int, out_type: VendorType | None = None
     ) -> None:
-        """Requests algorithms from the heuristic; `data_type` is that of all operands; D may have another, `out_type`.
+        """Requests algorithms from the heuristic; `data_type` is that of all operands; D may have a different one,
+        `out_type`.
 
         Raises:
             WorkerError: the library has none.
@@ -201,7 +202,7 @@ class LibraryGemm:
         )
 
     def _attributes(self, chosen: Heuristic) -> dict[str, int]:
-        """The algorithm's attributes; those that this version of the library does not know are left out."""
+        """The algorithm's attributes; those that this version of the library does not have are omitted."""
         found = {}
         for name, (attribute, kind) in ALGORITHM_ATTRIBUTES.items():
             value, written = kind(0), c_size_t(0)

@@ -23,7 +23,7 @@ from tuner.workers.timing.library_choice import Picked
 class LibraryRunner:
     """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for the rest of it.
 
-    They run one after another; independent ops also side by side, each on its own stream. In a chain with norms,
+    They run in sequence; independent ops may also run side by side, each on its own stream. In a chain with norms,
     residuals are added by the products (beta = 1) or by the norms' kernels.
     """
 
@@ -72,7 +72,7 @@ class LibraryRunner:
         return tuple(gemm.num_algorithms for gemm in self._gemms)
 
     def recipe(self) -> LibraryRecipe:
-        """How this calls the library. It has no call for an op of another kind."""
+        """How this calls the library. It has no call for an op of a different kind."""
         ops = zip(self._gemms, self._ops, self.choices, strict=True)
         found = (gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
         calls = tuple(call for call in found if call is not None)
@@ -95,7 +95,7 @@ class LibraryRunner:
             side.join(stream)
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues only these ops of a run, one after the other; a run begins with the first one."""
+        """Enqueues only these ops of a run, in order; a run begins with the first one."""
         if begin == 0:
             self._norms.begin()
         for index in range(begin, end):

@@ -19,7 +19,7 @@ from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import split_epilogue
 from tuner.workers.source.tools import kernel_of
 
-#: Of `tuner_norm`: elements per load of a thread if a row is a multiple of it, loads per thread, threads of a CTA.
+#: Constants of `tuner_norm`: elements per load of a thread if they divide the row, loads per thread, threads of a CTA.
 _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024
 
 
@@ -30,7 +30,7 @@ class LibraryNorms:
         """`tools` has the kernel `tuner_norm` of each dtype.
 
         Raises:
-            WorkerError: a norm is of a tensor that its op does not read, or its rows are too long.
+            WorkerError: an op normalizes a tensor that it does not read, or whose rows are too long.
         """
         self._workload = workload
         self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))

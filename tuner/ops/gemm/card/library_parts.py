@@ -1,4 +1,4 @@
-"""The parts of an epilogue that the library's product cannot do, by kernels of the measuring protocol."""
+"""The parts of an epilogue that the library's product cannot apply; kernels of the measuring protocol apply them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ EPILOGUE_WIDTH = 8
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
 #: Maximum threads of a CTA that processes one row.
 _MAX_THREADS = 1024
-#: The parts that the kernel for sums of another type applies, and the fields with its factors.
+#: The parts that the kernel for sums of a different type applies, and the fields with its factors.
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
 _FACTORS = ("channel_scale_factors", "output_scale_factor")
-#: The parts that the kernel for a residual stream applies, and those of them that the kernel above lacks.
+#: The parts that the kernel for a residual stream applies, and those of them that the kernel above does not have.
 _STREAMED = {"row_scale", "channel_scale", "residual", "operand"}
 _OF_STREAM = _STREAMED - _SCALED
 #: Types of a part's numbers, as its kernel takes them.
@@ -37,7 +37,7 @@ class LibraryParts:
     def __init__(self, tools: Any, workload: Workload) -> None:
         """`tools` has a kernel for each `Part.library_kernel`, of each element type."""
         self._tools, self._dtype = tools, workload.dtype
-        #: Where sums have another type than elements: by op, the factors of its rows' norm, and eps.
+        #: If sums have a different type than elements: by op, the factors of its rows' norm, and eps.
         self._norms: dict[str, tuple[Any, float]] = {}
         if self._dtype.sums is not self._dtype:
             rows = {op.norm: (op.m, op.eps) for op in workload.tile_ops if op.norm not in ("", op.source)}
@@ -97,7 +97,7 @@ class LibraryParts:
         function((min(-(-num_vectors // _THREADS), _MAX_CTAS),), (_THREADS,), args)
 
     def _row_scale(self, op: TileOp, buffer: OpBuffers) -> int:
-        """The address of the factors of the rows, given or of a norm."""
+        """The address of the rows' factors, which are given or belong to a norm."""
         return int(self._norms[op.norm][0].data.ptr) if op.norm in self._norms else buffer.row_scale
 
     def _stream(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:

@@ -53,13 +53,13 @@ class WidenedGemm:
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
-        """As for `LibraryGemm`, plus that its output is rounded."""
+        """Like `LibraryGemm`, and says that the output is rounded."""
         call = self._gemm.recipe(op, algorithm=algorithm)
         steps = [f"round to {self._dtype}", *filter(None, [call.afterwards])]
         return replace(call, afterwards=", ".join(steps))
 
     def launch(self, a: int, w: int, c: int, addend: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """As for `LibraryGemm`; `stream` is the current one.
+        """Like `LibraryGemm`; `stream` is the current one.
 
         Raises:
             WorkerError: the library refuses the algorithm.

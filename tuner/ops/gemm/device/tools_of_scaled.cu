@@ -1,10 +1,10 @@
-// The kernel that a library's user runs after a product whose sums have another type, `Sum`: once for each such element
-// type (source/tools.py), after tools_of_elements.cu and in its namespace.
+// The kernel that a user of the library runs after a product whose sums have a different type, `Sum`: once for each
+// such element type (source/tools.py), after tools_of_elements.cu and in its namespace.
 
 using SumBits = Sum::Bits;
 
-// sums [m, n], or [m, 2n] with the gate's half first where gated; row_scale [m], channels as wide as the sums, output [1].
-// Null where there is none.
+// sums [m, n], or [m, 2n] with the gate's half first if gated; row_scale [m], channels as wide as the sums, output [1].
+// Null if there is none.
 struct Scaled {
   const SumBits* sums;
   const float* row_scale;
@@ -19,7 +19,7 @@ struct alignas(sizeof(Stored) * kWidth) Vector {
   Stored bits[kWidth];
 };
 
-// kWidth neighbouring sums of a row, times their factors.
+// kWidth adjacent sums of a row, times their factors.
 template <int kWidth>
 __device__ __forceinline__ void load_scaled(float (&values)[kWidth], const Scaled& s, u32 row, u32 column) {
   const u32 columns = s.gated ? 2 * s.n : s.n;
@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_scaled(float (&values)[kWidth], const Scale
   for (int c = 0; c < kWidth; ++c) values[c] = Sum::widen(read.bits[c]) * of_row * (s.channels ? factors.bits[c] : 1.0f);
 }
 
-// Each thread takes kWidth columns of a row at a time; n is a multiple of kWidth.
+// Each thread processes kWidth columns of a row at a time; n is a multiple of kWidth.
 template <class Out, int kWidth>
 __device__ void scale_sums(const Scaled& s, typename Out::Bits* to) {
   using OutVector = Vector<typename Out::Bits, kWidth>;
@@ -60,7 +60,8 @@ __device__ __forceinline__ void scale_all(const Scaled& s, typename Out::Bits* t
   }
 }
 
-// C = activation(sums) times the other half where gated, over the output's factor: in elements, or in the type of sums.
+// C = activation(sums), times the other half if gated, divided by the output's factor; stored as elements, or in the
+// type of the sums.
 extern "C" __global__ void TUNER_KERNEL(tuner_scaled)(const SumBits* sums, Bits* out, const float* row_scale,
                                                       const float* channels, const float* output, u32 m, u32 n,
                                                       int activation, int gated) {
@@ -77,14 +78,14 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
 struct Stream {
   const SumBits* residual;
   SumBits* to;
-  const float* factors;  // of columns, for the operand
+  const float* factors;  // factors of columns, for the operand
   Bits* operand;
-  float* norms;  // of rows: 1 / sqrt(mean(x^2) + eps)
+  float* norms;  // factors of rows: 1 / sqrt(mean(x^2) + eps)
   float eps;
 };
 
-// A CTA for each row: C = sums + residual, the operand of the next products, and the factor of the row's norm. kWidth columns at a
-// time.
+// One CTA per row: C = sums + residual, the operand of the next products, and the factor of the row's norm. kWidth
+// columns at a time.
 template <int kWidth>
 __device__ void add_to_stream(const Scaled& s, const Stream& stream) {
   __shared__ float of_warp[32];

@@ -21,7 +21,7 @@ def draw(op: AbsmaxOp, tensor: Tensor, turn: int, random: np.random.Generator) -
 
 
 def reference(op: AbsmaxOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -> Mapping[str, Expected]:
-    """Scales are elements of x, hence exact; a quotient is rounded twice."""
+    """Scales are elements of x, and therefore exact; a quotient is rounded twice."""
     x = given[op.source]
     scale = xp.abs(x).max(axis=1)
     out = xp.where(scale[:, None] > 0, x / xp.where(scale > 0, scale, 1)[:, None], 0)

@@ -1,1 +1,1 @@
-"""Parts of an epilogue that scale, each with its device code beside it."""
+"""Parts of an epilogue that scale, each with its device code next to it."""

@@ -1,4 +1,5 @@
-// The result once more, times a factor of its column, as the next products read it. One store an element: few rows.
+// Stores the result a second time, times a factor of its column, as the next products read it. Each element is a
+// separate store, since there are few rows.
 struct Operand {
   const float* factors;
   Element::Bits* values;

@@ -1,7 +1,8 @@
-"""The output once more, as an operand of later products: times a factor per column, in the type of the operands.
+"""Writes the output a second time, as an operand of later products: times a factor per column, in the type of the
+operands.
 
 So a residual stream stays in 16 bits while products read it in 8. The factors are a norm's weights, which cannot be
-folded into quantised weights, over a static scale: the norm's factor of a row commutes with the product, as ever.
+folded into quantised weights, over a static scale: the norm's factor of a row commutes with the product, as usual.
 """
 
 from __future__ import annotations

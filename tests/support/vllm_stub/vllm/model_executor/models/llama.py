@@ -72,7 +72,7 @@ class LlamaMLP(nn.Module):
 
 
 class GatedMLP(LlamaMLP):
-    """A part of another model, whose output is scaled."""
+    """Part of a different model, whose output is scaled."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * 0.5
