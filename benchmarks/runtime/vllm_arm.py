@@ -1,24 +1,25 @@
 """One arm of a comparison inside vLLM, in a process with its own compile cache: it starts vLLM, then measures what is
 requested, until its input ends.
 
-python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON]
+python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON] [--memory-gib 30]
 
-ARM is `stock`, or, with TUNER_PACK set and the wheel installed, `mlps`, `norms` or `layers`; the latter two include the
-MLPs. It runs with the Python that has vLLM, and imports nothing of this repository. A line of its input is JSON:
-`{"ask": "step", "batch": 8}`, `trace`, `first_token`, `mixed`, `logits` with a `file`, or in `stock` `reference` with
-`files`, by arm. Each is answered by a line that begins with `ARM`.
+ARM is `stock` or `again`, which are vLLM alone, or, with TUNER_PACK set and the wheel installed, `mlps`, `norms` or
+`layers`; the latter two include the MLPs. It runs with the Python that has vLLM, and imports nothing of this
+repository. A line of its input is JSON: `{"ask": "step", "batch": 8}`, `trace`, `first_token`, `mixed`, `logits` with a
+`file`, or in `stock` `reference` with `files`, by arm. Each is answered by a line that begins with `ARM`.
 
 A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how long kernels ran in a
 step (programmatic launches overlap), how many were a pack's, how much each kernel adds to a step (`kernels_us`), and
 how long kernels ran for a single prompt (`first_gpu_ms`). `mixed` runs decode steps while prompts arrive.
-`first_token_ms` has the time of each prompt alone. No arriving prompt begins like an earlier one, because vLLM would
-have cached its keys and values. `logits` are those of decode steps with given tokens (teacher forcing), for the first
-sequences; `vllm_logits.py` compares them.
+`first_token_ms` has the time of each prompt alone. Both run on one CPU, the same in all arms. No arriving prompt begins
+like an earlier one, because vLLM would have cached its keys and values. `logits` are those of decode steps with given
+tokens (teacher forcing), for the first sequences; `vllm_logits.py` compares them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import runpy
@@ -26,7 +27,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import accumulate, count
 from pathlib import Path
@@ -40,8 +41,11 @@ TRACED = 16
 COMPARED, SEQUENCES = 64, 4
 #: New tokens of each sequence of a mixed run, and steps between two arriving prompts.
 MIXED, EVERY = 48, 4
-#: Prompts in turn whose first tokens are timed; and the first token of a prompt that no other run has.
-FIRSTS, NEW = 8, 1000
+#: Prompts in turn whose first tokens are timed, and that are traced; and the first token of a prompt that no other run
+#: has.
+FIRSTS, TRACED_FIRSTS, NEW = 20, 8, 1000
+#: Arms without our plugin.
+ALONE = ("stock", "again")
 #: Prefixes of the names of a pack's kernels.
 OURS = "tuner_"
 #: Number of listed kernels (those with the most time), and length of their names.
@@ -59,9 +63,9 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
 
     _draw_weights_of_a_models_size()
     extra = {"load_format": "dummy", "layers": arm == "layers", "norms": arm == "norms"}
-    inner = {"model_loader_extra_config": extra} if arm != "stock" else {}
+    inner = {} if arm in ALONE else {"model_loader_extra_config": extra}
     common = {"skip_tokenizer_init": True, "seed": 0, "max_num_seqs": max(batches), **inner, **settings}
-    return LLM(model=model, load_format="dummy" if arm == "stock" else "tuner", **common)
+    return LLM(model=model, load_format="dummy" if arm in ALONE else "tuner", **common)
 
 
 #: Weights that vLLM converts to a different form, by name: those of a model on a CPU, and quantised ones as elements.
@@ -154,11 +158,12 @@ class Runs:
     def first_token(self) -> Json:
         """Milliseconds until the first token of a sequence alone, for each of some prompts."""
         found = []
-        for _ in range(FIRSTS):
-            prompt = self._new_prompt()
-            begin = time.perf_counter()
-            self.run([prompt], 1)
-            found.append(round(1e3 * (time.perf_counter() - begin), 3))
+        with on_one_cpu():
+            for _ in range(FIRSTS):
+                prompt = self._new_prompt()
+                begin = time.perf_counter()
+                self.run([prompt], 1)
+                found.append(round(1e3 * (time.perf_counter() - begin), 3))
         return {"first_token_ms": found}
 
     def mixed(self, batch: int) -> Json:
@@ -167,13 +172,15 @@ class Runs:
         engine, number = self._llm.llm_engine, next(self._mixed)
         for place, prompt in enumerate(self.prompts(batch, 0)):
             self._add(f"decodes-{number}-{place}", prompt, MIXED)
-        begin, steps = time.perf_counter(), 0
-        while engine.has_unfinished_requests():
-            if steps % EVERY == 0 and steps < MIXED // 2:
-                self._add(f"arrives-{number}-{steps}", self._new_prompt(), 2)
-            engine.step()
-            steps += 1
-        return {"mixed_ms": round(1e3 * (time.perf_counter() - begin), 3)}
+        with on_one_cpu():
+            begin, steps = time.perf_counter(), 0
+            while engine.has_unfinished_requests():
+                if steps % EVERY == 0 and steps < MIXED // 2:
+                    self._add(f"arrives-{number}-{steps}", self._new_prompt(), 2)
+                engine.step()
+                steps += 1
+            end = time.perf_counter()
+        return {"mixed_ms": round(1e3 * (end - begin), 3)}
 
     def _new_prompt(self) -> list[int]:
         """A prompt that begins like no other."""
@@ -198,14 +205,16 @@ class Runs:
             busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
             ours.append(sum(event.name().startswith(OURS) for event in events))
             shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
-        first = self._events([[self._new_prompt()] for _ in range(FIRSTS)], 1)
+        first = self._events([[self._new_prompt()] for _ in range(TRACED_FIRSTS)], 1)
         less, more = shares
         own_us = {name: round((ns - less.get(name, 0)) / 1e3 / TRACED, 1) for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
             "kernels_us": dict(sorted(own_us.items(), key=lambda one: -one[1])[:LISTED]),
-            "first_gpu_ms": round(union_ns((one.start_ns(), one.duration_ns()) for one in first) / 1e6 / FIRSTS, 4),
+            "first_gpu_ms": round(
+                union_ns((one.start_ns(), one.duration_ns()) for one in first) / 1e6 / TRACED_FIRSTS, 4
+            ),
         }
 
     def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
@@ -266,15 +275,18 @@ class Runs:
 def main() -> None:
     """Runs the arm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("arm", choices=("stock", "mlps", "norms", "layers"))
+    parser.add_argument("arm", choices=(*ALONE, "mlps", "norms", "layers"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--batches", default="1,8,32", help="with commas")
     parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--memory-gib", type=float, help="of the card, that PyTorch may allocate")
     parser.add_argument("--settings", type=json.loads, default={}, help="of vllm.LLM, as JSON")
     options = parser.parse_args()
     batches = [int(batch) for batch in options.batches.split(",")]
-    if options.arm == "stock":
+    if options.arm in ALONE:
         os.environ.pop("TUNER_PACK", None)
+    if options.memory_gib:
+        limit_memory(options.memory_gib)
     begin = time.perf_counter()
     llm = started(options.arm, options.model, batches, options.settings)
     found: Json = {"arm": options.arm, "start_s": round(time.perf_counter() - begin, 1)}
@@ -286,6 +298,26 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         answer(asked | _answered(runs, llm, Path(options.model), asked))
+
+
+def limit_memory(gib: float) -> None:
+    """An arm that needs more ends by itself, and not the one that allocates last."""
+    import torch
+
+    if torch.cuda.is_available():
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(gib * 2**30 / total)
+
+
+@contextlib.contextmanager
+def on_one_cpu() -> Iterator[None]:
+    """The host's share of a time differs between CPUs: this thread runs on the last one meanwhile, in every arm."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def union_ns(spans: Iterable[tuple[int, int]]) -> int:

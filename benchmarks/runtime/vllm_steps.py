@@ -1,18 +1,22 @@
 """A decode step inside vLLM, alone and with a pack's kernels: arms alternate, each in its own process.
 
 python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlps,layers [--model ...]
-    [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--settings-of NAME JSON] [--out FILE]
+    [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--settings-of NAME JSON] [--memory-gib 30]
+    [--out FILE]
 
 DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` uses only PACK's MLPs,
-`norms` also the norms around them, and `layers` its layers or their runs. PYTHON is an interpreter with vLLM and our
-wheel. All arms of all models start at the same time, each with its own compile cache, and stay on the card together, so
-`--settings` must limit their memory, and `--settings-of` that of one model; only one arm measures at a time. A turn
-consists of all arms of a model at one batch size. It is stored when it ends, and the next call continues after it.
-After `--seconds`, no turn starts. A row has the medians of an arm at a batch size. Its gain is relative to stock, turn
-by turn. First tokens, and runs that mix prompts with decode steps, are mostly host time, which other work sometimes
-doubles. So all arms are measured in short rounds before anything is traced; a time is the fastest tenth, and a gain is
-computed from these. `logits_ok` says whether the logits of decode steps with given tokens are no farther from fp32 than
-stock's, and have the same top token except where rounding decides.
+`norms` also the norms around them, and `layers` its layers or their runs; `again` is `stock` in another process, whose
+gain shows what a gain of 1 looks like. PYTHON is an interpreter with vLLM and our
+wheel. All arms of all models start at once, each with its own compile cache, and stay on the card together, so
+`--settings` and `--memory-gib` limit their memory, and `--settings-of` that of one model; only one arm measures at a
+time. A turn is all
+arms of a model at a batch size. It is stored when it ends, and the next call continues after it. After `--seconds`, no
+turn starts. A row has the medians of an arm at a batch size. Its gain is relative to stock, turn by turn. First tokens,
+which are measured once for a model, and runs that mix prompts with decode steps, are mostly the host's time, which
+other work sometimes doubles. So all arms are measured in short rounds before anything is traced, on one CPU. A time is
+the fastest tenth; a gain is computed from these, and for each round.
+`logits_ok` says whether the logits of decode steps with given tokens are no farther from fp32 than stock's, and have
+the same top token except where rounding decides.
 """
 
 from __future__ import annotations
@@ -27,25 +31,25 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.common.report import write_report
 
-ARMS = ("stock", "mlps", "norms", "layers")
-#: The defaults of a server, with room for three servers on a card of 140 GB.
+ARMS = ("stock", "again", "mlps", "norms", "layers")
+#: A server's defaults, with room for three on a card of 140 GB.
 SETTINGS = (
     '{"max_model_len": 8192, "max_num_seqs": 1024, "dtype": "bfloat16", "gpu_memory_utilization": 0.2, '
     '"kv_cache_memory_bytes": 12884901888}'
 )
 #: Maximum waits for an arm: until it has started, and until it responds.
 START_S, ANSWER_S = 300.0, 90.0
-#: Rounds of all arms for measurements of host time; every second round runs them in reverse order. The first round is a
-#: warm-up.
-ROUNDS = 5
+#: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
+MIXED_ROUNDS, FIRST_ROUNDS = 4, 7
 
 Json = dict[str, Any]
 
@@ -85,6 +89,7 @@ class Arm:
         command = [options.python, "-P", str(program), name, "--model", str(model.folder)]
         settings = dict(options.settings_of).get(model.name, options.settings)
         command += ["--batches", ",".join(map(str, model.batches)), "--settings", settings]
+        command += ["--memory-gib", str(options.memory_gib)] if options.memory_gib else []
         cache = options.state.with_suffix(f".{model.name}.{name}.cache")
         caches = {"VLLM_CACHE_ROOT": str(cache), "TUNER_PACK": str(model.pack)}
         self.name, self.model, self._lines = name, model.name, list[str]()
@@ -167,11 +172,11 @@ def next_turn(turns: Sequence[Json], models: Sequence[Model], repeats: int) -> t
     return found if counts[found] < repeats else None
 
 
-def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_first: bool) -> Json:
-    """Runs all arms at a batch size in sequence; in the first turn, also takes the measurements that are made only
-    once."""
+def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_first: bool, is_new: bool) -> Json:
+    """Runs all arms at a batch size in sequence; in the first turn also the measurements that are taken once, and in
+    that of a new model those of its first tokens."""
     found: Json = {"model": model, "batch": batch, "arms": {}}
-    rounds = take_rounds(arms, batch) if is_first else {}
+    rounds = take_rounds(arms, batch, FIRST_ROUNDS if is_new else 0) if is_first else {}
     for arm in arms:
         one = arm.ask("step", batch=batch) | rounds.get(arm.name, {})
         if is_first:
@@ -179,7 +184,7 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
         known = ("ms_step", "gpu_ms", "first_gpu_ms", "launches_step")
         printed = {name: one[name] for name in known if name in one}
-        printed |= {name: undisturbed(ms) for name, ms in rounds.get(arm.name, {}).items()}
+        printed |= {name: undisturbed(chain.from_iterable(ms)) for name, ms in rounds.get(arm.name, {}).items()}
         print(f"{model}, batch {batch}, {arm.name}: {printed}", flush=True)
     if is_first and (stock := next((arm for arm in arms if arm.name == "stock"), None)):
         files = {arm.name: str(folder / f"{model}.{arm.name}.logits") for arm in arms}
@@ -192,15 +197,16 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
     return found
 
 
-def take_rounds(arms: Sequence[Arm], batch: int) -> Json:
-    """Milliseconds of first tokens, and of runs that mix prompts with decode steps, by arm."""
-    found: Json = {arm.name: {"first_token_ms": [], "mixed_ms": []} for arm in arms}
-    for place in range(ROUNDS):
-        for arm in arms if place % 2 else reversed(arms):
-            first, mixed = arm.ask("first_token"), arm.ask("mixed", batch=batch)
-            if place:
-                found[arm.name]["first_token_ms"] += first["first_token_ms"]
-                found[arm.name]["mixed_ms"].append(mixed["mixed_ms"])
+def take_rounds(arms: Sequence[Arm], batch: int, first_rounds: int) -> Json:
+    """Milliseconds of first tokens, and of runs that mix prompts with decode steps, by arm and round."""
+    found: Json = {arm.name: {} for arm in arms}
+    asks: list[tuple[str, int, Json]] = [("first_token", first_rounds, {}), ("mixed", MIXED_ROUNDS, {"batch": batch})]
+    for ask, count, more in asks:
+        for place in range(count):
+            for arm in arms if place % 2 else reversed(arms):
+                ms = arm.ask(ask, **more)[f"{ask}_ms"]
+                if place:
+                    found[arm.name].setdefault(f"{ask}_ms", []).append(ms if isinstance(ms, list) else [ms])
     return found
 
 
@@ -242,15 +248,22 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
     }
 
 
-def undisturbed(ms: Sequence[float]) -> float:
+def undisturbed(ms: Iterable[float]) -> float:
     """The fastest tenth, because disturbances of the host only slow it down."""
-    return sorted(ms)[len(ms) // 10]
+    ordered = sorted(ms)
+    return ordered[len(ordered) // 10]
 
 
 def _of_rounds(name: str, own: Mapping[str, Any], stock: Mapping[str, Any]) -> Json:
-    """The time, and the gain over stock."""
-    ms, before = undisturbed(own[f"{name}_ms"]), stock.get(f"{name}_ms")
-    return {f"{name}_ms": ms, f"{name}_gain": round(undisturbed(before) / ms, 4) if before else None}
+    """The time, its gain over stock, and the gain of each round."""
+    if (ms := own.get(f"{name}_ms")) is None:
+        return {}
+    found: Json = {f"{name}_ms": undisturbed(chain.from_iterable(ms))}
+    if before := stock.get(f"{name}_ms"):
+        found[f"{name}_gain"] = round(undisturbed(chain.from_iterable(before)) / found[f"{name}_ms"], 4)
+        gains = _ratios([*map(undisturbed, before)], [*map(undisturbed, ms)])
+        found[f"{name}_gains"] = [round(gain, 4) for gain in gains]
+    return found
 
 
 def _ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:
@@ -289,6 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
     its = ("NAME", "JSON")
     parser.add_argument("--settings-of", nargs=2, action="append", default=[], metavar=its, help="those of one model")
+    parser.add_argument("--memory-gib", type=float, help="of the card for each arm; by default without a limit")
     parser.add_argument("--state", type=Path, default=Path("build/bench-vllm.jsonl"), help="turns that have ended")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/vllm.json"))
     options = parser.parse_args(arguments)
@@ -321,9 +335,10 @@ def _measure(arms: list[Arm], models: Sequence[Model], options: argparse.Namespa
         if not running or (place := next_turn(turns, running, options.repeats)) is None:
             break
         is_first = all((one["model"], one["batch"]) != place for one in turns)
+        is_new = all(one["model"] != place[0] for one in turns)
         own = [arm for arm in arms if arm.model == place[0]]
         try:
-            turn = take_turn(own, *place, options.state.parent, is_first=is_first)
+            turn = take_turn(own, *place, options.state.parent, is_first=is_first, is_new=is_new)
         except ArmEnded as ended:  # the others continue
             print(ended, flush=True)
             arms[:] = [arm for arm in arms if arm is not ended.arm]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.runtime.vllm_arm import shares_ns, union_ns
-from benchmarks.runtime.vllm_steps import Model, kept, logits_ok, main, next_turn, rows_of
+from benchmarks.runtime.vllm_steps import FIRST_ROUNDS, MIXED_ROUNDS, Model, kept, logits_ok, main, next_turn, rows_of
 
 ARMS = "stock,mlps,layers"
 #: Replaces `vllm_arm.py`, with the same answers; exits at a batch size of 99.
@@ -18,6 +18,8 @@ import json, sys
 name, machine = sys.argv[3], {"gpu": "none", "driver": "", "cuda": ""}
 if name == "mlps":
     sys.exit("no such pack")
+memory = sys.argv[sys.argv.index("--memory-gib") + 1] if "--memory-gib" in sys.argv else "any"
+print("tuner: memory of", name, memory, flush=True)
 print("tuner: said by", name, "with", sys.argv[sys.argv.index("--settings") + 1], flush=True)
 print("ARM", json.dumps({"start_s": 80.0, "calls": {"layers": 2}, "machine": machine}), flush=True)
 arms = {"stock": {"rms": 0.2, "other_top": 0}, "layers": {"rms": 0.1, "other_top": 1}}
@@ -25,6 +27,8 @@ for line in sys.stdin:
     asked = json.loads(line)
     if asked.get("batch") == 99 or asked.get("batch") == 98 and name == "stock":
         sys.exit("a launch hangs")
+    if ("batch" in asked) == (asked["ask"] in ("first_token", "reference")):
+        sys.exit("no such arguments")
     found = {
         "step": {"ms_step": 5.0 if name == "stock" else 4.0},
         "trace": {"gpu_ms": 3.0, "first_gpu_ms": 5.5, "launches_step": 6.0},
@@ -38,7 +42,9 @@ for line in sys.stdin:
 
 
 def turn(batch: int, *, is_first: bool = False, **ms: float) -> dict[str, Any]:
-    first = {"gpu_ms": 3.5, "launches_step": 64.0, "first_token_ms": [9.0, 8.0], "mixed_ms": [4.0]} if is_first else {}
+    first = (
+        {"gpu_ms": 3.5, "launches_step": 64.0, "first_token_ms": [[9.0, 8.0]], "mixed_ms": [[4.0]]} if is_first else {}
+    )
     arms = {arm: {"ms_step": one, "start_s": 80.0, "calls": {"layers": 64}, **first} for arm, one in ms.items()}
     logits = {"logits": {arm: {"rms": 0.1, "other_top": 0} for arm in ms}} if is_first else {}
     return {"model": "llama", "batch": batch, "arms": arms, **logits}
@@ -95,10 +101,10 @@ def test_arms_are_asked_by_turns_and_what_ended_is_kept(
     monkeypatch.setenv("TUNER_COMMIT", "0123456789")
     state, out = tmp_path / "turns.jsonl", tmp_path / "vllm.json"
     command = ["--python", python, "--state", str(state), "--out", str(out)]
-    main([*command, "--model", str(tmp_path), "x", "1,8,99", ARMS, "--repeats", "1"])
+    main([*command, "--memory-gib", "30", "--model", str(tmp_path), "x", "1,8,99", ARMS, "--repeats", "1"])
     printed = capsys.readouterr().out
     assert "mlps ended with 1:\nno such pack" in printed
-    assert "layers started in 80.0 s: said by layers with {" in printed
+    assert "layers started in 80.0 s: memory of layers 30.0; said by layers with {" in printed
     assert "a launch hangs" in printed
     assert [one["batch"] for one in kept(state)] == [1, 8]
     main([*command, "--model", str(tmp_path), "x", "1,8", ARMS, "--repeats", "2"])
@@ -109,7 +115,11 @@ def test_arms_are_asked_by_turns_and_what_ended_is_kept(
         (8, "layers", [1.25, 1.25]),
     ]
     assert [row["first_gpu_ms"] for row in rows] == [5.5] * len(rows)
-    assert (rows[-1]["first_token_ms"], rows[-1]["first_token_gain"], rows[-1]["mixed_gain"]) == (8.0, 1.125, 1.0)
+    first = next(row for row in rows if row["arm"] == "layers" and row["batch"] == 1)
+    assert (first["first_token_ms"], first["first_token_gain"]) == (8.0, 1.125)
+    assert first["first_token_gains"] == [1.125] * (FIRST_ROUNDS - 1)
+    assert "first_token_ms" not in rows[-1], "they do not depend on the batch size"
+    assert (rows[-1]["mixed_ms"], rows[-1]["mixed_gains"]) == (400.0, [1.0] * (MIXED_ROUNDS - 1))
     assert (rows[-1]["logits_ok"], rows[-1]["logits"]) == (False, {"rms": 0.1, "other_top": 1})
 
 
@@ -125,7 +135,7 @@ def test_an_arm_that_ends_leaves_the_others_to_go_on(
     assert found == [(98, ["layers"]), (8, ["layers"]), (1, ["stock"])]
     printed = capsys.readouterr().out
     assert "stock ended with 1" in printed
-    assert 'second, stock started in 80.0 s: said by stock with {"its": "own"}' in printed
+    assert 'second, stock started in 80.0 s: memory of stock any; said by stock with {"its": "own"}' in printed
     assert printed.count("own") == 1, "the settings of one model alone"
 
 

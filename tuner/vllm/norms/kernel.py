@@ -25,8 +25,8 @@ def add_norm_kernel(  # type: ignore[no-untyped-def]
     both += tl.load(before + row * before_step + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(after + row * columns + at, both.to(after.dtype.element_ty), mask=inside)
     factor = tl.rsqrt(tl.sum(both * both, axis=0) / columns + eps)
-    scaled = (both * factor).to(normed.dtype.element_ty).to(tl.float32)
-    tl.store(normed + row * columns + at, (scaled * weights).to(normed.dtype.element_ty), mask=inside)
+    # Rounded once, as in the norm that vLLM compiles: a second rounding moves logits farther from fp32.
+    tl.store(normed + row * columns + at, (both * factor * weights).to(normed.dtype.element_ty), mask=inside)
 
 
 def launch(
