@@ -1,4 +1,4 @@
-"""What a domain type is in a message: its own JSON form, whatever reads and writes the message."""
+"""How a domain type appears in a message: in its own JSON form, whatever reads and writes the message."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Self
 
 
 class JsonForm:
-    """A type whose `to_json` and `from_json` are all that a message needs of it: types of its fields may be open."""
+    """A type whose `to_json` and `from_json` are all that a message needs; the types of its fields may be open."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: A dashboard session ends this long after its login, seconds.
+#: How long a dashboard session lasts after the login, seconds.
 SESSION_S = 12 * 3600
 
 
@@ -53,7 +53,7 @@ class Token:
     revoked_at: float | None
 
     def is_valid(self, now: float) -> bool:
-        """Whether it is accepted at `now`, seconds since the epoch."""
+        """Whether the token is accepted at `now`, in seconds since the epoch."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
@@ -82,7 +82,7 @@ LOCAL = Caller(owner="", role=Role.ADMIN, token_id="")
 class AuditEntry:
     """Who changed what, and when; written together with the change."""
 
-    #: Grows by one for each entry.
+    #: The entry's number; each entry's is one higher than the last.
     seq: int
     #: Seconds since the epoch.
     at: float

@@ -7,6 +7,6 @@ MAX_CHARACTERS = 64
 
 
 def is_name(text: str) -> bool:
-    """Whether it is a valid name of an owner or a project: 1 to 64 printable characters, without a blank at either
-    end."""
+    """Whether `text` is a valid name for an owner or a project: 1 to 64 printable characters, with no blank at
+    either end."""
     return 0 < len(text) <= MAX_CHARACTERS and text.isprintable() and text == text.strip()

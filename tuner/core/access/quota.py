@@ -8,9 +8,9 @@ from enum import StrEnum
 from tuner.core.access.names import is_name
 from tuner.errors import InvalidInput
 
-#: The quota of every owner, or of every project, without its own.
+#: Name of the quota that applies to every owner, or every project, that has none of its own.
 EVERY = "*"
-#: Card time is counted over the jobs that were submitted in this many seconds.
+#: Card time is counted over the jobs submitted within this window, seconds.
 WINDOW_S = 24 * 3600.0
 
 
@@ -30,7 +30,7 @@ class Quota:
     name: str
     #: Maximum number of queued or running jobs; None for no limit.
     open_jobs: int | None
-    #: Maximum hours for which a card was busy with the trials of the jobs of the last day; None for no limit.
+    #: Maximum card hours that the trials of the last day's jobs may use; None for no limit.
     card_hours_per_day: float | None
 
     def __post_init__(self) -> None:
@@ -53,11 +53,11 @@ class Usage:
 
     #: Jobs that are queued or running.
     open_jobs: int
-    #: Seconds for which a card was busy with the trials of the jobs of the last day.
+    #: Card seconds used by the trials of the last day's jobs.
     card_s: float
 
     def excess(self, quota: Quota, who: str) -> str:
-        """Why one more job would be too many; empty if it is allowed."""
+        """Why `who` may not submit one more job; empty if they may."""
         if quota.open_jobs is not None and self.open_jobs >= quota.open_jobs:
             count = f"{self.open_jobs} open job{'' if self.open_jobs == 1 else 's'}"
             return f"{who} already has {count}, and the quota is {quota.open_jobs}; wait until one ends, or cancel one"

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 
-#: Headers of a webhook: its signature, and the name of the delivery, which further attempts share.
+#: Headers of a webhook: its signature, and the delivery's name, which stays the same when it is retried.
 SIGNATURE_HEADER = "Tuner-Signature"
 DELIVERY_HEADER = "Tuner-Delivery"
 #: Maximum difference between a message's time and the receiver's clock, seconds.

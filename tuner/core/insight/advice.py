@@ -34,15 +34,15 @@ class Advice:
     #: Shares of the data sheet's rates, 0 to 1, or above if caches help.
     dram_share: float
     tensor_share: float
-    #: Bytes read from DRAM divided by the minimum of a cold run; None without counters.
+    #: Bytes read from DRAM divided by the minimum for a run with cold caches; None without counters.
     over_floor: float | None
     #: What to try, in sentences, most promising first.
     tries: tuple[str, ...]
 
 
 def advise(gpu: Gpu, *, time_us: float, num_flops: float, moved_bytes: float, over_floor: float | None) -> Advice:
-    """What limits a run of `time_us` microseconds that moved this many bytes to and from DRAM, and did this many
-    operations on the tensor cores."""
+    """What limits a run of `time_us` microseconds that moved `moved_bytes` to and from DRAM and did `num_flops`
+    operations on the tensor cores, and what to try."""
     dram_share = moved_bytes / (time_us * 1e-6) / gpu.dram_bytes_per_s
     tensor_share = num_flops / (time_us * 1e-6) / gpu.tensor_flops_per_s
     shares = {Bound.DRAM: dram_share, Bound.TENSOR: tensor_share}

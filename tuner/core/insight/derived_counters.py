@@ -10,7 +10,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.reports.inspection import Counter, CounterReport
 
-#: Vendor's names of the inputs of derived figures.
+#: The vendor's names for the counters that the figures are derived from.
 DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES = (
     "gpu__time_duration.sum",
     "dram__bytes_read.sum",
@@ -19,7 +19,7 @@ DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES = (
 #: The derived figures; names of rates end in ``_profiled`` if their time is the profiler's.
 DERIVED = ("dram_read_over_floor", "dram_rate", "tensor_rate", "roofline_share")
 _PROFILED = "_profiled"
-#: Prefix of descriptions of figures that were not measured.
+#: Prefix for descriptions of figures that were not measured.
 SIMULATED_MARK = "Simulated: "
 
 

@@ -8,32 +8,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Members of a list that each have a row.
+#: Maximum length of a list whose members each get a row.
 MAX_MEMBERS = 16
-#: Members of a longer list that are shown.
+#: How many members of a longer list are shown.
 _NUM_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A leaf of one or both. A long list is one leaf, since two orders of 400 tiles would otherwise take hundreds of
-    rows.
+    """A leaf of one document or both. A long list is one leaf, since two orders of 400 tiles would otherwise take
+    hundreds of rows.
     """
 
     #: Dotted path, e.g. ``tiling.tiles.0.m``.
     name: str
-    #: None if it is missing there.
+    #: Its value in each document; None if the document does not have it.
     first: Any
     second: Any
 
     @property
     def differs(self) -> bool:
-        """Whether the two are not equal."""
+        """Whether the two values differ."""
         return bool(self.first != self.second)
 
 
 def side_by_side(first: Any, second: Any) -> list[Difference]:
-    """All leaves of both, in the order of the first, then those of only the second."""
+    """All leaves of both documents: the first one's in its order, then those that only the second one has."""
     one, other = dict(_leaves(first)), dict(_leaves(second))
     names = list(dict.fromkeys((*one, *other)))
     return [Difference(name=name, first=one.get(name), second=other.get(name)) for name in names]

@@ -27,12 +27,12 @@ from tuner.core.space.policy_orders import policies_of
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
 
-#: Maximum neighbours that are forecast in search of a better one.
+#: Maximum number of neighbours that are forecast in search of a better schedule.
 MAX_NEIGHBOURS = 60
 
 
 def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """Sentences about the fused launch of a schedule; with launch ops, about these and the products around them.
+    """Sentences about a schedule's fused launch; if it has launch ops, about them and the products around them.
 
     Raises:
         IllegalSchedule: the schedule is not legal.
@@ -49,7 +49,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
 
 
 def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Sentences for one launch of all products, or for one for each group between launch ops."""
+    """Sentences about one launch of all products, or about one launch per group of products between launch ops."""
     plans = plans_for(workload, gpu, in_fewest_launches(workload, schedule))
     launches = [(plan, simulate(plan)) for plan in plans]
     yield from _bounds(workload, gpu, plans)
@@ -69,7 +69,7 @@ def _names(plan: VerifiedPlan) -> str:
 
 
 def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
-    """The policies whose order the schedule has."""
+    """Names the policies that give the same order as the schedule."""
     names = [name.replace("_", " ") for name in policies_of(workload, gpu, schedule)]
     if not names:
         return "Policy: the order follows no known policy."
@@ -92,7 +92,7 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
     for op, (rows, cols) in plan.graph.grids.items():
         mine = plan.plan.tasks[plan.plan.tasks[:, 0] == op]
         waves = Waves(num_tasks=len(mine), num_ctas=plan.plan.num_ctas)
-        split = mine[(mine[:, 7] > 0) & (mine[:, 6] == 0), 7]  # of each tile, by its first part
+        split = mine[(mine[:, 7] > 0) & (mine[:, 6] == 0), 7]  # one entry per tile, that of its first part
         which = "" if split.size == rows * cols else f", {split.size} of them"
         counts = " to ".join(map(str, sorted({int(split.min()), int(split.max())}))) if split.size else ""
         parts = f"{which} in {counts} parts" if split.size else ""
@@ -106,7 +106,7 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
 
 
 def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline, of: str) -> Iterator[str]:
-    """`of` names the ops, if the launch does not have all of them."""
+    """Sentences about what a launch costs; `of` names its ops, unless it has all of them."""
     read = timeline.l2_hit_bytes + timeline.dram_bytes
     least = (
         "" if of else f", {timeline.dram_bytes / io_bytes(workload, gpu.l2_bytes):.2f} times the minimum for this L2"

@@ -15,15 +15,15 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 
-#: Number of listed ways to launch the chain.
+#: How many ways to launch the chain are listed.
 NUM_WAYS = 3
 
 
 def explain_chain(
     workload: Workload, gpu: Gpu, schedule: Schedule, launches: Sequence[tuple[VerifiedPlan, Timeline]]
 ) -> Iterator[str]:
-    """Sentences about the fewest launches of a chain's products, with their timelines, and about other ways to
-    launch the chain; `schedule` covers only its products."""
+    """Sentences about the smallest set of launches for a chain's products, given with their timelines, and about
+    other ways to launch the chain; `schedule` covers only its products."""
     names = {op.name for op in workload.ops}
     for index, op in enumerate(workload.tile_ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
@@ -45,7 +45,7 @@ def launches_in_words(workload: Workload, candidate: Candidate) -> str:
 
 
 def _boundary(op: int, plan: VerifiedPlan, timeline: Timeline) -> str:
-    """How long its tasks wait for signals, and how long after their last input the last of them begins."""
+    """How long the tasks of `op` wait for signals, and how long after its last input the last of them begins."""
     op_of = plan.plan.tasks[:, 0]
     mine = [row for row in timeline.rows if op_of[row[1]] == op]
     producers = set(plan.graph.workload.producers_of(op))

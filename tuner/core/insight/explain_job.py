@@ -19,7 +19,7 @@ def best_fused(finals: Iterable[FinalRow]) -> FinalRow | None:
 
 
 def best_to_explain(finals: Iterable[FinalRow]) -> FinalRow | None:
-    """The same; for a workload without a launch that computes everything, the fastest of ours."""
+    """Same as `best_fused`, except that if no single launch computes the whole workload, our fastest finalist."""
     rows = list(finals)
     ours = [row for row in rows if row.candidate.plan_kind.is_ours]
     fastest = min(ours, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
@@ -56,7 +56,7 @@ def _of_bound(best: Best, time_us: float) -> str:
 
 
 def _beside(best: Best, chosen: FinalRow, forecasts: dict[int, float]) -> str:
-    """Each other plan kind's fastest, and the verdict."""
+    """The fastest finalist of each other plan kind, and the verdict."""
     fastest: dict[str, FinalRow] = {}
     for row in best.finals:
         known = fastest.get(_words(row))
@@ -78,7 +78,7 @@ def _words(row: FinalRow) -> str:
 
 
 def _next_measured(chosen: FinalRow, trials: Sequence[Trial]) -> Iterator[str]:
-    """The fastest other trial of the kind, by the speed-ups of the trials themselves, and how it differs."""
+    """The fastest other trial of the same kind, judged by the trials' own speed-ups, and how it differs."""
     measured = [
         (trial.outcome.speedup, trial)
         for trial in trials

@@ -20,16 +20,16 @@ from tuner.core.trial.reports.library_recipe import LibraryRecipe
 
 
 class Words(Protocol):
-    """The file ``words`` of a kind of launch op."""
+    """The file ``words`` that a kind of launch op provides."""
 
     def schedule_words(self, op: Any, schedule: Any, workload: Workload) -> list[str]:
         """What a schedule of the op does, in sentences that need no glossary."""
 
     def explain(self, op: Any, schedule: Any, plan: Any, workload: Workload, gpu: Gpu) -> Iterator[str]:
-        """Why its launch is fast or slow: how its tasks fill the GPU, what is in flight."""
+        """Why its launch is fast or slow: how its tasks fill the GPU, and what is in flight."""
 
     def library_of(self, recipe: LibraryRecipe | None) -> str:
-        """What was timed as the library for it, e.g. ``cuBLASLt``; from the recipe, if that is known."""
+        """The library that it was timed against, e.g. ``cuBLASLt``; taken from the recipe if there is one."""
 
     def order_of_sums(self, op: Any, schedule: Any) -> str:
         """What determines a row's bits; empty if the kind does not say."""
@@ -41,7 +41,7 @@ def words_of(op: LaunchOp) -> Words | None:
 
 
 def explain_launch_ops(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Sentences about the launches of a schedule: of launch ops, and of one launch for each tile op around them.
+    """Sentences about a schedule's launches: those of its launch ops, and one launch for each tile op around them.
 
     Raises:
         IllegalSchedule: the schedule is not legal.

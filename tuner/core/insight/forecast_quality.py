@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tuner.core.trial.outcome import Measured, Metric, Outcome
 from tuner.core.trial.stats import rank_correlation, selection_regret
 
-#: Tag of the metric that a measured trial of ours has: its candidate's forecast, microseconds.
+#: Tag of the metric in which a measured trial of ours records its candidate's forecast, microseconds.
 FORECAST = "forecast"
 #: With fewer trials there are no figures: any ten of them would include nearly the best.
 MIN_TRIALS = 20
-#: Number of shortest forecasts that a user who trusts forecasts would try.
+#: How many of the shortest forecasts a user who trusts forecasts would try.
 NUM_TRUSTED = 10
 
 
@@ -20,12 +20,12 @@ NUM_TRUSTED = 10
 class ForecastQuality:
     """Forecast against measured times of a job's fused trials, all of one kind so that only schedules differ."""
 
-    #: Trials that have both.
+    #: Trials with both a forecast and a measured time.
     num_trials: int
-    #: Spearman's, 1 for the same order; None if there are too few, or all are equal.
+    #: Spearman's correlation, 1 for the same order; None if there are too few trials, or all times are equal.
     rank_correlation: float | None = None
-    #: How much slower the best measured of the `NUM_TRUSTED` shortest forecasts is than the best measured of all,
-    #: relative; None if there are too few.
+    #: How much slower the fastest of the `NUM_TRUSTED` trials with the shortest forecasts is than the fastest of all
+    #: trials, relative; None if there are too few.
     regret: float | None = None
 
     @property
@@ -37,7 +37,7 @@ class ForecastQuality:
 
 
 def judge_forecasts(pairs: Iterable[tuple[float, float]]) -> ForecastQuality:
-    """The quality of (forecast, measured) times; each in any unit, since only ranks and ratios are compared."""
+    """The quality of forecasts, from pairs (forecast, measured), each in any unit: only ranks and ratios matter."""
     both = list(pairs)
     if len(both) < MIN_TRIALS:
         return ForecastQuality(num_trials=len(both))

@@ -24,8 +24,8 @@ SEARCHED = "searched"
 
 
 def policy_times(workload: Workload, gpu: Gpu, chosen: Schedule, trials: Iterable[Trial]) -> tuple[PolicyTime, ...]:
-    """The searched order, then that of each policy, with the kernel and the grid of `chosen`; empty if that has no
-    plan on this GPU. `trials` are all trials of the job."""
+    """The times of the searched order and of each policy's, with the kernel and the grid of `chosen`; empty if
+    `chosen` has no plan on this GPU. `trials` are all trials of the job."""
     own = _plan(workload, gpu, chosen)
     if own is None:
         return ()
@@ -68,13 +68,13 @@ def _words(policy: str) -> str:
 
 
 def _is_like(trial: Trial, chosen: Schedule) -> bool:
-    """Whether a candidate is a plain fused launch of the same kernel."""
+    """Whether a trial's candidate is a plain fused launch of the kernel of `chosen`."""
     kind, schedule = trial.candidate.plan_kind, trial.candidate.schedule
     return kind.is_fused and not kind.is_programmatic and schedule is not None and schedule.tiling == chosen.tiling
 
 
 def _plan(workload: Workload, gpu: Gpu, schedule: Schedule) -> VerifiedPlan | None:
-    """Plan of its one launch; None if that is refused."""
+    """The plan of a schedule's only launch; None if it is refused."""
     try:
         (plan,) = plans_for(workload, gpu, fused(schedule))
     except (IllegalSchedule, PlanError):

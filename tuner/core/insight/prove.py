@@ -25,12 +25,12 @@ _ORDERS = {
     STATIC: "each CTA runs its own queue",
     FIRST_WAVE: "each CTA starts with an assigned task, and draws the others",
 }
-#: Maximum tasks per line of the drawing, and tiles.
+#: Maximum number of tasks, and of tiles, per line of the drawing.
 _MOST_NAMED = 3
 
 
 def prove(workload: Workload, gpu: Gpu, candidate: Candidate, words: Sequence[bytes] = ()) -> tuple[VerifiedPlan, ...]:
-    """The plans of a candidate's launches, proven; words that are given replace those of its tile ops.
+    """The proven plans of a candidate's launches; `words`, if given, replaces those of its tile ops.
 
     Raises:
         IllegalSchedule: there is no such launch.
@@ -141,7 +141,7 @@ def _range(values: Ints) -> str:
 
 
 def refused(error: PlanError) -> Iterator[str]:
-    """The witness; for a deadlock with a drawing of its waits."""
+    """The witness of a refusal; for a deadlock, with a drawing of its waits."""
     yield f"Refused: {error.problem}."
     if not isinstance(error, LivenessError) or not error.cycle:
         yield f"Witness: {error.witness}."

@@ -17,8 +17,8 @@ MAX_SIDE = 8
 
 
 def varied(kinds: Sequence[PlanKind], lines: Sequence[str]) -> list[str]:
-    """For each schedule, given as its plan kind and its line: the words in which they differ, in order; plus the
-    name of the kind if there are several. For the library, whose line is empty, its name."""
+    """For each schedule, given as its plan kind and its line: the words in which it differs from the others, in
+    order, plus the name of its kind if there are several kinds. The library, whose line is empty, gets its name."""
     words = [line.split() for line in lines]
     shared = set[str].intersection(*(set(line) for line in words if line)) if any(words) else set[str]()
     is_mixed = len({kind for kind, line in zip(kinds, words, strict=True) if line}) > 1
@@ -31,9 +31,9 @@ def varied(kinds: Sequence[PlanKind], lines: Sequence[str]) -> list[str]:
 
 
 def panels_of(workload: Workload, candidate: Candidate, cache_size: int) -> int | None:
-    """Operand panels that the candidate's order loads through a cache of this size, as `tuner orders` counts them.
-    None if they are not counted: for work other than a product or a pair, larger grids, or orders that wait for
-    later tiles."""
+    """Operand panels that the candidate's order loads through a cache of `cache_size`, as `tuner orders` counts
+    them. None if they are not counted: for workloads other than a product or a pair, for larger grids, and for
+    orders that wait for later tiles."""
     assert candidate.schedule is not None
     graph = tile_graph(workload, candidate.schedule.tiling)
     grids = [graph.grids[op] for op in graph.op_indices]

@@ -28,7 +28,7 @@ _COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in
 
 def verdict_sentence(best: Best) -> str:
     """What to run and its gain, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval
-    13 to 16 %; 1.38 times PyTorch's speed.`` It is marked for a simulated result."""
+    13 to 16 %; 1.38 times PyTorch's speed.`` A simulated result is marked."""
     simulated = " (simulated)" if best.environment.simulated else ""
     return f"{_decided(best)}{_beside_torch(best)}{simulated}."
 
@@ -97,7 +97,7 @@ def _beside_torch(best: Best) -> str:
 
 
 def _fastest(rows: Sequence[FinalRow], is_fused: bool) -> FinalRow | None:
-    """The fastest launch of ours that is fused, or of those that are not."""
+    """Our fastest row that is fused, or, with `is_fused` false, that is not."""
     chosen = [row for row in rows if row.candidate.plan_kind.is_fused is is_fused]
     return min(chosen, key=lambda row: row.time_us or 0.0, default=None)
 

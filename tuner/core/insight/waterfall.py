@@ -19,7 +19,7 @@ from tuner.core.trial.stats import median
 MOST_OFF = 0.05
 #: Tensor cores per SM, whose cycles its counter adds up.
 TENSOR_CORES = 4
-#: Vendor's names of the inputs of the bars.
+#: The vendor's names for the counters that the bars are computed from.
 COUNTED_CLOCK, ACTIVE_CYCLES = "sm__cycles_elapsed.avg.per_second", "sm__cycles_active.max"
 MOST_TENSOR_CYCLES, MEAN_TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.max", "sm__pipe_tensor_cycles_active.avg"
 NEEDED = (COUNTED_CLOCK, ACTIVE_CYCLES, MOST_TENSOR_CYCLES, MEAN_TENSOR_CYCLES)
@@ -33,16 +33,16 @@ class NoWaterfall(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Measurements of one way to run a workload. None if it was not measured."""
+    """Measurements of one way to run a workload; a figure that was not measured is None."""
 
     #: Time of a run in a graph of runs, in the same rounds as the library, microseconds.
     time_us: float
-    #: The same for its launches without work, microseconds.
+    #: Time of the same launches without work, microseconds.
     launches_us: float | None
-    #: Gate, activation and stores, from their stamps or by leaving them out, microseconds.
+    #: Time of gate, activation and stores, from their stamps or by leaving them out, microseconds.
     epilogue_us: float | None
-    #: SM clock of the timed runs and of the counted ones, MHz. Products take the same number of cycles at either,
-    #: waiting the same time.
+    #: SM clock of the timed runs and of the counted ones, MHz. At either clock, products take the same number of
+    #: cycles, and waits take the same time.
     clock_mhz: float
     counted_clock_mhz: float
     #: Cycles in which an SM had a CTA: maximum over the SMs.
@@ -58,9 +58,9 @@ class Figures:
 class Waterfall:
     """Bars of a run, microseconds, in drawing order."""
 
-    #: Multiplications that the workload needs, if they were evenly distributed over the SMs.
+    #: Time of the multiplications that the workload needs, if they were evenly distributed over the SMs.
     main_loop_us: float
-    #: Multiplications for padding rows and columns.
+    #: Time of multiplications for padding rows and columns.
     unneeded_rows_us: float
     #: Additional multiplication time of the busiest SM compared with the mean.
     tail_us: float
@@ -104,10 +104,10 @@ TITLES = {
 
 
 def waterfall_of(figures: Figures) -> Waterfall:
-    """The bars of a run. If launches were not timed without work, their bar is what the others leave of the time.
+    """The bars of a run. If launches were not timed without work, their bar is the time that the others leave.
 
     Raises:
-        ValueError: a share or an order of the figures is impossible.
+        ValueError: a figure is not a possible share, or figures are in an impossible order.
     """
     if figures.needed_share is not None and not 0 < figures.needed_share <= 1.001:
         raise ValueError(
@@ -149,7 +149,7 @@ def _notes(figures: Figures) -> dict[str, str]:
 
 
 def stamped_epilogue_us(spans: Sequence[TaskSpan]) -> float:
-    """Mean over the CTAs of their tasks' time from the last product to the store."""
+    """Time that a CTA's tasks spend between last product and store, averaged over the CTAs."""
     num_ctas = len({(span.launch, span.cta) for span in spans}) / len({span.launch for span in spans})
     return sum(span.stored_ns - span.computed_ns for span in spans) / num_ctas / 1e3
 

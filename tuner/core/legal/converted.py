@@ -9,12 +9,12 @@ from tuner.core.schedule.tiling import Engine, Tile
 
 #: Compute capability of the GPUs whose tensor cores accept converted weights from registers.
 COMPUTE_CAPABILITY = (9, 0)
-#: Maximum fp32 sums per thread, in addition to fragments of weights; with groups there are two more sets of as many,
-#: for one group each.
+#: Maximum fp32 sums per thread, in addition to fragments of weights; with groups there are two more sets of the same
+#: size, one per group.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
-#: The same for a kernel without conversion.
+#: Maximum fp32 sums per thread for a kernel without conversion.
 MAX_ACCUMULATORS = 192
-#: Bits of a line of codes, and groups that alternate in a thread's registers.
+#: Bits per line of codes, and number of groups that alternate in a thread's registers.
 _LINE_BITS, _GROUPS = 1024, 2
 
 
@@ -54,7 +54,7 @@ def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:
 
 
 def depth_problem(op: TileOp, depth: int) -> str | None:
-    """Why a stage with this many elements of k cannot have such weights."""
+    """Why a stage of `depth` elements of k cannot have converted weights."""
     if not op.weights:
         return None
     row = op.weights.row

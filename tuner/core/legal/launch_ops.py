@@ -16,14 +16,14 @@ from tuner.errors import IllegalSchedule
 
 
 class Rules(Protocol):
-    """The module ``rules`` of a kind of launch op."""
+    """The module ``rules`` that a kind of launch op provides."""
 
     def refuse(self, workload: Workload, gpu: Gpu, op: Any, schedule: Any) -> str | None:
         """Why a schedule of the op cannot be compiled, does not fit the GPU, or is not the simplest name of its
         plan."""
 
     def resources_of(self, op: Any, schedule: Any) -> Resources:
-        """Resources of a CTA of its launch."""
+        """Resources of a CTA in its launch."""
 
 
 def rules_of(op: LaunchOp) -> Rules:
@@ -56,8 +56,8 @@ def launch_ops_problem(workload: Workload, gpu: Gpu, schedules: Sequence[OpSched
 
 
 def launch_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
-    """Why a launch op, and the tile ops around it, cannot be launched this way: it has its own launch in each plan
-    kind, and a plan kind fuses only tile ops on the same side of it."""
+    """Why a launch op, and the tile ops around it, cannot be launched in a plan kind: the launch op has its own
+    launch in every kind, and a kind fuses only tile ops on the same side of it."""
     if not kind.is_ours or _is_apart(kind):
         return None
     if workload.forced_starts:
@@ -71,7 +71,7 @@ def launch_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
 
 
 def _called(workload: Workload) -> str:
-    """The first launch op, by its kind."""
+    """Names the first launch op by its kind."""
     kind = workload.launch_ops[0].KIND if workload.launch_ops else "launch op"
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 

@@ -64,8 +64,8 @@ _RULES: dict[Engine, _Rules] = {Engine.MMA: engine_mma, Engine.WGMMA: engine_wgm
 
 
 def dynamic_smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Shared memory that the kernel requests at launch, bytes: the maximum of the engine's and that of ops whose kind
-    defines the task, since they use it one after the other."""
+    """Shared memory that the kernel requests at launch, bytes: the larger of what the engine needs and what ops whose
+    kind defines the task need, since they use it one after the other."""
     smem_bytes = _RULES[tiling.engine].smem_bytes(workload, tiling)
     return max(smem_bytes, own_task_bytes(workload, tiling)) if workload.own_tile_ops else smem_bytes
 
@@ -89,7 +89,7 @@ def register_cap(tiling: Tiling) -> int:
 
 
 def resident_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why the compiler cannot work with that share of the registers, or does not need to."""
+    """Why the compiler cannot work with the tiling's share of the registers, or does not need to."""
     if not 1 <= tiling.resident_ctas <= MAX_CTAS_PER_SM:
         return f"{tiling.resident_ctas} resident CTAs: use 1 to {MAX_CTAS_PER_SM}"
     if tiling.resident_ctas == 1:
@@ -159,7 +159,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
 
 
 def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str | None:
-    """Why this many CTAs do not fit on one SM."""
+    """Why `ctas_per_sm` CTAs do not fit on one SM."""
     if resources.smem_bytes > gpu.smem_per_cta_bytes:
         return f"the stages take {resources.smem_bytes} bytes; a CTA on {gpu.name} has {gpu.smem_per_cta_bytes}"
     limits = occupancy_limits(resources, gpu)
@@ -172,7 +172,7 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
 def grid_problem(
     num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int, neighbours: int = 1
 ) -> str | None:
-    """Why there is no such grid, or which simpler numbers describe it."""
+    """Why there is no such grid, or which simpler numbers describe the same one."""
     if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
         return f"{ctas_per_sm} CTAs per SM: use 1 to {MAX_CTAS_PER_SM}"
     cluster = resources.cluster_size
@@ -194,7 +194,7 @@ def grid_problem(
 
 
 def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
-    """Why the workload cannot be launched this way on the GPU."""
+    """Why the workload cannot be launched in this plan kind on the GPU."""
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
@@ -210,8 +210,8 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
 
 
 def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: tuple[int, ...] = ()) -> str | None:
-    """Why the products cannot be launched in these runs, or which plan kind launches them like this; a run begins at
-    each op of `forced`."""
+    """Why the products cannot be launched in these runs, or which plan kind launches them in the same way; a run begins
+    at each op of `forced`."""
     if not kind.is_in_runs:
         return f"runs that begin at {run_starts}: only the kind runs has them; leave them out" if run_starts else None
     if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
@@ -227,7 +227,7 @@ def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forc
 
 
 def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule) -> None:
-    """Checks whether the workload can be launched this way on the GPU, with this schedule.
+    """Checks that the workload can be launched in this plan kind on the GPU, with this schedule.
 
     Raises:
         IllegalSchedule: it cannot, with a sentence as the message.
@@ -248,7 +248,7 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
 
 
 def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
-    """Checks whether the schedule can be compiled, fits the GPU, and is the simplest name of its plan.
+    """Checks that the schedule can be compiled, fits the GPU, and is the simplest name of its plan.
 
     Raises:
         IllegalSchedule: the first violated rule, as a sentence.
@@ -258,7 +258,7 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
 
 
 def check_tiles(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
-    """The same for the schedules of tile ops only, whatever those of the launch ops are.
+    """Same as `check_schedule`, but for tile ops only, whatever the schedules of the launch ops are.
 
     Raises:
         IllegalSchedule: the first violated rule, as a sentence.
@@ -287,7 +287,7 @@ def tiles_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | Non
     return None
 
 
-#: Neighbours of a schedule mostly share its tiling, and so do forecasts of many orders.
+#: Cached, since most neighbours of a schedule share its tiling, and so do forecasts of many orders.
 _kept_tiling_problem = lru_cache(maxsize=256)(tiling_problem)
 _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
@@ -356,7 +356,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
 
 
 def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why a grid of this many CTAs or clusters cannot share the tasks like this."""
+    """Why a grid of `num_ctas` CTAs or clusters cannot share the tasks as `ordering` says."""
     return (
         assignment_problem(graph, ordering.interleave, ordering.assignment, ordering.partition, num_ctas)
         or split_tiles_problem(graph, ordering, num_ctas)
@@ -365,7 +365,7 @@ def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 
 
 def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: int) -> str | None:
-    """Why the fallback grid, for cards that hold fewer clusters than this one, cannot share the tasks like this."""
+    """Why the fallback grid, for cards that hold fewer clusters than this one, cannot share the tasks this way."""
     common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling)
     if common == num_ctas or not (problem := _queues_problem(graph, ordering, common)):
         return None

@@ -12,7 +12,7 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
 
-#: Bytes of k per stage, which the shared-memory swizzle supports.
+#: Bytes of k per stage that the shared-memory swizzle supports.
 STAGE_ROW_BYTES = (64, 128, 256)
 #: Bytes of one cp.async.
 COPY_BYTES = 16
@@ -21,17 +21,17 @@ NUM_WARPS = (4, 8)
 #: Registers for addresses, loop counters, epilogue and compiler overhead, by bytes of k per stage; 19 of 20 kernels of
 #: the whole space need no more. Near the per-thread limit, the compiler uses fewer.
 _OTHER_REGISTERS = {64: 70, 128: 76, 256: 90}
-#: The largest warp tile, 64 x 64, leaves registers for this many 16-byte copies per thread and stage; with more, ptxas
-#: spilled in most kernels of the whole space, for sm_80 and sm_90a.
+#: fp32 sums per thread of the largest warp tile, 64 x 64, and the 16-byte copies per thread and stage for which it
+#: leaves registers; with more, ptxas spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
 _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
-#: With fewer registers in addition to accumulators and fragments, ptxas spilled if registers were capped.
+#: Minimum registers besides accumulators and fragments; with fewer, ptxas spilled if registers were capped.
 _LEAST_OTHER_REGISTERS = 64
-#: With this many of the shallowest stages and full accumulators, ptxas spilled for sm_80 if the other op's tile was
-#: smaller; with any other number it did not. With more than two ops, it did so for sm_90a with deeper ones.
+#: Number of the shallowest stages with which, given full accumulators, ptxas spilled for sm_80 if the other op's tile
+#: was smaller; with any other number it did not. With more than two ops, it also spilled for sm_90a with deeper ones.
 _RING_THAT_SPILLS = 6
-#: With the shallowest stages, whose main loop is the tightest, adding the parts of a tile spilled with more
-#: accumulators.
+#: Maximum accumulators for adding the parts of a tile with the shallowest stages, whose main loop is the tightest;
+#: with more, ptxas spilled.
 _MOST_ACCUMULATORS_TO_ADD = 96
 
 #: Warp grids to try for a tile, in order of preference, by number of warps: (warps along m, warps along n).
@@ -46,10 +46,10 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int, int] | None:
-    """Warps along m and n whose warp tile is legal and reads the fewest operand bytes, or None.
+    """Warps along m and n whose warp tile is legal and reads the fewest operand bytes; None if there are none.
 
     The m of a legal warp tile is a multiple of 16, its n a multiple of 8 (the mma.sync.m16n8k16 fragment). Neither m
-    nor its rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators a thread). Each warp loads
+    nor its rows of W, `rows_per_column` for each column, exceed 64 (128 fp32 accumulators per thread). Each warp loads
     its rows of A and W in every k-step, so the squarest grid is chosen.
     """
     legal = []
@@ -62,13 +62,13 @@ def warp_grid(tile: Tile, num_warps: int, rows_per_column: int = 1) -> tuple[int
 
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """None, since it runs every shape on every GPU that our kernels support."""
+    """None, since the mma engine runs every shape on every GPU that our kernels support."""
     del workload, gpu
     return None
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """A ring of stages that hold the A and W slices of the larger op, bytes."""
+    """Size of a ring whose stages hold the A and W slices of the larger op, bytes."""
     slice_elements = max([(tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling)])
     return tiling.num_stages * slice_elements * workload.dtype.size_bytes
 
@@ -113,7 +113,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def _tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
-    """Why these warps cannot compute this tile of an op."""
+    """Why `num_warps` warps cannot compute this tile of an op."""
     if num_warps not in NUM_WARPS:
         return f"{num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tile.m < 16 or tile.n < 16 or tile.m % 16 or tile.n % 16:

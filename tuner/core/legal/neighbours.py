@@ -7,7 +7,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 
 
 def neighbours_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why they cannot be placed like this."""
+    """Why CTAs cannot be placed as the tiling says."""
     if tiling.neighbours == 1:
         return None
     asked = f"neighbours {tiling.neighbours}"

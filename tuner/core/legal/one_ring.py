@@ -6,7 +6,7 @@ from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
 
 def one_ring_problem(tiling: Tiling) -> str | None:
-    """An option of the tiling that its engine does not support."""
+    """Names an option of the tiling that its engine does not support."""
     engine = f"the {tiling.engine} engine"
     if tiling.cluster_size > 1:
         return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: not supported by {engine}; use 1 for each"

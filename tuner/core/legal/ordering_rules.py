@@ -48,8 +48,8 @@ MAX_BANDS = 1024
 
 
 def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: str) -> str | None:
-    """Why the raster is invalid, or not the simplest name of its path, over blocks of these (tile rows, tile
-    columns)."""
+    """Why the raster is invalid, or not the simplest name of its path, over blocks of these `shapes` (tile rows,
+    tile columns)."""
     row = raster.kind.row
     if raster.width < row.least_width or (not row.has_width and raster.width != 1):
         should = f"at least {row.least_width}" if row.has_width else "1"
@@ -60,7 +60,7 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
         return f"{where}: exact paths are known only up to {MAX_SIDE} x {MAX_SIDE}: use hilbert"
     try:
         plain = plain_name(raster, shapes)
-    except InvalidInput as error:  # of a package's curve
+    except InvalidInput as error:  # from a package's curve
         return f"{error.field} of {op_name}: {error.problem}: {error.remedy}"
     return None if plain == raster else f"{where} is the same as the {plain} raster: use {plain}"
 
@@ -125,7 +125,7 @@ def _given_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Inte
 
 
 def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:
-    """Whether it is a tile within these grids of each op."""
+    """Whether `tile` is within its op's grid; `grids` has one per op."""
     if len(tile) != len(("op", "row", "column")) or not all(type(number) is int for number in tile):
         return False
     op, row, col = tile
@@ -134,7 +134,7 @@ def _is_of(tile: tuple[int, ...], grids: list[tuple[int, int]]) -> bool:
 
 @lru_cache(maxsize=65536)
 def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Interleave) -> str | None:
-    """What is wrong with the bands and the lag, independent of the tile columns."""
+    """What is wrong with the bands and the lag, whatever the tile columns."""
     rows, lag = interleave.rows, interleave.lag
     if rows < 1 or lag < 0 or interleave.chunks < 1:
         return f"{interleave.kind} of {rows} rows, lag {lag}, {interleave.chunks} chunks: use at least 1, 0 and 1"
@@ -213,7 +213,7 @@ def _proportional_problem(workload: Workload, tiles: tuple[Tile, ...], is_depend
 
 def sync_problem(graph: TileGraph, interleave: Interleave, granularity: Granularity, width: int) -> str | None:
     """Why there are no such signals, why they equal those of another granularity, or why a tile would wait for later
-    ones.
+    tiles.
     """
     has_width = granularity in (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
     if width < 1 + has_width or (width > 1 and not has_width):
@@ -344,14 +344,14 @@ def _reads_later(
 
 @lru_cache(maxsize=256)
 def _first_reads(stream: Streamed, steps: tuple[tuple[int, int, int], ...]) -> Ints:
-    """For the parts of a tile with these k-steps: computed once per possible signal."""
+    """`Streamed.first_reads` for the parts of a tile with these k-steps; cached for all signals that may cover them."""
     return stream.first_reads(np.array(steps, dtype=np.int64))
 
 
 def assignment_problem(
     graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
 ) -> str | None:
-    """Why the tasks cannot be assigned like this, or which simpler assignment gives the same queues."""
+    """Why the tasks cannot be assigned in this way, or which simpler assignment gives the same queues."""
     if assignment not in ASSIGNMENTS:
         return f"{assignment} existed in older kernels only: use {', '.join(ASSIGNMENTS)}"
     if not 0 <= partition < PARTITION_EIGHTHS:

@@ -14,12 +14,12 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
-#: Alignment of the shared memory of a kind's own tasks, whose size is a multiple of it: `SharedLayout::kOwn`.
+#: Alignment of the shared memory for a kind's own tasks, and the unit of its size: `SharedLayout::kOwn`.
 OWN_TASK_ALIGNMENT_BYTES = 128
 
 
 class TileRules(Protocol):
-    """The module ``rules`` of such a kind."""
+    """The module ``rules`` of a kind that defines the task."""
 
     #: The engines whose task loop runs it.
     ENGINES: Sequence[str]
@@ -28,8 +28,8 @@ class TileRules(Protocol):
         """Why a choice that only the kind knows is invalid."""
 
     def resources_of(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, num_threads: int) -> Resources:
-        """Resources of a CTA with this many threads for a task; `chosen` are the choices that only the kind knows,
-        None for the defaults."""
+        """Resources of a CTA of `num_threads` threads for a task; `chosen` has the choices that only the kind knows,
+        or is None for the defaults."""
 
 
 def own_rules(op: TileOp) -> TileRules:
@@ -54,19 +54,19 @@ def own_tasks_problem(workload: Workload, engine: Engine) -> str | None:
 
 
 def own_task_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Shared memory for tasks of such ops, one after the other, bytes."""
+    """Shared memory for tasks of ops whose kind defines the task, one task at a time, bytes."""
     return max((one.smem_bytes for one in own_resources(workload, tiling)), default=0)
 
 
 def products(workload: Workload, tiling: Tiling) -> list[tuple[int, TileOp, Tile]]:
-    """The ops that the engine multiplies, with their indices and a CTA's tile of each."""
+    """The ops that the engine multiplies: the index of each, the op, and a CTA's tile of it."""
     ops = zip(workload.tile_ops, tiling.cta_tiles, strict=True)
     return [(index, op, tile) for index, (op, tile) in enumerate(ops) if op.IS_PRODUCT]
 
 
 def with_own_tasks(workload: Workload, tiling: Tiling, engine_bytes: int) -> int:
-    """Adds space for each team after the engine's, if there are such ops: meanwhile its rings hold data for later
-    tasks.
+    """Shared memory with separate space for each team after the engine's, if there are ops whose kind defines the
+    task: while such a task runs, the engine's rings hold data for later tasks.
     """
     if not workload.own_tile_ops:
         return engine_bytes
@@ -76,7 +76,7 @@ def with_own_tasks(workload: Workload, tiling: Tiling, engine_bytes: int) -> int
 
 
 def own_clusters_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why tasks of such ops cannot run in clusters."""
+    """Why tasks of ops whose kind defines the task cannot run in clusters."""
     if tiling.cluster_size == 1 or not workload.own_tile_ops:
         return None
     own = workload.tile_ops[workload.own_tile_ops[0]]
@@ -84,7 +84,7 @@ def own_clusters_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def own_resources(workload: Workload, tiling: Tiling) -> list[Resources]:
-    """Resources of a CTA for tasks of such ops, op by op."""
+    """Resources of a CTA for tasks of ops whose kind defines the task, op by op."""
     found = []
     for index in workload.own_tile_ops:
         op, tile, chosen = workload.tile_ops[index], tiling.tiles[index], tiling.of_kind(index)

@@ -1,4 +1,4 @@
-"""When each part of a tile may add up a share of it, and wait for the sums of the others."""
+"""When each part of a tile may add up a share of the tile, and wait for the other parts' sums."""
 
 from __future__ import annotations
 

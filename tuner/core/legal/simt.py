@@ -1,7 +1,7 @@
 """Rules of the simt engine: dot products on the CUDA cores for one to four rows, weights through a cp.async ring.
 
-A warp computes some columns of the tile, i.e. rows of W. Its lanes split K in chunks of 16 bytes, and have a sum for
-each row of A and row of W.
+A warp computes some columns of the tile, i.e. rows of W. Its lanes split K into chunks of 16 bytes, and each lane
+has a sum for each pair of a row of A and a row of W.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WARP_BYTES = 32 * CHUNK_BYTES
 STAGE_ROW_BYTES = (WARP_BYTES, 2 * WARP_BYTES, 4 * WARP_BYTES)
 NUM_WARPS = (4, 8)
 MAX_STAGES = 16
-#: A lane stores at most one of its warp's sums.
+#: Maximum sums per warp, since each lane stores at most one.
 MAX_SUMS = 32
 #: Maximum chunks per thread and stage; more would mean long code and few stages.
 MAX_CHUNKS = 48
@@ -48,19 +48,19 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 
 def _chunks(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> int:
-    """Chunks per thread and stage: of its rows of W, and of all rows of A."""
+    """Chunks per thread and stage, for its rows of W and for all rows of A."""
     return (tile.n * op.rows_per_column // num_warps + tile.m) * tile.k * dtype.size_bytes // WARP_BYTES
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Bytes of each thread's chunks for the op with the most; every warp loads its own rows of A."""
+    """Bytes of a stage: all threads' chunks for the op with the most; every warp loads its own rows of A."""
     size = workload.dtype.size_bytes
     tiles = product_tiles(workload, tiling)
     return max((tile.n + tiling.num_warps * tile.m) * tile.k for tile in tiles) * size
 
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
-    """The ring, and the sums of a tile after it, bytes."""
+    """Size of the ring and of a tile's sums after it, bytes."""
     sums = max(tile.m * tile.n for tile in product_tiles(workload, tiling))
     return tiling.num_stages * stage_bytes(workload, tiling) + sums * SUM_BYTES
 
@@ -91,7 +91,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str | None:
-    """Why these warps cannot compute this tile of an op."""
+    """Why `num_warps` warps cannot compute this tile of an op."""
     if tile.m not in TILE_MS:
         return f"tile {tile}: m must be one of {', '.join(map(str, TILE_MS))}"
     if tile.n < 1 or tile.n % num_warps:

@@ -43,7 +43,7 @@ def multiply_problem(dtype: Dtype, engine: Engine) -> str | None:
 
 
 def stored_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why a kernel of the `wgmma` engine cannot store these outputs like this."""
+    """Why a kernel of the `wgmma` engine cannot store the workload's outputs with this tiling."""
     others = [op for op in workload.tile_ops if op.out_dtype not in (None, workload.dtype)]
     if not others and workload.dtype.row.has_pairs:
         return None

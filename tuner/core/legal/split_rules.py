@@ -16,7 +16,7 @@ from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind,
 
 
 def split_order_problem(graph: TileGraph, order: SplitOrder) -> str | None:
-    """Why parts cannot take their k-steps like this, or take the same ones under the default name."""
+    """Why parts cannot take their k-steps in this order, or take the same ones under the default name."""
     if order is SplitOrder.CONTIGUOUS:
         return None
     split = [op for op in graph.op_indices if graph.num_parts(op) > 1]
@@ -45,7 +45,7 @@ def ops_in_order(graph: TileGraph, interleave: Interleave) -> Ints:
 
 
 def tail_splits(graph: TileGraph, interleave: Interleave, partition: int, num_ctas: int) -> tuple[int, int]:
-    """Tiles of the split ops: those of the launch's last wave, and all."""
+    """How many tiles of the split ops are in the launch's last wave, and how many there are."""
     ops = ops_in_order(graph, interleave)
     in_parts = parts_of(graph)[ops] > 1
     return int((tail_of(ops, num_ctas, partition) & in_parts).sum()), int(in_parts.sum())
@@ -98,7 +98,7 @@ def _tails_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str |
 
 
 def _launches(graph: TileGraph) -> tuple[TileGraph, ...]:
-    """Launches of each op alone, and of all."""
+    """The launch of each op alone, and that of all ops."""
     return (*(replace(graph, op_indices=(op,)) for op in graph.op_indices), graph)
 
 

@@ -36,7 +36,7 @@ def with_most_room(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
 
 
 def sum_room_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why it cannot have this value; None if it is legal."""
+    """Why the tiling cannot have its amount of room for sums; None if it can."""
     least = with_least_room(workload, tiling).sum_kib
     if least == tiling.sum_kib:
         return None

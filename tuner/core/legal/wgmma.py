@@ -22,25 +22,24 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Epilogue, PartSums, Tile, Tiling, Warpgroups
 
-#: Rows of operand A of one instruction (PTX ISA, wgmma.mma_async); smaller blocks are multiplied as if they had as
-#: many.
+#: Rows of operand A per instruction (PTX ISA, wgmma.mma_async); smaller blocks are multiplied as if they were full.
 BLOCK_ROWS = 64
-#: Rows of a warp in a block of sums; in a smaller block, some warps have no rows, the others all of theirs.
+#: Rows per warp in a block of sums; in a smaller block, some warps have no rows and the others have all of theirs.
 WARP_ROWS = 16
 MAX_SHARED_ROWS = 256
-#: The number of rows of operand B in an instruction is a multiple of this, which is also the swizzle's unit.
+#: The number of rows of operand B per instruction is a multiple of this number, which is also the swizzle's unit.
 COLUMNS = 8
-#: If gate and up projection alternate in a stage: 8 rows of each.
+#: Rows of a pair if gate and up projection alternate in a stage: 8 of each.
 PAIR_ROWS = 2 * COLUMNS
-#: Rows of operand B of one instruction.
+#: Maximum rows of operand B per instruction.
 MAX_PRODUCT_COLUMNS = 256
 STAGE_ALIGNMENT_BYTES = 8 * LINE_BYTES
-#: Lines of k of a stage.
+#: Lines of k per stage.
 STAGE_LINES = (1, 2, 4, 8)
 NUM_WARPS = (4, 8, 12)
 MOST_WARPS = NUM_WARPS[-1]
 WARPS_PER_GROUP, THREADS_PER_GROUP = 4, 128
-#: Two warpgroups take turns.
+#: Warps of two warpgroups that take turns.
 PING_PONG_WARPS = 2 * WARPS_PER_GROUP
 MAX_STAGES = 16
 MAX_INPUT_STAGES = 12
@@ -56,17 +55,17 @@ MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
 MAX_ACCUMULATORS_BESIDE = 176
-#: With more sums, adding up parts spilled, by warps that multiply: with 8 if there is a bias, or weights are shared, or
-#: another op has as many and parts; with 12 always.
+#: Maximum sums with which parts can be added up without spilling, by warps that multiply: with 8, the limit applies if
+#: there is a bias, weights are shared, or another op has as many sums and parts; with 12, always.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
 #: Registers per thread that a launch allows, by warps that multiply (65,536 registers, in units of 8).
 REGISTERS = {4: 168, 8: 168, 12: 128}
-#: In addition to the stages: the next tasks, a pair of barriers for each stage and each of these, flags.
+#: Slots for the next tasks. Besides its stages, a kernel has these, flags, and a pair of barriers per stage and slot.
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
 FLAG_BYTES = 80
-#: Slots for the sums that CTAs which split a tile's K exchange: of `sum_kib`, unless one vector per exchange takes
+#: Slots for the sums exchanged by CTAs that split a tile's K; `sum_kib` in size, unless one vector per exchange takes
 #: more.
 SUM_SLOTS = 2
 #: What a warp stores at once with TMA: its 16 rows of a block, one line wide; it has two such buffers.
@@ -79,7 +78,7 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 
 
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
-    """A stage of a CTA's ring of inputs and one of its ring of weights, bytes: each as large as any op needs."""
+    """A stage of a CTA's ring of inputs and one of its ring of weights, bytes: each large enough for every op."""
     ops = [(op, tile) for _, op, tile in products(workload, tiling)]
     weights = max(weight_stage_bytes(op, tile, workload.dtype) for op, tile in ops)
     inputs = max(tile.m * tile.k for _, tile in ops) * workload.dtype.size_bytes
@@ -122,7 +121,7 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
 
 def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
     """The number of exchanges in which CTAs that split the K of an op's tile send each other their sums, and the
-    maximum bytes that one receives per exchange. There are as few exchanges as fit the slots, each with at least a
+    maximum bytes that one CTA receives per exchange. There are as few exchanges as fit the slots, each with at least a
     vector of a share, 8 columns of a warpgroup's block. cluster_sum.cuh computes the same."""
     held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
     rows = min(held, BLOCK_ROWS * num_groups(tiling))
@@ -136,13 +135,13 @@ def sum_exchanges(op: TileOp, tile: Tile, tiling: Tiling) -> tuple[int, int]:
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
-    """Registers for which it is compiled: an equal share, which the warpgroups then redistribute. With 256 threads the
-    compiler may use more, since one CTA fits on an SM either way."""
+    """Registers per thread for which a kernel is compiled: an equal share, which the warpgroups then redistribute.
+    With 256 threads the compiler may use more, since one CTA fits on an SM either way."""
     return REGISTERS[tiling.num_warps]
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
-    """The same, since the warpgroups share all registers."""
+    """Same as `registers`, since the warpgroups share all registers."""
     return registers(workload, tiling)
 
 
@@ -157,7 +156,7 @@ def shared_rows(op: TileOp, tile: Tile, *, swap_ab: bool) -> int:
 
 
 def multiplied(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> tuple[int, int]:
-    """Rows of A and of B that the tensor cores multiply for a tile: for each warpgroup, whole blocks of A."""
+    """Rows of A and of B that the tensor cores multiply for a tile; each warpgroup multiplies whole blocks of A."""
     per_pass = BLOCK_ROWS * groups
     rows = -(-shared_rows(op, tile, swap_ab=swap_ab) // per_pass) * per_pass
     return rows, tile.m if swap_ab else product_tile(op, tile).n
@@ -170,7 +169,7 @@ def num_accumulators(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> i
 
 
 def wgmma_columns(op: TileOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int:
-    """Rows of B of one instruction; for weights, gate and up projection together if a stage is one line."""
+    """Rows of B per instruction; for weights, gate and up projection together if a stage is one line."""
     if swap_ab:
         return tile.m
     return op.rows_per_column * tile.n if tile.k == line_elements(dtype) else tile.n
@@ -214,7 +213,7 @@ def _is_busy(tiling: Tiling) -> bool:
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why there cannot be such clusters."""
+    """Why the tiling's clusters are impossible."""
     edges = tiling.cluster
     if any(edge not in CLUSTER_EDGES for edge in edges) or tiling.cluster_size > MAX_CLUSTER_SIZE:
         known, axes = ", ".join(map(str, CLUSTER_EDGES)), "m, n and k" if len(edges) > 2 else "m and n"
@@ -322,7 +321,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: bool, most: int) -> str | None:
-    """Why these warpgroups cannot compute this tile of an op; `most` comes from `most_accumulators`."""
+    """Why `groups` warpgroups cannot compute this tile of an op; `most` comes from `most_accumulators`."""
     held = shared_rows(op, tile, swap_ab=swap_ab)
     if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
         return f"tile {tile}: {problem}"
@@ -354,8 +353,8 @@ def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool,
 
 
 def rows_problem(held: int, groups: int) -> str | None:
-    """Why these warpgroups cannot share this many rows of A of a CTA's tile: each has one block, the last one possibly
-    smaller, or all have the same number of whole ones."""
+    """Why `groups` warpgroups cannot share `held` rows of A of a CTA's tile: either each has one block, the last one
+    possibly smaller, or all have the same number of whole blocks."""
     rows = BLOCK_ROWS * groups
     is_one_block_each = rows - BLOCK_ROWS < held <= rows and held % WARP_ROWS == 0
     if is_one_block_each or (0 < held <= MAX_SHARED_ROWS and held % rows == 0):
@@ -366,7 +365,7 @@ def rows_problem(held: int, groups: int) -> str | None:
 
 
 def swapped_rows_problem(held: int, groups: int) -> str | None:
-    """Why these warpgroups cannot share this many rows of W of a CTA's tile: each has the same number of blocks, the
+    """Why `groups` warpgroups cannot share `held` rows of W of a CTA's tile: each has the same number of blocks, the
     last ones possibly incomplete."""
     lowest = BLOCK_ROWS * (groups - 1) + WARP_ROWS
     if lowest <= held <= MAX_SHARED_ROWS and held % WARP_ROWS == 0:

@@ -98,7 +98,7 @@ def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int,
 
 
 def io_bytes(workload: Workload, cache_bytes: int) -> int:
-    """Minimum bytes that any order of the products moves between the memory and a cache of this size.
+    """Minimum bytes that any order of the products moves between the memory and a cache of `cache_bytes`.
 
     A single product of m x n x k moves at least 2 m n k / sqrt(S) elements to load its operands, where S is the number
     of elements in the cache. It always moves both of them at least once. Its output is written once. A fused consumer

@@ -29,7 +29,7 @@ from tuner.core.schedule.tiling import Engine
 Vector = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-#: Standard deviation of a rate from its starting point, as a logarithm; and the step for its derivative.
+#: Standard deviation of a rate's logarithm from its starting point, and the step for its derivative.
 PENALTY_WIDTH = 0.7
 STEP = 0.1
 #: Residuals beyond this, as logarithms of times, have less weight.
@@ -70,7 +70,7 @@ class Trial:
 
     @property
     def num_tasks(self) -> int:
-        """Of all launches."""
+        """Tasks of all launches."""
         return sum(plan.plan.num_tasks for plan in self.plans)
 
 
@@ -84,7 +84,7 @@ class Forecast:
 
 
 def forecast(trial: Trial, rates: Rates) -> Forecast:
-    """One simulation of each launch, as in a search's forecasts."""
+    """The forecast for a trial, from one simulation of each launch as in a search."""
     timelines = [simulate(plan, rates, is_apart=trial.is_programmatic) for plan in trial.plans]
     saved_us = PROGRAMMATIC_GAIN_US * len(timelines) if trial.is_programmatic else 0.0
     return Forecast(
@@ -107,7 +107,7 @@ def _flat(of: type[Any]) -> Iterator[str]:
 
 
 def to_vector(rates: Rates) -> Vector:
-    """Logarithms, in the order of `names`."""
+    """The logarithms of the rates, in the order of `names`."""
     data = rates.to_json()
     values = [data[name] if "." not in name else data[name.split(".")[0]][name.split(".")[1]] for name in names()]
     return np.log(np.array(values, dtype=np.float64))
@@ -164,7 +164,7 @@ class Linear:
 
 
 def linearise(trials: Sequence[Trial], at: Vector, pool: Executor | None = None) -> Linear:
-    """One simulation of every trial per rate, and one more."""
+    """The residuals and their derivatives, from one simulation of every trial per rate and one more."""
     here = residuals(trials, forecasts(trials, from_vector(at), pool))
     slopes = np.zeros((len(here), len(at)))
     for index, name in enumerate(names()):
@@ -223,8 +223,8 @@ def loss(values: Vector) -> float:
 
 
 def weighed(trials: Sequence[Trial]) -> list[Trial]:
-    """A schedule that takes four times as long as its workload's best one has half the weight, since the fast ones must
-    be ranked correctly."""
+    """The trials with their weights: a schedule that takes four times as long as its workload's best one has half the
+    weight, since the fast ones must be ranked correctly."""
     best = dict[str, float]()
     for trial in trials:
         best[trial.workload] = min(trial.time_us, best.get(trial.workload, math.inf))
@@ -242,7 +242,7 @@ class Fitter:
         self._first = linearise(self._trials, self._start, pool)
 
     def without(self, workload: str | None, num_steps: int) -> Rates:
-        """The fit to all workloads except this one; the first step is not counted."""
+        """The fit to all workloads except `workload`; `num_steps` does not include the first step."""
         kept = np.array([trial.workload != workload for trial in self._trials])
         trials = [trial for trial in self._trials if trial.workload != workload]
         at = improve(self._first, self._start, kept)

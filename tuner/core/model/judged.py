@@ -51,21 +51,21 @@ class Judged:
 
     @classmethod
     def of(cls, trials: Sequence[Trial], rates: Rates, pool: Executor | None = None) -> Judged:
-        """Simulates all of them."""
+        """Simulates all trials."""
         found = forecasts(trials, rates, pool)
         return cls(forecasts=tuple(found), measured_us=tuple(trial.time_us for trial in trials))
 
     @property
     def forecast_us(self) -> list[float]:
-        """In the order of the trials."""
+        """Forecast times, in the order of the trials."""
         return [one.time_us for one in self.forecasts]
 
     @property
     def rank_correlation(self) -> float | None:
-        """Spearman's; None if all are equal."""
+        """Spearman's correlation; None if all times are equal."""
         return rank_correlation(self.forecast_us, self.measured_us)
 
     @property
     def ratio(self) -> float:
-        """Forecast over measured time, median."""
+        """Median ratio of forecast to measured time."""
         return median(ours / theirs for ours, theirs in zip(self.forecast_us, self.measured_us, strict=True))

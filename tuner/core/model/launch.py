@@ -21,7 +21,7 @@ class Launch:
     output_classes: Mapping[int, int]
     #: (panel, bytes) written by earlier launches, one list for each op that reads them.
     written_before: tuple[tuple[tuple[int, int], ...], ...]
-    #: By op: the share of its tasks whose weights are requested together with a neighbour's; empty for none.
+    #: By op: the share of its tasks whose weights are requested together with a neighbour's; empty if there are none.
     merged: Mapping[int, float] = field(default_factory=dict)
     #: The same for the inputs of ops that gather them.
     merged_inputs: Mapping[int, float] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Launch:
     #: Stages of a CTA's ring, and teams of warps that alternate between its tasks.
     num_stages: int
     num_teams: int
-    #: Whether a CTA starts its next task while it computes one.
+    #: Whether a CTA starts its next task while it still computes the current one.
     runs_ahead: bool
     #: Whether each part of a tile adds up a share of it; otherwise the last part adds up all of it.
     scatters_sums: bool = False

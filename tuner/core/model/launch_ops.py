@@ -44,15 +44,15 @@ class LibraryCosts(Protocol):
 
 
 class TileCosts(LibraryCosts, Protocol):
-    """The same for a kind of tile op that defines its task."""
+    """The module ``costs`` of a kind of tile op that defines its task."""
 
     def task_us(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, gpu: Gpu) -> float:
-        """Time of a task on an SM, microseconds. `chosen` are the choices that only the kind knows, None for the
-        defaults."""
+        """Time of a task on an SM, microseconds. `chosen` has the choices that only the kind knows, or is
+        None for the defaults."""
 
 
 class Costs(LibraryCosts, Protocol):
-    """The same for a kind of launch op."""
+    """The module ``costs`` of a kind of launch op."""
 
     def launch_us(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> float:
         """Time from the beginning of its launch in a graph to its last store, with a cold cache, minus the time that it

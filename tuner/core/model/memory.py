@@ -17,7 +17,7 @@ from tuner.core.problem.gpu import Gpu
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]
 
-#: No transfer, and no bytes.
+#: Stands for no transfer and no bytes.
 _NOTHING = (-1, 0)
 
 
@@ -36,7 +36,7 @@ class Memory:
         self._num_transfers = 0
         #: Transfer in progress -> the CTAs that wait for it.
         self._waiting: dict[int, list[int]] = {}
-        #: Panel -> the last transfer of a part of it, and its bytes.
+        #: Panel -> the last transfer of a part of it, and that transfer's bytes.
         self._brings: dict[int, tuple[int, int]] = {}
         #: CTA -> bytes of its next task's weights that were requested before its inputs.
         self._asked: dict[int, int] = {}
@@ -58,7 +58,7 @@ class Memory:
 
     @property
     def least_us(self) -> float:
-        """Time to move them at the DRAM's rate."""
+        """Time to move `dram_bytes` at the DRAM's rate."""
         return self.dram_bytes * self._us_per_byte
 
     @property
@@ -79,7 +79,7 @@ class Memory:
                     self._l2.touch(panel, size, LAST)
 
     def ask_ahead(self, cta: int, cost: PartCosts, tile: Tile, now_us: float, held_stages: int) -> None:
-        """Requests the first weights of a task before its inputs arrive, except for this many stages."""
+        """Requests the first weights of a task before its inputs arrive, except for `held_stages` stages."""
         self._missing[cta] = 1  # its inputs, until they are requested
         most = max(0, cost.ahead_bytes - held_stages * cost.stage_bytes)
         left, missed, transfer = most, 0, self._num_transfers
@@ -116,7 +116,7 @@ class Memory:
         merged = (1 - PASSING_SHARE) * (weights * cost.w_bytes[tile[2]] + inputs * cost.a_bytes[tile[1]])
         self.passed_bytes += total - merged
         self._begin(self.link, self._num_transfers, (total - merged) * cost.link_stretch, now_us)
-        self._waiting[self._num_transfers - 1].append(cta)  # already counted, as its inputs
+        self._waiting[self._num_transfers - 1].append(cta)  # already counted as its inputs
         return missed > 0
 
     def _read(self, panel: int, num_bytes: int, hint: int, cta: int, now_us: float) -> int:

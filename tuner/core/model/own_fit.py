@@ -1,4 +1,4 @@
-"""A fit of the simulator's rates to a card's own few trials, by how these are ranked.
+"""Fits the simulator's rates to a card's own few trials, and judges the fit by how well it ranks them.
 
 The differences of logarithms within a workload are fitted: its level does not matter to a search. The forecasts of a
 workload have similar errors, so its trials together are one observation. The fit takes one step of damped least squares
@@ -51,7 +51,7 @@ class Changed:
 
     @property
     def change(self) -> float:
-        """The absolute logarithm of its ratio."""
+        """The absolute value of the logarithm of the two rates' ratio."""
         return abs(math.log(self.after / self.before))
 
 
@@ -61,13 +61,13 @@ class Evaluated:
 
     workload: str
     num_trials: int
-    #: Spearman's, 0 if all forecasts are equal: at the start, and by a fit to other workloads.
+    #: Spearman's correlation at the start, and with a fit to other workloads; 0 if all forecasts are equal.
     before: float
     after: float
 
 
 def is_better(evaluated: Sequence[Evaluated]) -> bool:
-    """Whether a fit ranks better than its start: on average, and not by a few workloads alone."""
+    """Whether a fit ranks better than its start: on average, and not only because of a few workloads."""
     gain = fmean(one.after - one.before for one in evaluated)
     return gain >= MIN_GAIN and median(e.after for e in evaluated) >= median(e.before for e in evaluated)
 
@@ -82,7 +82,7 @@ class OwnFit:
 
     @classmethod
     def to(cls, trials: Sequence[Trial], start: Rates, pool: Executor | None) -> OwnFit:
-        """One simulation of every trial per rate."""
+        """Simulates every trial once per rate."""
         trials = weighed(trials)
         return cls(trials=trials, linear=linearise(trials, to_vector(start), pool), pool=pool)
 
@@ -104,7 +104,7 @@ class OwnFit:
         return [self.ranked(of, self._fitted_to(workloads - {name}, width)) for name, of in self.by_workload.items()]
 
     def ranked(self, trials: Sequence[Trial], rates: Rates) -> Evaluated:
-        """How a workload's trials are ranked at the start, and by these rates."""
+        """How a workload's trials are ranked by the rates at the start, and by `rates`."""
         times_us = [trial.time_us for trial in trials]
         before, after = (
             rank_correlation([one.time_us for one in forecasts(trials, each, self.pool)], times_us) or 0.0
@@ -124,7 +124,7 @@ class OwnFit:
 
     @cached_property
     def _within(self) -> Linear:
-        """Differences from the mean of the workload, robustly. Bytes are left out."""
+        """The linear model of differences from each workload's robust mean. Bytes are left out."""
         weights = np.array([trial.weight for trial in self.trials])
         num_trials = len(self.trials)
         values = self.linear.residuals[:num_trials] / weights

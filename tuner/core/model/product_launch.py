@@ -22,12 +22,12 @@ from tuner.core.schedule.tiling import CacheHint, PartSums
 
 #: Polling threads if one warp does the copying.
 WARP = 32
-#: Classes of eviction.
+#: Eviction classes, by cache hint.
 _CLASSES = {CacheHint.EVICT_FIRST: FIRST, CacheHint.NORMAL: NORMAL, CacheHint.EVICT_LAST: LAST}
 
 
 def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates, *, is_apart: bool = False) -> Launch:
-    """Costs and kernel of a launch with the tasks of `words`; `is_apart`: it takes SMs as they become free."""
+    """Costs and kernel of a launch with the tasks of `words`; with `is_apart`, it takes SMs as they become free."""
     graph, gpu = plan.graph, plan.gpu
     tiling, hints = graph.tiling, hints_of(graph.workload, graph.tiling)
     merged = merged_shares(words, tiling, is_apart=is_apart)

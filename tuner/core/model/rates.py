@@ -1,4 +1,4 @@
-"""Which share of its data sheet a GPU achieves: rates and latencies for the simulator's costs.
+"""What share of its data-sheet rates a GPU achieves: rates and latencies for the simulator's costs.
 
 The catalogue has estimates for every GPU. If there are measured trials of a GPU, a fit to them is used instead: a small
 file with its date and source. Those in `fits/` are built in (`benchmarks/simulator/judge.py` writes them); `tuner fit`
@@ -19,7 +19,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.tiling import Engine
 from tuner.errors import InvalidInput
 
-#: The folder of your own fits, passed to child processes in the environment.
+#: Environment variable with the folder of your own fits, which passes it to child processes.
 FITS_VARIABLE = "TUNER_FITS"
 
 
@@ -33,13 +33,13 @@ class EngineRates:
     port_share: float
     #: Share of the shared memory's rate, if warps read fragments from it.
     smem_share: float
-    #: Per k-step: barriers, addresses.
+    #: Time per k-step for barriers and addresses.
     step_us: float
     #: If several tiles read the same weights, each waits for the first one that requests them. This is the resulting
     #: share of the shorter of multiplying and loading from DRAM that does not overlap with the other. A tile with its
     #: own stream of weights has no such loss.
     exposed_share: float
-    #: Per task: its words, first addresses, barriers.
+    #: Time per task for its words, first addresses and barriers.
     task_us: float
     #: Microseconds for rounding and storing a tile, per KiB of its output.
     store_us_per_kib: float
@@ -57,9 +57,9 @@ class Rates:
     wgmma: EngineRates
     #: Share of the data sheet's DRAM rate that a stream of reads achieves.
     dram_share: float
-    #: Additional bytes of DRAM time per row of a stage, since rows are apart and short ones are read slowly.
+    #: DRAM time added per row of a stage, in bytes, since rows are apart and short ones are read slowly.
     dram_row_bytes: float
-    #: From a request to its first bytes, from the DRAM and from the L2.
+    #: Time from a request to its first bytes, from the DRAM and from the L2.
     dram_latency_us: float
     l2_latency_us: float
     #: Share of 64 bytes per clock and SM that the SMs get from the L2 when all of them request.
@@ -68,11 +68,11 @@ class Rates:
     l2_capacity_share: float
     #: Time from the launch in a graph to the first task's start.
     launch_us: float
-    #: Atomic round trip and broadcast of a ticket.
+    #: Time for the atomic round trip and broadcast of a ticket.
     ticket_us: float
-    #: A poll that finds the signals set, and each further pass over as many signals as there are polling threads.
+    #: Time for a poll that finds the signals set, and for each further pass over one signal per polling thread.
     poll_us: float
-    #: Barrier, fence and reduction of a post.
+    #: Time for the barrier, fence and reduction of a post.
     post_us: float
 
     def of(self, engine: Engine) -> EngineRates:
@@ -92,7 +92,7 @@ class Rates:
         return cls(**{field.name: engines.get(field.name, data[field.name]) for field in fields(cls)})
 
 
-#: Latencies: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, loaded.
+#: Latencies: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, under load.
 CATALOGUE_RATES = Rates(
     mma=EngineRates(
         tensor_share=0.65,
@@ -170,7 +170,7 @@ def use_fits(folder: Path) -> None:
 
 
 def read_fit(path: Path) -> Fit:
-    """A file of `Fit.to_json`.
+    """Reads a file with the JSON of `Fit.to_json`.
 
     Raises:
         InvalidInput: it is not a fit.
@@ -189,12 +189,12 @@ def read_fit(path: Path) -> Fit:
 
 
 def fit_of(gpu_id: str) -> Fit | None:
-    """The fit to trials of that GPU, if any: your own, otherwise the built-in one."""
+    """The fit to trials of that GPU, if there is one: your own, otherwise the built-in one."""
     return _fit_in(os.environ.get(FITS_VARIABLE, ""), gpu_id)
 
 
 def shipped_fit(gpu_id: str) -> Fit | None:
-    """The fit to trials of that GPU that is part of the program, if there is one."""
+    """The built-in fit to trials of that GPU, if there is one."""
     return _fit_in("", gpu_id)
 
 
@@ -208,7 +208,7 @@ def _fit_in(folder: str, gpu_id: str) -> Fit | None:
 
 
 def rates_of(gpu: Gpu) -> Rates:
-    """The rates of the fit, otherwise those of the catalogue."""
+    """The rates of the GPU's fit if there is one, otherwise those of the catalogue."""
     fit = fit_of(gpu.id)
     return fit.rates if fit else CATALOGUE_RATES
 

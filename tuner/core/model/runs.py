@@ -25,8 +25,8 @@ from tuner.errors import PlanError
 
 
 def ways_to_launch(num_ops: int, forced: tuple[int, ...] = ()) -> Iterator[tuple[PlanKind, tuple[int, ...]]]:
-    """Every way to launch this many ops, at least three, programmatically in runs of neighbours: the kind, and the ops
-    with which later runs begin. Ways with fewer launches come first. A launch begins at each op of `forced`."""
+    """Every way to launch `num_ops` ops, at least three, programmatically in runs of neighbours: the plan kind, and the
+    ops with which later runs begin. Ways with fewer launches come first. A launch begins at each op of `forced`."""
     for num_later in range(num_ops):
         for starts in combinations(range(1, num_ops), num_later):
             if not set(forced) <= set(starts):
@@ -69,7 +69,7 @@ def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[
 
 
 def _run_us(workload: Workload, gpu: Gpu, schedule: Schedule, run: tuple[int, int]) -> float | None:
-    """Time of one launch of these ops; None if the proof refuses its plan."""
+    """Time of one launch of the ops in `run`; None if the proof refuses its plan."""
     graph = tile_graph(workload, schedule.tiling, tuple(range(*run)))
     resources = estimated_resources(workload, schedule.tiling)
     try:

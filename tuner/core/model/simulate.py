@@ -68,25 +68,25 @@ class Timeline:
 
     #: From the launch to the last store, microseconds.
     makespan_us: float
-    #: Read from and written to DRAM.
+    #: Bytes read from and written to DRAM.
     dram_bytes: int
-    #: The part of these bytes that is read.
+    #: Bytes read from DRAM, a part of `dram_bytes`.
     dram_read_bytes: int
     #: Written bytes that are still in the L2 at the end.
     late_write_bytes: int
     #: Operand bytes that hit the L2.
     l2_hit_bytes: int
-    #: Operand bytes from the L2 to the SMs, and the time for them if all SMs request.
+    #: Operand bytes from the L2 to the SMs, and the time that they take if all SMs request.
     link_bytes: int
     link_us: float
     #: (CTA, task, begin, wait over, loaded, computed, end) of every task, by start time.
     rows: tuple[tuple[int, int, float, float, float, float, float], ...]
-    #: CTAs that took part.
+    #: Number of CTAs that took part.
     num_ctas: int
 
     @cached_property
     def spans(self) -> tuple[tuple[Span, ...], ...]:
-        """Per CTA, its tasks in order."""
+        """For each CTA, its tasks in order."""
         lanes: list[list[Span]] = [[] for _ in range(self.num_ctas)]
         for cta, task, begin, wait, loaded, computed, end in self.rows:
             span = Span(task=task, begin_us=begin, wait_us=wait, loaded_us=loaded, computed_us=computed, end_us=end)
@@ -107,8 +107,8 @@ def simulate(
     plan: VerifiedPlan, rates: Rates | None = None, limit_us: float = math.inf, *, is_apart: bool = False
 ) -> Timeline:
     """The timeline of one launch, with a cold cache except for what an earlier launch of the same workload wrote; with
-    `rates`, or those of the GPU. A launch that takes longer than `limit_us` is simulated up to there, and its time is
-    infinite. `is_apart`: its CTAs take SMs as they become free, as in a programmatic launch.
+    `rates`, by default the GPU's. A launch that takes longer than `limit_us` is simulated up to there, and its time
+    is infinite. With `is_apart`, its CTAs take SMs as they become free, as in a programmatic launch.
 
     One of two launches that share signals is simulated as if the other one had ended.
     """
@@ -128,8 +128,8 @@ def simulate_launch(
     polled: Plan | None = None,
     limit_us: float = math.inf,
 ) -> Timeline:
-    """The same for a proven plan of ops of any kind, with the costs in `launch`; `polled` are the waits that cost time,
-    if not the plan's."""
+    """The same for a proven plan of ops of any kind, with the costs in `launch`; `polled` has the waits that cost time,
+    if they are not the plan's own."""
     return _Run(plan, polled or plan, graph, launch, gpu, rates).timeline(limit_us)
 
 
@@ -142,7 +142,7 @@ class _Run:
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
         self._source = TaskSource(words)
-        # CTAs that do not fit at first would start when others end, when no ticket is left.
+        # CTAs that do not fit at first would start when others end; by then no ticket is left.
         self._num_sms = gpu.num_clusters(launch.cluster_size)  # or clusters, each of which computes a task
         fitting = self._num_sms * launch.occupancy
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
@@ -179,7 +179,7 @@ class _Run:
         self._events = [(rates.launch_us, _POLL, cta, -1) for cta in range(num_ctas)]
 
     def timeline(self, limit_us: float) -> Timeline:
-        """Runs it to the end, or until that much time has passed and a task has not begun to compute."""
+        """Runs the launch to its end, or until `limit_us` has passed while a task has not begun to compute."""
         events, memory, is_over = self._events, self._memory, False
         dram, link = memory.dram, memory.link
         while True:
@@ -212,7 +212,7 @@ class _Run:
         )
 
     def _poll(self, cta: int, now_us: float) -> None:
-        """A CTA turns to its next task, or checks the waits of its current one."""
+        """Lets a CTA turn to its next task, or check the waits of its current one."""
         if self._stalls[cta]:
             self._compute(cta, now_us)
             return
@@ -283,7 +283,7 @@ class _Run:
         return 1 - 1 / self._protocol.num_parts[task] if self._launch.scatters_sums else 1.0
 
     def _end(self, cta: int, task: int, now_us: float) -> None:
-        """A task is stored, or the sums of a part are."""
+        """Handles the end of a task: it is stored, or the sums of a part are."""
         tile = self._tiles[task]
         row, team = self._arriving.pop(task, (-1, 0))
         if row >= 0 and self._launch.scatters_sums:
@@ -344,7 +344,7 @@ def _last_shares(plan: Plan, graph: TaskGraph) -> list[float]:
     num_steps = graph.steps_of(plan.tasks)[:, 2]
     shares = np.ones(plan.num_tasks)
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
-    last = np.minimum(plan.waits[plan.tasks[waiting, 4] - 1, 4], num_steps[waiting])  # none after an epilogue's
+    last = np.minimum(plan.waits[plan.tasks[waiting, 4] - 1, 4], num_steps[waiting])  # none after an epilogue's wait
     shares[waiting] -= last / num_steps[waiting]
     by_task: list[float] = shares.tolist()
     return by_task

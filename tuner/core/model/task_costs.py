@@ -24,7 +24,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
-#: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
+#: Source: NVIDIA architecture white papers; 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
 #: From one SM of a cluster to another: the latency, the bytes per clock of each SM while all send, and how long each
@@ -44,15 +44,15 @@ _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 #: each of its k-steps takes in wgmma. Fitted to 199 schedules of seven pairs of convolutions on an H200
 #: (conv_forecasts.json and conv_sweep.json of its results).
 GATHERING_LINK_STRETCH, GATHERING_STEP_US = 1.95, 0.05
-#: Maximum kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has as many as there are CTAs.
+#: Maximum number of kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has one per CTA.
 MAX_KINDS = 1024
-#: Slices of an even part's inputs, if parts are not even: such a part reads the slices that begin in its k-steps.
+#: Slices per even part's inputs if parts are uneven: an uneven part reads the slices that begin in its k-steps.
 SLICES_PER_PART = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartCosts:
-    """Costs of some k-steps of the tiles of an op: those of a part, or all."""
+    """Costs of some k-steps of an op's tiles: those of a part, or all."""
 
     #: [tile row] (panel, bytes) of the rows of A that it reads, and the bytes that it requests: a gathering op reads
     #: what several of its columns have in common once for each.
@@ -115,7 +115,7 @@ class Panels:
         self._count = 0
 
     def sliced(self, tensor: str, extents: list[int], slices: list[int]) -> list[list[tuple[int, int]]]:
-        """[panel of rows], [slice of columns]: its number, and its elements."""
+        """[panel of rows], [slice of columns]: the number of the panel's slice, and its elements."""
         key = (tensor, max(extents), len(slices))
         if key not in self._first:
             self._first[key] = self._count
@@ -132,8 +132,8 @@ def _extents(size: int, tile: int) -> list[int]:
 
 
 def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
-    """The k-steps of each slice of A and of the weights that are in the L2 or not: an even part's inputs, or this many
-    slices of them if parts are not even."""
+    """The k-steps of each slice of A and of the weights; a slice is in the L2 or not as a whole. A slice is an even
+    part's inputs, or one of `finer` slices of them if parts are uneven."""
     num_parts, num_steps = graph.num_parts(op_index), len(graph.steps(op_index))
     num_slices = min(num_parts * finer, num_steps) if num_parts > 1 else 1
     return [graph.steps(op_index, number, num_slices) for number in range(num_slices)]
@@ -196,13 +196,13 @@ def _costs_of(
     rates: Rates,
     finer: int,
 ) -> dict[int, OpCosts]:
-    """Cached, since thousands of orders share them."""
+    """Same as `costs_of`; cached, since thousands of orders share the costs."""
     graph, panels = tile_graph(workload, tiling, op_indices).with_parts(strided=strided_parts), Panels()
     return {op: op_costs(graph, op, gpu, rates, panels, finer) for op in graph.op_indices}
 
 
 def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Panels, finer: int = 1) -> OpCosts:
-    """The costs of one op; `panels` numbers those of all ops of a launch, with this many slices for an even part."""
+    """The costs of one op; `panels` numbers those of all ops of a launch, with `finer` slices per even part."""
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     size = graph.workload.dtype.size_bytes
     rows, cols = op.row_extents(tile.m), _extents(op.n, tile.n)
@@ -257,7 +257,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
 
 
 def _depth(op: TileOp, tile: Tile, steps: range) -> int:
-    """Columns of W that these steps read."""
+    """Columns of W that `steps` read."""
     return sum(min(tile.k, op.k - step * tile.k) for step in steps)
 
 
@@ -275,7 +275,7 @@ def _part_costs(
     op, tile, size = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     tile = product_tile(op, tile)
     sharers = graph.tiling.cluster_k
-    own_depth = -(-depth // sharers)  # for the CTA with the most
+    own_depth = -(-depth // sharers)  # of the CTA with the most
     ahead = min(own_depth, graph.tiling.stages_ahead)
     of_inputs = [0] if op.GATHERS else mine
     a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in of_inputs] for row in reads]
@@ -303,8 +303,8 @@ def _part_costs(
 
 
 def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float:
-    """Time in which the CTAs that split a tile's K add up its sums, `tile_bytes` each: each sends what the others add
-    up, half of the space at a time."""
+    """Time that the CTAs that split a tile's K take to add up its sums, `tile_bytes` per CTA: each CTA sends what the
+    others add up, half of the space at a time."""
     if sharers == 1:
         return 0.0
     sent_bytes = tile_bytes * (sharers - 1) / sharers
@@ -353,7 +353,7 @@ def _input_turns(tiling: Tiling, depth: int) -> float:
 
 
 def _port_us(tile: Tile, element_bytes: int, weight_bits: int, gpu: Gpu, engine: EngineRates) -> float:
-    """Time of a stage through the SM's port to the L2."""
+    """Time in which a stage passes the SM's port to the L2."""
     num_bytes = (tile.m * element_bytes + tile.n * weight_bits / 8) * tile.k
     return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
 
@@ -374,8 +374,8 @@ def tensor_share(product_columns: int) -> float:
 
 
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
-    """Time of one k-step on the SM's own units: the slowest of them, at its achieved share of the peak rate. Steps of
-    other kinds of op are computed by the kind."""
+    """Time of one k-step on the SM's own units: the slowest of them, at its achieved share of the peak rate. For
+    other kinds of op, the kind computes it."""
     tiling, op = graph.tiling, graph.workload.tile_ops[op_index]
     if not op.IS_PRODUCT:
         return task_us(graph.workload, op, tiling.tiles[op_index], tiling.of_kind(op_index), gpu)

@@ -1,7 +1,7 @@
 """From a tile graph and an ordering to a plan: the global order, signals and waits, and the assignment to CTAs.
 
 Queues that keep the global order are free of cycles, since that order is a linear extension of the waits. `interleaves`
-ensures that for every granularity whose signals cover single tile rows. For batches of rows and barriers, legality
+ensures this for every granularity whose signals cover single tile rows. For batches of rows and barriers, legality
 refuses orders without that property. `tuner.core.proof.verify` does not rely on any of this.
 """
 
@@ -53,7 +53,7 @@ def global_order(graph: TileGraph, ordering: Ordering) -> tuple[Ints, Ints, Ints
 
 
 def proportional(counts: list[int]) -> Ints:
-    """Indices into the concatenated sequences of these lengths, mixed so that each advances at a constant rate."""
+    """Indices into concatenated sequences of `counts` elements, mixed so that each advances at a constant rate."""
     when = np.concatenate([(2 * np.arange(count, dtype=np.int64) + 1) / (2 * count) for count in counts])
     return np.argsort(when, kind="stable")
 
@@ -140,12 +140,12 @@ def plan_of(
 
 
 def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, tiling: Tiling) -> int:
-    """CTAs of the persistent grid, or its clusters; neighbours have different tasks, and one of them may have none."""
+    """CTAs, or clusters, of the persistent grid; neighbours have different tasks, and one of them may have none."""
     least = max(1, min(num_tasks, grid_capacity(ordering, gpu, tiling)))
     return -(-least // tiling.neighbours) * tiling.neighbours
 
 
 def grid_capacity(ordering: Ordering, gpu: Gpu, tiling: Tiling) -> int:
-    """CTAs of the persistent grid, or its clusters, if there are enough tasks."""
+    """CTAs, or clusters, of the persistent grid if there are enough tasks."""
     placed = gpu.num_clusters(tiling.placed_ctas, ordering.reserved_sms)
     return ordering.ctas_per_sm * placed * tiling.neighbours

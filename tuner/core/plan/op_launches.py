@@ -22,12 +22,12 @@ _FORMATS = {"pointer": "<Q", "int64": "<q", "int32": "<i", "float32": "<f"}
 #: Limits of the program and the C runtime. Source of the kernel's limits: CUDA C++ Programming Guide, "Technical
 #: Specifications per Compute Capability", and kernel parameters of CUDA 12.1.
 MOST_CTAS, MOST_THREADS, MOST_CLUSTER, MOST_PARAMETER_BYTES = 1 << 20, 1024, 16, 32764
-#: Alignment of a workspace, and of each table.
+#: Alignment of a workspace and of each table.
 ALIGNMENT_BYTES = 256
 #: Bytes of a ``CUtensorMap``. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_BYTES, MAP_ALIGNMENT_BYTES = 128, 64
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
-#: Launches of one op.
+#: Maximum launches of one op.
 MOST_LAUNCHES = 8
 
 
@@ -39,7 +39,7 @@ class MapOf:
     #: The tensor, by its name in `Op.tensors`.
     tensor: str
     dims: tuple[int, ...]
-    #: Strides of each dimension but the first.
+    #: Strides of all dimensions but the first.
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
 
@@ -53,7 +53,7 @@ class Field:
     type: str = "pointer"
     #: Its meaning, as text.
     meaning: str = ""
-    #: The tensor that it points to; empty for none.
+    #: The tensor that it points to; empty if there is none.
     tensor: str = ""
     #: Value of a number.
     value: int | float | None = None
@@ -92,7 +92,7 @@ def null(name: str, meaning: str = "") -> Field:
     return Field(name=name, is_null=True, meaning=meaning)
 
 
-def number(name: str, value: int | float, type: str = "int32", meaning: str = "") -> Field:  # as C says
+def number(name: str, value: int | float, type: str = "int32", meaning: str = "") -> Field:  # as in C
     """A number: ``int32``, ``int64`` or ``float32``."""
     return Field(name=name, type=type, value=value, meaning=meaning or str(value))
 
@@ -143,7 +143,7 @@ class OpLaunch:
     #: cooperative.
     needs_all_ctas: bool = False
     #: Whether the kernel waits for the previous launch with ``griddepcontrol.wait`` before it accesses anything that
-    #: launch reads or writes; in a programmatic plan kind it may then begin early.
+    #: the previous one reads or writes; in a programmatic plan kind it may then begin early.
     waits: bool = False
     #: Number of tasks that its CTAs share, for display; 0 for one per CTA.
     num_tasks: int = 0
@@ -166,7 +166,7 @@ class OpLaunch:
         return -(-end // alignment) * alignment
 
     def parameter(self, value_of: Callable[[Field], bytes | int | float]) -> bytes:
-        """The struct; `value_of` gives a tensor map's bytes, an address or a number for each field but constants."""
+        """The struct; `value_of` returns a tensor map's bytes, an address or a number for each non-constant field."""
         found = bytearray(self.parameter_bytes)
         for field, offset in zip(self.fields, self.offsets, strict=True):
             value = value_of(field) if field.data is None else field.data
@@ -182,10 +182,10 @@ class OpLaunches:
     launches: tuple[OpLaunch, ...]
     #: Memory that the op keeps between launches and runs: all runs in one stream share it.
     workspace_bytes: int = 0
-    #: Bytes at its beginning that are zero before the first run. Counters there continue from run to run.
+    #: Bytes at the workspace's beginning that are zero before the first run. Counters there continue from run to run.
     zero_bytes: int = 0
-    #: Number of 32-bit words among them in which a launch reports invalid inputs and expired waits, and their offset in
-    #: bytes: the file ``launches`` has `report_of` for them.
+    #: Number of 32-bit words among these bytes in which a launch reports invalid inputs and expired waits, and their
+    #: offset in bytes: the file ``launches`` has `report_of` for them.
     status_words: int = 0
     status_at: int = 0
 
@@ -201,7 +201,7 @@ class OpLaunches:
 
     @property
     def smem_bytes(self) -> int:
-        """Shared memory of the CTA with the most."""
+        """Maximum shared memory of a CTA over the launches."""
         return max(one.smem_bytes for one in self.launches)
 
     @property
@@ -223,7 +223,7 @@ def _plain(field: Field) -> dict[str, Any]:
 
 
 def check_op_launches(launches: OpLaunches, name: str, tensors: Collection[str], written: Collection[str]) -> None:
-    """Checks that every launch is possible, for an op called `name` with these tensors, of which `written` are its
+    """Checks that every launch is possible, for an op called `name` with the tensors `tensors`, of which `written` are
     outputs.
 
     Raises:
@@ -303,7 +303,7 @@ def _field_problem(field: Field, tensors: Collection[str], workspace_bytes: int)
 
 
 def _map_problem(of: MapOf) -> str:
-    """Source: CUDA driver API, ``cuTensorMapEncodeTiled``."""
+    """Why TMA cannot use a tensor map; empty if it can. Source: CUDA driver API, ``cuTensorMapEncodeTiled``."""
     rank = len(of.dims)
     if not 2 <= rank <= 5 or len(of.box) != rank or len(of.strides_bytes) != rank - 1:
         return "a map has 2 to 5 dimensions, a box with as many, and one stride fewer"

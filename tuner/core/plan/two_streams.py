@@ -1,5 +1,5 @@
-"""Two concurrent launches on two streams, where the second waits for the first tile by tile: their plans, and both
-joined into one.
+"""Two concurrent launches on two streams, where the second waits for the first tile by tile: their plans, and the
+plan that joins both.
 
 Each launch has its own words, with the same signal numbers. `joined` combines the words of both into one plan on the
 CTAs of both, which `tuner.core.proof.verify` proves.
@@ -47,7 +47,7 @@ def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[P
 
 
 def _one_launch(both: Plan, first_cta: int, end_cta: int) -> Plan:
-    """The queues of some CTAs as a separate plan, with all signals and all waits."""
+    """The queues of CTAs `first_cta` to `end_cta` as a separate plan, with all signals and all waits."""
     begin, end = both.queues[first_cta], both.queues[end_cta]
     tasks = both.tasks[begin:end].copy()
     has_waits = bool((tasks[:, 4] > tasks[:, 3]).any())
@@ -67,10 +67,10 @@ def _one_launch(both: Plan, first_cta: int, end_cta: int) -> Plan:
 
 
 def joined(first: Plan, second: Plan) -> Plan:
-    """Both launches as one plan: the CTAs of the first, then those of the second.
+    """Both launches as one plan: the CTAs of the first launch, then those of the second.
 
     Raises:
-        LivenessError: tasks of one are drawn.
+        LivenessError: tasks of a launch are drawn by ticket.
         WordError: their shared settings differ.
     """
     if (first.assignment, second.assignment) != (STATIC, STATIC):

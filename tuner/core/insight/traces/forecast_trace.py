@@ -27,8 +27,8 @@ def spans_from_timelines(
     begin_us: float = 0.0,
     first_launch: int = 0,
 ) -> tuple[TaskSpan, ...]:
-    """The stamps of a simulated run of the launches in sequence; times are scaled by `scale`. The first begins at
-    `begin_us`."""
+    """The spans of a simulated run of the launches in sequence, with times scaled by `scale`. The first launch begins
+    at `begin_us`."""
     spans: list[TaskSpan] = []
     for launch, (plan, timeline) in enumerate(zip(plans, timelines, strict=True), start=first_launch):
         tiles = plan.tasks[:, :3].tolist()
@@ -67,7 +67,7 @@ class SharedForecast:
         return self.begin_us + self.timeline.makespan_us
 
     def spans(self, num_sms: int, scale: float = 1.0) -> tuple[TaskSpan, ...]:
-        """Its stamps; times are scaled by `scale`."""
+        """Its spans, with times scaled by `scale`."""
         launches = [self.plan], [self.timeline]
         return spans_from_timelines(*launches, num_sms, scale, begin_us=self.begin_us, first_launch=self.number)
 
@@ -95,7 +95,7 @@ class OwnForecast:
         return self.begin_us + max(task.times_us[-1] for task in self.timeline.tasks)
 
     def spans(self, num_sms: int, scale: float = 1.0) -> tuple[TaskSpan, ...]:
-        """Its stamps; times are scaled by `scale`."""
+        """Its spans, with times scaled by `scale`."""
         spans: list[TaskSpan] = []
         for task in self.timeline.tasks:
             begin, loaded, computed, stored = (round(1e3 * scale * (self.begin_us + us)) for us in task.times_us)
@@ -112,7 +112,7 @@ class OwnForecast:
 def forecast_launches(
     workload: Workload, gpu: Gpu, candidate: Candidate, verified: Sequence[VerifiedPlan]
 ) -> Iterator[SharedForecast | OwnForecast]:
-    """The launches of our candidate, of which `verified` are those of tile ops, simulated in sequence.
+    """Simulates the launches of our candidate in sequence; `verified` has the plans of those of tile ops.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -135,7 +135,7 @@ def forecast_launches(
 
 
 def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: float) -> Trace:
-    """The stamps of a simulated run of our candidate, with its launches in sequence; times are scaled by `scale`.
+    """The trace of a simulated run of our candidate, its launches in sequence, with times scaled by `scale`.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.

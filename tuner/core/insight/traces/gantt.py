@@ -29,7 +29,7 @@ Bools = npt.NDArray[np.bool_]
 #: Columns of a task, in order: its identity, where it ran, and its five times, nanoseconds.
 COLUMNS = ("launch", "op", "tile_m", "tile_n", "cta", "sm", "taken", "ready", "loaded", "computed", "stored")
 _FIRST_TIME = COLUMNS.index("taken")
-#: The phases of a task are between neighbouring times.
+#: The phases of a task, each between two consecutive times.
 PHASES = ("wait", "load", "compute", "store")
 
 
@@ -37,7 +37,7 @@ PHASES = ("wait", "load", "compute", "store")
 class Signals:
     """Which tasks wait for which: a task posts to at most one signal, and waits for ranges of signals."""
 
-    #: [task] the signal that it posts to; -1 for none.
+    #: [task] the signal that it posts to; -1 if there is none.
     posts: Ints
     #: [task, 2] its waits, half-open.
     waits_of: Ints
@@ -57,7 +57,7 @@ class Gantt:
     num_ctas: tuple[int, ...]
     #: None if the plans are no longer known.
     signals: Signals | None
-    #: Whether it was drawn without a card.
+    #: Whether the run was simulated, without a card.
     simulated: bool
 
     @property
@@ -76,7 +76,7 @@ class Gantt:
         return found
 
     def per_sm(self) -> list[tuple[int, int, dict[str, int]]]:
-        """SM, its tasks, and the nanoseconds that its CTAs spent in each phase; SMs without a task are left out."""
+        """Per SM with tasks: its number, its tasks, and the nanoseconds its CTAs spent in each phase."""
         times, sms = np.diff(self.tasks[:, _FIRST_TIME:], axis=1), self.tasks[:, 5]
         rows = []
         for sm in np.unique(sms).tolist():
@@ -86,7 +86,7 @@ class Gantt:
         return rows
 
     def longest_waits(self, most: int) -> list[tuple[int, int]]:
-        """Tasks by waiting time, longest first, and the last of the tasks that each waited for, or -1 if unknown."""
+        """The `most` longest-waiting tasks, longest first, each with the last task it waited for, or -1 if unknown."""
         waited = self.tasks[:, 7] - self.tasks[:, 6]
         first = np.argsort(-waited, kind="stable")[:most]
         return [(int(task), self.last_awaited(int(task))) for task in first if waited[task] > 0]
@@ -104,7 +104,7 @@ class Gantt:
 
 
 def signals_of(plans: Sequence[Plan], *, is_shared: bool) -> Signals:
-    """The signals of all launches with separate numbers, unless the launches share them."""
+    """The signals of all launches, numbered separately unless the launches share them."""
     posts, waits_of, waits = [], [], []
     first_signal = first_wait = 0
     for plan in plans:
@@ -118,7 +118,7 @@ def signals_of(plans: Sequence[Plan], *, is_shared: bool) -> Signals:
 
 
 def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) -> Gantt:
-    """A recorded trace; `plans` are empty if they are no longer known."""
+    """The columns of a recorded trace; `plans` is empty if they are no longer known."""
     spans = sorted(trace.spans, key=lambda span: (span.launch, span.task))
     tasks = _table_of(spans)
     # Weights may have arrived while a task still waited for signals: then nothing is left to load once it is ready.
@@ -145,7 +145,7 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
 
 @lru_cache(maxsize=4)
 def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
-    """The simulator's forecast of our candidate; launches are in sequence.
+    """The simulator's forecast of our candidate, with its launches in sequence.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -176,7 +176,7 @@ def _signals(plans: Sequence[VerifiedPlan], is_own: Bools) -> Signals:
     """Signals of all launches. The tasks of a launch op neither post nor wait: stream order orders them.
 
     Args:
-        plans: of the launches that tile ops share.
+        plans: those of the launches of tile ops.
         is_own: [task] whether it is a launch op's.
     """
     found = signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))

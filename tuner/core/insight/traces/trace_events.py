@@ -46,7 +46,8 @@ def trace_events(trace: Trace) -> dict[str, Any]:
 
 
 def _rows(spans: tuple[TaskSpan, ...]) -> list[int]:
-    """[span] its thread: events of one thread may nest but not straddle, so a task that overlaps takes the next row.
+    """[span] its thread. Events of one thread may nest but not straddle, so a task that overlaps another one gets the
+    next row.
 
     Raises:
         ValueError: more tasks of one CTA overlap than it has rows.

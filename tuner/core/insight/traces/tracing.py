@@ -38,7 +38,7 @@ class Stamped:
 
     #: [task] op, tile_m, tile_n.
     tasks: Stamps
-    #: Table of tasks, then of CTAs.
+    #: Rows of tasks, then rows of CTAs.
     table: Stamps
 
     @classmethod
@@ -95,7 +95,7 @@ def _lines(ctas: Stamps, origin_ns: int) -> dict[int, _Line]:
     """SM -> its line, by least squares over the starts and ends of its CTAs.
 
     An SM whose CTAs ran for less than half as long as another's has too short a base for its own slope and uses the
-    mean of all.
+    mean slope of all.
 
     Raises:
         ValueError: no SM's clock moved.
@@ -140,7 +140,7 @@ def _launch_spans(launch: int, stamped: Stamped, origin_ns: int) -> list[TaskSpa
 
 
 def op_names(workload: Workload) -> tuple[str, ...]:
-    """The ops of a trace by number: tile ops as their plans number them, followed by the others."""
+    """The names of a trace's ops, by number: tile ops as their plans number them, followed by the others."""
     return (*(op.name for op in workload.tile_ops), *(op.name for op in workload.launch_ops))
 
 
@@ -175,7 +175,7 @@ def trace_from_stamps(
     reason: str = "",
 ) -> Trace:
     """The trace of a run on a card, with stamps in the order of its launches; without spans if there is a `reason`,
-    or the stamps have no times. `own_plans` are those of launch ops."""
+    or if the stamps have no times. `own_plans` has the plans of launch ops."""
     if reason:
         return no_trace(reason, simulated=False)
     shared = [(plan.graph.op_indices, plan) for plan in verified]
@@ -200,10 +200,10 @@ class StampsOfKind(Protocol):
     which in a traced build is the address of the stamps."""
 
     def shape_of(self, plan: Any, traced_tasks: int) -> tuple[int, ...]:
-        """Shape of the stamps, in 64-bit words, if this many tasks of each CTA are stamped."""
+        """Shape of the stamps, in 64-bit words, if `traced_tasks` tasks of each CTA are stamped."""
 
     def stamped_of(self, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
-        """Stamps of its launch; `op` is its number in a trace.
+        """The stamps of an op's launch; `op` is the op's number in a trace.
 
         Raises:
             ValueError: a task or a CTA left no stamps.
@@ -229,7 +229,7 @@ def no_trace(reason: str, *, simulated: bool) -> Trace:
 
 
 def _earlier(span: TaskSpan, by_ns: int) -> TaskSpan:
-    """A warp that loads inputs may be ahead of those that multiply: then a task waited for nothing."""
+    """The span, `by_ns` earlier. If a warp that loads inputs is ahead of those that multiply, a task does not wait."""
     return replace(
         span,
         taken_ns=span.taken_ns - by_ns,
@@ -241,7 +241,7 @@ def _earlier(span: TaskSpan, by_ns: int) -> TaskSpan:
 
 
 def _shares(name: str, spans: list[TaskSpan]) -> OpShares:
-    """If weights arrived while a task still waited for signals, nothing was left to load."""
+    """How an op's time is divided. If weights arrived while a task still waited for signals, it had nothing to load."""
     wait = sum(span.ready_ns - span.taken_ns for span in spans)
     load = sum(max(0, span.loaded_ns - span.ready_ns) for span in spans)
     compute = sum(span.computed_ns - max(span.ready_ns, span.loaded_ns) for span in spans)

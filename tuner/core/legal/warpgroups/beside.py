@@ -7,7 +7,7 @@ from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling, Warpgroups
 
-#: For each of the next tasks, two barriers and a word, in whole vectors.
+#: Bytes for each of the next tasks: two barriers and a word, in whole vectors.
 SLOT_BYTES = 32
 #: Maximum fp32 sums per thread if a kernel has norms and adds up parts of the op, or of some op with ping-pong. With
 #: 120 or more, the compiler spilled.
@@ -15,7 +15,7 @@ MAX_ACCUMULATORS_WITH_NORMS = 112
 
 
 def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_sums: int) -> str | None:
-    """Why a kernel would spill registers with this many sums of one op and warps that read in band, or norms
+    """Why a kernel would spill registers with `num_sums` sums of one op and warps that read in band, or norms
     together with parts."""
     if problem := sums_in_band_problem(tiling, op_index, num_sums):
         return problem

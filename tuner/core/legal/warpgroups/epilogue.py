@@ -7,7 +7,7 @@ from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
 def epilogue_problem(workload: Workload, tiling: Tiling, line: int) -> str | None:
-    """Why it would store nothing, or cannot; `line` is the number of elements per TMA store."""
+    """Why TMA would store nothing, or cannot store the tiles; `line` is the number of elements per TMA store."""
     if tiling.epilogue is not Epilogue.TMA:
         return None
     if (index := workload.cache_op) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
-#: Warps that multiply, with registers left for four more.
+#: Warps that multiply if others read in band: they leave registers for four more warps.
 IN_BAND_WARPS = 4
 #: fp32 sums per thread, for a whole tile and for one in parts, since the reading warps take a third of the registers.
 MOST_SUMS_IN_BAND, MOST_SUMS_OF_PARTS_IN_BAND = 112, 64
@@ -16,7 +16,7 @@ MOST_IN_BAND_ROWS = 8
 
 
 def waiting_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why tasks cannot wait like this."""
+    """Why tasks cannot wait in this way."""
     return _ahead_window_problem(workload, tiling) or (_in_band_problem(workload, tiling) if tiling.in_band else None)
 
 
@@ -26,7 +26,7 @@ def reads_another(workload: Workload) -> bool:
 
 
 def sums_in_band_problem(tiling: Tiling, op_index: int, sums: int) -> str | None:
-    """Why a thread does not have registers for this many fp32 sums of a tile of the op."""
+    """Why a thread does not have registers for `sums` fp32 sums of a tile of the op."""
     is_split = tiling.num_parts(op_index) > 1
     most = MOST_SUMS_OF_PARTS_IN_BAND if is_split else MOST_SUMS_IN_BAND
     if not tiling.in_band or sums <= most:

@@ -7,7 +7,7 @@ from tuner.core.problem.workload import Dtype, Workload
 
 #: Only this architecture, since the instructions exist only on sm_90a.
 COMPUTE_CAPABILITY = (9, 0)
-#: TMA reads rows that begin and end at multiples of this.
+#: The rows that TMA reads begin and end at multiples of this size.
 ROW_ALIGNMENT_BYTES = 16
 #: A line: the width of the swizzle.
 LINE_BYTES = 128

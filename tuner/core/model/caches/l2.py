@@ -14,7 +14,7 @@ FIRST, NORMAL, LAST = range(3)
 
 
 class L2:
-    """A cache of this many bytes; evicted bytes of written panels go to DRAM."""
+    """A cache of `capacity_bytes`; bytes of written panels go to DRAM when they are evicted."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._free = capacity_bytes
@@ -32,7 +32,7 @@ class L2:
         return home[panel] if home is not None else 0
 
     def touch(self, panel: int, size_bytes: int, hint: int = NORMAL) -> int:
-        """Reads a panel of this many bytes, or more of one that arrives gradually; returns the missing bytes."""
+        """Reads a panel of `size_bytes`, or more of one that arrives gradually; returns the missing bytes."""
         home, target = self._home.get(panel), self._classes[hint]
         held = home.pop(panel) if home is not None else 0
         missed = size_bytes - held if size_bytes > held else 0
@@ -46,7 +46,7 @@ class L2:
         return missed
 
     def write(self, panel: int, num_bytes: int, size_bytes: int, hint: int = NORMAL) -> None:
-        """Writes this many bytes of a panel of `size_bytes`, which are added to its cached bytes."""
+        """Writes `num_bytes` of a panel of `size_bytes`; they are added to its cached bytes."""
         self._dirty[panel] = min(size_bytes, self._dirty.get(panel, 0) + num_bytes)
         self.touch(panel, min(size_bytes, self.held(panel) + num_bytes), hint)
 

@@ -1,5 +1,5 @@
-"""Requests that the L2 answers together: of adjacent CTAs for the weights of one column of tiles, or for the images of
-one row of them.
+"""Requests that the L2 answers together: those of adjacent CTAs for the weights of one column of tiles, or for the
+images of one row of tiles.
 
 Two SMs of a TPC ask for the same bytes at the same time, and one read answers both (docs/findings/shared-weights.md).
 A plain launch places neighbouring CTAs there, a programmatic one on whichever SMs become free.
@@ -25,10 +25,10 @@ def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool, of_inputs: bool
     """By op: the share of its tasks whose weights are requested together with a neighbour's, if there are any.
 
     Args:
-        plan: its tasks and their queues.
-        tiling: of the plan; only for CTAs that use TMA, in kernels without clusters.
+        plan: the tasks and their queues.
+        tiling: the plan's; requests are merged only for CTAs that use TMA, in kernels without clusters.
         is_apart: whether the launch takes SMs as they become free.
-        of_inputs: the same for their inputs.
+        of_inputs: whether to return the share for the tasks' inputs instead.
     """
     if tiling.engine is not Engine.WGMMA or tiling.cluster_size > 1 or not plan.tasks[:, 2 if of_inputs else 1].any():
         return {}
@@ -49,8 +49,8 @@ def merged_shares(plan: Plan, tiling: Tiling, *, is_apart: bool, of_inputs: bool
 
 
 def _places(plan: Plan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """[task] the CTA that computes it, and its position among that CTA's tasks; drawn tasks are assigned
-    round-robin.
+    """[task] the CTA that computes it, and its position among that CTA's tasks; tasks drawn by ticket are
+    assigned round-robin.
     """
     number = np.arange(plan.num_tasks)
     if not plan.queues.size:

@@ -32,7 +32,7 @@ class Extent:
 
     #: The axes of the op's grid on which it depends, ascending, then `STEP`; empty if it is the same for all tiles.
     axes: tuple[int, ...]
-    #: [sizes of these axes] its beginning, and one past its end. An empty interval makes the box empty.
+    #: [sizes of these axes] the interval's beginning, and one past its end. An empty interval makes the box empty.
     begin: Ints
     end: Ints
 
@@ -59,13 +59,14 @@ class Extent:
 
 @lru_cache(maxsize=8192)
 def whole(size: int) -> Extent:
-    """A whole dimension of that size."""
+    """The extent of a whole dimension of `size` elements."""
     return Extent(axes=(), begin=np.zeros((), dtype=np.int64), end=np.array(size, dtype=np.int64))
 
 
 @lru_cache(maxsize=8192)
 def along(axis: int, size: int, tile: int, *, before: int = 0, after: int = 0, offset: int = 0) -> Extent:
-    """A dimension of that size in tiles along an axis of the grid, or by steps; clipped to the dimension.
+    """The extent of tiles of a dimension of `size` elements, along an axis of the grid or by steps; clipped to the
+    dimension.
 
     Args:
         axis: the axis, or `STEP`.
@@ -84,7 +85,7 @@ def along(axis: int, size: int, tile: int, *, before: int = 0, after: int = 0, o
 class Box:
     """A box of a tensor for each tile and step."""
 
-    #: An op's name for its output, otherwise the name that the op's kind uses.
+    #: The op's name for its output, otherwise the name that the op's kind uses.
     tensor: str
     #: One for each dimension.
     extents: tuple[Extent, ...]
@@ -123,9 +124,9 @@ class RunTimeInput:
     range."""
 
     name: str
-    #: The number of numbers.
+    #: How many numbers there are.
     count: int
-    #: Minimum of each of them.
+    #: Minimum of each number.
     least: int
     most: int
 
@@ -220,7 +221,7 @@ class TileSpace:
 
     @cached_property
     def all_places(self) -> Places:
-        """The same for all tiles, by their numbers."""
+        """Same as `places` for all tiles, in the order of their numbers."""
         return np.unravel_index(np.arange(self.num_tiles), self.grid)
 
     def numbers(self, tasks: npt.NDArray[np.int32]) -> Ints:
@@ -228,10 +229,10 @@ class TileSpace:
         return tasks[:, 1].astype(np.int64) * self.word_grid[1] + tasks[:, 2]
 
     def coordinates(self, row: int, col: int) -> tuple[int, ...]:
-        """Coordinates of the tile with these words."""
+        """Coordinates of the tile with the words `row` and `col`."""
         place = np.unravel_index(row * self.word_grid[1] + col, self.grid)
         return tuple(int(coordinate) for coordinate in place)
 
     def with_parts(self, num_parts: int) -> TileSpace:
-        """The same tiles in at most this many parts."""
+        """The same tiles, each in at most `num_parts` parts."""
         return self if num_parts == self.num_parts else replace(self, num_parts=num_parts)

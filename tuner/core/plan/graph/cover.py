@@ -25,17 +25,17 @@ Bits = npt.NDArray[np.uint8]
 class Waits(StrEnum):
     """Which tasks need a wait for what they read after their last step."""
 
-    #: None: all are implied by other waits.
+    #: No task: all waits are implied by other waits.
     NEVER = "never"
-    #: Parts of tiles: a whole tile waits for all inputs before its steps, a part only for those of its own steps.
+    #: Parts of tiles: a whole tile waits for all inputs before its steps, but a part only for those of its own steps.
     PARTS = "parts"
-    #: All.
+    #: All tasks.
     ALWAYS = "always"
 
 
 @lru_cache(maxsize=512)
 def waits_for(edge: Edge, op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) -> Waits:
-    """Which tasks of the launch of these ops need a wait for one of their late reads."""
+    """Which tasks of the launch of these ops need a wait for the late reads of `edge`."""
     streams = [one for one in edges_between(op_indices, spaces) if not one.is_late and one.producer != one.consumer]
     mine = [one for one in streams if one.consumer == edge.consumer]
     covers = []
@@ -49,20 +49,20 @@ def waits_for(edge: Edge, op_indices: tuple[int, ...], spaces: tuple[TileSpace, 
 
 
 def _is_direct(stream: Edge, edge: Edge) -> bool:
-    """Whether its steps already wait for the same tiles of that producer."""
+    """Whether the steps of `stream` already wait for the same tiles of that producer."""
     return stream.producer == edge.producer and not stream.read.in_band
 
 
 def _of_tiles(needs: Needs, num_tiles: int) -> tuple[Ints, Bits]:
-    """[reader's tiles] the list of each, and the tiles of each list as bits."""
+    """[reader's tiles] the number of each tile's list, and the tiles of each list as bits."""
     flags = np.zeros((needs.num_lists, num_tiles), dtype=np.bool_)
     flags[np.repeat(np.arange(needs.num_lists), np.diff(needs.begin)), needs.tiles] = True
     return needs.of, np.packbits(flags, axis=1)
 
 
 def _reach(op: int, producer: int, streams: Sequence[Edge]) -> tuple[Ints, Bits] | None:
-    """[tiles of the op] a list of each, and [lists] the producer's tiles that are complete once such a tile is; None if
-    the op reads none of them, even indirectly."""
+    """[tiles of the op] the number of each tile's list, and [lists] the producer's tiles that are complete once a tile
+    with that list is; None if the op reads none of them, even indirectly."""
     found = []
     for edge in (edge for edge in streams if edge.consumer == op):
         if edge.producer == producer:
@@ -89,8 +89,8 @@ def _united(needs: Needs, list_of: Ints, bits: Bits) -> Bits:
 
 
 def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
-    """What waits for the reads in steps imply, given what each of the read tiles implies. For a tile in parts, what
-    each single step implies, since a part has at least one."""
+    """What waits for the reads in steps imply, given what each of the tiles read implies. For a tile in parts:
+    what every step implies on its own, since a part has at least one step."""
     needs, space = stream.needs_of_tiles(), stream.reader
     if space.num_parts == 1:
         return needs.of, _united(needs, list_of, bits)
@@ -109,7 +109,7 @@ def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
 
 
 def _is_within(late: Needs, covers: Sequence[tuple[Ints, Bits]]) -> bool:
-    """Whether each tile reads late only tiles that its lists imply."""
+    """Whether the late reads of each tile are only of tiles that its lists imply."""
     lists = distinct_rows(np.column_stack((late.of, *(of for of, _ in covers)))).rows
     bits = np.bitwise_or.reduce([bits[column] for (_, bits), column in zip(covers, lists.T[1:], strict=True)])
     entries, of = late.gathered(lists[:, 0])

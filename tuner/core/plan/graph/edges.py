@@ -14,7 +14,7 @@ from tuner.core.plan.graph.needs import Needs, Ranges, Streamed, factors, needs
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Edge:
-    """A read of an op, and an op of the same launch that writes its tensor. Compared by identity."""
+    """An op's read, and an op of the same launch that writes the tensor that it reads. Compared by identity."""
 
     #: Op index of the tiles that write.
     producer: int
@@ -26,7 +26,7 @@ class Edge:
 
     @property
     def is_late(self) -> bool:
-        """Whether it is read after the last step."""
+        """Whether the consumer reads after its last step."""
         return self.read.is_late
 
     def needs(self, places: Places, steps: Ints) -> Needs:
@@ -34,7 +34,7 @@ class Edge:
         return needs(self.read, self.writer, places, steps)
 
     def needs_of_tiles(self) -> Needs:
-        """The same for every whole tile of the consumer, in the order of their numbers."""
+        """Same as `needs` for every whole tile of the consumer, in the order of their numbers."""
         steps = np.tile([0, 1, self.reader.num_steps], (self.reader.num_tiles, 1))
         return self.needs(self.reader.all_places, steps)
 
@@ -84,7 +84,7 @@ def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) ->
 
 
 def _is_in_place(read: Read, writer: TileSpace) -> bool:
-    """Whether each tile reads only what it writes itself, and so before the write: no tile reads an element of another
+    """Whether each tile reads only what it writes itself, before writing it: no tile reads an element of another
     one.
     """
     boxes = [box for box in writer.writes if box.tensor == read.box.tensor]

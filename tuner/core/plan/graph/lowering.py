@@ -22,8 +22,8 @@ class Lowering(Protocol):
     """The module ``lowering`` of a kind of tile op."""
 
     def lower(self, op: Any, tile: Tile, chosen: Any, *, num_parts: int, in_band: bool) -> TileSpace:
-        """The tiles of an op, each in at most this many parts. `chosen` are the choices that only its kind knows,
-        None if not known yet; `in_band` means that elements that it reads in its steps signal their own arrival."""
+        """The tiles of an op, each in at most `num_parts` parts. `chosen` has the choices that only its kind knows, or
+        is None if they are not known yet. With `in_band`, elements that it reads in its steps signal their arrival."""
 
 
 @lru_cache(maxsize=8192)
@@ -32,7 +32,7 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
 
     Raises:
         IllegalSchedule: the kind does not define what its tiles read and write.
-        ValueError: their number differs from the op's.
+        ValueError: the number of tiles differs from the op's.
     """
     space = _lowering_of(type(op)).lower(op, tile, chosen, num_parts=num_parts, in_band=in_band)
     wanted = (op.tile_grid(tile.m, tile.n), op.num_steps(tile.k))
@@ -45,7 +45,7 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
 
 
 def tensors_problem(op: TileOp, space: TileSpace) -> str:
-    """Why its boxes do not match its tensors: without a box, a read or write would not be in any proof."""
+    """Why an op's boxes do not match its tensors: without a box, a read or write would not be in any proof."""
     tensors = op.tensors(Dtype.FP16)
     reads, writes = ({box.tensor for box in boxes} for boxes in ((one.box for one in space.reads), space.writes))
     for tensor in tensors:
@@ -65,7 +65,7 @@ def tensors_problem(op: TileOp, space: TileSpace) -> str:
 
 
 def limits_problem(space: TileSpace, tensors: Sequence[Tensor]) -> str:
-    """Why its bounds do not match the numbers that a launch is given, so that the proof would not apply to it."""
+    """Why an op's bounds do not match the numbers passed to a launch, so that the proof would not apply to it."""
     known = {one.name: one for one in tensors}
     for limit in (bound.limit for bound in space.bounds):
         if (given := known.get(limit.name)) is None:
@@ -79,7 +79,7 @@ def limits_problem(space: TileSpace, tensors: Sequence[Tensor]) -> str:
 
 
 def _num_written(space: TileSpace, tensor: str) -> int:
-    """Elements in its boxes, whose tiles share none."""
+    """Elements in the boxes of a tensor that the tiles write; tiles share none."""
     count = 0
     for box in space.writes:
         if box.tensor == tensor:

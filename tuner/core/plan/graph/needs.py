@@ -24,7 +24,7 @@ from tuner.core.plan.table.words import EPILOGUE_STEP
 _MAX_PAIRS = 1 << 22
 #: Maximum number of tiles in cached lists.
 _MOST_KEPT = 1 << 14
-#: If nothing is read step by step.
+#: The steps if nothing is read step by step.
 _NO_STEPS = np.zeros((0, 3), dtype=np.int64)
 
 
@@ -32,7 +32,7 @@ _NO_STEPS = np.zeros((0, 3), dtype=np.int64)
 class Needs:
     """Which of a producer's tiles some tasks read; each list of tiles is stored once."""
 
-    #: [tasks] the number of its list. Lists are numbered in the order of their ranges of coordinates.
+    #: [tasks] the number of each task's list. Lists are numbered in the order of their ranges of coordinates.
     of: Ints
     #: [lists + 1] where each list begins.
     begin: Ints
@@ -51,7 +51,7 @@ class Needs:
         return slice(int(self.begin[number]), int(self.begin[number + 1]))
 
     def gathered(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """The entries of several lists, one after the other, and the list of each."""
+        """The entries of several lists, one list after the other, and the list that each entry is from."""
         sizes = self.begin[numbers + 1] - self.begin[numbers]
         of = np.repeat(np.arange(len(numbers), dtype=np.int64), sizes)
         first = np.cumsum(sizes) - sizes
@@ -60,8 +60,8 @@ class Needs:
 
 @lru_cache(maxsize=8192)
 def overlapped(read: Extent, write: Extent) -> tuple[Ints, Ints]:
-    """[shape of `read`] for an ascending extent, the first interval that each interval of `read` overlaps, and one past
-    the last."""
+    """[shape of `read`] the first interval of `write`, an ascending extent, that each interval of `read` overlaps, and
+    one past the last."""
     first = np.searchsorted(write.end, read.begin, side="right")
     last = np.searchsorted(write.begin, read.end, side="left")
     return first, np.where(read.begin < read.end, np.maximum(first, last), first)
@@ -72,9 +72,9 @@ class Ranges:
     """Ranges of coordinates along an axis of the writer's grid, by axes of the reader's."""
 
     axes: tuple[int, ...]
-    #: [ranges, 2] the first and one past the last, distinct, in lexicographic order.
+    #: [ranges, 2] the first coordinate and one past the last; ranges are distinct and in lexicographic order.
     bounds: Ints
-    #: [sizes of the axes] the index of each.
+    #: [sizes of the axes] the index of the range at each place.
     of: Ints
 
     @property
@@ -96,7 +96,7 @@ class Streamed:
     """Which steps read which coordinates along an axis of the writer's grid. Compared by identity, since it is
     cached."""
 
-    #: [coordinates] the first and the last step of a tile that reads something of it.
+    #: [coordinates] the first and the last step of a tile that reads something at the coordinate.
     lowest: Ints
     highest: Ints
 
@@ -106,8 +106,8 @@ class Streamed:
         return bool((self.lowest <= self.highest).any())
 
     def first_reads(self, steps: Ints) -> Ints:
-        """[lists of steps, coordinates] the index of the first of these steps that reads it, -1 if none does; `steps`
-        [lists, 3] has the first step of each list, the stride, and the number of steps."""
+        """[lists of steps, coordinates] the index of the list's first step that reads the coordinate, -1 if none does;
+        `steps` [lists, 3] has the first step of each list, the stride, and the number of steps."""
         begin, stride, count = (column[:, None] for column in steps.T)
         number = np.maximum(0, -((begin - self.lowest) // stride))
         is_read = (number < count) & (begin + number * stride <= self.highest)
@@ -116,7 +116,7 @@ class Streamed:
 
 @lru_cache(maxsize=8192)
 def streamed(read: Extent, write: Extent) -> Streamed:
-    """For two ascending extents, the first of which depends on the step."""
+    """Which steps read what, for two ascending extents of which the first depends on the step."""
     lowest, behind = overlapped(write, read)
     return Streamed(lowest=lowest, highest=behind - 1)
 
@@ -154,7 +154,7 @@ def needs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:
         read: one of their op's reads.
         writer: the op that writes the tensor.
         places: by axis, [tasks] the coordinate of each task's tile.
-        steps: [tasks, 3] the first step of each, the stride, and how many.
+        steps: [tasks, 3] the first step of each task, the stride, and the number of steps.
     """
     separate = factors(read, writer)
     if separate is None:
@@ -193,7 +193,7 @@ def distinct_steps(steps: Ints) -> _Steps:
 
 
 def _dense(keys: Ints, bound: int) -> tuple[Ints, Ints]:
-    """The occurring keys, ascending, and the index of each among them. Most keys are below a small bound."""
+    """The keys that occur, ascending, and the index of each of `keys` among them. Most are below a small bound."""
     if bound > 4 * len(keys) + 65536:
         used, of = np.unique(keys, return_inverse=True)
         return used, of.reshape(-1)
@@ -218,7 +218,7 @@ def _kept(read: Read, writer: TileSpace, used: bytes, steps: bytes) -> _Lists:
 
 
 def _expanded(read: Read, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lists:
-    """The lists of tiles of some keys, ascending; `of_steps` are the distinct lists of steps."""
+    """The lists of tiles for `keys`, which ascend; `of_steps` are the distinct lists of steps."""
     separate, flat = factors(read, writer), None
     assert separate is not None
     columns = [of_steps if isinstance(factor, Streamed) else factor.bounds for factor in separate]
@@ -258,7 +258,7 @@ def _expanded(read: Read, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lis
 
 
 def _of_pairs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:
-    """The same, comparing each read box with each written box."""
+    """Same as `needs`, but compares each read box with each written box."""
     goes_by = sorted({axis for extent in read.box.extents for axis in extent.axes if axis != STEP})
     has_steps = any(STEP in extent.axes for extent in read.box.extents)
     taken = steps if has_steps else np.zeros((len(steps), 3), dtype=np.int64)
@@ -301,12 +301,12 @@ def _overlaps(box: Box, writer: TileSpace, places: dict[int, Ints], num_reads: i
 
 
 def written(writer: TileSpace, tensor: str) -> Iterator[Box]:
-    """The boxes of a tensor that its tiles write."""
+    """The boxes of a tensor that the writer's tiles write."""
     return (box for box in writer.writes if box.tensor == tensor)
 
 
 def intervals_of(extent: Extent, space: TileSpace) -> tuple[Ints, Ints]:
-    """[tiles of the space] where the interval of each begins, and one past its end."""
+    """[tiles of the space] where each tile's interval begins, and one past its end."""
     places = np.unravel_index(np.arange(space.num_tiles), space.grid)
     at = tuple(places[axis] for axis in extent.axes)
     begin, end = (np.broadcast_to(side[at], (space.num_tiles,)) for side in (extent.begin, extent.end))

@@ -15,9 +15,9 @@ __all__ = ["norm_slots", "slot_stride", "slots_read", "squares_bytes"]
 
 
 def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
-    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of it if CTAs split K.
+    """Slots of the op's squares: one for the columns of each CTA's tile, or of each share of the tile if CTAs split K.
 
-    With swapped operands, such a share consists of the tile's rows, so its columns have one slot.
+    With swapped operands, a share consists of some of the tile's rows, so the tile's columns have one slot.
     """
     op, tile = workload.tile_ops[op_index], tiling.tiles[op_index]
     shares = 1 if tiling.swap_ab else tiling.cluster_k

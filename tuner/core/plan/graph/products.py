@@ -13,13 +13,13 @@ def product_tile(op: TileOp, tile: Tile) -> Tile:
 
 
 def weight_stage_bytes(op: TileOp, tile: Tile, dtype: Dtype) -> int:
-    """A stage of an op's weights, with the factors of their groups."""
+    """Bytes of a stage of an op's weights, with the factors of their groups."""
     row_bytes: int = op.weights.row.row_bytes(tile.k) if op.weights else tile.k * dtype.size_bytes
     return product_tile(op, tile).n * row_bytes
 
 
 def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
-    """The product that a task of each op computes."""
+    """For each op, the product that one of its tasks computes."""
     if not workload.has_wide_products:  # a search computes ten thousand tilings
         return tiling.tiles
     return tuple(product_tile(op, tile) for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True))

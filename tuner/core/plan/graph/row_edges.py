@@ -1,4 +1,4 @@
-"""Which tile rows of an op each tile row of another one reads, in any columns: used by merges."""
+"""Which tile rows of one op each tile row of another op reads, in any columns; merges use this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RowEdges:
     producer: int
     #: Op index of the tiles that read.
     consumer: int
-    #: Whether it is read after the last step.
+    #: Whether the consumer reads after its last step.
     is_late: bool
     #: [consumer tile rows], non-decreasing: first producer tile row whose boxes overlap with the row's reads.
     first: Ints

@@ -27,8 +27,8 @@ from tuner.core.schedule.tiling import Tiling
 
 
 def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
-    """The steps of one part of a tile, for even parts, which differ by at most one step; none is empty if there are
-    enough steps."""
+    """The steps of one of a tile's even parts, which differ by at most one step; no part is empty if there are enough
+    steps."""
     if strided:
         return range(part, num_steps, num_parts)
     return range(num_steps * part // num_parts, num_steps * (part + 1) // num_parts)
@@ -36,7 +36,7 @@ def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = Fal
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGraph(ABC):
-    """The tiles of the ops that one launch runs: what they read and write, and which reads which."""
+    """The tiles of the ops that one launch runs: what they read and write, and which tiles read which."""
 
     #: Ops of this launch, ascending: all of them for a fused launch.
     op_indices: tuple[int, ...]
@@ -107,7 +107,7 @@ class TaskGraph(ABC):
         return self if strided == self.strided_parts else replace(self, strided_parts=strided)
 
     def with_in_band(self, ops: int) -> Self:
-        """The same tiles, with the ops of these bits reading in band."""
+        """The same tiles, with the ops whose bits are set in `ops` reading in band."""
         return self if ops == self.in_band_ops else replace(self, in_band_ops=ops)
 
     def num_parts(self, op_index: int) -> int:
@@ -115,12 +115,12 @@ class TaskGraph(ABC):
         return self.spaces[op_index].num_parts
 
     def num_tasks_of(self, op_index: int) -> int:
-        """Tasks of one op, if all tiles are split that can be."""
+        """Tasks of one op if every tile that can be split is split."""
         return self.spaces[op_index].num_tiles * self.num_parts(op_index)
 
     @cached_property
     def num_tasks(self) -> int:
-        """Tasks of all ops of this launch, each a tile or a part of one, if all tiles are split that can be."""
+        """Tasks of all ops of this launch, each a tile or a part of one, if every tile that can be split is."""
         return sum(map(self.num_tasks_of, self.op_indices))
 
     @cached_property
@@ -136,7 +136,7 @@ class TaskGraph(ABC):
         return part_steps(int(self.all_steps[op_index]), part, num_parts, strided=self.strided_parts)
 
     def steps_of(self, tasks: npt.NDArray[np.int32]) -> Ints:
-        """[tasks, 3] the steps of each task, from its words in a plan: the first, the stride, and how many."""
+        """[tasks, 3] the steps of each task, from its words in a plan: the first step, the stride, and the number."""
         steps = np.empty((len(tasks), 3), dtype=np.int64)
         steps[:, 0], steps[:, 1], steps[:, 2] = 0, 1, self.all_steps[tasks[:, 0]]
         in_parts = np.flatnonzero(tasks[:, 7] > 0)
@@ -185,8 +185,8 @@ class TileGraph(TaskGraph):
         return self.tiling.num_parts(op_index)
 
     def num_tasks_of(self, op_index: int) -> int:
-        """Tasks of one op, if all tiles are split that can be. A search needs thousands of tilings, so the op's own
-        number is used, against which its tiles are checked."""
+        """Tasks of one op if every tile that can be split is split. A search needs thousands of tilings, so this uses
+        the op's own number, against which its tiles are checked."""
         tile = self.tiling.tiles[op_index]
         rows, columns = self.workload.tile_ops[op_index].tile_grid(tile.m, tile.n)
         return rows * columns * self.tiling.num_parts(op_index)

@@ -18,13 +18,13 @@ from math import factorial
 from tuner.core.plan.order.panel_cache import CachePolicy, Tile
 from tuner.errors import InvalidInput
 
-#: Largest grid, tile rows and tile columns: beyond it there are too many states.
+#: Maximum tile rows, and tile columns, of a grid; larger grids have too many states.
 MAX_SIDE = 4
 #: Maximum k-steps of all tiles together, if a tile has more than one.
 MAX_SPLIT = 24
 
 Path = tuple[Tile, ...]
-#: [tile row] the columns done, as bits; and the contents of the cache, with the next to be evicted last. With K
+#: [tile row] the columns done, as bits; and the contents of the cache, with the next piece to be evicted last. With K
 #: k-steps, step k of row r is r * K + k, and of column c it is (num_rows + c) * K + k.
 _Situation = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -36,9 +36,9 @@ class ExactOrders:
     #: Tile rows and tile columns.
     num_rows: int
     num_cols: int
-    #: Operand panels that the cache holds; pieces, if there are several k-steps.
+    #: Operand panels that the cache holds, or pieces if there are several k-steps.
     cache_panels: int
-    #: K-steps of a tile, and which piece is evicted when space is needed: not the optimal policy.
+    #: K-steps of a tile, and which piece is evicted when space is needed; the optimal policy is not allowed.
     num_steps: int = 1
     policy: CachePolicy = CachePolicy.LRU
     #: Minimum number of panels, or pieces, that a path from (0, 0) loads.
@@ -47,8 +47,8 @@ class ExactOrders:
     num_paths: int
 
     def paths(self) -> Iterator[Path]:
-        """The optimal paths up to symmetry, in lexicographic order: rows are first visited in order, and so are
-        columns."""
+        """The optimal paths up to symmetry, in lexicographic order; new rows are visited in order, and so
+        are new columns."""
         search = _Search(self.num_rows, self.num_cols, self.cache_panels, self.num_steps, self.policy)
         return search.paths(search.start, self.least_panels)
 
@@ -154,7 +154,7 @@ class _Search:
         self.start: _Situation = ((0,) * num_rows, ())
 
     def count(self, situation: _Situation, budget: int) -> int:
-        """Completions that load exactly `budget` panels; none loads fewer."""
+        """Number of completions that load exactly `budget` pieces; none loads fewer."""
         masks = situation[0]
         if all(mask == self._whole for mask in masks):
             return int(budget == 0)
@@ -190,7 +190,7 @@ class _Search:
         return self._known[key]
 
     def paths(self, situation: _Situation, budget: int, rows_met: int = 0, cols_met: int = 0) -> Iterator[Path]:
-        """These completions, in lexicographic order; rows and columns are first visited in order."""
+        """The completions that `count` counts, in lexicographic order; new rows and columns are visited in order."""
         if all(mask == self._whole for mask in situation[0]):
             yield ()
             return
@@ -228,7 +228,7 @@ class _Search:
                 yield (row, col), (done, tuple(held)), misses
 
     def _use(self, held: list[int], piece: int) -> bool:
-        """Reads a piece; whether it came from memory."""
+        """Reads a piece; returns whether it came from memory."""
         is_miss = piece not in held
         if is_miss or not self._keeps_order:
             if not is_miss:
@@ -257,5 +257,5 @@ class _Search:
 
 @lru_cache(maxsize=4096)
 def _picked(mask: int, order: tuple[int, ...]) -> int:
-    """The mask whose bit i is bit order[i] of this one."""
+    """The mask whose bit i is bit order[i] of `mask`."""
     return sum((mask >> col & 1) << i for i, col in enumerate(order))

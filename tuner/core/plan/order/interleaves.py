@@ -45,9 +45,10 @@ def row_steps(
 ) -> tuple[tuple[Rows, ...], ...]:
     """The tile rows that each step of a banded merge emits.
 
-    By the end of step s the first op that reads nothing of this launch has emitted s * band of its tile rows. Other
-    such ops have emitted their proportion. Every other op, in topological order, has emitted each row whose inputs,
-    including those of its epilogue, were complete `lag` steps earlier. So a row never comes before its inputs.
+    By the end of step s, the first op that reads nothing of this launch has emitted s * band of its tile rows. Other
+    such ops have emitted the same proportion of theirs. Every other op, in topological order, has emitted each row
+    whose inputs, including those of its epilogue, were complete `lag` steps earlier. So a row never comes before its
+    inputs.
     """
     num_rows = {op: workload.tile_ops[op].tile_grid(tile_ms[op], 1)[0] for op in op_indices}
     edges: dict[int, list[RowEdges]] = {}
@@ -86,7 +87,7 @@ def joined(steps: Iterable[Iterable[Rows]]) -> tuple[Rows, ...]:
 def merge_blocks(
     workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple[int, ...], interleave: Interleave
 ) -> tuple[Block, ...]:
-    """The merge of the ops' tiles; for the proportional mix, each op as a whole."""
+    """The blocks of the merged tiles; for the proportional mix, one block per op."""
     tile_ms = tuple(tile.m for tile in tiles)
     grids = {op: workload.tile_ops[op].tile_grid(tiles[op].m, tiles[op].n) for op in op_indices}
     num_rows, num_cols = ({op: grid[axis] for op, grid in grids.items()} for axis in (0, 1))
@@ -116,7 +117,7 @@ def _columns(op: int, num_rows: int, width: int, num_cols: int) -> Iterator[Bloc
 
 
 def _halves(steps: Iterable[Iterable[Rows]], num_cols: dict[int, int]) -> Iterator[Block]:
-    """For each step the left halves of all ops, then the right ones."""
+    """For each step, the left halves of all ops, then the right halves."""
     for step in steps:
         rows = tuple(step)
         for op, begin, end in rows:
@@ -127,14 +128,14 @@ def _halves(steps: Iterable[Iterable[Rows]], num_cols: dict[int, int]) -> Iterat
 
 
 def _given(tiles: Iterable[tuple[int, ...]], op_indices: tuple[int, ...]) -> Iterator[Block]:
-    """Single tiles of these ops."""
+    """The single tiles of `tiles` that belong to `op_indices`."""
     for op, row, column in tiles:
         if op in op_indices:
             yield Block(op, row, row + 1, column, column + 1)
 
 
 def longest_first(workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple[int, ...]) -> tuple[int, ...]:
-    """The ops by the length of the longest chain of tiles that starts in each, longest first.
+    """The ops by the length of the longest chain of tiles that starts in an op, longest first.
 
     A producer's chain is longer than its consumer's, so the order is topological.
 
@@ -151,5 +152,5 @@ def longest_first(workload: Workload, tiles: tuple[Tile, ...], op_indices: tuple
 
 
 def block_shapes(blocks: Iterable[Block], op: int) -> frozenset[tuple[int, int]]:
-    """Tile rows and tile columns of the op's blocks."""
+    """The shapes of the op's blocks, in tile rows and tile columns."""
     return frozenset((b.row_end - b.row_begin, b.col_end - b.col_begin) for b in blocks if b.op == op)

@@ -44,11 +44,11 @@ class CacheStep:
 
     #: Pieces that it read, in order.
     reads: tuple[Piece, ...]
-    #: Those of them that came from memory.
+    #: The pieces read that came from memory.
     loads: tuple[Piece, ...]
-    #: Pieces that were evicted for them.
+    #: Pieces that were evicted to make room for them.
     evicted: tuple[Piece, ...]
-    #: Contents of the cache afterwards, with the next to be evicted first.
+    #: Contents of the cache afterwards, with the next piece to be evicted first.
     held: tuple[Piece, ...]
     #: Loads up to and including this tile.
     total: int
@@ -62,10 +62,10 @@ def reads_of(op: int, tile: Tile, num_steps: int) -> tuple[Piece, ...]:
 
 
 def cache_steps(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy = CachePolicy.LRU) -> list[CacheStep]:
-    """The cache of `size` pieces after each of these tiles."""
+    """What each tile does to a cache of `size` pieces, given the pieces that it reads."""
     tiles = [tuple(tile) for tile in reads]
     later = _next_uses(tiles) if policy is CachePolicy.OPTIMAL else None
-    #: Piece -> its next use, for the optimal policy; in the order of last use, or of loading.
+    #: Piece -> its next use, for the optimal policy; pieces are in the order of last use, or of loading.
     held: dict[Piece, int] = {}
     steps, total, at = list[CacheStep](), 0, 0
     for tile in tiles:
@@ -89,7 +89,7 @@ def cache_steps(reads: Iterable[Sequence[Piece]], size: int, policy: CachePolicy
 
 
 def traffic(path: Iterable[Tile], cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU) -> int:
-    """Pieces that a path over any grid loads through a cache of this size; with one k-step they are panels."""
+    """Pieces that a path over any grid loads through a cache of `cache_panels`; with one k-step they are panels."""
     steps = cache_steps((reads_of(0, tile, num_steps) for tile in path), cache_panels, policy)
     return steps[-1].total if steps else 0
 

@@ -20,7 +20,8 @@ def num_first_ctas(num_ctas: int, partition: int) -> int:
 
 
 def sides_of(ops: Ints | npt.NDArray[np.int32], num_ctas: int, partition: int) -> list[tuple[Ints, range]]:
-    """The tasks of each side of a partition, or all, in order, given the op of each; and the CTAs that run them."""
+    """The tasks of each side of a partition in order, or all tasks if there is none, and the CTAs that run them; `ops`
+    has the op of each task."""
     is_first = ops == ops.min()
     if not partition or num_ctas == 1 or is_first.all():
         return [(np.arange(ops.size, dtype=np.int64), range(num_ctas))]
@@ -42,7 +43,7 @@ def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
 
 
 def tails_of(ops: Ints, num_ctas: int) -> Flags:
-    """[tiles] the same for the last, incomplete wave of each op, as if it had the grid to itself."""
+    """[tiles] whether each tile belongs to the last, incomplete wave of its op, as if the op had the grid to itself."""
     is_tail = np.zeros(ops.size, dtype=np.bool_)
     for op in np.unique(ops):
         tiles = np.flatnonzero(ops == op)

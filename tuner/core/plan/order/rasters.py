@@ -20,7 +20,7 @@ from tuner.errors import InvalidInput
 Ints = npt.NDArray[np.int64]
 
 ROW, COLUMN = Raster(), Raster(kind=RasterKind.COLUMN)
-#: The simplest names come first.
+#: Kinds of raster, those with the simplest names first.
 _RANK = tuple(RasterKind)
 #: From this many tile rows and columns on, Morton and Hilbert differ from every panel, group and snake.
 _UNLIKE_ANY_FROM = 5
@@ -31,7 +31,7 @@ def raster_order(raster: Raster, num_rows: int, num_cols: int) -> tuple[Ints, In
     """Tile rows and tile columns of a grid in the raster's order, each [num_rows * num_cols], read-only.
 
     Raises:
-        InvalidInput: exact paths of so large a grid are not known; or a package's curve does not have each tile once.
+        InvalidInput: exact paths of a grid this large are not known; or a package's curve does not have each tile once.
     """
     index = np.arange(num_rows * num_cols, dtype=np.int64)
     row, col = index // num_cols, index % num_cols
@@ -72,7 +72,7 @@ def _of_package(raster: Raster, num_rows: int, num_cols: int) -> Ints:
 
 
 def _spread(values: Ints) -> Ints:
-    """Each number's bits, bit i moved to bit 2 i."""
+    """The numbers with bit i moved to bit 2 i."""
     spread = np.zeros_like(values)
     for bit in range(int(values.max()).bit_length()):
         spread |= ((values >> bit) & 1) << (2 * bit)
@@ -82,7 +82,7 @@ def _spread(values: Ints) -> Ints:
 def hilbert(num_rows: int, num_cols: int) -> Iterator[tuple[int, int]]:
     """A Hilbert-like curve over any rectangle, from tile (0, 0); each step leads to an adjacent tile.
 
-    The curve runs from one corner to the next one along its major side. By a chessboard colouring, that is possible if
+    The curve runs from one corner to the next along its major side. By a chessboard colouring, that is possible if
     the major side is even or the minor one odd, so the longer side is the major one where possible.
 
     Source: the recursion of Cerveny, "Space-filling curve for rectangular domains of arbitrary size", 2018. See NOTICE.
@@ -125,7 +125,7 @@ def _moved(at: Pair, step: Pair, count: int) -> Pair:
 
 
 def standard_rasters(num_rows: int, num_cols: int) -> list[Raster]:
-    """The distinct rasters of a grid, the simplest names first; without the exact ones."""
+    """The distinct rasters of a grid except the exact ones, with the simplest names first."""
     widths = range(1, max(num_rows, num_cols))
     offered = (
         Raster(kind=kind, width=width)
@@ -141,7 +141,7 @@ def raster_path(raster: Raster, num_rows: int, num_cols: int) -> list[Tile]:
     """The tiles of a grid in the raster's order.
 
     Raises:
-        InvalidInput: exact paths of so large a grid are not known.
+        InvalidInput: exact paths of a grid this large are not known.
     """
     rows, cols = raster_order(raster, num_rows, num_cols)
     return list(zip(rows.tolist(), cols.tolist(), strict=True))
@@ -150,8 +150,8 @@ def raster_path(raster: Raster, num_rows: int, num_cols: int) -> list[Tile]:
 def standard_traffic(
     num_rows: int, num_cols: int, cache_panels: int, num_steps: int = 1, policy: CachePolicy = CachePolicy.LRU
 ) -> dict[Raster, int]:
-    """Operand panels (pieces, if there are several k-steps) that each distinct raster loads through a cache of this
-    size, least first."""
+    """Operand panels (pieces, if there are several k-steps) that each distinct raster loads through a cache of
+    `cache_panels`, least first."""
     panels = {
         raster: traffic(raster_path(raster, num_rows, num_cols), cache_panels, num_steps, policy)
         for raster in standard_rasters(num_rows, num_cols)
@@ -160,7 +160,7 @@ def standard_traffic(
 
 
 def plain_name(raster: Raster, shapes: frozenset[tuple[int, int]]) -> Raster:
-    """The simplest raster that orders blocks of these (tile rows, tile columns) like this one."""
+    """The simplest raster with the same order as `raster` for blocks of these `shapes` (tile rows, tile columns)."""
     names = {shape: _name_on(raster, *shape) for shape in shapes}
     for name in sorted(set(names.values()), key=_rank):
         if _rank(name) < _rank(raster) and all(_name_on(name, *shape) == names[shape] for shape in shapes):
@@ -198,7 +198,7 @@ def _same(mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> bool:
 
 
 def _alike(rows: Ints, cols: Ints) -> Iterator[Raster]:
-    """The names that begin like this path: its first turn determines the only possible width."""
+    """The rasters that begin like this path: its first turn determines the only possible width."""
     down, right = int(np.argmax(rows != rows[0])), int(np.argmax(cols != cols[0]))
     yield from (ROW, COLUMN)
     for kind, width in ((RasterKind.GROUPED, right), (RasterKind.PANEL, down)):

@@ -31,27 +31,27 @@ def num_tiles(op: TileOp, tile: Tile) -> int:
 
 
 def waves(num_tiles: int, num_parts: int, num_ctas: int) -> tuple[int, int]:
-    """For a single op on this many CTAs: waves of whole tiles, then waves of parts: of all tiles, or of the tail's
-    if there is more than one wave of tiles."""
+    """For a single op on `num_ctas` CTAs: the waves of whole tiles, and the waves of parts: those of all tiles, or of
+    the tail's tiles if there is more than one wave of tiles."""
     whole, tail = divmod(num_tiles, num_ctas) if num_tiles > num_ctas else (0, num_tiles)
     return whole, -(-tail * num_parts // num_ctas)
 
 
 def num_split_tiles(workload: Workload, tiling: Tiling) -> int:
-    """Tiles of the split ops, all of them."""
+    """Number of tiles of all split ops."""
     shapes = enumerate(zip(workload.tile_ops, tiling.tiles, strict=True))
     return sum(num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
 
 
 def slot_bytes(workload: Workload, tiling: Tiling) -> int:
-    """Memory for the parts of one tile, bytes; the same for all ops, as needed by the largest one."""
+    """Memory for the parts of one tile, bytes: the same for all ops, as much as the largest needs."""
     shapes = enumerate(zip(workload.tile_ops, tiling.tiles, strict=True))
     sums = [tile.m * tile.n * op.rows_per_column * tiling.num_parts(index) for index, (op, tile) in shapes]
     return SUM_BYTES * max((one for index, one in enumerate(sums) if tiling.num_parts(index) > 1), default=0)
 
 
 def slots_problem(workload: Workload, tiling: Tiling, num_split: int) -> str | None:
-    """Why the workspace cannot hold the sums of this many split tiles."""
+    """Why the workspace cannot hold the sums of `num_split` split tiles."""
     if (size := num_split * slot_bytes(workload, tiling)) > MAX_SLOT_BYTES:
         most = MAX_SLOT_BYTES // 2**20
         return f"the parts' sums take {-(-size // 2**20)} MiB of workspace, more than {most}: use fewer parts"
@@ -59,7 +59,7 @@ def slots_problem(workload: Workload, tiling: Tiling, num_split: int) -> str | N
 
 
 def split_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why tiles cannot be split like this, or the simpler name of the split."""
+    """Why tiles cannot be split in this way, or the simpler name of the split."""
     split = tiling.split_k
     if not split:
         return None

@@ -1,8 +1,8 @@
 """From tiles to tasks: which tiles of the global order are split, and into which parts.
 
-Even parts: a tile has as many as its op requires, and they differ by at most one k-step. Stream-K: the k-steps of the
-tail form one sequence, tile after tile in the global order. Each CTA gets a contiguous range of it, such that every CTA
-has the same work, including its whole tiles. A tile is split where a range ends within it.
+Even parts: a tile has as many parts as its op requires, and they differ by at most one k-step. Stream-K: the k-steps of
+the tail form one sequence, tile after tile in the global order. Each CTA gets a contiguous range of it, such that every
+CTA has the same work, including its whole tiles. A tile is split where a range ends within it.
 
 Source: Osama et al., "Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication on the GPU",
 PPoPP 2023.
@@ -38,7 +38,7 @@ def parts_of(graph: TaskGraph) -> Ints:
 
 
 def whole_tasks(ops: Ints, rows: Ints, cols: Ints) -> Words:
-    """[tiles, 11] a task for each tile, in the form of a plan; none waits or posts yet."""
+    """[tiles, 11] a task per tile, with the words of a plan; none waits or posts yet."""
     tasks = np.zeros((ops.size, TASK_FIELDS), dtype=np.int32)
     tasks[:, 0], tasks[:, 1], tasks[:, 2], tasks[:, 5] = ops, rows, cols, -1
     return tasks
@@ -48,7 +48,7 @@ def parted(
     graph: TaskGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
 ) -> Words:
     """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other in place of the
-    tile; or, in place of a run of tasks of one op, all its tiles come part by part. `is_split` says which tiles are
+    tile; or all tiles of a run of one op's tasks come part by part in place of the run. `is_split` says which tiles are
     split, if the op has parts but not all of its tiles are split."""
     repeats = parts_of(graph)[order[0]]
     if is_split is not None:
@@ -73,7 +73,7 @@ def parted(
 
 
 class Pieces(NamedTuple):
-    """Ranges of k-steps of tiles, [pieces] each: the tile, the first k-step, the number of k-steps, and their CTA."""
+    """Ranges of tiles' k-steps, as arrays [pieces]: the tile, the first k-step, the number of k-steps, and the CTA."""
 
     tile: Ints
     first: Ints
@@ -82,10 +82,10 @@ class Pieces(NamedTuple):
 
 
 def stream_split(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering) -> Pieces:
-    """The tiles of a global order, given the op of each, with the tail split by k-steps; in that order.
+    """The tiles of a global order, in that order, with the tail split by k-steps; `ops` has the op of each tile.
 
-    Whole tiles are assigned round-robin, in the tail only those whose op has no parts. The other tiles of the tail form
-    one sequence, which is split.
+    Whole tiles are assigned round-robin; in the tail, these are only the tiles of ops without parts. The other tiles
+    of the tail form one sequence, which is split.
     """
     queue, steps, work = queue_of_tasks(ops, num_ctas, ordering), graph.all_steps[ops], _work(graph)[ops]
     most = parts_of(graph)[ops]
@@ -118,19 +118,19 @@ def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float
     """The k-steps of some tiles in sequence, divided among the CTAs in ranges such that all have the same work.
 
     Args:
-        steps: [tiles] k-steps of each.
+        steps: [tiles] k-steps of each tile.
         work: [tiles] work of one k-step.
-        most: [tiles] maximum parts of the tile.
-        busy: [CTAs] other work of each.
+        most: [tiles] maximum parts of each tile.
+        busy: [CTAs] other work of each CTA.
 
     As many CTAs get a range as the maximum parts of the tiles allow: those with the least work. A cut is at a whole
-    k-step, or at the tile's end if a very small part would remain. If nothing can be cut like this, the tiles are
-    assigned whole.
+    k-step, or at the tile's end if a very small part would remain. If nothing can be cut in this way, the tiles
+    are assigned whole.
     """
     by_busy = np.argsort(busy, kind="stable")
     total, end, least = float((steps * work).sum()), np.cumsum(steps), busy[by_busy]
     begin, fewest = end - steps, np.minimum(MIN_STREAM_STEPS, np.maximum(1, steps // most))
-    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # the number of CTAs, if each gets some
+    level = (total + np.cumsum(least)) / np.arange(1, busy.size + 1)  # work per CTA, by how many get some
     enough = (level > least) & (level - least[0] >= (steps * work / most).max())  # ideally, no tile has more parts
     for count in range(int(np.count_nonzero(enough)), 1, -1):
         ctas = np.sort(by_busy[:count])
@@ -146,7 +146,7 @@ def evenly_split(steps: Ints, work: Ints, most: Ints, busy: npt.NDArray[np.float
 
 
 def _places_in_tiles(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
-    """The tile in which work is cut, and after how many of its k-steps: whole ones, without very small parts."""
+    """The tile in which work is cut, and after how many of its k-steps: whole k-steps, without very small parts."""
     end = np.cumsum(steps * work)
     tile = np.minimum(np.searchsorted(end, places, side="right"), steps.size - 1)
     whole = steps[tile]
@@ -157,7 +157,7 @@ def _places_in_tiles(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[
 
 
 def _between(begin: Ints, end: Ints, bounds: Ints) -> Pieces:
-    """The pieces between tiles' ends and cuts, in k-steps; `cta` is the number of the stretch."""
+    """The pieces between the ends of tiles and the cuts, in k-steps; `cta` is the number of the range."""
     begins = np.sort(np.concatenate((begin, bounds)))
     begins = begins[np.concatenate(([True], begins[1:] != begins[:-1]))]
     tile = np.searchsorted(end, begins, side="right")
@@ -166,6 +166,6 @@ def _between(begin: Ints, end: Ints, bounds: Ints) -> Pieces:
 
 
 def _work(graph: TileGraph) -> Ints:
-    """[ops] products of a k-step."""
+    """[ops] multiplications per k-step."""
     tiles = (product_tile(op, tile) for op, tile in zip(graph.workload.tile_ops, graph.tiling.tiles, strict=True))
     return np.array([tile.m * tile.n * tile.k for tile in tiles], dtype=np.int64)

@@ -18,7 +18,7 @@ class TaskSource:
         else:
             bounds = [0, plan.num_tasks]
         self._heads, self._ends = bounds[:-1], bounds[1:]
-        #: [num_ctas] the lists that the CTA takes from, the second once the first is exhausted.
+        #: [num_ctas] the lists that each CTA takes from; it turns to the second once the first is exhausted.
         self._lists: list[tuple[int, ...]] = [(cta,) for cta in range(plan.num_ctas)]
         if plan.assignment == FIRST_WAVE:
             self._lists = [(cta, plan.num_ctas) for cta in range(plan.num_ctas)]

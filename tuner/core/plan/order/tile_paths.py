@@ -15,7 +15,7 @@ from tuner.core.schedule.ordering import Interleave, InterleaveKind, Raster, Ras
 from tuner.core.schedule.tiling import Tile as TileShape
 from tuner.errors import InvalidInput
 
-#: Tile sizes of the pair for finding merges; any values work, since only the numbers of tiles matter.
+#: Tile sizes of the pair with which merges are found; any values work, since only the numbers of tiles matter.
 _SIDE, _DEPTH = 16, 32
 
 
@@ -37,11 +37,11 @@ class Stop(NamedTuple):
 class TileGrid:
     """Tiles to process, and the cache that they use."""
 
-    #: Tile rows of both products, tile columns of the first, k-steps of its tiles; all >= 1.
+    #: Tile rows of both products, tile columns of the first one, and k-steps of its tiles; all >= 1.
     num_rows: int
     num_cols: int
     num_steps: int = 1
-    #: Tile columns of a second product, whose k-steps are the first one's tile columns; 0 for none.
+    #: Tile columns of a second product, whose k-steps are the first one's tile columns; 0 if there is none.
     second_cols: int = 0
     #: Pieces that the cache holds, >= 2.
     cache_size: int
@@ -112,7 +112,7 @@ class TileGrid:
         """The tiles in a standard order.
 
         Raises:
-            InvalidInput: exact paths of so large a grid are not known.
+            InvalidInput: exact paths of a grid this large are not known.
         """
         if not self.is_pair:
             return tuple(Stop(0, *tile) for tile in raster_path(order.raster, self.num_rows, self.num_cols))
@@ -145,10 +145,10 @@ class TileGrid:
         yield Interleave(kind=InterleaveKind.HALF_ROWS)
 
     def exact(self) -> tuple[int, tuple[Stop, ...]]:
-        """The minimum of pieces that a path from tile 0.0 loads, and the first path that does.
+        """The minimum number of pieces that a path from tile 0.0 loads, and the first path that loads so few.
 
         Raises:
-            InvalidInput: it is not known for such a grid.
+            InvalidInput: exact paths of a grid this large are not known.
         """
         if self.is_pair:
             raise InvalidInput("second_cols", "the exact optimum is not known for a pair", "use a single product")

@@ -22,15 +22,15 @@ class Distinct:
     rows: Ints
     #: [distinct rows] the first row of the table that equals it.
     first: Ints
-    #: [rows of the table] the index of each among the distinct rows.
+    #: [rows of the table] the index of each row among the distinct rows.
     of: Ints
 
 
 def distinct_rows(table: npt.NDArray[np.integer[Any]]) -> Distinct:
-    """The rows of [rows, columns] integers without duplicates.
+    """The distinct rows of a table [rows, columns] of integers.
 
-    A row is one number, whose digits are its columns in mixed radix, so numbers are sorted instead of rows. If these
-    could be too large for a word, NumPy sorts the rows.
+    A row becomes one number, whose digits are its columns in mixed radix, so numbers are sorted instead of rows. If
+    numbers could be too large for a word, NumPy sorts the rows.
     """
     words = table.astype(np.int64)
     least, most = words.min(axis=0, initial=0).tolist(), words.max(axis=0, initial=0).tolist()

@@ -19,8 +19,8 @@ WAIT_WORDS = 8
 _FIRST_WAIT_WORDS = 4
 #: 2 was used by plans of older kernels.
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
-#: Maximum of tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits, the
-#: device adds two such counts, and multiplies one by the CTAs of a cluster, at most 16 on any GPU. Source: CUDA C++
+#: Maximum number of tasks, signals, waits, CTAs and slots, and of posts per signal in a launch. In signed 32-bit words,
+#: the device adds two such counts, and multiplies one by the CTAs of a cluster, at most 16 on any GPU. Source: CUDA C++
 #: Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 if a kernel requests it.
 MAX_COUNT = 2**24
 MAX_CLUSTER_SIZE = 16
@@ -32,7 +32,7 @@ MAX_STEPS = 2**26
 
 
 class WordRange(NamedTuple):
-    """The minimum and maximum of a word, independent of the rest of the plan."""
+    """The minimum and maximum of a word, whatever the rest of the plan is."""
 
     word: str
     low: int
@@ -66,7 +66,7 @@ class Header:
 
     num_tasks: int
     num_signals: int
-    #: CTAs of the persistent grid, or its clusters.
+    #: CTAs, or clusters, of the persistent grid.
     num_ctas: int
     #: `STATIC`, `TICKET` or `FIRST_WAVE`.
     assignment: int
@@ -84,12 +84,12 @@ class Header:
 
     @property
     def num_queue_words(self) -> int:
-        """For static queues, otherwise 0."""
+        """Words of the queues if they are static, otherwise 0."""
         return self.num_ctas + 1 if self.assignment == STATIC else 0
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness depends on every CTA being resident: tasks wait, and CTAs have different tasks."""
+        """Whether a plan's liveness depends on every CTA being resident: tasks wait, and CTAs have different tasks."""
         return self.assignment != TICKET and self.num_signals > 0
 
 
@@ -151,7 +151,7 @@ class OlderHeader:
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness is known to depend on every CTA being resident."""
+        """Whether the plan's liveness is known to depend on every CTA being resident."""
         return self.assignment in (STATIC, FIRST_WAVE) and self.num_signals > 0
 
 
@@ -186,7 +186,7 @@ def wrong_word(word: str, value: int, right: str) -> WordError:
 
 
 def _check_assignment(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int) -> None:
-    """The assignment of tasks in the header; and the tasks of the first wave."""
+    """Checks the assignment of tasks in the header, and the tasks of the first wave."""
     if assignment not in (STATIC, TICKET, FIRST_WAVE):
         raise wrong_word("assignment", assignment, f"be {STATIC}, {TICKET} or {FIRST_WAVE}")
     if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:

@@ -87,12 +87,12 @@ from tuner.errors import WordError
 
 Words = npt.NDArray[np.int32]
 
-#: The contents of a task's words: the first word has three values, the seventh two.
+#: Number of values in a task's words: the first word has three values, the seventh two.
 TASK_FIELDS = 11
 #: Maximum parts of a tile, and k-steps of a part: limits of the words.
 MAX_PARTS = 0xFF
 MAX_PART_STEPS = 0xFFFF
-#: Those of these words that have a meaning.
+#: Number of a wait's words that have a meaning.
 WAIT_FIELDS = 5
 #: The position of a wait for inputs of the epilogue.
 EPILOGUE_STEP = MAX_STEPS
@@ -112,7 +112,7 @@ TASK_RANGES = (
     WordRange("first_step", 0, MAX_PART_STEPS),
     WordRange("num_steps", 0, MAX_PART_STEPS),
 )
-#: Ranges of a wait's words in turn.
+#: Ranges of a wait's words, in order.
 WAIT_RANGES = (
     WordRange("signal_begin", 0, MAX_COUNT - 1),
     WordRange("signal_end", 1, MAX_COUNT),
@@ -124,7 +124,7 @@ WAIT_RANGES = (
 
 
 def _readonly(array: Words) -> Words:
-    """A copy in memory that cannot be made writable: a view of bytes, in column order, as it is read."""
+    """A copy that cannot be made writable: a view of bytes, in column order, in which it is read."""
     return np.frombuffer(array.T.tobytes(), dtype=np.int32).reshape(array.T.shape).T
 
 
@@ -137,7 +137,7 @@ def _packed(tasks: Words) -> Words:
 
 
 def _unpacked(words: Words) -> Words:
-    """[num_tasks, 11] the content of tasks' words."""
+    """[num_tasks, 11] the values in the words of tasks."""
     tasks = words[:, [0, 1, 2, 3, 4, 5, 0, 0, 7, 6, 6]]
     tasks[:, 0] = words[:, 0].astype(np.int16)
     tasks[:, 6] = words[:, 0] >> 16 & MAX_PARTS
@@ -182,7 +182,7 @@ class Plan:
 
     @property
     def needs_all_ctas(self) -> bool:
-        """Whether its liveness depends on every CTA being resident: tasks wait, and CTAs have different tasks."""
+        """Whether a plan's liveness depends on every CTA being resident: tasks wait, and CTAs have different tasks."""
         return self.assignment != TICKET and self.num_signals > 0
 
     def first_task(self, cta: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Signals: which tiles post to which, and what a reader of some tiles waits for.
+"""Signals: which tiles post to which signal, and what a reader of some tiles waits for.
 
 A granularity groups the tiles of a producer by row group and column group, with one signal for each. Signals of an op
 that get the same number of posts are contiguous: a *bank*. So a reader of whole tile rows needs one wait per bank;
@@ -36,7 +36,7 @@ class Bank:
     #: Column groups, half-open.
     col_begin: int
     col_end: int
-    #: Posts of each.
+    #: Posts of each signal.
     num_posts: int
 
 
@@ -44,9 +44,9 @@ class Bank:
 class Signals:
     """The signals of one producer's tile grid."""
 
-    #: Tile rows of a signal.
+    #: Tile rows per signal.
     height: int
-    #: [tile columns] the column group of each.
+    #: [tile columns] the group of each column.
     col_groups: tuple[int, ...]
     banks: tuple[Bank, ...]
     #: [tile rows, tile columns] the signal that the tile posts.
@@ -54,18 +54,18 @@ class Signals:
 
     @property
     def num_signals(self) -> int:
-        """Of this producer."""
+        """Number of signals of this producer."""
         return self.num_posts.size
 
     @cached_property
     def num_posts(self) -> Ints:
-        """[num_signals] posts that each gets in a launch."""
+        """[num_signals] posts that each signal gets in a launch."""
         counts = [(b.num_posts, (b.row_end - b.row_begin) * (b.col_end - b.col_begin)) for b in self.banks]
         posts, sizes = np.array(counts, dtype=np.int64).T
         return np.repeat(posts, sizes)
 
     def waits_for(self, read: Ints, steps: Ints | None = None) -> list[WaitRecord]:
-        """Wait records that cover tiles that post to these signals.
+        """Wait records for the tiles that post to the signals `read`.
 
         Tile i is first read in step `steps[i]`; without steps, all waits come before step 0. Adjacent signals of one
         step share a record.
@@ -79,7 +79,7 @@ class Signals:
         return self.records(signals[order], step[order])
 
     def records(self, signals: Ints, step: Ints | int) -> list[WaitRecord]:
-        """Wait records for signals in this order, before these k-steps. Adjacent ones of a step share a record."""
+        """Wait records for `signals` in order, each before its k-step. Adjacent signals of a step share a record."""
         step = np.broadcast_to(step, signals.shape)
         if not signals.size:
             return []
@@ -92,7 +92,7 @@ class Signals:
 
 
 def column_groups(granularity: Granularity, width: int, num_cols: int) -> list[int]:
-    """[tile columns] the group of each."""
+    """[tile columns] the group of each column."""
     match granularity:
         case Granularity.TILE:
             return list(range(num_cols))
@@ -116,7 +116,7 @@ def rows_per_signal(granularity: Granularity, width: int, num_rows: int) -> int:
 
 
 def signals_of(granularity: Granularity, width: int, num_rows: int, num_cols: int, first: int) -> Signals:
-    """The signals of a producer with this tile grid, numbered from `first`."""
+    """The signals of a producer with a grid of `num_rows` x `num_cols` tiles, numbered from `first`."""
     height = rows_per_signal(granularity, width, num_rows)
     row_group = np.arange(num_rows, dtype=np.int64) // height
     col_group = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
@@ -143,6 +143,6 @@ def signals_of(granularity: Granularity, width: int, num_rows: int, num_cols: in
 
 
 def _runs(counts: Ints) -> Iterator[tuple[int, int, int]]:
-    """(begin, end, value) of the runs of equal values."""
+    """(begin, end, value) of each run of equal values."""
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
     yield from ((a, b, int(counts[a])) for a, b in pairwise(edges))

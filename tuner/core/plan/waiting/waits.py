@@ -22,7 +22,7 @@ from tuner.core.plan.waiting.signals import Signals, WaitRecord
 
 
 def intern_waits(graph: TaskGraph, tasks: Words, signals: Mapping[int, Signals], *, by_slice: bool) -> Words:
-    """Writes each consumer's wait range into `tasks`; [waits, 5] the records."""
+    """Writes each consumer's wait range into `tasks`; returns the records, [waits, 5]."""
     records: list[WaitRecord] = []
     for op in graph.op_indices:
         edges = [edge for edge in graph.early_edges if edge.consumer == op]
@@ -57,7 +57,7 @@ _Reads = tuple[Edge, Needs, Ints, int]
 
 
 def _of_parts(needs: Needs, tasks: Words) -> Needs:
-    """The same, with nothing for whole tiles: an empty list comes first."""
+    """The same needs, except that whole tiles have none: theirs is an empty list, which comes first."""
     begin = np.concatenate(([0], needs.begin))
     return Needs(of=np.where(tasks[:, 7] > 0, needs.of + 1, 0), begin=begin, tiles=needs.tiles, steps=needs.steps)
 
