@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Decimal prefixes of plain numbers and bytes.
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
-#: Nanoseconds of a unit of time, and the units that people read, the greatest first.
+#: Nanoseconds per unit of time; and the units that people read, the greatest first.
 _TIMES = {"ns": 1.0, "us": 1e3}
 _TIME_UNITS = ((1e6, "ms"), (1e3, "µs"))
 

@@ -9,10 +9,10 @@ from tuner.core.problem.rows.added import added_rows, check_broken
 from tuner.core.problem.rows.dtype import Array, ArrayModule, VendorType
 from tuner.errors import InvalidInput
 
-#: Entry-point group in which packages declare theirs.
+#: Entry-point group in which packages declare their activations.
 GROUP = "tuner.activations"
 
-#: No built-in activation is steeper (gelu 1.13, silu 1.10).
+#: The error bound of functions that are no steeper than any built-in activation (gelu 1.13, silu 1.10).
 _GENTLE = within(1.2)
 
 
@@ -30,7 +30,7 @@ class Activation(StrEnum):
     row: ActivationRow
 
     def __new__(cls, row: ActivationRow | str) -> Activation:
-        """The member for a row; a name only looks up its member."""
+        """The member for a row; if given a name, looks up the existing member."""
         assert isinstance(row, ActivationRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
@@ -95,7 +95,7 @@ class Activation(StrEnum):
         check_broken(GROUP, value)
 
 
-#: Names in transformers of functions that are built in.
+#: The names that transformers uses for built-in functions.
 OF_TRANSFORMERS = {
     name: one
     for one in Activation
@@ -130,5 +130,5 @@ def of_transformers(name: object, *, field: str = "hidden_act") -> Activation:
 
 
 def names_of(activation: Activation) -> tuple[str, ...]:
-    """All names that `canonical` accepts for it."""
+    """All names that `canonical` accepts for the activation."""
     return tuple(name for name, one in _NAMES.items() if one is activation)

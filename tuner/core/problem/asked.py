@@ -72,7 +72,7 @@ class AskedWorkload(ABC):
     SUMMARY: ClassVar[str]
     #: Names on the page of a new job, each with the fields that it sets; empty for a single choice with its own name.
     CHOICES: ClassVar[Mapping[str, Json]] = MappingProxyType({})
-    #: Examples for the API documents, by name.
+    #: Examples for the API docs, by name.
     EXAMPLES: ClassVar[Mapping[str, Example]] = MappingProxyType({})
 
     #: Fields that a model sets on the page of a new job: those that `of_model` returns.
@@ -100,14 +100,14 @@ class AskedWorkload(ABC):
 
     @classmethod
     def of(cls, workload: Workload) -> Self | None:
-        """The workload as responses describe it; None if they describe it differently."""
+        """The workload's description in this form; None if responses describe it in a different form."""
         return None
 
 
 class AskedOp(ABC):
     """An op of a chain, whose rows and element type are the chain's: a frozen dataclass."""
 
-    #: Whether its own fields determine its number of rows, independent of the other ops.
+    #: Whether its own fields determine its number of rows, whatever the other ops are.
     HAS_OWN_ROWS: ClassVar[bool] = False
 
     #: Unique name of the op, and of the tensor that it writes.
@@ -118,7 +118,7 @@ class AskedOp(ABC):
         """The op.
 
         Raises:
-            InvalidInput: the op's field is wrong.
+            InvalidInput: a field of the op is wrong.
         """
 
     @classmethod
@@ -169,12 +169,12 @@ def _op_of_fields(op: type[Op], name: str, data: Json, m: int | None, dtype: Dty
 
 
 def is_listed(hint: Any) -> bool:
-    """Whether a field is several numbers, separated by commas in options and query parameters."""
+    """Whether a field holds several numbers, which options and query parameters separate by commas."""
     return is_dataclass(hint) or get_origin(hint) is tuple
 
 
 def names_in(hint: Any) -> tuple[str, ...]:
-    """The names of the numbers of such a field, in order."""
+    """The names of the numbers that a listed field holds, in order."""
     return tuple(one.name for one in fields(hint)) if is_dataclass(hint) else ("number", "...")
 
 
@@ -182,7 +182,7 @@ def listed(name: str, hint: Any, value: Any) -> Any:
     """Converts `16,4096,4096` to the JSON value of the named field; anything but a list is returned unchanged.
 
     Raises:
-        InvalidInput: it is not a list of whole numbers, or has the wrong length.
+        InvalidInput: the value is not a list of whole numbers, or has the wrong length.
     """
     if not is_listed(hint) or not isinstance(value, str):
         return value
@@ -198,7 +198,7 @@ def listed(name: str, hint: Any, value: Any) -> Any:
 
 @cache
 def parameter_names(one: type[AskedWorkload]) -> Mapping[str, str]:
-    """Names of all fields except the element type in queries and commands, by field name. They are unchanged unless the
+    """By field name, what each field except the element type is called in queries and commands: the same, unless that
     name is already used there."""
     names = [each.name for each in fields_of(one) if each.name != "dtype"]
     return {name: f"{one.KIND.replace('-', '_')}_{name}" if name in _RESERVED else name for name in names}
@@ -218,7 +218,7 @@ def document_of(one: type[AskedWorkload], parameters: Json) -> dict[str, Any]:
 
 @cache
 def asked_op(kind: str) -> type[AskedOp]:
-    """How an op of a kind is described in a chain."""
+    """The class that describes an op of a kind in a chain."""
     own: type[AskedOp] | None = getattr(part_of(kind, "asked"), "OP", None)
     op = op_kinds()[kind].op
     return own or _derived(f"Chain{_title(kind)}", _ByFields, op, op.__doc__, ("m",))
@@ -307,7 +307,7 @@ def workload_of(pair: Json) -> Workload:
 
 
 def pair_of(workload: Workload) -> dict[str, Any]:
-    """The document that describes a workload of known kinds, as in answers; inverse of `workload_of`."""
+    """The document that describes a workload of known kinds, as in responses; inverse of `workload_of`."""
     for one in asked_workloads().values():
         if (found := one.of(workload)) is not None:
             return {"kind": one.KIND, **fields_to_json(found)}
@@ -315,7 +315,7 @@ def pair_of(workload: Workload) -> dict[str, Any]:
 
 
 def chain_of(workload: Workload) -> dict[str, Any]:
-    """The same, op by op."""
+    """Same as `pair_of`, but always op by op."""
     ops = [_op_document(op) for op in workload.ops]
     by_chain = (op.m for op in workload.ops if not asked_op(op.KIND).HAS_OWN_ROWS)
     rows = next(by_chain, workload.ops[0].m)

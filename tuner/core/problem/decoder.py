@@ -32,7 +32,7 @@ class DecoderModel:
     num_kv_heads: int
     #: Columns of a head.
     head_size: int
-    #: Epsilon of its norms.
+    #: Epsilon of the layer's norms.
     eps: float
     #: Whether q, k and v add a bias.
     qkv_bias: bool = False
@@ -50,17 +50,17 @@ MODELS: Mapping[str, DecoderModel] = {
         hidden=3584, intermediate=18944, num_heads=28, num_kv_heads=4, head_size=128, eps=1e-6, qkv_bias=True
     ),
 }  # fmt: skip
-#: What a preset's `weights` is.
+#: Meaning of a preset's field `weights`.
 STORED_WEIGHTS = "format of all weights, if they have fewer bits than the dtype"
 #: Models whose attention normalizes queries and keys.
 _NORMS_QUERIES = ("qwen3",)
 
 
 def shared_model(model: str, tp: int) -> DecoderModel:
-    """The sizes of a model whose layer is split over this many ranks.
+    """The sizes of a model whose layer is split over `tp` ranks.
 
     Raises:
-        InvalidInput: the model is unknown, or cannot be split like this.
+        InvalidInput: the model is unknown, or cannot be split over so many ranks.
     """
     if model.startswith(_NORMS_QUERIES):
         problem = f"{model} normalizes its queries and keys after qkv, which no kernel supports"
@@ -80,7 +80,7 @@ def check_reduced(tp: int, runs: str) -> None:
     """Checks that no all-reduce is needed within the requested ops.
 
     Args:
-        tp: ranks.
+        tp: number of ranks.
         runs: the runs between two all-reduces, as text.
 
     Raises:
@@ -95,8 +95,8 @@ def block_products(
     sizes: DecoderModel, tp: int, *, in_runs: bool, stored: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, dict[str, Any]]:
     """The products between two attentions on one of `tp` ranks, by name, as ops of a chain; with `in_runs`, for the
-    runs between two all-reduces, after which the residual is added. `stored` are
-    the fields that say how the weights of all are stored."""
+    runs between two all-reduces, after which the residual is added. `stored` has the
+    fields that say how the weights of all products are stored."""
     d, inner = sizes.hidden, sizes.intermediate // tp
     heads, qkv = sizes.num_heads * sizes.head_size // tp, (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_size
     stream, summed = ("residual", "residual") if in_runs else ("o_proj", "down")

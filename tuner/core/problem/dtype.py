@@ -8,7 +8,7 @@ from string import Template
 from tuner.core.problem.rows.added import added_rows, check_broken
 from tuner.core.problem.rows.dtype import Array, ArrayModule, DtypeRow, OperandRow, VendorType
 
-#: Entry-point group in which packages declare theirs.
+#: Entry-point group in which packages declare their element types.
 GROUP = "tuner.dtypes"
 
 #: Common to both 16-bit types, besides `widen`.
@@ -42,7 +42,7 @@ def _bf16_to_bits(xp: ArrayModule, values: Array) -> Array:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
 
 
-#: An element in the epilogue of a kernel is passed in 16 bits, and packed when it is stored.
+#: In a kernel's epilogue, an element is passed in 16 bits, and packed when it is stored.
 _E4M3 = """\
   __device__ __forceinline__ static float widen(Bits bits) {
     u32 halves;
@@ -61,7 +61,7 @@ _E4M3 = """\
 
 
 def _e4m3_to_bits(xp: ArrayModule, values: Array) -> Array:
-    """Below 2^-6 the unit is 2^-9; above, there are three mantissa bits. 448 is the largest number."""
+    """Rounds to e4m3: below 2^-6 the unit is 2^-9; above, there are three mantissa bits. 448 is the largest number."""
     bits = values.astype(xp.float32).view(xp.uint32)
     size = bits & 0x7FFFFFFF
     units = xp.rint(xp.minimum(size, 121 << 23).view(xp.float32) * xp.float32(2.0**9)).astype(xp.uint32)
@@ -93,7 +93,7 @@ class Dtype(StrEnum):
     row: OperandRow
 
     def __new__(cls, row: OperandRow | str) -> Dtype:
-        """The member for a row; a name only looks up its member."""
+        """The member for a row; if given a name, looks up the existing member."""
         assert isinstance(row, OperandRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
@@ -173,11 +173,11 @@ class Dtype(StrEnum):
 
     @property
     def sums(self) -> Dtype:
-        """The type in which a vendor's library returns sums of products."""
+        """The type in which the vendor's library returns sums of products."""
         return Dtype(self.row.sums) if self.row.sums else self
 
     def elements(self, num_bytes: int) -> int:
-        """Number of elements in this many bytes."""
+        """Number of elements in `num_bytes` bytes."""
         return num_bytes // self.size_bytes
 
 

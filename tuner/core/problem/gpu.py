@@ -11,9 +11,9 @@ SIMULATED_PREFIX = "simulated:"
 
 #: Cluster sizes that are queried for a live card: larger than a TPC, up to the maximum of a kernel.
 ASKED_CLUSTERS = (4, 8, 16)
-#: SMs per TPC, and the minimum and maximum per GPC of an H100 or H200. Source: NVIDIA H100 Tensor Core GPU Architecture
-#: white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8. It does not state the minimum; an H200 was measured to
-#: hold 30 clusters of 4 CTAs, which fits two GPCs of 14 SMs.
+#: SMs per TPC, and the minimum and maximum number of SMs per GPC of an H100 or H200. Source: NVIDIA H100 Tensor Core
+#: GPU Architecture white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8. It does not state the minimum; an H200
+#: was measured to hold 30 clusters of 4 CTAs, which fits two GPCs of 14 SMs.
 SMS_PER_TPC = 2
 MIN_SMS_PER_GPC, MAX_SMS_PER_GPC = 14, 18
 
@@ -28,15 +28,15 @@ class Gpu:
     name: str
     #: Compute capability, e.g. (9, 0).
     compute_capability: tuple[int, int]
-    #: Streaming multiprocessors.
+    #: Number of streaming multiprocessors.
     num_sms: int
-    #: Shared memory of one SM that CTAs can share, bytes.
+    #: Shared memory per SM that CTAs can share, bytes.
     smem_per_sm_bytes: int
     #: Largest dynamic shared memory of one CTA (opt-in), bytes.
     smem_per_cta_bytes: int
-    #: 32-bit registers of one SM.
+    #: 32-bit registers per SM.
     registers_per_sm: int = 65536
-    #: Resident threads of one SM.
+    #: Maximum resident threads per SM.
     threads_per_sm: int
     #: L2 cache, bytes.
     l2_bytes: int
@@ -53,8 +53,8 @@ class Gpu:
     live_clusters: tuple[tuple[int, int], ...] = field(default=(), repr=False)  # not included in the digest of a proof
 
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
-        """Number of clusters of this many CTAs, one CTA per SM, that fit at once besides the reserved SMs: on a live
-        card according to its driver, otherwise on every card of the model."""
+        """Number of clusters of `cluster_size` CTAs, one CTA per SM, that fit at once besides the reserved SMs: on a
+        live card according to its driver, otherwise on every card of the model."""
         most = self.num_common_clusters(cluster_size)
         for size, held in self.live_clusters:
             if size == cluster_size:
@@ -62,7 +62,7 @@ class Gpu:
         return min((self.num_sms - reserved_sms) // cluster_size, most)
 
     def num_common_clusters(self, cluster_size: int) -> int:
-        """The same for every card of the model. A cluster must fit in one GPC."""
+        """Number of clusters that fit at once on every card of the model. A cluster must fit in one GPC."""
         in_all = self.num_sms // cluster_size
         if cluster_size <= SMS_PER_TPC:
             return in_all
@@ -71,8 +71,8 @@ class Gpu:
 
     @property
     def as_any_card(self) -> Gpu:
-        """A copy that holds no more clusters than every card of its model, so that anything that fits it fits all of
-        them."""
+        """A copy that holds only as many clusters as every card of its model does, so that anything that fits it fits
+        all of them."""
         fewer = tuple(one for one in self.live_clusters if one[1] < self.num_common_clusters(one[0]))
         return self if fewer == self.live_clusters else replace(self, live_clusters=fewer)
 
@@ -196,14 +196,14 @@ def _plain(name: str) -> str:
 
 
 def listed_gpu(name: str) -> Gpu | None:
-    """The catalogue's entry for a card that its driver calls `name`, e.g. ``NVIDIA H200``; None if there is none."""
+    """The catalogue's entry for a card that the driver calls `name`, e.g. ``NVIDIA H200``; None if there is none."""
     matches = [gpu for gpu in CATALOGUE.values() if _plain(name).startswith(gpu.name.casefold())]
     return max(matches, key=lambda gpu: len(gpu.name)) if matches else None
 
 
 def gpu_from_live(facts: LiveFacts) -> Gpu:
-    """The catalogue's entry corrected by what the card reports; an unlisted card gets its own id and the rates of
-    the listed GPU with the nearest compute capability, scaled by its SMs and clock."""
+    """The catalogue's entry, corrected by what the card reports. An unlisted card gets its own id and the rates of the
+    listed GPU with the nearest compute capability, scaled by its SMs and clock."""
     known = listed_gpu(facts.name)
     base = known or min(
         CATALOGUE.values(),

@@ -140,7 +140,7 @@ def overrides_problem(cls: type, base: type) -> str:
 
 
 def _hidden_problem(cls: type, base: type) -> str:
-    """Which field of a dataclass hides a property of its base that has a different type; empty for none."""
+    """Which field of a dataclass hides a property of its base with a different type; empty if none does."""
     for one in fields(cls) if is_dataclass(cls) else ():
         asked = inspect.getattr_static(base, one.name, None)
         if not isinstance(asked, property) or asked.fget is None:
@@ -173,7 +173,7 @@ def _of_method(hook: Callable[..., Any]) -> inspect.Signature:
 
 
 def positional(count: int) -> inspect.Signature:
-    """Parameters of a call with this many positional arguments."""
+    """Signature of a call with `count` positional arguments."""
     kind = inspect.Parameter.POSITIONAL_ONLY
     return inspect.Signature([inspect.Parameter(f"argument{i}", kind) for i in range(count)])
 
@@ -189,7 +189,7 @@ def _arguments(signature: inspect.Signature) -> str:
 
 
 def _can_be_called(own: inspect.Signature, asked: inspect.Signature) -> bool:
-    """Whether it can be called with all required arguments, and with only the mandatory ones."""
+    """Whether `own` can be called with all arguments that `asked` has, and with only the mandatory ones."""
     for every in (True, False):
         given = [one for one in asked.parameters.values() if every or one.default is inspect.Parameter.empty]
         named = {one.name: None for one in given if one.kind is inspect.Parameter.KEYWORD_ONLY}
@@ -236,7 +236,7 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 def _are_of(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
-    """For containers: a list is accepted as a tuple or any sequence."""
+    """Whether the members of a container have their types; a list is accepted as a tuple or any sequence."""
     if origin in (Sequence, list, tuple):
         if not isinstance(value, list | tuple):
             return False

@@ -20,9 +20,9 @@ class CacheState(StrEnum):
 class Regime(StrEnum):
     """The card's power state while it is timed."""
 
-    #: After an idle pause, clocks high.
+    #: After an idle pause, with clocks high.
     BURST = "burst"
-    #: After at least 40 ms of load, the card at its power limit.
+    #: After at least 40 ms of load, with the card at its power limit.
     SUSTAINED = "sustained"
 
 
@@ -53,8 +53,8 @@ class FinalsProcedure:
 
     #: Rounds under burst in each of the two processes, the warm one and the fresh one; >= 1.
     num_rounds: int = 20
-    #: Relative difference below which two times are a tie, however narrow their interval is; the interval's half-width
-    #: towards 1 is added. At least 0, below 1.
+    #: Relative difference below which two times are a tie, however narrow their interval is; half the interval's width,
+    #: on the side of 1, is added. At least 0, below 1.
     min_tie_band: float = 0.01
 
     def __post_init__(self) -> None:
@@ -67,5 +67,5 @@ class FinalsProcedure:
             raise InvalidInput("tie_band", problem, "0.01 is one percent")
 
     def rounds_in(self, regime: Regime) -> int:
-        """Rounds in each process: a quarter under sustained load, since a sample there is long."""
+        """Rounds in each process: a quarter as many under sustained load, where samples are long."""
         return -(-self.num_rounds // 4) if regime is Regime.SUSTAINED else self.num_rounds

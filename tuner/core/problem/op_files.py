@@ -1,7 +1,6 @@
-"""The files of a kind of op, each with the code that uses it, whose protocol defines what it must contain.
+"""The files of a kind of op, each with the code that reads it; the reader's protocol defines what a file must contain.
 
-A file must satisfy the protocol of its reader, which is given by name here, since this package may not import the
-readers.
+Protocols are given by name here, since this package may not import the readers.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class OpFile:
     is_needed: bool = False
 
     def protocol_of(self, op: type[Op]) -> str:
-        """Looks in the folder of the op's kind."""
+        """The protocol for an op's kind, by whether it is a launch op or a tile op."""
         return self.launch if issubclass(op, LaunchOp) else self.tile
 
 
@@ -112,7 +111,7 @@ def _schedule_problem(op: type[Op], file: ModuleType) -> str:
 
 
 def held(op: type[Op], name: str, file: ModuleType) -> Any:
-    """A kind's module whose functions' return types are checked, so that an error is reported where it originates.
+    """A kind's module with functions that check their return types, so that an error is reported where it originates.
 
     Raises:
         TypeError: the file does not satisfy its protocol.
@@ -152,7 +151,7 @@ def _held_call(place: str, function: Callable[..., Any], returned: Any) -> Calla
 
 
 def _fault(what: str, file: str | None, line: int) -> TypeError:
-    """With its location, in the form of a traceback, from which the package is identified."""
+    """An error with its location, in the form of a traceback, from which the package is identified."""
     error = TypeError(what)
     error.add_note(f'File "{file}", line {line}')
     return error

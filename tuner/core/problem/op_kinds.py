@@ -30,13 +30,13 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 
-#: A line of a traceback.
+#: A line of a traceback with a location.
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 #: The group of entry points.
 GROUP = "tuner.op_kinds"
 #: Allowed names of a kind, in JSON and in lists.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-#: Attributes of its class that are not fields of its JSON.
+#: Attributes of an op's class that no JSON field may be named after.
 _TAKEN = ("op", "kind", "dtype")
 #: Folder of the kinds that come with the program.
 _OWN = "tuner.ops"
@@ -63,7 +63,7 @@ class OpKind:
 
 
 class _Registry:
-    """Filled on first use. Thread-safe."""
+    """The known kinds; filled on first use. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,7 +166,7 @@ def _asked_problem(asked: ModuleType | None) -> str:
 
 
 def _defaults_problem(op: Any, asked: ModuleType | None) -> str:
-    """Which default of an op, or of a kind's workloads, no request could give; empty for none."""
+    """Which default of an op, or of a kind's workloads, no request could give; empty if there is none."""
     found = ((one, defaults_problem(one)) for one in (op, *getattr(asked, "WORKLOADS", ())))
     return next((f"has {one.__name__}, which {problem}" for one, problem in found if problem), "")
 
@@ -243,7 +243,7 @@ def kind_of(op: Op) -> OpKind | None:
 
 
 def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
-    """The kinds of ops in a document, and their other needs, without duplicates, sorted; the unnamed kind is left
+    """The kinds of the ops and their other needs, sorted and without duplicates; the unnamed kind is left
     out.
     """
     unnamed = {name for name, kind in op_kinds().items() if kind.is_unnamed}
@@ -259,7 +259,7 @@ def spelled(needed: Iterable[str]) -> str:
 
 
 def usable_kinds(versions: Mapping[str, int]) -> tuple[str, ...]:
-    """The known kinds that another process has in the same version, given its `kind_versions`."""
+    """The known kinds of which another process has the same version, given its `kind_versions`."""
     return tuple(name for name, version in kind_versions().items() if versions.get(name) == version)
 
 

@@ -10,7 +10,7 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 MAX_THREADS_PER_CTA = 1024
 MAX_REGISTERS_PER_THREAD = 255
 REGISTER_UNIT_PER_WARP = 256
-#: Schedulers of an SM, over which the warps of a CTA are distributed evenly. Each has an equal share of the registers.
+#: Schedulers per SM, over which the warps of a CTA are distributed evenly. Each has an equal share of the registers.
 _SCHEDULERS = 4
 
 
@@ -22,9 +22,9 @@ class Resources:
     num_threads: int
     #: Static and dynamic shared memory, bytes.
     smem_bytes: int
-    #: 32-bit registers of a thread.
+    #: 32-bit registers per thread.
     registers_per_thread: int
-    #: CTAs of a cluster; a plan counts a cluster as one CTA.
+    #: CTAs per cluster; a plan counts a cluster as one CTA.
     cluster_size: int = 1
 
     @property
@@ -35,8 +35,8 @@ class Resources:
 
 
 def most_registers(num_threads: int, gpu: Gpu) -> int:
-    """Registers per thread if an SM must hold a CTA of this many threads; the scheduler with the most warps is the
-    limit."""
+    """Maximum registers per thread if an SM must hold a CTA of `num_threads` threads; the scheduler with the most warps
+    is the limit."""
     of_scheduler = -(-num_threads // (32 * _SCHEDULERS))
     of_warp = gpu.registers_per_sm // _SCHEDULERS // of_scheduler
     return min(MAX_REGISTERS_PER_THREAD, of_warp // REGISTER_UNIT_PER_WARP * REGISTER_UNIT_PER_WARP // 32)

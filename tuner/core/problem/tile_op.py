@@ -12,7 +12,7 @@ from tuner.core.problem.ops.op import Op, Role, Tensor
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
 
-#: Maximum elements of a matrix: indices are int32 on the device, which counts past the matrix to the end of a tile, in
+#: Maximum elements of a matrix: the device's indices are int32, and it counts past the matrix to the end of a tile, in
 #: strides of a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
 
@@ -24,12 +24,13 @@ class Im2col:
     Source: PTX ISA, "Tensors", im2col mode.
     """
 
-    #: Offsets from the first row and column of an image to those of the first pixel, and from the last ones.
+    #: Sizes of the images, elements.
     images: int
     height: int
     width: int
     channels: int
-    #: Offsets from the first row and column of an image to those of the first pixel, and from the last ones.
+    #: Offsets from an image's first row and column to those of the first pixel, and from its last row and column to
+    #: those of the last pixel.
     lower: int
     upper: int
     #: Distance from one loaded pixel to the next, along rows and columns.
@@ -37,7 +38,7 @@ class Im2col:
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
-        """The same for channels, columns, rows and images."""
+        """Strides along channels, columns, rows and images."""
         return (1, self.stride, self.stride, 1)
 
 
@@ -57,7 +58,7 @@ class TileOp(Op):
     GATHERS: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """An option that its kind does not have."""
+        """The default of an option that the op's kind does not have."""
         if name in PLAIN:
             return PLAIN[name]
         raise AttributeError(f"a {self.KIND} has no {name!r}")
@@ -77,12 +78,12 @@ class TileOp(Op):
             """Elements of a row of W."""
 
     def to_json(self) -> dict[str, Any]:
-        """As for any op, but always with its source, since programs that run a kernel need it."""
+        """Same as for any op, but always with its source, since programs that run a kernel need it."""
         return {**super().to_json(), "source": self.source}
 
     def others(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """For an op that is not a product, its tensors other than source, W and output: more inputs, weights and
-        outputs, and tensors that it changes in place. For a product more outputs."""
+        outputs, and tensors that it changes in place. For a product: more outputs."""
         if self.IS_PRODUCT:
             return ()
         plain = (self.source, f"{self.name}.weight", self.name)
@@ -90,12 +91,12 @@ class TileOp(Op):
 
     @property
     def made(self) -> tuple[Tensor, ...]:
-        """Those of them that later ops may read."""
+        """Those of `others` that later ops may read."""
         return tuple(one for one in self.others(Dtype.FP16) if one.role is Role.OUTPUT)
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Products name no cache that they write to."""
+        """Empty for products, which do not name the caches that they write to."""
         return () if self.IS_PRODUCT else super().changed
 
     @property
@@ -104,23 +105,23 @@ class TileOp(Op):
         return ()
 
     def stored_in(self, dtype: Dtype) -> Dtype:
-        """The element type of its output, in a workload of that type."""
+        """The element type of its output, in a workload of type `dtype`."""
         stored: Dtype | None = self.out_dtype
         return stored or dtype
 
     @property
     def halves(self) -> str:
-        """Names of the rows of W for one of its columns; empty if there is one."""
+        """Names of the rows of W that belong to a column of the output; empty if there is only one."""
         return ""
 
     @property
     def scales_rows(self) -> bool:
-        """Whether each of its rows has a factor."""
+        """Whether each row of the output has a factor."""
         return False
 
     @property
     def rows_per_column(self) -> int:
-        """Rows of W for one of its columns."""
+        """Rows of W per column of the output."""
         return 1
 
     @property
@@ -139,11 +140,11 @@ class TileOp(Op):
         return (self.weight_rows, self.weights.row.row_bytes(self.k)), UINT8.name
 
     def about_weights(self, dtype: Dtype) -> dict[str, str | int | bool] | None:
-        """A description of such codes; None if W is stored in the type in which it is multiplied."""
+        """A description of W's codes; None if W is stored in the type in which it is multiplied."""
         return self.weights.row.about(self.k, str(dtype)) if self.weights else None
 
     def weights_an_element(self, dtype: Dtype) -> int:
-        """How many weights fit in the space of an element."""
+        """How many stored weights take the space of one element."""
         return 8 * dtype.size_bytes // self.weight_bits(dtype)
 
     @property
@@ -176,15 +177,15 @@ class TileOp(Op):
         return None
 
     def row_extents(self, tile_m: int) -> list[int]:
-        """Rows of each tile row, for tiles of at most this many."""
+        """Rows of each tile row, for tiles of at most `tile_m` rows."""
         return [min(tile_m, self.m - begin) for begin in range(0, self.m, tile_m)]
 
     def tile_grid(self, tile_m: int, tile_n: int) -> tuple[int, int]:
-        """Rows and columns of tiles of that size."""
+        """Rows and columns of the grid of tiles of `tile_m` x `tile_n`."""
         return -(-self.m // tile_m), -(-self.n // tile_n)
 
     def num_steps(self, tile_k: int) -> int:
-        """Steps of a tile of this depth."""
+        """Steps of a tile, each `tile_k` deep."""
         return -(-self.k // tile_k)
 
     def epilogue_bytes(self, dtype: Dtype) -> int:

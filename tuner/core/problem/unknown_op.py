@@ -41,16 +41,16 @@ class UnknownOp(LaunchOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """None are known."""
+        """Nothing, since it is unknown."""
         return ()
 
     @property
     def num_flops(self) -> int:
-        """None are known."""
+        """Nothing, since it is unknown."""
         return 0
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """None are known."""
+        """Nothing, since it is unknown."""
         return ()
 
     def to_json(self) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Workload(JsonForm):
             problem = f"{len(self.ops)} ops, but a kernel holds at most {MAX_OPS}"
             raise InvalidInput("ops", problem, f"use at most {MAX_OPS}: split the chain, and tune each run separately")
         if self.unknown_kinds:
-            return  # checked by code that knows them
+            return  # checked by code that knows the kinds
         for op in self.ops:
             _check_forms(op, self.dtype)
         flows = [_flow(op, self.operands_of(op)) for op in self.ops]
@@ -120,8 +120,8 @@ class Workload(JsonForm):
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
-        """What a process must have for it, in the form of `kind_versions`: kinds of ops, and what else is of packages;
-        sorted. What every process has is left out."""
+        """What a process must have for it, in the form of `kind_versions`: kinds of ops, and whatever else comes from
+        packages; sorted. What every process has is left out."""
         known = [op for op in self.ops if not isinstance(op, UnknownOp)]
         rows = needed_rows([self.dtype, *(getattr(op, one.name) for op in known for one in fields_of(type(op)))])
         return tuple(sorted({*named_kinds(self.ops), *rows}))
@@ -138,17 +138,17 @@ class Workload(JsonForm):
 
     @cached_property
     def dtypes(self) -> tuple[Dtype, ...]:
-        """Its element types: of operands, and of stored outputs of tile ops."""
+        """Its element types: those of operands, and those of stored outputs of tile ops."""
         return tuple(dict.fromkeys((self.dtype, *(op.out_dtype or self.dtype for op in self.tile_ops))))
 
     def elements_of(self, tensor: str) -> Dtype:
-        """The element type of a tensor of a tile op; the workload's for one of factors or integers."""
+        """The element type of a tile op's tensor; for a tensor of factors or integers, the workload's."""
         stored = self._element_types.get(tensor, "")
         return Dtype(stored) if stored in set(Dtype) else self.dtype
 
     @cached_property
     def _element_types(self) -> Mapping[str, str]:
-        """By name, the element types of all tensors of tile ops, as their writer or first reader has them."""
+        """By name, the element types of all tensors of tile ops, as the writer or first reader declares them."""
         found: dict[str, str] = {}
         for op in self.tile_ops:
             for tensor in op.tensors(self.dtype):
@@ -181,7 +181,8 @@ class Workload(JsonForm):
 
     @cached_property
     def borders(self) -> tuple[int, ...]:
-        """Number of tile ops before each launch op that is not the first op; no launch spans these positions."""
+        """Number of tile ops before each launch op, except one that is the first op; no launch spans these
+        positions."""
         return tuple(filter(None, map(self.tile_ops_before, self.launch_ops)))
 
     @property
@@ -191,8 +192,8 @@ class Workload(JsonForm):
 
     @property
     def turned_for(self) -> Op | None:
-        """The op with a cache that reads the output of the rotary product, and so the cache that it writes to; None if
-        another workload reads it."""
+        """The op with a cache that reads the rotary product's output, and thereby the cache that the product writes to;
+        None if another workload reads it."""
         turned = {op.name for op in self.ops if op.written_cache}
         return next((one for one in self.ops if turned & set(one.read_names) and one.has_cache), None)
 
@@ -211,7 +212,7 @@ class Workload(JsonForm):
 
     @property
     def forced_starts(self) -> tuple[int, ...]:
-        """Tile ops at which a launch must begin, since the launch of another op is between them and the previous tile
+        """Tile ops at which a launch must begin, since another op's launch is between them and the previous tile
         op."""
         return tuple(dict.fromkeys(border for border in self.borders if border < len(self.tile_ops)))
 
@@ -279,7 +280,7 @@ class Workload(JsonForm):
         return self.tile_ops[op_index].name in self._normed
 
     def op_named(self, name: str) -> Op:
-        """The op of that name."""
+        """The op called `name`."""
         return next(op for op in self.ops if op.name == name)
 
     def leaves(self, op: Op) -> bool:
@@ -297,7 +298,7 @@ class Workload(JsonForm):
 
     @property
     def num_flops(self) -> int:
-        """Of all ops."""
+        """Multiplications and additions of all ops."""
         return sum(op.num_flops for op in self.ops)
 
     @property
@@ -312,8 +313,8 @@ class Workload(JsonForm):
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes that a timed launch moves, and that other launches of its chain do not: what rotates, the inputs and
-        the outputs. All launches have the same intermediates."""
+        """Bytes that only one timed launch of a chain moves: what rotates, the inputs and the outputs. All launches
+        have the same intermediates."""
         return max(self.rotated_bytes, self.compulsory_bytes)
 
     @property
@@ -343,7 +344,7 @@ class Workload(JsonForm):
 
     @property
     def _new_cache_bytes(self) -> int:
-        """The part of an op's cache that another op of the workload writes, and that need not be loaded from DRAM."""
+        """Bytes of an op's cache that another op of the workload writes, so that they need not be loaded from DRAM."""
         written = {op.name: op.m * (op.result_columns - op.c_columns) for op in self.ops if op.written_cache}
         return sum(written.get(name, 0) for op in self.ops for name in op.read_names) * self.dtype.size_bytes
 

@@ -1,5 +1,5 @@
-"""Boxes of a launch's ops: no element is written by two tiles, and everything that a task reads from a tensor of the
-launch is written by its tiles.
+"""Proves about the boxes of a launch's ops that no element is written by two tiles, and that everything that a task
+reads from a tensor of the launch is written by the launch's tiles.
 
 This follows directly if each dimension depends on its own axis and its intervals are consecutive. All other boxes are
 compared pairwise. Disjoint boxes cover another one if the volumes of their intersections with it add up to its volume.
@@ -37,10 +37,10 @@ def check_boxes(graph: TaskGraph) -> None:
 
 
 def check_spaces(spaces: _Spaces) -> None:
-    """The same for the boxes of some ops.
+    """Same as `check_boxes` for the boxes of some ops.
 
     Raises:
-        CoverageError: as `check_boxes`.
+        CoverageError: see `check_boxes`.
     """
     if found := _problem(spaces):
         raise CoverageError(*found)
@@ -74,7 +74,7 @@ def _hull(space: TileSpace, box: Box) -> list[tuple[int, int]] | None:
 
 
 def _is_inside(box: Box, hull: list[tuple[int, int]]) -> bool:
-    """Whether all boxes are within it; an empty one may begin elsewhere."""
+    """Whether all boxes are within the hull; an empty box may be anywhere."""
     return len(box.extents) == len(hull) and all(
         bool(((extent.begin >= low) & (extent.end <= high)).all())
         for extent, (low, high) in zip(box.extents, hull, strict=True)
@@ -82,7 +82,7 @@ def _is_inside(box: Box, hull: list[tuple[int, int]]) -> bool:
 
 
 def _sides(space: TileSpace, box: Box) -> tuple[Ints, Ints]:
-    """[tiles, dimensions] where each begins, and one past its end."""
+    """[tiles, dimensions] where each tile's box begins, and one past its end."""
     begin, end = zip(*(intervals_of(extent, space) for extent in box.extents), strict=True)
     return np.stack(begin, axis=1), np.stack(end, axis=1)
 
@@ -103,7 +103,8 @@ def _written_twice(boxes: list[tuple[TileSpace, Box]]) -> str | None:
 
 
 def _shared(mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
-    """Some boxes at a time: their numbers, and [boxes, other boxes] the number of elements that each pair shares."""
+    """For some boxes at a time: their numbers, and [boxes, other boxes] the number of elements that each pair
+    shares."""
     at_once = max(1, _MAX_PAIRS // len(theirs[0]))
     for start in range(0, len(mine[0]), at_once):
         some = slice(start, start + at_once)

@@ -21,7 +21,7 @@ from tuner.errors import CoverageError
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
     """The plans of a candidate's launches of tile ops, in the order in which they are enqueued: none for the library,
-    one for a fused kind, one per run if the ops are launched in runs, one per op for the others. Schedules of launch
+    one for a fused kind, one per run if the ops are launched in runs, one per op for other kinds. Schedules of launch
     ops do not matter.
 
     Raises:
@@ -71,7 +71,7 @@ def _proven(
 
 
 def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Any, ...]:
-    """The plans of a candidate's launch ops, whose launches are placed by `launches_of`.
+    """The plans of a candidate's launch ops; `launches_of` places their launches.
 
     Raises:
         IllegalSchedule, PlanError, ValueError: see `plans_for`.
@@ -109,7 +109,7 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
     previous one before it ends. A launch op has its own launch, and no launch has tile ops from both sides of it.
 
     Raises:
-        CoverageError: it does not hold for an op, with its name.
+        CoverageError: this does not hold for an op, with its name.
     """
     ops = workload.ops
     others = [place for place in range(len(ops)) if place not in workload.tile_places]

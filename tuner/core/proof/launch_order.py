@@ -18,9 +18,9 @@ def in_launch_order(
     """All launches in the order in which they are enqueued, each with the position of its first op in `Workload.ops`.
 
     Args:
-        workload: of these launches. None of them spans a launch op; see `check_launches`.
+        workload: the workload of the launches. None of them spans a launch op; see `check_launches`.
         of_tile_ops: launches that tile ops share, each with the indices of its tile ops.
-        of_launch_ops: one for each launch op, in order; or none at all.
+        of_launch_ops: the launch of each launch op, in order; or none at all.
     """
     shared = ((workload.tile_places[min(ops)], launch) for ops, launch in of_tile_ops)
     own = zip(workload.launch_places, of_launch_ops, strict=False)

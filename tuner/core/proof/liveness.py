@@ -60,7 +60,7 @@ def range_reduce(ufunc: np.ufunc, values: Ints, begin: Ints, end: Ints) -> Ints:
 
 
 def check_epochs(plan: Plan, graph: TaskGraph) -> None:
-    """Each wait's `posts_per_launch` is the number of posts of its signals, and its threshold is not above that.
+    """Checks that each wait's `posts_per_launch` is the number of posts of its signals, and its threshold no higher.
 
     Raises:
         LivenessError: a threshold, in this launch or the next, is never reached.
@@ -128,7 +128,7 @@ def late_tasks(plan: Plan, position: Ints) -> Ints:
 
 
 def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = None) -> None:
-    """Every task starts, in every interleaving.
+    """Checks that every task starts, in every interleaving.
 
     Raises:
         LivenessError: a wait is never over; the witness is the cycle of waits.

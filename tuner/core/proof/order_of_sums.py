@@ -3,8 +3,8 @@
 A row's bits do not depend on the number of rows or its position if every tile row of an op sums its products in the
 same order. Kernels with the same order compute the same bits for a row, so a ladder of such kernels is batch-invariant.
 
-An order consists of the engine, which of its operands are the weights, and how it stores; and for each op, of the
-k-steps of each sum and which sums are added. It does not include the sizes of tiles. Every engine adds a sum's products
+An order consists of the engine, which of its operands are the weights, how it stores, and for each op, the k-steps of
+each sum and which sums are added. It does not include tile sizes. Every engine adds a sum's products
 in slices of its instruction's depth, from the first column of k on, and zeros after k change no sum.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Epilogue, Tiling
 
-#: For a tile: the first k-step, the stride and the number of steps of each of its sums.
+#: The sums of a tile: the first k-step, the stride and the number of steps of each.
 _Sums = tuple[tuple[int, int, int], ...]
 
 
@@ -60,7 +60,7 @@ def _is_shared_among_rows(tiling: Tiling) -> bool:
 
 
 def _sums_of_tiles(plan: VerifiedPlan) -> dict[int, dict[int, set[_Sums]]]:
-    """By op and tile column: how the tiles of the column are added up."""
+    """By op and tile column, the ways in which the tiles of the column are added up."""
     tasks = plan.plan.tasks
     parts: dict[tuple[int, int, int], dict[int, tuple[int, int, int]]] = defaultdict(dict)
     for (op, row, column, part), steps in zip(

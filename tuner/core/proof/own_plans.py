@@ -32,8 +32,8 @@ MOST_DIMENSIONS = 4
 
 
 class OwnPlans(Protocol):
-    """The module ``plans`` of a kind of launch op: it has `spaces_of`, or proves its plans itself and has the other two
-    functions."""
+    """The module ``plans`` of a kind of launch op: it has `spaces_of`, or it proves its plans itself and has
+    `check_plan` and `digest_of`."""
 
     def plan_of(self, op: Any, schedule: Any, gpu: Gpu) -> Any:
         """What its launches run.
@@ -65,7 +65,7 @@ class LaunchesOfKind(Protocol):
 
     def report_of(self, words: Sequence[int]) -> str:
         """What a launch has reported in the status words of its workspace, which are unsigned: invalid inputs, or an
-        expired wait; empty if nothing. Needed if the launches have such words."""
+        expired wait; empty if nothing. Required if the launches have status words."""
 
 
 def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gpu: Gpu) -> Any:
@@ -86,7 +86,7 @@ def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule,
     """Checks that a plan is valid, in its current state.
 
     Raises:
-        IllegalSchedule: its kind does not define plans, or what they write.
+        IllegalSchedule: its kind does not define plans, or does not define what they write.
         PlanError: the plan is not valid.
     """
     plans = _part(op, "plans")
@@ -106,7 +106,7 @@ def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule,
 
 
 def own_digest(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> str:
-    """sha256, hex: of the launches' arguments, and of what was proven about them."""
+    """sha256, hex, of the launches' arguments and of what was proven about them."""
     plans = _part(op, "plans")
     if hasattr(plans, "digest_of"):
         return str(plans.digest_of(plan, schedule))
@@ -131,7 +131,7 @@ def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, p
 
     Raises:
         IllegalSchedule: the op's kind does not define launches.
-        ResourceError, WordError: as `check_op_launches`.
+        ResourceError, WordError: see `check_op_launches`.
     """
     part = _part(op, "launches")
     found: OpLaunches = part.launches_of(op, schedule, plan, workload)
@@ -174,7 +174,7 @@ def _part(op: LaunchOp, name: str) -> Any:
 
 @lru_cache(maxsize=256)
 def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> None:
-    """Boxes of a tensor are within it, no element is written twice, and all outputs are written completely.
+    """Checks that boxes are within their tensors, no element is written twice, and all outputs are written completely.
 
     Raises:
         CoverageError: this does not hold, with a tile and its box.
@@ -222,6 +222,6 @@ def _largest(extent: Extent) -> int:
 
 
 def _caller(outputs: Sequence[Tensor]) -> TileSpace:
-    """Reads everything that leaves the op."""
+    """The caller as a reader: it reads everything that leaves the op."""
     reads = tuple(Read(box=Box(tensor=tensor.name, extents=tuple(map(whole, tensor.shape)))) for tensor in outputs)
     return TileSpace(name="the caller", grid=(1, 1), num_steps=1, writes=(), reads=reads)

@@ -6,9 +6,9 @@ parts of its tile have done so. So a tile is done when its last part has been re
 
 Why this is sufficient. Define a task's turn as the position of the last part of its tile, or its own position for a
 whole tile. Assume that turns increase along each queue, and that each wait is satisfied by posts of tiles with an
-earlier turn. Then tiles finish in the order of their turns: when all earlier ones have, each part of the next tile is
-at the head of its queue, and its waits are over; all of them run, and store their sums. Two parts of one tile in one
-queue have the same turn, which does not increase.
+earlier turn. Then tiles finish in the order of their turns: when all earlier ones have finished, each part of the next
+tile is at the head of its queue, and its waits are over; all of them run, and store their sums. Two parts of one tile
+in one queue have the same turn, which does not increase.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def waits_for_parts(plan: Plan, graph: TileGraph) -> bool:
 
 
 def check_shares(plan: Plan, graph: TaskGraph) -> None:
-    """A tile in parts has all of them, since the kernel was compiled for that many shares, and no part would add up the
-    others.
+    """Checks that a split tile has all of its parts: the kernel was compiled for that many shares, and no part would
+    add up a missing part's share.
 
     Raises:
-        CoverageError: a tile has fewer.
+        CoverageError: a tile has fewer parts.
     """
     parts_of = {op: graph.num_parts(op) for op in graph.op_indices}
     most = np.array([parts_of[op] for op in plan.tasks[:, 0].tolist()])
@@ -57,7 +57,7 @@ def turns(plan: Plan) -> Ints:
 
 
 def check_parts_at_once(plan: Plan, graph: TaskGraph) -> None:
-    """Every task starts, in every interleaving, even though parts of a tile wait for each other.
+    """Checks that every task starts, in every interleaving, even though parts of a tile wait for each other.
 
     Raises:
         LivenessError: parts are not in queues, or queues have tiles in different orders, or a wait may never end.

@@ -27,7 +27,7 @@ def check_run_time(plan: Plan, graph: TaskGraph) -> None:
 
     Raises:
         CoverageError: ops disagree on the extent of a tensor, or their tiles do not cover the largest value.
-        LivenessError: a task does not reach one of its waits for every value; the witness has both.
+        LivenessError: there are values for which a task does not reach one of its waits; the witness has both.
     """
     if not any(space.bounds for space in graph.spaces.values()):
         return
@@ -57,10 +57,11 @@ def _bounds_text(bounds: frozenset[Bound]) -> str:
 
 
 def check_reach(space: TileSpace) -> None:
-    """Returns if the op's boxes cover the largest values of its run-time inputs, each with one number.
+    """Returns if the op's boxes cover the largest values of its run-time inputs, and each box depends on one number.
 
     Raises:
-        CoverageError: they do not, with the tensor, the extent and the largest value; or a box has several numbers.
+        CoverageError: they do not, with the tensor, the extent and the largest value; or a box depends on several
+            numbers.
     """
     for bound in space.bounds:
         boxes = [box for box in (*space.writes, *(read.box for read in space.reads)) if box.tensor == bound.tensor]
@@ -80,8 +81,8 @@ def check_reach(space: TileSpace) -> None:
 
 
 def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
-    """Each wait comes before the first step, after the last one, or before a step that exists even at the smallest
-    values."""
+    """Checks that each wait comes before the first step, after the last one, or before a step that exists even at the
+    smallest values."""
     space, mine = graph.spaces[op], np.flatnonzero(plan.tasks[:, 0] == op)
     begin, end = plan.tasks[mine, 3].astype(np.int64), plan.tasks[mine, 4].astype(np.int64)
     num_waits = end - begin
@@ -99,12 +100,12 @@ def _check_waits(plan: Plan, graph: TaskGraph, op: int) -> None:
 
 
 def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
-    """[tasks] steps of each at the smallest values of all run-time inputs; 0 if nothing is left of its tile.
+    """[tasks] steps of each task at the smallest values of all run-time inputs; 0 if nothing is left of its tile.
 
     Args:
         space: the op's tiles.
         tiles: [tasks] the number of each task's tile.
-        steps: [tasks, 3] the first step of each, the stride, and how many.
+        steps: [tasks, 3] the first step of each task, the stride, and the number of steps.
     """
     has_tile = np.ones(space.num_tiles, dtype=np.bool_)
     has_step = np.ones((space.num_tiles, space.num_steps), dtype=np.bool_)
@@ -123,7 +124,7 @@ def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
 
 
 def _begins(box: Box, bound: Bound, space: TileSpace) -> Ints:
-    """[tiles, steps] where the box begins in the bounded dimension."""
+    """[tiles, steps] where each box begins in the bounded dimension."""
     extent = box.extents[bound.dimension]
     if STEP not in extent.axes:
         return np.broadcast_to(intervals_of(extent, space)[0][:, None], (space.num_tiles, space.num_steps))

@@ -39,15 +39,16 @@ from tuner.errors import SafetyError
 
 Ints = npt.NDArray[np.int64]
 
-#: A producer's task, the first step that reads it, and the tasks that may reach that step too early according to their
-#: waits.
+#: A producer's task, the first step that reads its output, and the tasks that may reach that step too early according
+#: to their waits.
 _Loose = tuple[int, int, list[int]]
 #: An edge, a task that reads through it, and the step.
 _Read = tuple[Edge, int, int]
 
 
 def check_safety(plan: Plan, graph: TaskGraph) -> None:
-    """Every edge of the tile graph holds in every interleaving; assumes that the plan covers the graph and is live.
+    """Checks that every edge of the tile graph holds in every interleaving; assumes that the plan covers the graph and
+    is live.
 
     Raises:
         SafetyError: the witness has the consumer and the k-step that reads, the producer and the signal that was
@@ -76,7 +77,7 @@ def check_safety(plan: Plan, graph: TaskGraph) -> None:
 
 
 def num_unshown(plan: Plan, graph: TaskGraph) -> int:
-    """Reads that are not shown to come after the write by their waits alone."""
+    """Number of reads whose waits alone do not show that they come after the write."""
     return sum(len(consumers) for _, (_, _, consumers) in _all_uncovered(plan, graph))
 
 
@@ -102,24 +103,24 @@ class _Tasks:
 
     def __init__(self, plan: Plan, graph: TaskGraph, op: int) -> None:
         self._num_tiles = graph.spaces[op].num_tiles
-        #: Of the plan.
+        #: The tasks' numbers in the plan.
         self.numbers: Ints = np.flatnonzero(plan.tasks[:, 0] == op)
         self._words, self._graph, self._op = plan.tasks[self.numbers], graph, op
         self._posts = self._words[:, 5]
 
     @cached_property
     def tiles(self) -> Ints:
-        """[tasks] the tile of each."""
+        """[tasks] the tile of each task."""
         return self._graph.spaces[self._op].numbers(self._words)
 
     @cached_property
     def places(self) -> Places:
-        """By axis, [tasks] the tile's coordinate in its grid."""
+        """By axis, [tasks] the coordinate of each task's tile in its grid."""
         return self._graph.spaces[self._op].places(self._words)
 
     @cached_property
     def steps(self) -> Ints:
-        """[tasks, 3] the steps of each."""
+        """[tasks, 3] the steps of each task."""
         return self._graph.steps_of(self._words)
 
     @cached_property
@@ -134,12 +135,12 @@ class _Tasks:
 
     @cached_property
     def in_order(self) -> Ints:
-        """[tasks] their indices, tile by tile."""
+        """[tasks] indices of the tasks, tile by tile."""
         return np.argsort(self.tiles, kind="stable")
 
     @cached_property
     def signal_of_tile(self) -> Ints:
-        """[tiles] the signal that each posts to, or -1."""
+        """[tiles] the signal that each tile posts to, or -1."""
         signals = np.full(self._num_tiles, -1, dtype=np.int64)
         signals[self.tiles] = self._posts
         return signals
@@ -163,12 +164,12 @@ def _what(step: int) -> str:
 
 
 def check_steps(plan: Plan, graph: TaskGraph) -> None:
-    """The waits of each task come before k-steps that it has, in order, or before an epilogue that reads another op's
-    output in the launch. In any other position after the last k-step, a wait protects no read, and its effect depends
-    on the engine: it delays this task, the next one, or nothing.
+    """Checks that the waits of each task are in order, and come before k-steps that the task has or before an epilogue
+    that reads another op's output in the launch. In any other position after the last k-step, a wait protects no read,
+    and its effect depends on the engine: it delays this task, the next one, or nothing.
 
     Raises:
-        SafetyError: it does not hold, with the task and the positions of its waits.
+        SafetyError: this does not hold, with the task and the positions of its waits.
     """
     if not len(plan.waits):
         return
@@ -207,8 +208,8 @@ def _place(step: int) -> str:
 
 
 def _uncovered(plan: Plan, readers: _Tasks, writers: _Tasks, needs: Needs, totals: Ints) -> Iterator[_Loose]:
-    """Producer tasks, the first step that reads them, and the consumers that reach it without a wait that counts all
-    posts of the producer's signal."""
+    """Producer tasks, the first step that reads their output, and the consumers that reach it without a wait that
+    counts all posts of the producer's signal."""
     signals = writers.signal_of_tile[needs.tiles]
     groups = distinct_rows(np.stack((needs.of, *readers.waits)).T)
     loose = np.flatnonzero(~_covered_by_one_wait(plan, needs, groups.rows, signals, totals))
@@ -225,8 +226,8 @@ def _uncovered(plan: Plan, readers: _Tasks, writers: _Tasks, needs: Needs, total
 
 
 def _uncovered_late(readers: _Tasks, writers: _Tasks, needs: Needs, implied: Implied) -> Iterator[_Loose]:
-    """Producer tasks, and the consumers that pass their last step without a wait that implies them, their own or that
-    of a task that they wait for."""
+    """Producer tasks, and the consumers that pass their last step without a wait that implies them, whether their own
+    or that of a task that they wait for."""
     signals = writers.signal_of_tile[needs.tiles]
     groups = distinct_rows(np.stack((implied.list_of[readers.numbers], needs.of)).T)
     bounds = np.flatnonzero(np.diff(groups.rows[:, 0], prepend=-1, append=-1))
@@ -241,7 +242,7 @@ def _uncovered_late(readers: _Tasks, writers: _Tasks, needs: Needs, implied: Imp
 
 def _covered_by_one_wait(plan: Plan, needs: Needs, groups: Ints, signals: Ints, totals: Ints) -> npt.NDArray[np.bool_]:
     """[groups of (list of tiles, wait_begin, wait_end)] whether the first wait covers everything that is read, from
-    the first step on; `signals` has those of all lists in sequence."""
+    the first step on; `signals` has the signals of all lists in sequence."""
     number, wait_begin, wait_end = groups.T
     covered: npt.NDArray[np.bool_] = needs.begin[number] == needs.begin[number + 1]
     waiting = np.flatnonzero(~covered & (wait_end > wait_begin))

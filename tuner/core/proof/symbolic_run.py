@@ -30,7 +30,7 @@ class Progress:
 
     #: [num_tasks] whether all of the task's waits were over on some CTA.
     started: bytearray
-    #: [num_signals] posts.
+    #: [num_signals] posts so far.
     posts: list[int]
     #: Tasks that a CTA holds and a wait blocks, in the order found, and the k-step that each has reached.
     blocked: dict[int, int]
@@ -45,8 +45,8 @@ class Protocol:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        # Records are interned by content, so a plan that repeats one for each task costs no more than one that shares
-        # it.
+        # Records are interned by content, so a plan that repeats a record for each task costs no more than one that
+        # shares it.
         unique = distinct_rows(plan.waits[:, :3])
         begin, end, threshold = unique.rows.T
         #: [wait] signals of the wait's range that are still below its threshold, before the first post.
@@ -67,7 +67,7 @@ class Protocol:
         self.post_of: list[int] = plan.tasks[:, 5].tolist()
         #: [task] the task that represents its tile.
         self.leader_of: list[int] = plan.leader.tolist()
-        #: [task] parts of its tile, 0 if it is not split.
+        #: [task] number of parts of its tile, 0 if it is not split.
         self.num_parts: list[int] = plan.tasks[:, 7].tolist()
 
     def run(self, *, num_ctas: int, frozen: int = -1) -> Progress:
@@ -76,16 +76,16 @@ class Protocol:
         return self._run(queues, num_ctas, frozen)
 
     def run_wave(self) -> Progress:
-        """A maximal run of only a first wave, each of its tasks on its assigned CTA."""
+        """A maximal run of only the first wave, with each task on its assigned CTA."""
         return self._run(list(range(self.plan.num_ctas + 1)), self.plan.num_ctas, -1)
 
     def run_apart(self, *, frozen: int) -> Progress:
-        """A maximal run of tasks with a CTA each; the task `frozen` never completes."""
+        """A maximal run in which each task has its own CTA; the task `frozen` never completes."""
         return self._run([0, self.plan.num_tasks], self.plan.num_tasks, frozen)
 
     def _run(self, queues: list[int], num_ctas: int, frozen: int) -> Progress:
-        """CTA *i* takes from queue *i*, the tasks from `queues[i]` to `queues[i + 1]`; all take from one if there is
-        only one."""
+        """A maximal run in which CTA *i* takes from queue *i*, the tasks from `queues[i]` to `queues[i + 1]`; if there
+        is only one queue, all CTAs take from it."""
         heads, ends = queues[:-1], queues[1:]
         board = Board(self)
         started = bytearray(self.plan.num_tasks)
@@ -119,17 +119,17 @@ class Board:
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
         self._open_signals = protocol.open_signals.copy()
-        #: [list of waits] how many of its waits are over, counted from the first.
+        #: [list of waits] how many of the list's waits are over, counted from the first.
         self._num_over = [0] * len(protocol.waits)
         self._arrived: dict[int, int] = {}
         #: [num_signals] posts so far.
         self.posts = [0] * protocol.plan.num_signals
-        #: Wait -> the CTAs that it holds.
+        #: Wait -> the CTAs parked at it.
         self.parked: dict[int, list[int]] = {}
 
     def parks(self, cta: int, task: int, step: int | None = None) -> bool:
-        """Whether a wait of the task is not over yet, among those up to k-step `step` if it is given; the CTA is then
-        parked there."""
+        """Whether some wait of the task, up to k-step `step` if given, is not over yet; the CTA is then parked at that
+        wait."""
         needs = self._protocol.needs_of[task]
         waits, number = self._protocol.waits[needs], self._num_over[needs]
         end = len(waits) if step is None else bisect_right(self._protocol.steps[needs], step)

@@ -34,13 +34,14 @@ class VerifiedPlan:
     #: The plan as read back from its words.
     plan: Plan
     graph: TileGraph
-    #: Resources of one CTA: first estimated, then as reported by the compiler.
+    #: Resources of one CTA: estimated at first, later as reported by the compiler.
     resources: Resources
     gpu: Gpu
     token: InitVar[object]
-    #: One of two launches that share their signals; the other one posts what this one waits for, if anything.
+    #: Whether it is one of two launches that share their signals; the other one posts what this one waits for, if
+    #: anything.
     is_paired: bool = False
-    #: Digest of all of this as it was proven: `proof_digest`.
+    #: Digest of the proven content: `proof_digest`.
     digest: str = field(init=False)
 
     def __post_init__(self, token: object) -> None:
@@ -108,8 +109,8 @@ def verify_paired_launches(
     of the second, so every post comes eventually.
 
     Raises:
-        PlanError: like `verify`, for both together; or there are not two ops, the first launch waits, or the second
-            posts.
+        PlanError: see `verify`, for both launches together; or there are not two ops, the first launch waits, or the
+            second posts.
     """
     if len(graph.op_indices) != 2:
         names = ", ".join(graph.name_of(op) for op in graph.op_indices)
@@ -158,8 +159,8 @@ def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
 
 
 def check_coverage(plan: Plan, graph: TaskGraph) -> None:
-    """Every part of every tile of every op of the launch occurs exactly once; a whole tile is all of its parts. And the
-    boxes of these tiles cover everything that is written, and everything that is read of it.
+    """Checks that each part of each tile of the launch's ops occurs exactly once, where a whole tile counts as all of
+    its parts; and that the tiles' boxes cover everything that is written, and everything that is read of it.
 
     Raises:
         CoverageError: this does not hold, with the tile and its duplicate tasks, a stray part, or boxes.
@@ -210,7 +211,7 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
 
 
 def _check_parts_agree(plan: Plan, graph: TaskGraph, column: int, verb: str) -> None:
-    """All parts of a tile post to the same signal and have the same slot, whichever finishes last."""
+    """Checks that all parts of a tile agree on a word, such as the signal or the slot, whichever part finishes last."""
     in_parts = plan.tasks[:, 7] > 0
     other = np.flatnonzero(in_parts & (plan.tasks[:, column] != plan.tasks[plan.leader, column]))
     if other.size:
@@ -220,7 +221,7 @@ def _check_parts_agree(plan: Plan, graph: TaskGraph, column: int, verb: str) -> 
 
 
 def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
-    """The parts of each split tile cover each k-step of the tile once, and each part has at least one."""
+    """Checks that the parts of each split tile cover each of its k-steps once, and each part has at least one."""
     in_parts = np.flatnonzero(plan.tasks[:, 7] > 0)
     if not in_parts.size:
         return
@@ -248,8 +249,8 @@ def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
 
 
 def _check_slots(plan: Plan, graph: TaskGraph) -> None:
-    """The parts of each split tile use an existing slot that no other tile uses; otherwise sums would be added to those
-    of another tile, and parts counted with its parts."""
+    """Checks that the parts of each split tile use an existing slot that no other tile uses. Otherwise, sums would be
+    added to another tile's sums, and parts counted among that tile's parts."""
     _check_parts_agree(plan, graph, 8, "leaves its sums in slot")
     tiles = np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.leader == np.arange(plan.num_tasks)))
     slots = plan.tasks[tiles, 8]

@@ -1,8 +1,8 @@
-"""An axis of a schedule: one record, next to the field with its value, of everything that other code needs to know
-about it.
+"""An axis of a schedule: one record of everything that other code needs to know about it, next to the field with its
+value.
 
 Search parameters, the model's features, JSON and its digests, the printed line and its sentences, rules and documents
-are all derived from it.
+are all derived from the record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Chosen = TypeVar("Chosen")
 _METADATA = "axis"
 #: Marks a field that is not an axis: its value has its own axes.
 NO_AXIS = MappingProxyType({_METADATA: None})
-#: The version of axes that are in JSON only if they differ from their default, if they are older than version numbers.
+#: The version of axes that predate version numbers but are in JSON only if they differ from their default.
 LATER = "0"
 #: Stands for a missing default.
 NEEDED: Any = object()
@@ -40,16 +40,16 @@ class Axis:
     near: tuple[Any, ...] = ()
     #: Numbers by which a model compares schedules, scaled so that one step of each axis is about equally far.
     features: Callable[[Any], Sequence[float]] | None = None
-    #: The same, if they also depend on other axes of the object with the value.
+    #: The same features, if they also depend on other axes of the object with the value.
     features_in: Callable[[Any, Any], Sequence[float]] | None = None
-    #: Its name as a search parameter, and so in charts; empty for the field's name.
+    #: Its name as a search parameter, and therefore in charts; empty for the field's name.
     param: str = ""
     #: Its word in a schedule's printed line if it differs from its default, with the value in braces; empty if the line
     #: has its own words for it.
     word: str = ""
-    #: The same as a sentence.
+    #: A sentence about the value, with the value in braces.
     sentence: str = ""
-    #: For the documents: its values, and its meaning.
+    #: Its values, and its meaning, in words for the docs.
     values_in_words: str = ""
     meaning: str = ""
     #: The version that added it; empty for the first one, so that JSON always has it.
@@ -65,8 +65,8 @@ class Axis:
         return bool(value == self.default)
 
     def features_of(self, value: Any) -> Sequence[float]:
-        """Features for the model. If an axis does not define them: half a step for each other choice, powers of two for
-        a count."""
+        """Features for the model. By default, each other choice is half a step away, and counts are in powers of
+        two."""
         if self.features is not None:
             return self.features(value)
         if isinstance(value, bool):
@@ -87,7 +87,7 @@ def log2(value: int) -> tuple[float]:
 
 
 def whole_step(value: Any) -> tuple[float, ...]:
-    """Features of a choice with a large effect: a whole step to each value but the first."""
+    """Features of a choice with a large effect: each value but the first is a whole step away."""
     if isinstance(value, StrEnum):
         return tuple(float(value is one) for one in tuple(type(value))[1:])
     return (float(value),)
@@ -99,7 +99,7 @@ def axis(default: Any = MISSING, *, repr: bool = True, **known: Any) -> Any:
 
 
 class FeaturesOf:
-    """The model's features of these axes of a dataclass, or of all; lists of values have none.
+    """The model's features for some axes of a dataclass, or for all; lists of values have none.
 
     A search calls it for thousands of schedules, so features are cached per value.
     """
@@ -131,7 +131,8 @@ class FeaturesOf:
 
 
 def axes_of(kind: Any) -> Mapping[str, Axis]:
-    """Axes of a dataclass, by the names of its fields, in their order. A field without a record is an axis as well."""
+    """The axes of a dataclass, by field name, in the order of the fields. A field without a record is an axis as
+    well."""
     return _axes_of(kind)
 
 
@@ -149,7 +150,7 @@ def _axes_of(kind: Any) -> Mapping[str, Axis]:
 
 
 def words_of(chosen: Any, names: Sequence[str] | None = None) -> str:
-    """The words of these axes, or of all, in a schedule's printed line, each preceded by a space."""
+    """The words of the axes `names`, or of all, in a schedule's printed line, each preceded by a space."""
     axes = axes_of(type(chosen))
     shown = ((axes[name], getattr(chosen, name)) for name in names or axes)
     return "".join(f" {one.word.format(value)}" for one, value in shown if one.word and not one.is_plain(value))
@@ -176,7 +177,7 @@ def _values_of(kind: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def near(chosen: Chosen) -> Iterator[Chosen]:
-    """The same with each value that an axis lists to be tried around any schedule, one axis at a time."""
+    """Copies of `chosen`, each with one axis changed to a value that the axis lists to be tried around any schedule."""
     whole: Any = chosen
     for name, one in axes_of(type(chosen)).items():
         yield from (replace(whole, **{name: value}) for value in one.near if value != getattr(chosen, name))

@@ -17,13 +17,13 @@ class Hints:
 
     #: Reads of the weights.
     weights: CacheHint
-    #: Per op, reads of A.
+    #: Reads of A, per op.
     inputs: tuple[CacheHint, ...]
-    #: Per op, stores of C.
+    #: Stores of C, per op.
     outputs: tuple[CacheHint, ...]
 
 
-#: An engine's own hints for weights, and for the inputs that it reads.
+#: Each engine's own hints, for weights and for the inputs that it reads.
 _OWN = {
     Engine.MMA: (CacheHint.NORMAL, CacheHint.NORMAL),
     Engine.WGMMA: (CacheHint.EVICT_FIRST, CacheHint.EVICT_LAST),

@@ -1,4 +1,4 @@
-"""What one trial tries: how the ops are launched, and with which schedule."""
+"""What a trial tries: how the ops are launched, and with which schedule."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tuner.core.schedule.schedule import Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What one trial tries."""
+    """What a trial tries."""
 
     plan_kind: PlanKind
-    #: None for the library.
+    #: None if the candidate is the library.
     schedule: Schedule | None = None
 
     @property
     def needs(self) -> set[str]:
-        """The rasters of packages that a process must have in addition to what the workload needs, in the same form."""
+        """The rasters of packages that a process must have in addition to what the workload needs, named in
+        the same form."""
         return needed_rows(raster.kind for raster in self.schedule.ordering.rasters) if self.schedule else set()
 
     def to_json(self) -> dict[str, Any]:
@@ -62,6 +63,6 @@ def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
 
 
 def apart_kind(num_ops: int) -> PlanKind:
-    """The kind with a plain launch for each of this many ops."""
+    """The kind with a plain launch for each of `num_ops` ops."""
     plain = (kind for kind in PlanKind if kind.is_apart and not kind.is_programmatic and not kind.is_side_by_side)
     return next(kind for kind in plain if kind.is_for(num_ops))

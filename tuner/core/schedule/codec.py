@@ -80,19 +80,19 @@ def _kept_json(levels: Levels) -> bytes:
 
 
 def parts() -> dict[str, Any]:
-    """The parts of the released form with their types, by name; each may be missing."""
+    """The parts of the released form with their types, by name; any part may be missing."""
     lists = {name: tuple[one, ...] for name, one in _released_kinds().items()}  # type: ignore[valid-type]
     return {"tiling": Tiling, "ordering": Ordering, **lists}
 
 
 def _released_kinds() -> dict[str, type[OpSchedule]]:
-    """Schedules of ops of known kinds with a released list, by that list."""
+    """Schedule classes of known kinds of ops that have a released list, by that list."""
     found = filter(None, map(schedule_class, op_kinds()))
     return {one.RELEASED_IN: one for one in found if one.RELEASED_IN}
 
 
 def _list_of(op: OpSchedule) -> str:
-    """The list of the released form for it; empty for none."""
+    """The list of the released form that contains it; empty if none does."""
     return op.listed_in if isinstance(op, UnknownSchedule) else op.RELEASED_IN
 
 
@@ -201,14 +201,14 @@ def _released_axes(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    """Default of each axis, as released; `NEEDED` if there is none."""
+    """The default of each axis, as released; `NEEDED` if there is none."""
     axes = axes_of(kind)
     return {name: axes[name].default for name in dict.fromkeys((*_released_axes(kind), *axes))}
 
 
 @cache
 def _first(kind: Any) -> frozenset[str]:
-    """The axes that are always in its JSON."""
+    """The axes that are always in the JSON of `kind`."""
     return frozenset(name for name in _released_axes(kind) if not axes_of(kind)[name].since)
 
 

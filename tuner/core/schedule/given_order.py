@@ -23,7 +23,8 @@ def grids_of(workload: Workload, schedule: Schedule) -> tuple[tuple[int, int], .
 
 
 def named(schedule: Schedule, name: str) -> Schedule:
-    """The same, but a given order without a name has this one; characters that no name has become ``-``."""
+    """The same schedule, but a given order without a name gets `name`, with ``-`` for characters that names cannot
+    have."""
     interleave = schedule.ordering.interleave
     if interleave.kind is not InterleaveKind.GIVEN or interleave.name:
         return schedule
@@ -32,11 +33,11 @@ def named(schedule: Schedule, name: str) -> Schedule:
 
 
 def in_order(schedule: Schedule, tiles: Iterable[Iterable[int]]) -> Schedule:
-    """The same kernel with its tiles started in this order. `check_schedule` checks whether each tile occurs once.
+    """The same kernel with its tiles started in the order of `tiles`. `check_schedule` checks that each occurs once.
 
     Args:
-        tiles: op, tile row and tile column of each, counted from 0; an endless iterable is read up to the first excess
-            entry.
+        tiles: op, tile row and tile column of each tile, counted from 0; an endless iterable is read only up to the
+        first entry too many.
 
     Raises:
         InvalidInput: an entry is not three whole numbers.

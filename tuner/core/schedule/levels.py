@@ -54,7 +54,7 @@ class TileOpSchedule(OpSchedule):
 
     #: The piece of the op that one task computes.
     tile: Tile
-    #: Parts into which the k-steps of each of its tiles are split; 1 for none.
+    #: Parts into which the k-steps of each of its tiles are split; 1 if they are not split.
     parts: int = axis(1, param="split_k", features=log2)
     #: The order of its tiles.
     raster: Raster = _BY_ROWS
@@ -66,8 +66,8 @@ class LaunchOpSchedule(OpSchedule):
 
     @property
     def compiled(self) -> LaunchOpSchedule:
-        """The same with the first value of everything that is passed at launch: schedules with equal kernels have equal
-        results."""
+        """The same schedule with the first value of everything that is passed at launch: schedules with equal kernels
+        become equal."""
         return self
 
 
@@ -75,9 +75,9 @@ class LaunchOpSchedule(OpSchedule):
 class UnknownSchedule(LaunchOpSchedule):
     """The schedule of an op of an unknown kind: it keeps its JSON, so that its digest stays the same."""
 
-    #: The kind in its JSON; empty for one in a released list.
+    #: The kind in its JSON; empty for an entry of a released list.
     kind_name: str
-    #: That list; empty if the JSON names the kind.
+    #: The released list that contains it; empty if the JSON names the kind.
     listed_in: str
     #: Its JSON, with sorted keys.
     text: str
@@ -106,13 +106,13 @@ KERNEL_FIELDS, GRID_FIELDS, ORDER_FIELDS = (
     tuple(one.name for one in fields(level)) for level in (KernelConfig, GridConfig, TaskOrder)
 )
 _kernel, _grid, _order = (attrgetter(*names) for names in (KERNEL_FIELDS, GRID_FIELDS, ORDER_FIELDS))
-#: For a workload without tile ops.
+#: The views of a workload without tile ops.
 NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(rasters=())
 
 
 @cache
 def schedule_class(kind: str) -> type[OpSchedule] | None:
-    """The schedule class of an op of that kind: the one in the kind's file ``schedule``, or that of any tile op if
+    """The schedule class of an op of a kind: the one in the kind's file ``schedule``, or the common one of tile ops if
     there is no such file. None if the kind is unknown."""
     if kind not in _IMPORTED:
         # It registers its class when the class body ends, before it becomes a dataclass. Another thread may see it
@@ -144,7 +144,8 @@ def tile_ops_of(
 
 
 def of_kinds(tile_ops: Sequence[TileOpSchedule]) -> tuple[TileOpSchedule | None, ...]:
-    """For each op the choices that only its kind knows, with defaults for all else; empty if no kind has any."""
+    """For each op, the choices that only its kind knows, with defaults for everything else; empty if no kind has
+    any."""
     if all(type(op) is TileOpSchedule for op in tile_ops):
         return ()
     return tuple(
@@ -153,7 +154,7 @@ def of_kinds(tile_ops: Sequence[TileOpSchedule]) -> tuple[TileOpSchedule | None,
 
 
 def with_kinds(tiling: Tiling, tile_ops: Sequence[TileOpSchedule]) -> Tiling:
-    """A view of these ops, with the choices that only their kinds know."""
+    """The view `tiling` with the choices that only the ops' kinds know."""
     found = of_kinds(tile_ops)
     return tiling if found == tiling.of_kinds else replace(tiling, of_kinds=found)
 
@@ -171,13 +172,13 @@ def order_of(ordering: Ordering) -> TaskOrder:
 
 
 def has_same_grid(one: Ordering, other: Ordering) -> bool:
-    """Whether launches also have the same grid."""
+    """Whether launches with these orderings have the same grid."""
     return bool(_grid(one) == _grid(other))
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
-    """Faster than `__init__`, which sets frozen attributes one by one: a search splits ten thousand schedules into
-    their views.
+    """An instance with these values. Faster than `__init__`, which sets frozen attributes one by one: a search splits
+    ten thousand schedules into their views.
     """
     one = object.__new__(kind)
     vars(one).update(values)
@@ -185,7 +186,7 @@ def _made(kind: type[T], values: dict[str, Any]) -> T:
 
 
 def tiling_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig) -> Tiling:
-    """Everything that is compiled."""
+    """The view of everything that is compiled."""
     values, parts = vars(launch), tuple(op.parts for op in tile_ops)
     return Tiling(
         **{name: values[name] for name in KERNEL_FIELDS},
@@ -196,7 +197,7 @@ def tiling_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig) -> Tilin
 
 
 def ordering_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig, order: TaskOrder) -> Ordering:
-    """Everything that is a table at run time."""
+    """The view of everything that is a table at run time."""
     values = vars(launch)
     return Ordering(
         **vars(order), **{name: values[name] for name in GRID_FIELDS}, rasters=tuple(op.raster for op in tile_ops)

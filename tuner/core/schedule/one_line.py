@@ -34,7 +34,7 @@ _ORDERING = re.compile(
     r"(?: ahead(?P<run_ahead>\d+))? (?P<assignment>\w+)(?: (?P<partition>\d+)/8)? (?P<ctas_per_sm>\d+)/SM"
     r"(?: less (?P<reserved_sms>\d+) SMs)?(?: runs(?P<run_starts>\d+(?:\+\d+)*))?(?P<words>(?: \S+)*)"
 )
-#: Between the two halves.
+#: Separates the two halves.
 _BAR = " | "
 _RASTER = re.compile(r"([a-z]+)(\d*)")
 _BANDS = re.compile(r"bands(?P<rows>\d+)(?:-lag(?P<lag>\d+))?(?:-chunks(?P<chunks>\d+))?")
@@ -133,7 +133,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _named(of: type, words: str) -> Iterator[tuple[str, Any]]:
-    """The axes that a line names with their own words.
+    """The axes that a line sets with words of their own, and their values.
 
     Raises:
         ValueError: a word belongs to no axis.

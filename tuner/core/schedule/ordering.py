@@ -24,7 +24,7 @@ class RasterKind(StrEnum):
     row: RasterRow
 
     def __new__(cls, row: RasterRow | str) -> RasterKind:
-        """The member for a row; a name only looks up its member."""
+        """The member for a row; if given a name, looks up the existing member."""
         assert isinstance(row, RasterRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
@@ -145,12 +145,12 @@ class Interleave:
     chunks: int = axis(1, param="column_chunks", since=LATER, features=lambda value: (0.5 * math.log2(value),))
     #: For a given order: op, tile row and tile column of every tile, in the order in which they start; otherwise empty.
     tiles: tuple[tuple[int, ...], ...] = axis((), since=LATER)
-    #: The name of a given order, `ORDER_NAME`; empty for none.
+    #: The name of a given order, `ORDER_NAME`; empty if there is none.
     name: str = axis("", since=LATER, repr=False)
 
     @property
     def apart(self) -> Interleave:
-        """The part of it that remains if each op has its own launch: each op's own order of a given order."""
+        """What remains of it if each op has its own launch: of a given order, the order of each op's tiles."""
         of_ops = tuple(sorted(self.tiles, key=lambda tile: tile[0]))
         return replace(self, tiles=of_ops) if of_ops else Interleave()
 

@@ -76,7 +76,8 @@ class PlanKind(StrEnum):
         return self.row.is_in_runs
 
     def is_for(self, num_ops: int) -> bool:
-        """Whether a workload of this many ops has it: some are for chains of three or more, others for smaller ones."""
+        """Whether workloads of `num_ops` ops have it: some kinds are for chains of three or more, others for smaller
+        ones."""
         return self.row.fewest_ops <= num_ops <= self.row.most_ops
 
     @property
@@ -96,8 +97,8 @@ class PlanKind(StrEnum):
 
     @property
     def base(self) -> PlanKind | None:
-        """The kind whose best schedules it launches differently; None for one that is searched, and for the
-        library."""
+        """The kind whose best schedules it launches differently; None for the library, and for kinds that are
+        searched."""
         return self.row.base
 
     @property
@@ -129,7 +130,7 @@ class KindRow:
     is_ours: bool = True
     #: Whether one launch computes every op.
     is_fused: bool = False
-    #: Whether its launches run at the same time, on two streams, and share signals: those of a pair, from queues.
+    #: Whether its launches run at the same time, on two streams, and share signals; only for a pair, with queues.
     is_side_by_side: bool = False
     #: Whether there is a launch for each run of neighbouring ops.
     is_in_runs: bool = False
@@ -138,7 +139,7 @@ class KindRow:
     most_ops: int = MAX_OPS
     #: Whether its launches overlap with their neighbours.
     launch_style: LaunchStyle = LaunchStyle.PLAIN
-    #: The kind whose best schedules it launches differently; None for one that is searched, and for the library.
+    #: The kind whose best schedules it launches differently; None for the library, and for kinds that are searched.
     base: PlanKind | None = None
     #: Its positions in the cycle in which the search tries the kinds that have a base; empty for other kinds. Two kinds
     #: that never occur in the same workload may share a position.
@@ -205,6 +206,6 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
 
 
 def in_turn(num_ops: int) -> tuple[PlanKind, ...]:
-    """The kinds with a base for this many ops, in the cycle in which the search takes them."""
+    """The kinds with a base for `num_ops` ops, in the cycle in which the search takes them."""
     places = {turn: kind for kind, row in PLAN_KINDS.items() if kind.is_for(num_ops) for turn in row.turns}
     return tuple(places[turn] for turn in sorted(places))

@@ -35,7 +35,7 @@ class Schedule(JsonForm):
     """One point of the space: each choice at its own level. `tiling` and `ordering` are views of it, by when a
     choice takes effect: when compiled, or as a table at run time."""
 
-    #: One for each op: those of tile ops in the workload's order, followed by those of launch ops.
+    #: One schedule per op: those of tile ops in the workload's order, followed by those of launch ops.
     ops: tuple[OpSchedule, ...]
     #: None if there is no tile op.
     launch: LaunchConfig | None = None
@@ -73,7 +73,8 @@ class Schedule(JsonForm):
         ordering: Ordering | None = None,
         launch_ops: Sequence[LaunchOpSchedule] | None = None,
     ) -> Self:
-        """The same with another view, or with other launch ops. Unchanged parts are the same objects."""
+        """The same schedule with a different view, or with different launch ops. Unchanged parts are the same
+        objects."""
         own = self.launch_ops if launch_ops is None else tuple(launch_ops)
         tiling, ordering = tiling or self.tiling, ordering or self.ordering
         if not tiling.tiles or self.launch is None or (tiling.split_k and max(tiling.split_k) == 1):
@@ -125,7 +126,7 @@ class Schedule(JsonForm):
         return repr(codec.Frozen(self._levels))  # the simulated twin uses it as a seed
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without derived values; a hash is only valid in this process."""
+        """The state without derived values: a hash is only valid in this process."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __str__(self) -> str:
@@ -152,7 +153,7 @@ class Schedule(JsonForm):
         """Inverse of `to_json`.
 
         Raises:
-            IllegalSchedule: it does not have one tile, raster and number of parts for each op.
+            IllegalSchedule: it does not have one tile, raster and number of parts per op.
             KeyError, TypeError, ValueError, AttributeError: it is not a schedule.
         """
         ops, launch, order = codec.from_json(data)

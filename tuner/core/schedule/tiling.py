@@ -1,5 +1,5 @@
-"""The part that is fixed when a kernel of tile ops is compiled: engine, tiles, stages, warps; each changes the
-source."""
+"""The part of a schedule that is fixed when a kernel of tile ops is compiled: engine, tiles, stages, warps; each
+changes the source."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PartSums(StrEnum):
     SCATTERED = "scattered"
 
 
-#: Threads of the warpgroup that only copies for the others; and of the one that reads in band.
+#: Threads of the warpgroup that only copies for the others, and of the one that reads in band.
 COPYING_THREADS = 128
 READING_THREADS = 128
 
@@ -118,10 +118,10 @@ class KernelConfig:
     in_band: bool = axis(False, word="in-band", since=LATER)
     #: How finished tiles are stored. For wgmma.
     epilogue: Epilogue = axis(Epilogue.DIRECT, word="{}-epilogue", since=LATER)
-    #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
+    #: CTAs per cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
     cluster_m: int = axis(1, since=LATER, features=log2)
     cluster_n: int = axis(1, since=LATER, features=log2)
-    #: CTAs of a cluster that split a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
+    #: CTAs per cluster that split a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
     cluster_k: int = axis(1, since=LATER, features=log2)
     #: KiB of shared memory for the sums that the CTAs which split a tile's K send each other: with more room, fewer
     #: sums wait until earlier ones were added. For wgmma.
@@ -195,18 +195,18 @@ class Tiling(KernelConfig):
     tiles: tuple[Tile, ...]
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty if no op is split.
     split_k: tuple[int, ...] = axis((), since=LATER)
-    #: For each op the choices that only its kind knows, None if it has none; empty if no op's kind has any.
+    #: For each op, the choices that only its kind knows, None if it has none; empty if no op's kind has any.
     of_kinds: tuple[Any, ...] = field(default=(), metadata=NO_AXIS)
 
     @property
     def num_threads(self) -> int:
-        """Threads per CTA: those that multiply, and for wgmma those that copy and that read in band."""
+        """Threads per CTA: those that multiply, and for wgmma also those that copy and those that read in band."""
         beside = COPYING_THREADS + READING_THREADS * self.in_band if self.engine is Engine.WGMMA else 0
         return 32 * self.num_warps + beside
 
     @property
     def cluster_size(self) -> int:
-        """CTAs of a cluster; a plan counts a cluster as one CTA."""
+        """CTAs per cluster; a plan counts a cluster as one CTA."""
         return self.cluster_m * self.cluster_n * self.cluster_k
 
     @property
@@ -216,7 +216,7 @@ class Tiling(KernelConfig):
 
     @property
     def cluster(self) -> tuple[int, ...]:
-        """CTAs of a cluster along m and n, and along k if there are more than one."""
+        """CTAs per cluster along m and n, and along k if there is more than one."""
         return (self.cluster_m, self.cluster_n) + ((self.cluster_k,) if self.cluster_k != 1 else ())
 
     @property
@@ -236,8 +236,8 @@ class Tiling(KernelConfig):
         return self.split_k[op_index] if self.split_k else 1
 
     def in_parts(self, split_k: tuple[int, ...]) -> Tiling:
-        """The same with tiles in this many parts. Faster than `replace`, which sets frozen attributes one by one: a
-        search does it ten thousand times."""
+        """The same tiling with tiles in `split_k` parts. Faster than `replace`, which sets frozen attributes one by
+        one: a search does it ten thousand times."""
         parted = object.__new__(type(self))
         vars(parted).update(vars(self), split_k=split_k)
         return parted
@@ -260,5 +260,5 @@ class Tiling(KernelConfig):
 
 @lru_cache(maxsize=4096)
 def _sliced(tiles: tuple[Tile, ...], cluster_m: int, cluster_n: int) -> tuple[Tile, ...]:
-    """Cached, since judging a tiling calls this ten times, and the tilings of a space have few distinct tiles."""
+    """The tiles of one CTA. Cached, since judging a tiling calls this ten times, and a space has few distinct tiles."""
     return tuple(Tile(m=tile.m // cluster_m, n=tile.n // cluster_n, k=tile.k) for tile in tiles)

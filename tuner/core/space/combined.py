@@ -18,8 +18,9 @@ def num_each(num_ops: int, most: int) -> int:
 
 
 def best_together(ranked: Sequence[Sequence[Choice]], most: int) -> Iterator[tuple[Choice, ...]]:
-    """The product of the best choices of each op, with as many as give at most `most`. If that is one of each, it is
-    the best of all, and then the same with one op's second choice. There are no duplicates."""
+    """All combinations of the ops' best choices, with as many choices per op as give at most `most` combinations. If
+    that is one choice per op: all ops' best choices, then the same with one op's second choice. There are no
+    duplicates."""
     each = num_each(len(ranked), most)
     if each > 1:
         yield from product(*(choices[:each] for choices in ranked))

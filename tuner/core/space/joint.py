@@ -1,4 +1,4 @@
-"""The space of a workload with launch ops: the schedules of each, and those of tile ops."""
+"""The space of a workload with launch ops: the schedules of each launch op, and those of tile ops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.errors import IllegalSchedule
 
 #: Number of neighbours taken from a launch op, and from the ops after it, in turn.
 _IN_TURN = 4
-#: Why an engine that runs every op has no tiling.
+#: Why an engine that can run every op has no tiling.
 _NO_TILES = "no tiles of it are legal for every op"
 
 
@@ -39,14 +39,14 @@ class OpSpace(Protocol):
         """All legal schedules of the offered values."""
 
     def near(self, one: Any) -> list[Any]:
-        """The legal ones that differ from one in one axis."""
+        """The legal schedules that differ from `one` in one axis."""
 
 
 class OfferedByKind(Protocol):
-    """The file ``space`` of a kind of launch op."""
+    """The file ``space`` that a kind of launch op provides."""
 
     def OpSpace(self, *, workload: Workload, gpu: Gpu, op: Any) -> OpSpace:  # noqa: N802  # a class
-        """Proposed schedules of one of its ops."""
+        """Proposed schedules of an op of the kind."""
 
 
 def space_of(workload: Workload, gpu: Gpu, op: LaunchOp) -> OpSpace:
@@ -94,7 +94,7 @@ class JointSpace:
                 yield self.joined(own, tiles)
 
     def sample(self, rng: random.Random, count: int) -> list[Schedule]:
-        """Different legal schedules, at most `count`: each with another launch, as long as there are others."""
+        """At most `count` different legal schedules, each with a different launch as long as there are more."""
         offered = [one.offered for one in self.own]
         if self.tiles is None:
             drawn = zip(*(_some(rng, one, count, self.num_schedules) for one in offered), strict=True)
@@ -103,7 +103,7 @@ class JointSpace:
         return list(dict.fromkeys(self.joined([rng.choice(one) for one in offered], one) for one in tiles))
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
-        """The legal schedules that differ in one axis of one launch op, or of the tile ops; in turn."""
+        """The legal schedules that differ in one axis, of each launch op and of the tile ops in turn."""
         others: list[Schedule] = []
         if self.tiles is not None:
             alone = self.tiles.neighbours(schedule.but(launch_ops=()))
@@ -131,14 +131,14 @@ class AroundOp:
     """A space seen from one of its launch ops: the schedules of the others are fixed."""
 
     space: JointSpace
-    #: Among the launch ops.
+    #: The op's index among the launch ops.
     index: int
-    #: The others, in order.
+    #: The schedules of the other launch ops, in order.
     others: tuple[LaunchOpSchedule, ...] = ()
 
     @property
     def workload(self) -> Workload:
-        """Workload of all ops."""
+        """The workload with all ops."""
         return self.space.workload
 
     @property
@@ -158,11 +158,11 @@ class AroundOp:
 
     @property
     def tiles(self) -> Space | None:
-        """Tiles of only the tile ops; None if there are none."""
+        """The space of only the tile ops; None if there are none."""
         return self.space.tiles
 
     def joined(self, one: LaunchOpSchedule, tiles: Schedule | None) -> Schedule:
-        """That op's schedule and those of tile ops, combined with the others."""
+        """The schedule `one` of that op and those of tile ops, combined with the other launch ops' schedules."""
         return self.space.joined((*self.others[: self.index], one, *self.others[self.index :]), tiles)
 
     def is_legal(self, schedule: Schedule) -> bool:
@@ -191,7 +191,7 @@ def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
 
 
 def _some(rng: random.Random, offered: tuple[LaunchOpSchedule, ...], count: int, most: int) -> list[LaunchOpSchedule]:
-    """At most as many as all launch ops together may have: different ones as far as possible."""
+    """`count` of the offered schedules, or `most` if that is less: different ones as far as possible."""
     count = min(count, most)
     some = rng.sample(offered, min(count, len(offered)))
     return some + rng.choices(offered, k=count - len(some))

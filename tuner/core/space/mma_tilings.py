@@ -25,10 +25,10 @@ TILE_MS = (16, 32, 64, 128, 256)
 TILE_NS = (32, 64, 96, 128, 160, 192, 224, 256)
 STAGES = (2, 3, 4, 5, 6, 8)
 SPLITS = (1, 2, 3, 4, 8)
-#: Parts with fewer k-steps than this are not proposed.
+#: Minimum k-steps of a proposed part.
 MIN_STEPS_PER_PART = 4
 WARPS = (4, 8)
-#: More tile rows than this are not proposed if a taller tile gives fewer.
+#: Maximum tile rows of a proposed tiling, unless no taller tile gives fewer.
 MAX_TILE_ROWS = 64
 #: Number of ops up to which every combination is proposed.
 MOST_COMBINED_OPS = 2
@@ -116,15 +116,16 @@ class MmaTilings:
                 yield parted
 
     def _offered_splits(self, tiles: tuple[Tile, ...]) -> tuple[tuple[int, ...], ...]:
-        """Tiles in parts, cached, since rings and warps of all kinds are proposed with them."""
+        """The proposed numbers of parts for these tiles; cached, since they are needed for every ring and number of
+        warps."""
         if (found := self._split.get(tiles)) is None:
             every = product(*(self.parts(op, tile) for op, tile in enumerate(tiles)))
             found = self._split[tiles] = tuple(split for split in every if max(split) > 1)
         return found
 
     def _of_a_chain(self) -> Iterator[Tiling]:
-        """For each height, depth and number of warps the best tile shapes together, in the deepest legal ring and in
-        about two thirds of it."""
+        """The best combined tile shapes for each height, depth and number of warps, with the deepest legal ring and
+        with about two thirds of it."""
         for m, k, num_warps in product(self.tile_ms, self.tile_ks, WARPS):
             ranked = [self._ranked(op, m, k, num_warps) for op in range(len(self._workload.tile_ops))]
             for shapes in best_together(ranked, MAX_COMBINATIONS) if all(ranked) else ():
@@ -149,15 +150,15 @@ class MmaTilings:
             yield shallow
 
     def _ranked(self, op: int, m: int, k: int, num_warps: int) -> list[tuple[Tile, int]]:
-        """Tile shapes of an op that some number of warps can multiply, with the parts of a tile: the shortest time by
-        bytes first."""
+        """Tile shapes of an op that `num_warps` warps can multiply, each with a number of parts; those with the
+        shortest time, judged by bytes, come first."""
         per_column = self._workload.tile_ops[op].rows_per_column
         tiles = [tile for n in self.tile_ns(op) if warp_grid(tile := Tile(m=m, n=n, k=k), num_warps, per_column)]
         shapes = [(tile, parts) for tile in tiles for parts in self.parts(op, tile)]
         return sorted(shapes, key=lambda shape: self._steps_of_busiest(op, *shape))
 
     def _steps_of_busiest(self, op: int, tile: Tile, parts: int) -> tuple[float, int]:
-        """Elements that the SM with the most tasks multiplies or loads; among equals the wider tile is better."""
+        """Elements that the SM with the most tasks multiplies or loads, then a number that prefers wider tiles."""
         shape = self._workload.tile_ops[op]
         waves = ceil(num_tiles(shape, tile) * parts / self._gpu.num_sms)
         columns = tile.n * shape.rows_per_column

@@ -22,8 +22,8 @@ from tuner.core.schedule.ordering import (
 
 #: Share of the draws with the default run-ahead.
 PLAIN_RUN_AHEADS = 0.85
-#: Share of the draws that split the tail into even shares, if possible; and of the others, of those that split only the
-#: tail.
+#: Share of the draws that split the tail into even shares, if possible; and among the other draws, share of those that
+#: split only the tail.
 EVEN_SHARES, SPLIT_TAILS = 0.3, 0.85
 #: (granularity, sync width, wait position, split order).
 Sync = tuple[Granularity, int, WaitPosition, SplitOrder]
@@ -48,10 +48,10 @@ class Choices:
     merge: Merge
     #: The signals of the merge, with every legal wait position; strided parts if they wait by slice.
     syncs: tuple[Sync, ...]
-    #: Percent; the plainest first.
+    #: Run-aheads, percent; the plainest first.
     run_aheads: tuple[int, ...]
     assignments: tuple[GridAssignment, ...]
-    #: Whether parts are swept.
+    #: Whether the parts of tiles are ordered part by part.
     sweeps: tuple[bool, ...]
     split_tiles: SplitTiles
 

@@ -1,11 +1,11 @@
-"""First candidates with tiles in parts for medium numbers of rows, by calculation: each part adds up a share of its
+"""Calculates first candidates with tiles in parts for medium numbers of rows: each part adds up a share of its
 tile.
 
 From about 64 to 1,000 rows, large tiles read their operands least often, but there are too few of them for all SMs. So
 they are divided into as many parts as fill the SMs; or whole waves stay whole, and each op's last wave is in parts. A
-step of 16 of k takes the clocks of the tensor cores, or those of the shared memory, which the copy engine writes and
-the products read, whichever are more. Source: the instruction's shapes, 128 bytes per clock, and measurements of
-scattered sums (docs/findings/scattered-sums.md).
+step of 16 elements of k takes the clocks of the tensor cores or those of the shared memory, which the copy engine
+writes and the products read, whichever is more. Source: the instruction's shapes, 128 bytes per clock, and measurements
+of scattered sums (docs/findings/scattered-sums.md).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKin
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, PartSums, Tile, Tiling
 
-#: Range of rows: with fewer, only weights matter; with more, whole tiles fill the SMs.
+#: Numbers of rows with guesses: with fewer, only weights matter; with more, whole tiles fill the SMs.
 ROWS = range(65, 1025)
 #: Bytes of shared memory per clock, and of an operand's row in a step of 16 elements of k.
 SMEM_BYTES, ROW_BYTES = 128, 32
-#: Clocks of a task besides its steps; of combining parts; bytes that an SM stores or loads per clock meanwhile.
+#: Clocks of a task besides its steps, and of combining parts; bytes per clock that an SM stores or loads meanwhile.
 TASK_CLOCKS, MEETING_CLOCKS, SUM_BYTES_A_CLOCK = 3_500, 3_500, 48
 SUM_BYTES = 4
 #: Space for stages of operands, and their maximum number.
 RING_BYTES, MOST_STAGES = 220_000, 8
 STEP = 64
-#: Guesses of either kind.
+#: Number of guesses of either kind.
 NUM_SPLIT, NUM_TAILS = 3, 2
-#: Choices per op that are combined with those of the others.
+#: Choices per op that are combined with those of the other ops.
 NUM_CHOICES = 10
 
 Clocks = Callable[[TileOp, "Choice", int], float]
@@ -68,8 +68,8 @@ def _step_clocks(weight_rows: int, rows: int, swap_ab: bool, groups: int) -> flo
 
 
 def task_clocks(op: TileOp, choice: Choice, parts: int) -> float:
-    """Clocks of a tile, or of one of its parts, which stores what the others finish, and loads their sums of its
-    share."""
+    """Clocks of a tile, or of one of its parts, which stores the sums of the shares that other parts finish, and loads
+    their sums of its own share."""
     steps = -(-op.k // (STEP * parts))
     clocks = steps * step_clocks(op, choice) + TASK_CLOCKS
     if parts == 1:
@@ -88,7 +88,7 @@ def split_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
 
 
 def tails_clocks(op: TileOp, choice: Choice, num_sms: int) -> float:
-    """Clocks of an op's whole waves of whole tiles, and of the last one in parts."""
+    """Clocks of an op whose full waves are whole tiles, and whose last wave is in parts."""
     waves, tail = divmod(_num_tiles(op, choice), num_sms)
     last = -(-tail * choice.parts // num_sms) * task_clocks(op, choice, choice.parts)
     return waves * task_clocks(op, choice, 1) + last
@@ -150,7 +150,7 @@ def _clocks_of(clocks: Clocks, op: TileOp, num_sms: int, choice: Choice) -> floa
 
 
 def _ranked(workload: Workload, gpu: Gpu, clocks: Clocks, split_tiles: SplitTiles) -> Iterator[Schedule]:
-    """The fastest first; one for each height and kind of operand."""
+    """Schedules, the fastest first; one for each height and order of operands."""
     found: list[tuple[float, int, Schedule]] = []
     ops = workload.tile_ops
     for height, swap_ab, groups in product(heights(ops[0].m), (False, True), (1, 2, 3)):
@@ -170,7 +170,7 @@ def _ranked(workload: Workload, gpu: Gpu, clocks: Clocks, split_tiles: SplitTile
 
 
 def part_guesses(workload: Workload, gpu: Gpu, is_legal: Callable[[Schedule], bool]) -> list[Schedule]:
-    """The best legal ones of either kind: all tiles of an op in parts, or only those of its last wave."""
+    """The best legal guesses of either kind: with all tiles of an op in parts, or only those of its last wave."""
     if workload.is_independent or max(op.m for op in workload.tile_ops) not in ROWS:
         return []
     if not all(op.IS_PRODUCT for op in workload.tile_ops) or len(workload.tile_ops) > 2:

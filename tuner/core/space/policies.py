@@ -61,8 +61,8 @@ class Choice:
     num_warps: int = 4
     #: CTAs that share an SM, for which the variants were measured; with 2, registers are capped if necessary.
     ctas_per_sm: int = 1
-    #: A schedule whose kernel, grid and parts of tiles every plan keeps, and nothing else of its order. If it is given,
-    #: the three fields before it are ignored.
+    #: A schedule of which every plan keeps the kernel, the grid and the parts of tiles, but not the rest of its order.
+    #: If it is given, the three fields before it are ignored.
     base: Schedule | None = None
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Choice:
         return self.ctas_per_sm * self.gpu.num_sms
 
     def tiling(self, picked: Sequence[OpVariant]) -> Tiling:
-        """The kernel of one variant for each op."""
+        """The kernel with one variant per op."""
         tiles = tuple(variant.tile for variant in picked)
         if self.base is not None:
             return replace(self.base.tiling, tiles=tiles)
@@ -87,7 +87,7 @@ class Choice:
         return plain if register_cap(capped) == register_cap(plain) else capped
 
     def num_tasks(self, op_index: int, variant: OpVariant) -> int:
-        """Tiles of the op with this variant, or parts of them."""
+        """Number of the op's tiles, or their parts, with this variant."""
         op, tile = self.workload.tile_ops[op_index], variant.tile
         num_rows, num_cols = op.tile_grid(tile.m, tile.n)
         return num_rows * num_cols * (self.base.tiling.num_parts(op_index) if self.base else 1)
@@ -106,7 +106,7 @@ class Planned:
 
 
 Policy = Callable[[Choice], Planned]
-#: [tasks] the queue of each, given the time of each and the number of queues.
+#: [tasks] the queue of each task, given the time of each task and the number of queues.
 QueueRule = Callable[[Costs, int], Ints]
 
 
@@ -217,7 +217,7 @@ def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
 
 
 def _waves(workload: Workload) -> list[int]:
-    """[op] steps from an input."""
+    """[op] number of steps from an input."""
     waves: list[int] = []
     for op in range(len(workload.tile_ops)):
         waves.append(max((waves[producer] + 1 for producer in workload.producers_of(op)), default=0))
@@ -239,12 +239,12 @@ def _mixed(graph: TileGraph, ops: list[int]) -> Ints:
 
 
 def _in_turns(costs: Costs, num_ctas: int) -> Ints:
-    """The tasks queue by queue."""
+    """The queue of each task, assigned in turn."""
     return np.arange(costs.size, dtype=np.int64) % num_ctas
 
 
 def _earliest_free(costs: Costs, num_ctas: int) -> Ints:
-    """The queue that becomes free first, task by task."""
+    """The queue of each task: the one that becomes free first."""
     free = [(0.0, cta) for cta in range(num_ctas)]
     queue = np.empty(costs.size, dtype=np.int64)
     for task, cost in enumerate(costs.tolist()):
@@ -273,7 +273,7 @@ def _planned(
 
 
 def _costs(task_us: Mapping[int, float], tasks: Words) -> Costs:
-    """[tasks] the time of each: a part has its share of its tile's time."""
+    """[tasks] the time of each task: a part takes its share of its tile's time."""
     whole = np.array([task_us[op] for op in tasks[:, 0].tolist()])
     return whole / np.maximum(1, tasks[:, 7])
 

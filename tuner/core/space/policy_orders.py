@@ -45,7 +45,7 @@ RULES: Mapping[str, Rule] = {
     "append": append,
     "longest_first": longest_first,
 }
-#: Possible names of a policy's plan.
+#: Merges that may name a policy's plan.
 _INTERLEAVES = (InterleaveKind.PRODUCER_FIRST, InterleaveKind.PROPORTIONAL, InterleaveKind.LONGEST_FIRST)
 _GRANULARITIES = (Granularity.ROW, Granularity.BARRIER)
 _ASSIGNMENTS = (Assignment.STATIC, Assignment.TICKET)
@@ -79,7 +79,7 @@ def policy_schedules(workload: Workload, gpu: Gpu, base: Schedule) -> dict[str, 
 
 
 def policies_of(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """The names of the policies whose order the schedule has, on its own grid.
+    """The names of the policies that give the same order as the schedule, on its own grid.
 
     Raises:
         IllegalSchedule: the schedule is not legal.
@@ -97,7 +97,7 @@ def same_order(one: Plan, other: Plan) -> bool:
 
 
 def _choice(workload: Workload, gpu: Gpu, base: Schedule) -> Choice:
-    """The kernel's variant of each op."""
+    """The kernel of `base` as a policy's input, with one variant per op."""
     times = _task_us(workload, gpu, base)
     variants = tuple(
         (OpVariant(tile=tile, task_us=time_us),) for tile, time_us in zip(base.tiling.tiles, times, strict=True)
@@ -123,7 +123,7 @@ def _try(rule: Rule, choice: Choice) -> Planned | None:
 
 
 def _named(workload: Workload, gpu: Gpu, base: Schedule, plan: Plan) -> Schedule | None:
-    """The legal schedule with this order; None if there is none."""
+    """The legal schedule with the order of `plan`; None if there is none."""
     graph = tile_graph(workload, base.tiling)
     for ordering in _names(base):
         schedule = base.but(ordering=ordering)
@@ -137,7 +137,7 @@ def _named(workload: Workload, gpu: Gpu, base: Schedule, plan: Plan) -> Schedule
 
 
 def _names(base: Schedule) -> Iterator[Ordering]:
-    """The orderings that name policies' plans, on the grid of `base`."""
+    """The orderings that may name a policy's plan, on the grid of `base`."""
     is_whole = base.ordering.split_tiles is SplitTiles.ALL
     splits = (SplitTiles.ALL,) if is_whole else (SplitTiles.TAIL, SplitTiles.ALL)
     for kind, granularity, assignment, split in product(_INTERLEAVES, _GRANULARITIES, _ASSIGNMENTS, splits):

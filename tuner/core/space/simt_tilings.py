@@ -31,13 +31,13 @@ from tuner.core.space.combined import best_together
 
 PARTS = (1, 2, 4)
 MIN_STEPS_PER_PART = 2
-#: Bytes of weights per stage: fewer cost turns of the ring, more leave too few stages.
+#: Range of a stage's weights, bytes: smaller stages cost turns of the ring, larger ones leave too few stages.
 STAGE_BYTES = (8_192, 61_440)
 #: Proposed tile shapes per op, those that fill the SMs best first.
 NUM_SHAPES = 5
-#: Maximum combined tile shapes of all ops: all of them for a pair.
+#: Maximum combined tile shapes of all ops; for a pair, these are all combinations.
 MAX_COMBINATIONS = 81
-#: Time per task: words, barriers, sums over lanes, epilogue; arrival of a part.
+#: Time per task for words, barriers, sums over lanes and epilogue; and for the arrival of a part.
 TASK_US = 0.5
 PART_US = 1.0
 #: Tilings that are tried before a model exists.
@@ -46,7 +46,7 @@ NUM_GUESSES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class TileShape:
-    """A tile of an op, and its number of parts: determines its tasks."""
+    """A tile of an op and its number of parts, which determine the op's tasks."""
 
     tile: Tile
     #: Parts of a tile.
@@ -102,11 +102,11 @@ class SimtTilings:
 
     @property
     def tile_m(self) -> int:
-        """One tile row if there are few: each weight is read once."""
+        """The height of a tile: all rows if there are few, so that each weight is read once."""
         return next((m for m in TILE_MS if m >= self._rows), TILE_MS[-1])
 
     def _shapes(self, op: TileOp, num_warps: int) -> list[TileShape]:
-        """The shapes of each op that fill the SMs best; among equals, those with the deepest stage of a good size."""
+        """The op's tile shapes that fill the SMs best; among equals, those with the deepest stage of a good size."""
         dtype, depths = self._workload.dtype, stage_depths(self._workload.dtype)
         widest = min(MAX_SUMS * num_warps // (self.tile_m * op.rows_per_column), -(-op.n // num_warps) * num_warps)
         tiles = [
@@ -136,7 +136,7 @@ class SimtTilings:
         return tuple(parts for parts in PARTS if parts == 1 or parts <= most)
 
     def _with_rings(self, shapes: tuple[TileShape, ...], num_warps: int) -> Iterator[Tiling]:
-        """Rings as deep as possible with one CTA per SM, and with two."""
+        """Tilings with rings as deep as possible with one CTA per SM, and with two."""
         parts = tuple(shape.parts for shape in shapes)
         bare = Tiling(
             engine=Engine.SIMT,
@@ -154,7 +154,7 @@ class SimtTilings:
                 yield tiling
 
     def _deepest(self, tiling: Tiling, ctas_per_sm: int) -> int:
-        """The most stages with which this many CTAs fit on an SM."""
+        """The most stages with which `ctas_per_sm` CTAs fit on an SM."""
         fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
         each = smem_bytes(self._workload, replace(tiling, num_stages=1)) - fixed
         share = self._gpu.smem_per_sm_bytes // ctas_per_sm

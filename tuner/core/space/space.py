@@ -55,7 +55,7 @@ from tuner.errors import IllegalSchedule
 
 __all__ = ["Space", "check_schedule", "dynamic_smem_bytes", "estimated_resources", "space_of"]
 
-#: One in this many SMs may be left free so that each task of an op gets its own CTA.
+#: One in `SPARE_SMS` SMs may be left free so that each task of an op gets its own CTA.
 SPARE_SMS = 8
 
 
@@ -66,7 +66,7 @@ class Space:
         IllegalSchedule: none is legal on the GPU.
     """
 
-    #: Schedules of launch ops, of which it has none.
+    #: The spaces of launch ops: it has none.
     own: tuple[()] = ()
     #: Proposed percentages of a ring that weights fill ahead of a wait, the default first.
     run_aheads: tuple[int, ...] = RUN_AHEADS
@@ -87,7 +87,7 @@ class Space:
 
     @property
     def tiles(self) -> Self:
-        """Tiles of only the tile ops."""
+        """The space of only the tile ops."""
         return self
 
     @cached_property
@@ -100,7 +100,7 @@ class Space:
 
     @property
     def guesses(self) -> list[Tiling]:
-        """Tilings to start with, by calculation: those that fill the GPU."""
+        """Calculated tilings to start with: those that fill the GPU."""
         return [*self._accepted(self._simt.guesses(), self._wgmma.guesses())]
 
     def with_full_rings(self, tiling: Tiling) -> list[Tiling]:
@@ -121,7 +121,7 @@ class Space:
 
     @cached_property
     def _of_kinds(self) -> tuple[TileOpSchedule, ...]:
-        """For each op the choices that only its kind knows; empty if no kind has any."""
+        """For each op, the choices that only its kind knows; empty if no kind has any."""
         classes = [schedule_class(op.KIND) or TileOpSchedule for op in self.workload.tile_ops]
         if all(one is TileOpSchedule for one in classes):
             return ()
@@ -192,7 +192,7 @@ class Space:
     def _tail_assignments(
         self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, assignments: tuple[GridAssignment, ...]
     ) -> tuple[GridAssignment, ...]:
-        """The assignments with a tail that can be split like this."""
+        """The assignments with a tail that can be split as `split_tiles` says."""
         tiling = graph.tiling
         shapes = tuple((tile.m, tile.n, tile.k * (split_tiles is SplitTiles.STREAM)) for tile in tiling.tiles)
         key = (shapes, tiling.split_k, interleave, split_tiles, assignments)
@@ -222,7 +222,7 @@ class Space:
                 yield assignment, ctas, reserved
 
     def _merges_of(self, graph: TileGraph) -> tuple[Merge, ...]:
-        """The legal interleaves for tiles of these sizes."""
+        """The legal interleaves for the graph's tiles."""
         tiles, ops = graph.tiling.tiles, graph.op_indices
         key = (tuple((tile.m, tile.n) for tile in tiles), longest_first(self.workload, tiles, ops))
         if key not in self._merges:
@@ -238,7 +238,7 @@ class Space:
         return self._merges[key]
 
     def _sliced_syncs(self, graph: TileGraph, order: SplitOrder) -> frozenset[tuple[Granularity, int]]:
-        """The signals that a task with these tiles, whose parts take their k-steps like this, can wait for by slice."""
+        """The signals that a task can wait for by slice if its tile's parts take their k-steps in `order`."""
         tiling = graph.tiling
         key = (order, *((tile.n, tile.k, tiling.num_parts(op)) for op, tile in enumerate(tiling.tiles)))
         if key not in self._slices:
@@ -259,8 +259,8 @@ class Space:
                 yield self.made(tiling, ordering)
 
     def sample(self, rng: random.Random, count: int) -> list[Schedule]:
-        """`count` different legal schedules, or all if there are fewer: the engines alternate, and each engine's
-        tilings all have a turn before one has its second."""
+        """`count` different legal schedules, or all if there are fewer: the engines alternate, and and all
+        tilings of an engine have a turn before any of them has a second one."""
         by_engine = [[t for t in self.tilings if t.engine is engine] for engine in Engine]
         turns = [self._draw(rng, tilings) for tilings in by_engine if tilings]
         drawn: list[Schedule] = []
@@ -284,7 +284,7 @@ class Space:
             tilings = left
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
-        """The legal schedules that differ from this one in one axis. Some axes change together: CTAs per SM and the
+        """The legal schedules that differ from `schedule` in one axis. Some axes change together: CTAs per SM and the
         registers that they are compiled for; the parts of tiles and which tiles are split; what a task waits for and
         where, since a finer signal or a later wait gains nothing alone; in-band reads and where tasks wait."""
         candidates = [
@@ -374,10 +374,10 @@ def placed_together(schedule: Schedule) -> Schedule:
     return schedule.but(tiling=tiling, ordering=replace(schedule.ordering, reserved_sms=reserved))
 
 
-@lru_cache(maxsize=2)  # after a long search, one takes 100 MB
+@lru_cache(maxsize=2)  # after a long search, a space takes 100 MB
 def space_of(workload: Workload, gpu: Gpu) -> Space:
-    """The space, shared by all callers: listing the tilings of one takes a second, and jobs of one problem often follow
-    each other. Only its caches change.
+    """The space, shared by all callers: listing its tilings takes a second, and jobs for one problem often follow each
+    other. Only its caches change.
 
     Raises:
         IllegalSchedule: none is legal on the GPU.
@@ -387,7 +387,7 @@ def space_of(workload: Workload, gpu: Gpu) -> Space:
 
 @lru_cache(maxsize=4096)
 def _rasters(shapes: frozenset[tuple[int, int]]) -> tuple[Raster, ...]:
-    """The proposed rasters that are legal on blocks of these shapes."""
+    """The proposed rasters that are legal on blocks of the given shapes."""
     return tuple(raster for raster in RASTERS if raster_problem(raster, shapes, "") is None)
 
 

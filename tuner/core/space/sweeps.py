@@ -60,10 +60,11 @@ _CHUNKS = (2, 4, 8)
 _WIDE = (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
 
 
-#: Number of schedules from which a sweep without one chooses, and how far its forecast may be above the shortest.
+#: Number of schedules among which a sweep without a given schedule chooses, and how far above the shortest forecast the
+#: chosen one's may be.
 _NUM_DRAWN, _NEAR_THE_SHORTEST = 20, 1.5
-#: Maximum total tiles of those that are forecast: a forecast's time is proportional to the number of tiles, and this is
-#: half a second.
+#: Maximum total tiles of the schedules that are forecast: a forecast's time is proportional to the number of tiles, and
+#: this limit amounts to half a second.
 _MAX_TILES = 20_000
 
 
@@ -87,7 +88,7 @@ def base_of(sweep: Sweep, workload: Workload, gpu: Gpu) -> Candidate:
 
 
 def _of_fewest_tiles(workload: Workload, candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Those with the fewest tiles, until `_MAX_TILES` is reached; at least one."""
+    """The candidates with the fewest tiles, until `_MAX_TILES` is reached; at least one."""
     num_tiles = {
         one: sum(map(prod, grids_of(workload, one.schedule))) for one in candidates if one.schedule is not None
     }
@@ -128,7 +129,7 @@ def _ordering(base: Candidate) -> Ordering:
 
 
 def _rasters(base: Candidate) -> Iterator[Candidate]:
-    """The schedules in which all ops use the same raster."""
+    """The variants in which all ops use the same raster."""
     before = _ordering(base)
     kinds = (kind for kind in RasterKind if kind is not RasterKind.EXACT)
     rasters = (Raster(kind=kind, width=width) for kind in kinds for width in (_WIDTHS if kind.row.has_width else (1,)))

@@ -49,12 +49,12 @@ FEW_ROWS = 64
 NARROWEST = 16
 PARTS = (1, 2, 3, 4, 6, 8)
 MIN_STEPS_PER_PART = 4
-#: Bytes per stage of weights: fewer cost barriers, more leave too few stages.
+#: Range of a stage's weights, bytes: smaller stages cost barriers, larger ones leave too few stages.
 STAGE_BYTES = (12_288, 33_792)
 #: Minimum rate of a proposed shape, relative to the best one; at least `MIN_SHAPES` are proposed.
 MIN_RATE = 0.85
 MIN_SHAPES = 6
-#: Maximum shapes of all ops together, so that a job has a few thousand tilings; fewer if CTAs split K.
+#: Maximum combined shapes of all ops, so that a job has a few thousand tilings; fewer if CTAs split K.
 MAX_COMBINATIONS = 196
 MAX_SHARING_COMBINATIONS = 36
 #: Approximate number of combinations of independent ops' tile shapes that are timed.
@@ -64,15 +64,15 @@ MAX_TIMED = 65_536
 TASK_US = 0.3
 PART_US = 0.5
 READ_PART_US = 3.0
-#: Minimum rows of W of a task: with fewer, it reads inputs as if it had this many.
+#: Minimum rows of W per task: with fewer, a task reads inputs as if it had as many as this.
 FEW_COLUMNS = 32
 #: Stages of about this size are tried first.
 GOOD_STAGE_BYTES = 24_576
-#: One in this many of an op's tile shapes has a split tail, if there are such shapes.
+#: One in `TAIL_SHARE` of an op's tile shapes has a split tail, if there are such shapes.
 TAIL_SHARE = 3
 
 
-#: What a height determines about a tiling besides the rows of its tiles.
+#: What a height determines in a tiling besides the rows of its tiles.
 HEIGHT_FIELDS = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
 
 
@@ -80,7 +80,7 @@ HEIGHT_FIELDS = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
 class Height:
     """Common properties of all ops' tiles."""
 
-    #: Rows of a tile: of all CTAs of a cluster.
+    #: Rows of a tile, over all CTAs of a cluster.
     m: int
     num_warps: int
     #: CTAs that share a tile's weights.
@@ -116,7 +116,7 @@ class Height:
         return replace(tile, m=tile.m // self.cluster_m)
 
 
-#: Rows of an op with few columns, relative to these, and how many heights fill waves of them.
+#: Minimum ratio of rows to columns of an op with few columns, and how many heights that fill waves are tried for it.
 MANY_ROWS, NUM_FILLING = 4, 2
 #: Ops with a small output, such as convolutions of few images.
 SMALL_OUTPUT_TILES = (Height(64, 4), Height(64, 4, swap_ab=True), Height(32, 4, swap_ab=True))
@@ -148,7 +148,7 @@ def filling_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
 
 @dataclass(frozen=True, kw_only=True)
 class TileShape:
-    """A tile of an op, and its number of parts: determines its tasks."""
+    """A tile of an op and its number of parts, which determine the op's tasks."""
 
     tile: Tile
     #: Parts of a tile.
@@ -157,11 +157,11 @@ class TileShape:
     has_tail: bool
     #: The op's roofline time divided by the time of the busiest SM.
     rate: float
-    #: Tiles, or parts of them.
+    #: Number of tiles, or of their parts.
     num_tasks: int
-    #: Time of one of them, while all SMs are equally busy.
+    #: Time of one task, while all SMs are equally busy.
     task_us: float
-    #: fp32 sums of a thread.
+    #: fp32 sums per thread.
     num_sums: int
 
     @property
@@ -179,7 +179,7 @@ class WgmmaTileShapes:
         self._rows = max(op.m for op in workload.tile_ops)
 
     def combined(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """A tile shape for each op: the fastest first."""
+        """Combinations of a tile shape per op, the fastest first."""
         return self._side_by_side(height) if self._workload.is_independent else self._one_by_one(height)
 
     def in_two_waves(self, height: Height) -> tuple[TileShape, ...]:
@@ -197,14 +197,14 @@ class WgmmaTileShapes:
         return tuple(chosen)
 
     def _by_depth(self, op: TileOp, shape: TileShape, *, is_read: bool) -> tuple[float, ...]:
-        """Largest for deep stages, after more important criteria: whole tiles for ops whose output is read, wide
-        ones for the rest."""
+        """A sort key, largest for deep stages after more important criteria: whole tiles for ops whose output is read,
+        wide ones for the rest."""
         first = shape.parts == 1 if is_read else shape.tile.n >= FEW_ROWS
         return first, round(shape.rate, 1), weight_stage_bytes(op, shape.tile, self._workload.dtype), shape.rate
 
     def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """For ops that follow each other: each as if it had all SMs. For more than two ops, combinations that give
-        every SM the same total work come first, since weights of the next op are loaded ahead."""
+        """Shapes for ops that follow each other, chosen as if each op had all SMs. For more than two ops, combinations
+        that give every SM the same total work come first, since weights of the next op are loaded ahead."""
         num_ops, lanes = len(self._workload.tile_ops), self._gpu.num_clusters(height.cluster_size)
         most = max(2, int(_most_combinations(height) ** (1 / num_ops) + 1e-9))
         combined = filter(
@@ -213,7 +213,7 @@ class WgmmaTileShapes:
         return sorted(combined, key=by_rate if num_ops <= 2 else partial(balanced_us, lanes=lanes))
 
     def _side_by_side(self, height: Height) -> list[tuple[TileShape, ...]]:
-        """For ops that share the SMs: the tasks of all of them should fill whole waves."""
+        """Shapes for ops that share the SMs: the tasks of all ops together should fill whole waves."""
         lanes = self._gpu.num_clusters(height.cluster_size)
         timed = [
             (_makespan_us(shapes, lanes), shapes)
@@ -234,7 +234,7 @@ class WgmmaTileShapes:
             yield tuple(chosen[key] for key in keys)
 
     def _best_shapes(self, op: TileOp, height: Height, most: int) -> list[TileShape]:
-        """At most this many that fill the SMs, the best first; if few do, the best ones. Some have split tails."""
+        """At most `most` shapes that fill the SMs, the best first; if few do, the best ones. Some have split tails."""
         every = self.all_shapes(op, height)
         shapes = [shape for shape in every if not shape.has_tail]
         tails = [shape for shape in every if shape.has_tail][: most // TAIL_SHARE]
@@ -243,7 +243,7 @@ class WgmmaTileShapes:
         return [shape for shape in every if shape in best or shape in tails]
 
     def _own_shapes(self, op: TileOp, height: Height) -> list[TileShape]:
-        """For an op whose kind defines the task: those that fill the SMs evenly first, wide ones before narrow."""
+        """Shapes of an op whose kind defines the task: those that fill the SMs evenly first, wide before narrow."""
         widest, lanes = min(MAX_PRODUCT_COLUMNS, -(-op.n // COLUMNS) * COLUMNS), self._gpu.num_clusters(1)
         tiles = (
             tiles_of(op, height.m, n, self._workload.dtype)[0]
@@ -258,7 +258,7 @@ class WgmmaTileShapes:
         return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), -shape.tile.n))
 
     def all_shapes(self, op: TileOp, height: Height) -> list[TileShape]:
-        """The fastest first."""
+        """All shapes of an op, the fastest first."""
         if not op.IS_PRODUCT:
             return self._own_shapes(op, height) if height.cluster_size == 1 else []
         dtype = self._workload.dtype
@@ -278,7 +278,7 @@ class WgmmaTileShapes:
         return sorted(shapes, key=lambda shape: (-round(shape.rate, 3), off_good(shape)))
 
     def _shape(self, op: TileOp, tile: Tile, parts: int, height: Height) -> TileShape:
-        """Time of the busiest SM for its tasks, by bytes and by products, compared with the roofline of the op."""
+        """A shape with its rate: the op's roofline time over the busiest SM's, judged by bytes and by products."""
         gpu, num_rows, all_steps = self._gpu, ceil(op.m / tile.m), num_steps(op, tile)
         num_lanes = gpu.num_clusters(height.cluster_size)
         num_whole, num_parted = waves(num_tiles(op, tile), parts, num_lanes)
@@ -347,19 +347,19 @@ def _can_share(op: TileOp, tile: Tile, height: Height) -> bool:
 
 
 def _leave_registers(shapes: tuple[TileShape, ...]) -> bool:
-    """Whether parts of any op can be added up, given the sums of all."""
+    """Whether parts of any op can be added up, given the fp32 sums of all ops."""
     return max(shape.parts for shape in shapes) == 1 or max(shape.num_sums for shape in shapes) <= MAX_ACCUMULATORS_BUSY
 
 
 def by_rate(shapes: tuple[TileShape, ...]) -> float:
-    """Smallest if all ops are fast: a key for sorting combined tile shapes."""
+    """A key for sorting combined tile shapes: smallest if all ops are fast."""
     return -round(min(shape.rate for shape in shapes) + sum(shape.rate for shape in shapes), 3)
 
 
 def balanced_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
-    """For ops that follow each other, assigned to the SMs in turn: halfway between two bounds. One is the time of
-    the SM with the most work over all ops, as if weights ran ahead without limit. The other is the sum of the
-    busiest SM's time of each op, as if none did."""
+    """For ops that follow each other, assigned to the SMs in turn: the time halfway between two bounds. One is the
+    time of the SM with the most work over all ops, as if weights ran ahead without limit. The other is the sum over ops
+    of the busiest SM's time, as if none did."""
     loads_us, assigned, each_us = np.zeros(lanes), 0, 0.0
     for shape in shapes:
         counts = np.bincount((assigned + np.arange(shape.num_tasks)) % lanes, minlength=lanes)
@@ -370,7 +370,7 @@ def balanced_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
 
 
 def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
-    """Lower bound for all ops' tasks on this many SMs or clusters."""
+    """Lower bound of the time of all ops' tasks on `lanes` SMs or clusters."""
     num_waves = ceil(sum(shape.num_tasks for shape in shapes) / lanes)
     all_us = sum(shape.num_tasks * shape.task_us for shape in shapes)
     times_us = [shape.task_us for shape in shapes]
@@ -378,7 +378,7 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
 
 
 def covering(rows: int, most: Height) -> Height:
-    """The lowest height that covers the rows in as many tiles: rows beyond the last one take time, too."""
+    """The lowest height that covers the rows with as many tiles as `most`: rows past the last one take time, too."""
     block_rows = BLOCK_ROWS * most.groups * most.cluster_m
     step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
     if most.swap_ab:
@@ -387,7 +387,7 @@ def covering(rows: int, most: Height) -> Height:
 
 
 def tiles_of(op: TileOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:
-    """Depths that give stages of weights a good size; if rows are too few for that, the deepest useful one.
+    """Tiles with depths that give stages of weights a good size; if rows are too few for that, the deepest useful one.
 
     If a CTA has many rows of a tile, its stages of inputs are as large as those of the weights, so it takes the
     shallowest.

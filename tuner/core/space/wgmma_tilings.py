@@ -45,33 +45,33 @@ from tuner.core.space.wgmma_tile_shapes import (
 )
 
 MAX_ROWS_OF_TILES_OF_64 = 256
-#: A height is not proposed with more tile rows than this and more tiles than that, if a taller tile gives fewer.
+#: A height with more tile rows and more tiles than these limits is not proposed if a taller tile gives fewer.
 MAX_TILE_ROWS = 64
 MAX_TILES = 4096
 #: Depths of the ring of inputs if tiles are low; otherwise it is as deep as that of the weights.
 INPUT_STAGES = (6, 4, 8)
 #: Depths of the ring of inputs with which the ring of weights takes all remaining memory.
 FULL_INPUT_STAGES = (4, 5, 6, 8)
-#: Bytes of weights that a CTA has requested but not received, besides no limit. Later requests queue behind them,
-#: including signals and the intermediate. This much already keeps the memory busy.
+#: Proposed limits, besides no limit, of the weights that a CTA has requested but not received, bytes. Later requests
+#: queue behind them, including signals and the intermediate. These amounts already keep the memory busy.
 WINDOW_BYTES = (98_304, 65_536)
 #: CTAs that split a tile's K: proposed ones, and those around the best schedules. With swapped operands and more than a
 #: few rows, they are proposed for two warpgroups, since one has sums for few columns, and sharing is for wide tiles.
 SHARERS = (2,)
 MORE_SHARERS = (2, 4)
 SWAPPED_SHARERS_GROUPS = 2
-#: Tilings that are tried before a model exists: without split tails, with, and with CTAs that split K.
+#: Tilings that are tried before a model exists: without split tails, with split tails, and with CTAs that split K.
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
 NUM_SHARING_GUESSES = 2
-#: A ring of fewer stages leaves the memory idle between them: another tile shape with this many is a better first
-#: candidate.
+#: A ring of fewer stages leaves the memory idle between them: a different tile shape with as many stages as this is a
+#: better first candidate.
 ENOUGH_STAGES = 4
 #: Minimum share of an op's busy SMs that wider tiles must keep busy.
 BUSY_SHARE = 0.9
-#: Maximum weights of a small op, relative to the capacity of all rings.
+#: Maximum size of a small op's weights, relative to the capacity of all rings.
 LARGEST_SMALL_OP = 1.5
-#: For high tiles, the number of tile shapes per height that are proposed with stores by the copy engine: the best.
+#: For high tiles, how many of the best tile shapes per height are proposed with stores by the copy engine.
 NUM_COPIED = 12
 
 #: For more rows, the maximum heights of a tile; the lowest that covers the rows with as many tiles is used. Two CTAs
@@ -90,8 +90,8 @@ HIGH_TILES = (
     Height(128, 8).in_turns,
     Height(64, 4).in_turns,
 )
-#: The same for rows that one tile covers: two CTAs with few rows each, which load all weights once. Two tile rows would
-#: read the weights from memory only once if both requested them at the same time.
+#: The height for rows that one tile covers: two CTAs with few rows each, which load all weights once. Two tile rows
+#: would read the weights from memory only once if both requested them at the same time.
 SHARED_TILE = Height(128, 4, 2)
 
 
@@ -139,12 +139,12 @@ class WgmmaTilings:
         return fitting or HIGH_TILES[:1]
 
     def _has_few_tiles(self, most: Height) -> bool:
-        """Whether a plan of these tiles is small: few columns of many rows have many tile rows."""
+        """Whether a plan with these tiles is small: ops with few columns and many rows have many tile rows."""
         num_tiles = sum(-(-op.m // most.m) * -(-op.n // MAX_PRODUCT_COLUMNS) for op in self._workload.tile_ops)
         return -(-self._rows // most.m) <= MAX_TILE_ROWS or num_tiles <= MAX_TILES
 
     def _low_heights(self) -> Iterator[Height]:
-        """One tile row; more if even then each of their tiles has its own SM: a CTA then loads fewer rows."""
+        """Heights with one tile row; with more, if each tile still has its own SM: a CTA then loads fewer rows."""
         for most in (FEW_ROWS, FEW_ROWS // 2, FEW_ROWS // 4):
             height = covering(self._rows, Height(most, 4))
             num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.tile_ops)
@@ -166,7 +166,7 @@ class WgmmaTilings:
                 yield from islice((one for one in stored if tiling_problem(self._workload, self._gpu, one) is None), 1)
 
     def guesses(self) -> list[Tiling]:
-        """Starting points: for each height in turn the fastest tile shapes of different widths, with full rings; those
+        """Starting points: for each height in turn, the fastest tile shapes of different widths, with full rings; those
         in two waves; and the fastest that split K, with many rows only if that looks faster. They alternate, since a
         short search tries only the first ones, and this choice matters most. Ping-pong is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
@@ -183,15 +183,15 @@ class WgmmaTilings:
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
-        """With many rows, for each height the widest whole tiles: they read least, and need least power."""
+        """For many rows, the widest whole tiles of each height: they read least and need the least power."""
         for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
             whole = [shapes for shapes in self._combined[height] if all(shape.parts == 1 for shape in shapes)]
             widest = max(whole, key=lambda shapes: sum(shape.reuse for shape in shapes), default=())
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
-        """For each height in turn the fastest tile shape that no earlier one has: the order of operands is one step
-        away. A single op has few tile shapes, so it has them both ways."""
+        """For each height in turn, the fastest tile shape that no earlier tiling has: the order of operands is one step
+        away. A single op has few tile shapes, so it gets them with both orders."""
         is_lone = len(self._workload.tile_ops) == 1
         found: dict[object, Tiling] = {}
         for offered in [self._of_height(height, tails=tails) for height in heights] * NUM_GUESSES:
@@ -218,7 +218,7 @@ class WgmmaTilings:
         yield from shallow
 
     def _in_two_waves(self) -> Iterator[Tiling]:
-        """At few rows: two tasks of each op per SM, so half of the intermediate is ready when the second op begins."""
+        """For few rows: two tasks of each op per SM, so half of the intermediate is ready when the second op begins."""
         if self._rows <= FEW_ROWS and self.is_there:
             for height in self._heights_alone[:2]:
                 windowed = (one for one in self._with_rings(self._shapes.in_two_waves(height), height) if one.window)
@@ -275,7 +275,7 @@ class WgmmaTilings:
                 yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
 
     def twice_as_deep(self, tiling: Tiling) -> Iterator[Tiling]:
-        """For a chain: with stages of all ops twice as deep, windows with the same bytes; empty if one cannot be."""
+        """For a chain: stages of all ops twice as deep and windows of the same bytes; empty if one cannot be."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
         depths, ops = stage_depths(self._workload.dtype), self._workload.tile_ops
@@ -314,7 +314,7 @@ class WgmmaTilings:
             yield from self._fitted(wide)
 
     def _of_other_heights(self, own: Height, index: int) -> Iterator[TileShape]:
-        """For an op with the same warps and CTAs: for each other height the fastest whole tile and the widest."""
+        """For an op with the same warps and CTAs: the fastest and the widest whole tile of each other height."""
         for height in self._combined:
             if height.fields == own.fields and height.m != own.m:
                 whole = [shapes[index] for shapes in self._combined[height] if shapes[index].parts == 1]
@@ -323,7 +323,7 @@ class WgmmaTilings:
     def _with_rings(
         self, shapes: tuple[TileShape, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
     ) -> Iterator[Tiling]:
-        """Rings as deep as fits and about two thirds of it, with and without a window."""
+        """Tilings with rings as deep as fits, and about two thirds as deep, with and without a window."""
         if not shapes:
             return
         parts = tuple(shape.parts for shape in shapes)
@@ -352,13 +352,13 @@ class WgmmaTilings:
                         yield num_stages, input_stages or min(num_stages, MAX_INPUT_STAGES), window
 
     def _deepest(self, tiling: Tiling, *, is_equal: bool) -> int:
-        """The most stages of weights that fit, with the given ring of inputs or with one as deep."""
+        """The most stages of weights that fit, with the given ring of inputs or with an equally deep one."""
         fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
         each = smem_bytes(self._workload, replace(tiling, num_stages=1, input_stages=tiling.input_stages + is_equal))
         return min(MAX_STAGES, max(0, self._gpu.smem_per_cta_bytes - fixed) // (each - fixed))
 
     def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:
-        """The tiling, with as many stages of its ring of weights as fit, and of the inputs' if both were as deep;
+        """The tiling with as many stages of weights as fit, and as many of inputs if both rings were equally deep;
         empty if too few do."""
         tiling = with_least_room(self._workload, tiling)
         is_equal = tiling.num_stages == tiling.input_stages
@@ -371,7 +371,7 @@ class WgmmaTilings:
             yield replace(fitted, window=window, ahead_window=ahead)
 
     def _deepened(self, tiling: Tiling) -> Tiling:
-        """With the stages of each op as deep as a slot of the ring allows: then the ring holds as many bytes of
+        """The tiling with each op's stages as deep as a slot of the ring allows: then the ring holds as many bytes of
         small ops as of large ones."""
         dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]
 
@@ -390,8 +390,8 @@ def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
 
 
 def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
-    """The same with this many CTAs that split K, if these share no weights and do not take turns. With swapped
-    operands, they share the rows of a tile when adding up."""
+    """The heights with each number of `sharers` CTAs that split K, if CTAs share no weights and warpgroups do not take
+    turns. With swapped operands, the CTAs share the rows of a tile when adding up."""
     able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
     return tuple(
         replace(one, cluster_k=count, m=max(one.m, COLUMNS * count) if one.swap_ab else one.m)

@@ -29,7 +29,7 @@ _COUNT: _Range = (0, 2**31 - 1)
 _BYTES: _Range = (0, 2**48)
 _RATE: _Range = (1.0, 1e24)
 
-#: By the name of a field, or of the container of the number; all others are limited to what the database can store.
+#: Ranges by the name of the number's field or container; all other numbers are limited to what the database can store.
 _RANGES: dict[str, _Range] = {
     **dict.fromkeys(("time_us", "times_us", "library_us", "forecast_us", "true_us"), _TIME_US),
     **dict.fromkeys(("speedup", "library_speedup"), _RATIO),
@@ -108,7 +108,7 @@ def _refuse(name: str, what: str, right: str) -> NoReturn:
 
 def _check_number(value: float, name: str, within: _Range) -> None:
     low, high = within
-    if not low <= value <= high:  # false for NaN
+    if not low <= value <= high:  # also refuses NaN
         shown = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "with too many digits"
         _refuse(name, f"is {shown}", f"it must be between {low:g} and {high:g}")
 
@@ -168,7 +168,7 @@ def _check_fields(found: Any, name: str) -> None:
 
 
 def _too_long(found: Environment) -> tuple[str, int] | None:
-    """The first text of an environment that is too long, and the maximum."""
+    """The name of the first text of an environment that is too long, and the maximum length."""
     most = {field.name: _MOST_IN_ENVIRONMENT.get(field.name, _MOST_IN_VERSION) for field in fields(found)}
     texts = ((name, getattr(found, name)) for name in most)
     return next(((name, most[name]) for name, text in texts if isinstance(text, str) and len(text) > most[name]), None)
@@ -188,7 +188,7 @@ def _check_finals(found: FinalsTimes, name: str) -> None:
 
 
 def _check_files(found: ArtifactFiles, name: str) -> None:
-    """The names are ours, and the manifest lists exactly these bytes."""
+    """Checks that the names are ours, and that the manifest lists exactly these bytes."""
     for file in found.files:
         if not _FILE.fullmatch(file):
             _refuse(f"{name}.files", f"has {file[:80]!a}", "that is not a file of an artifact")

@@ -1,5 +1,4 @@
-"""The one seam: the interface that measures a candidate. It is implemented by a real card, and by the simulated
-twin."""
+"""The one seam: the interface that measures a candidate, implemented by a real card and by the simulated twin."""
 
 from __future__ import annotations
 
@@ -48,9 +47,9 @@ class FinalsTimes:
 
     #: [num_candidates][num_rounds], microseconds; None for a candidate that failed in the finals.
     times_us: tuple[tuple[float, ...] | None, ...]
-    #: Why a candidate has no times; empty for the others.
+    #: Why a candidate has no times; empty if it has some.
     reasons: tuple[str, ...]
-    #: Index of the process that ran round r: 0 the warm child, 1 a fresh one.
+    #: [num_rounds] the process that ran each round: 0 the warm child, 1 a fresh one.
     process_of_round: tuple[int, ...]
     #: Rounds that do not count, because of the clocks of one of their samples.
     num_dropped: int = 0
@@ -58,7 +57,7 @@ class FinalsTimes:
     library: LibraryRecipe | None = None
     #: PyTorch's time; None if it was not requested.
     torch: TorchTime | None = None
-    #: Seconds of the finals by stage; a stage within another one has both names, separated by a dot.
+    #: Seconds of the finals by stage; a stage within another one is named after both, separated by a dot.
     stage_s: dict[str, float] = field(default_factory=dict)
 
 
@@ -161,7 +160,7 @@ class Evaluator(Protocol):
     ) -> FinalsTimes:
         """Times all candidates in `num_rounds` interleaved rounds in a warm process, and in as many in a fresh one.
 
-        With `torch_compile` the library, which is the first of them, is the faster of the vendor's and of
+        With `torch_compile`, the library, which is the first candidate, is the faster of the vendor's and
         torch.compile.
         """
         ...
@@ -175,7 +174,7 @@ class Evaluator(Protocol):
         num_rounds: int,
         winner: int,
     ) -> tuple[BaselineTime, ...]:
-        """Checks a user's own programs, and times them in shared rounds with all candidates. The first of these is
+        """Checks a user's own programs, and times them in shared rounds with all candidates. The first candidate is
         the library, and `winner` is the index of the winner. A program's error becomes its reason."""
         ...
 
@@ -184,7 +183,7 @@ class Evaluator(Protocol):
         ...
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        """Hardware counters over one cold run of a candidate, by name or (None) the base set.
+        """Hardware counters over one cold run of a candidate: the named `metrics`, or the base set if None.
 
         If there are none, the report's `reason` says why.
 

@@ -26,7 +26,7 @@ class Objective:
 
 
 def default_regime(m: int) -> Regime:
-    """Sustained from 256 rows on, which are power-limited; burst below."""
+    """Sustained from 256 rows on, where runs are power-limited; burst below."""
     return Regime.SUSTAINED if m >= 256 else Regime.BURST
 
 
@@ -52,7 +52,7 @@ class Budget:
             )
 
     def left_s(self, num_trials: int, search_s: float) -> float:
-        """Remaining seconds of search, at least one, after this many trials and seconds."""
+        """Remaining seconds of search, at least one, after `num_trials` trials and `search_s` seconds."""
         left_s, num_left = self.seconds - search_s, self.trials - num_trials
         return max(0.0, min(left_s, num_left * search_s / num_trials))
 
@@ -90,11 +90,11 @@ class JobSpec:
     seed: int = 0
     #: What the search starts from.
     priors: PriorsChoice = PriorsChoice.NEAREST
-    #: The result is the candidate with the least energy among those that are at most this many percent slower than the
-    #: fastest, above 0 and at most 100; None for the fastest.
+    #: The result is the candidate with the least energy among those whose slowdown from the fastest is at most this
+    #: percentage, above 0 and at most 100; None for the fastest.
     energy_within_percent: float | None = None
-    #: Whether the library of the finals is the faster of the vendor's and of torch.compile, if PyTorch is installed at
-    #: the card. It takes longer than a burst search.
+    #: Whether the library of the finals is the faster of the vendor's and torch.compile, if PyTorch is installed where
+    #: the card is. That takes longer than a burst search.
     torch_compile: bool = False
     #: What is tried besides the library, in this order, and nothing else; empty for a search.
     tried: tuple[Candidate, ...] = ()
@@ -163,7 +163,8 @@ class JobTerms:
     labels: tuple[str, ...] = ()
     #: Seconds from its submission until its search must end; None for no limit.
     deadline_s: float | None = None
-    #: The address that is notified of its end; None for none. Another owner of the same run has a separate one.
+    #: The address that is notified when it ends; None if there is none. Another owner of the same run has a separate
+    #: one.
     webhook: str | None = None
 
 

@@ -17,27 +17,27 @@ FINALISTS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Passed as one value from the settings to everything that measures; all above 0."""
+    """The limits, passed as one value from the settings to everything that measures; all above 0."""
 
     #: SM clock cycles that one wait of a kernel may last, about half a second; then the candidate has failed as a hang.
     spin_limit_cycles: int = 1_000_000_000
-    #: Seconds from starting a process to its first answer: imports, context, probe. The same for a compiler's process.
+    #: Seconds from starting a process to its first answer: imports, context, probe. Also for a compiler's process.
     start_deadline_s: float = 60.0
     #: Seconds of one compile.
     build_deadline_s: float = 60.0
     #: Seconds for inputs, references and baseline of a new problem.
     prepare_deadline_s: float = 90.0
-    #: Seconds for one candidate: its numbers, its rounds.
+    #: Seconds for checking the numbers of one candidate and for its rounds.
     evaluate_deadline_s: float = 20.0
     #: Seconds for all finalists of a search in one of the two processes; the same again for each further `FINALISTS`.
     finals_deadline_s: float = 90.0
-    #: Additional seconds for torch.compile, if it is among them.
+    #: Additional seconds for torch.compile, if it is among the finalists.
     torch_compile_deadline_s: float = 90.0
     #: Seconds for all passes of the profiler.
     count_deadline_s: float = 60.0
 
     def finals_s(self, num_works: int) -> float:
-        """Seconds for this many finalists in one process."""
+        """Seconds for `num_works` finalists in one process."""
         return self.finals_deadline_s * max(1.0, num_works / FINALISTS)
 
     def __post_init__(self) -> None:

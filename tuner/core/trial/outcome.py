@@ -45,7 +45,7 @@ class FailureKind(StrEnum):
     MISALIGNED_ADDRESS = "misaligned_address"
     #: An assertion in the kernel failed.
     DEVICE_ASSERT = "device_assert"
-    #: The kernel wrote where it must not: after a buffer, or into its inputs.
+    #: The kernel wrote where it must not: past a buffer, or into its inputs.
     OVERWRITE = "overwrite"
     #: The child died, or its CUDA context became unusable in another way.
     CRASH = "crash"
@@ -66,7 +66,7 @@ class Measured:
     speedup: float
     #: Half the interquartile range divided by the median of the samples.
     spread: float
-    #: Raw samples of every round, including dropped ones; empty once they were removed from the disk.
+    #: Raw samples of every round, including dropped ones; empty once they have been removed from the disk.
     rounds: tuple[Round, ...]
     #: ||out - reference|| / ||reference|| of the final outputs, the worst over the seeds.
     rel_error: float

@@ -13,13 +13,13 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Outcome
 
-#: Differences between numbers of rows below this count little: each weight is read once in any case, and one tile has
-#: all rows. An octave there is weighted by this fraction of one above.
+#: Below `FEW_ROWS`, differences between numbers of rows count little: each weight is read once in any case, and one
+#: tile has all rows. An octave there counts as `FEW_ROWS_OCTAVE` of one above.
 FEW_ROWS, FEW_ROWS_OCTAVE = 16, 0.25
 
 
 def octaves_of(rows: int) -> float:
-    """The position of this number of rows on the scale that defines neighbours: octaves above `FEW_ROWS`."""
+    """The position of `rows` on the scale that defines neighbours: octaves above `FEW_ROWS`."""
     octaves = math.log2(rows / FEW_ROWS)
     return octaves if octaves >= 0 else FEW_ROWS_OCTAVE * octaves
 
@@ -33,10 +33,10 @@ class Found:
     objective: Objective
     #: A candidate of ours, not the library.
     candidate: Candidate
-    #: Its time there, microseconds, and the library's relative to it.
+    #: Its time in that search, microseconds, and the library's relative to it.
     time_us: float
     speedup: float
-    #: Where it is stored: a job's id, ``shipped`` and the name of a row, or ``imported`` and its original job.
+    #: Where it is stored: a job's id, ``shipped`` and the name of a row, or ``imported`` and the original job.
     source: str
     #: Digest of the measured kernel sources; empty if unknown.
     kernel_version: str = ""
@@ -47,13 +47,13 @@ class Prior:
     """A candidate that a job tries early, since an earlier search found it for this shape or a similar one. It is
     not a result: the job measures it like every other."""
 
-    #: Legal for the job.
+    #: The candidate, which is legal for the job.
     candidate: Candidate
-    #: As in `Found`.
+    #: Same as in `Found`.
     source: str
     #: The workload that it was found for, in one line.
     workload: str
-    #: As in `Found`: for the candidate before it was adapted.
+    #: Same as in `Found`, for the candidate before it was adapted.
     found_us: float
     found_speedup: float
     kernel_version: str
@@ -66,7 +66,7 @@ class PriorUse:
     """A prior, and its result in its job."""
 
     prior: Prior
-    #: The trial that tried it, and its outcome; None before.
+    #: The trial that tried it, and its outcome; None before that.
     trial_number: int | None = None
     outcome: Outcome | None = None
 
@@ -78,7 +78,7 @@ class KnownFinals:
     #: Medians, microseconds; PyTorch's is None if it was not timed.
     library_us: float
     torch_us: float | None
-    #: Time of the winner, or of our fastest if the library won; and its kind.
+    #: Time of the winner, or of our fastest if the library won; and that one's kind.
     ours_us: float
     ours: PlanKind
     winner: PlanKind

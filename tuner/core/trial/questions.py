@@ -11,14 +11,14 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.records import MatchKind
 from tuner.core.trial.reports.same_kernels import alike
 
-#: The default maximum distance from the requested shape: M twice as large, or half.
+#: The default maximum distance from the requested shape: M twice or half as large.
 DEFAULT_MAX_DISTANCE = 2.0
-#: Distances are compared to this many digits, in SQL and here: a limit of 2 includes a factor of exactly two.
+#: Decimal digits to which distances are compared, in SQL and here: a limit of 2 includes a factor of exactly two.
 DISTANCE_DIGITS = 6
 
 
 def shape_distance(one: Workload, other: Workload) -> float:
-    """The distance of two shapes of one form: the factors between their sizes, in powers of two, summed.
+    """The distance between two shapes of one form: the sum of the factors between their sizes, in powers of two.
 
     A pair that differs only in its rows, by a factor of two, has a distance of 2: both products have those rows.
     """
@@ -28,9 +28,9 @@ def shape_distance(one: Workload, other: Workload) -> float:
 
 def log_sizes(workload: Workload) -> tuple[float, ...]:
     """Sizes as powers of two: those of two ops, and for each other op what may differ between chains, except its rows,
-    which are those of all.
+    which all ops share.
 
-    The two are the first ones, or launch ops after these and the first one.
+    The two ops are the first ones; or launch ops, followed by the first one.
     """
     first = workload.ops[:2]
     behind = tuple(op for op in workload.launch_ops if op not in first)
@@ -43,7 +43,7 @@ def log_sizes(workload: Workload) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine that will run the kernel, as far as the caller knows it; None is not compared."""
+    """The machine that will run the kernel, as far as the caller knows it; facts that are None are not compared."""
 
     #: e.g. ``NVIDIA H200``.
     gpu_name: str | None = None
@@ -55,7 +55,7 @@ class Machine:
     kernel_version: str | None = None
 
     def known(self, *, simulated: bool) -> dict[str, str]:
-        """What is compared with a result's environment; a simulated result has no GPU, driver or CUDA."""
+        """The facts that are compared with a result's environment; a simulated result has no GPU, driver or CUDA."""
         names = ["kernel_version"] if simulated else [field.name for field in fields(self)]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 

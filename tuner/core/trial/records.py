@@ -58,8 +58,8 @@ class FinalRow:
 
 
 def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | None:
-    """Index of the row with the least energy, among those that are at most this many percent slower than the
-    fastest; None if no such row has an energy."""
+    """Index of the row with the least energy among those at most `within_percent` percent slower than the fastest;
+    None if no such row has an energy."""
     times = [row.time_us for row in rows if row.time_us is not None]
     limit_us = (1 + within_percent / 100) * min(times, default=0.0)
     energies = {
@@ -72,8 +72,8 @@ def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | N
 
 def kernel_row(rows: Sequence[FinalRow], winner: PlanKind, energy_within_percent: float | None) -> FinalRow | None:
     """The finalist whose kernel belongs to a result: its files, its time and its gain belong together, wherever they
-    are shown or delivered. The one with the least energy if that was requested and it is ours, otherwise the winner,
-    or our fastest if the library won; None if none of ours has a time."""
+    are shown or delivered. It is the one with the least energy if that was requested and it is ours, otherwise the
+    winner, or our fastest if the library won; None if none of ours has a time."""
     if energy_within_percent is not None:
         index = least_energy_row(rows, energy_within_percent)
         if index is not None and rows[index].candidate.plan_kind.is_ours:
@@ -126,7 +126,7 @@ class Best:
 
     @property
     def winner_row(self) -> int | None:
-        """Index in `finals` of the winning kind's fastest; None if no row of it has a time."""
+        """Index in `finals` of the winning kind's fastest row; None if the kind has no row with a time."""
         times = {
             index: row.time_us
             for index, row in enumerate(self.finals)
@@ -174,7 +174,7 @@ class JobRecord:
     library_us: float | None
     #: Seconds of search so far, including before restarts.
     search_s: float
-    #: Seconds of these for which the card was busy with trials; None if an older version did not count them.
+    #: Seconds of search for which the card was busy with trials; None if an older version did not count them.
     card_s: float | None = 0.0
     #: Trials recorded since the last progress.
     since_progress: int = 0
@@ -203,7 +203,7 @@ class JobRecord:
     def eta_s(self, now: float) -> float | None:
         """Maximum remaining seconds of search, while it is searching: from the mean pace of trials, the budget's
         seconds, or the deadline. None before the first trial, in other states, and after a batch job's own trials:
-        the number of further ones, found by others, is unknown. A search that runs out of patience ends sooner.
+        how many results of other jobs it will try is unknown. A search that runs out of patience ends sooner.
         `now` is in seconds since the epoch."""
         if self.state is not JobState.SEARCHING or self.num_trials == 0:
             return None
@@ -222,13 +222,13 @@ class JobRecord:
 
 
 def busy_share(card_s: float | None, search_s: float) -> float | None:
-    """Share of `search_s` seconds for which the card was busy; None if unknown, and before the first."""
+    """Share of `search_s` seconds for which the card was busy; None if unknown, and before the search."""
     return None if card_s is None or not search_s else min(1.0, card_s / search_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One event of a job; ids increase within the database, so a stream can resume after one."""
+    """One event of a job; ids increase within the database, so a stream can resume after any event."""
 
     id: int
     job_id: str
@@ -327,7 +327,7 @@ class Inspection:
 class WebhookState(StrEnum):
     """Where a webhook stands."""
 
-    #: The job goes on.
+    #: The job has not ended.
     WAITING = "waiting"
     #: The job has ended, and the receiver has not accepted it yet.
     DUE = "due"
@@ -346,7 +346,7 @@ class Webhook:
     #: Who requested it; empty if the service had no tokens.
     owner: str
     url: str
-    #: With its port, as in the URL.
+    #: The host, with its port if the URL has one.
     host: str
     state: WebhookState
     num_attempts: int
@@ -359,5 +359,5 @@ class Webhook:
 
     @property
     def delivery(self) -> str:
-        """A name that all attempts share, so that a receiver can recognise a repetition."""
+        """A name that all attempts share, so that a receiver can recognise repeated deliveries."""
         return f"hook-{self.seq}"

@@ -27,7 +27,7 @@ class Round:
 
     #: Time of one run of the candidate, microseconds.
     time_us: float
-    #: The library's in the same round; None for the library itself.
+    #: The library's time in the same round; None for the library itself.
     library_us: float | None = None
     #: Mean SM clock of each sample, MHz; 0 if unknown.
     clock_mhz: int = 0
@@ -57,13 +57,13 @@ def num_dropped(rounds: Sequence[Round]) -> Counter[DropReason]:
 
 
 def speedups(rounds: Sequence[Round]) -> list[float]:
-    """Library time / this time of each round; 1 for the library itself."""
+    """The library's time divided by the candidate's, per round; 1 for the library itself."""
     return [1.0 if one.library_us is None else one.library_us / one.time_us for one in rounds]
 
 
 def speedups_at_one_clock(rounds: Sequence[Round]) -> list[float]:
-    """The same with both samples at one clock: SM cycles of the library's run divided by this one's; from their times
-    if a clock is unknown.
+    """The speed-ups with both samples at one clock: SM cycles of the library's run divided by the candidate's; from
+    their times if a clock is unknown.
 
     Cycles hardly depend on the clock, so this is stable when the card reaches its power limit. It leaves out a
     candidate's gain from a higher clock.

@@ -19,7 +19,7 @@ def median(values: Sequence[float]) -> float:
     """The middle value.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there are no values.
     """
     if not len(values):
         raise ValueError("the median of no values")
@@ -33,7 +33,7 @@ def relative_spread(values: Sequence[float]) -> float:
 
 
 def paired_ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
-    """Ratio of each round.
+    """The ratio of the two values of each round.
 
     Raises:
         ValueError: the two were not taken in the same rounds.
@@ -54,7 +54,7 @@ def ratio_ci95(ratios: Sequence[float], *, seed: int = 0, num_resamples: int = 2
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value in ascending order, from 1 on; equal ones share the mean of their ranks."""
+    """The rank of each value in ascending order, from 1 on; equal values share the mean of their ranks."""
     ordered = sorted(values)
     first, count = dict[float, int](), Counter(values)
     for place, value in enumerate(ordered, start=1):
@@ -64,13 +64,13 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Spearman's rho: how similarly two series order the same things, 1 for the same order and -1 for the reverse. None
-    if all values of one of them are equal.
+    if all values of one series are equal.
 
     With ties it is the correlation of the ranks. Source: Conover, "Practical Nonparametric Statistics", 3rd ed.,
     section 5.4.
 
     Raises:
-        ValueError: the two are not of the same length.
+        ValueError: the two have different lengths.
     """
     if len(one) != len(other):
         raise ValueError(f"a rank correlation of {len(one)} and {len(other)} values")
@@ -84,7 +84,7 @@ def selection_regret(predicted: Sequence[float], actual: Sequence[float], count:
     relying on the prediction alone. Among equal predictions the first ones are used.
 
     Raises:
-        ValueError: there is none, or the two are not of the same length.
+        ValueError: there are no values, or the two have different lengths.
     """
     chosen = sorted(zip(predicted, actual, strict=True), key=lambda pair: pair[0])[:count]
     if not chosen:
@@ -115,7 +115,7 @@ def tie_band(speedup: float, ci95: tuple[float, float], least: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A against B, round by round; above 1 means that A is faster."""
+    """A compared with B, round by round; above 1 means that A is faster."""
 
     #: Median over the rounds of B's time / A's time.
     speedup: float
@@ -126,12 +126,12 @@ class Comparison:
 
     @property
     def is_faster(self) -> bool:
-        """A is ahead by more than the tie band, in each process."""
+        """Whether A is ahead by more than the tie band, in each process."""
         return self.agrees and self.speedup > 1 + self.tie_band
 
     @property
     def is_slower(self) -> bool:
-        """B is ahead by more than the tie band, in each process."""
+        """Whether B is ahead by more than the tie band, in each process."""
         return self.agrees and self.speedup < 1 - self.tie_band
 
 
@@ -142,7 +142,7 @@ def compare(
     *,
     min_tie_band: float = FinalsProcedure.min_tie_band,
 ) -> Comparison:
-    """A against B from interleaved rounds; the processes that took them must agree on who is ahead."""
+    """Compares A with B from interleaved rounds; the processes that ran them must agree on which is ahead."""
     ratios = paired_ratios(b_us, a_us)
     processes = list(process_of_round or [0] * len(ratios))
     by_process = [[r for r, p in zip(ratios, processes, strict=True) if p == process] for process in set(processes)]

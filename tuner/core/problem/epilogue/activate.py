@@ -12,7 +12,7 @@ from tuner.core.problem.epilogue.sums import Sums, Tensors
 
 
 class Activate(Part):
-    """Activation of the output, or of the gate's half."""
+    """Activates the output, or only the gate's half."""
 
     field: ClassVar[str] = "activation"
     stage: ClassVar[Stage] = Stage.OUTPUT

@@ -38,13 +38,13 @@ from tuner.core.problem.ops.op import Role, Tensor
 from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.errors import InvalidInput
 
-#: Entry-point group in which packages declare theirs.
+#: Entry-point group in which packages declare their parts.
 GROUP = "tuner.epilogue_parts"
 #: Name of a part, in JSON and in names of tensors.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 #: Prefix of what an op needs if it has a part.
 _NEEDED = "epilogue:"
-#: Types of tensor elements, and of a field, in device code.
+#: Types of tensor elements, and of fields, in device code.
 _ELEMENTS = {"fp32": "float", "int32": "int"}
 _NUMBERS: dict[Any, str] = {float: "float", int: "int", bool: "bool"}
 
@@ -65,7 +65,7 @@ class Own:
 
 @dataclass(frozen=True, kw_only=True)
 class AddedPart(Part):
-    """A part from a package: a frozen dataclass, whose fields are numbers that the device code gets as constants.
+    """A part from a package: a frozen dataclass whose fields are numbers that the device code gets as constants.
 
     It maps an element to an element, given its row and column. It must not need more registers than are free.
     """
@@ -73,12 +73,12 @@ class AddedPart(Part):
     field: ClassVar[str] = "epilogue"
     #: Its name in JSON, as ``part``.
     name: ClassVar[str]
-    #: Tensors that it reads, or writes if they are outputs: in that case it is called only inside the matrix, once for
-    #: each element, and its struct's last member is the number of columns.
+    #: Tensors that it reads, or writes if they are outputs: in that case it is called only inside the matrix, once per
+    #: element, and its struct's last member is the number of columns.
     owns: ClassVar[tuple[Own, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Each has its own kernel that runs after a vendor's product."""
+        """Gives each class its own kernel, which runs after a vendor's product."""
         super().__init_subclass__()
         cls.library_kernel = f"tuner_{getattr(cls, 'name', '')}"
 
@@ -88,7 +88,7 @@ class AddedPart(Part):
 
     @abstractmethod
     def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
-        """Maximum error of these values, given the maximum error of the elements."""
+        """Maximum error of the new values, given the maximum error of the elements."""
 
     def shape(self, op: Product, name: str) -> tuple[int, ...]:
         """Shape of one of its tensors; it broadcasts to the elements: for sums, one column per row of W, otherwise
@@ -101,7 +101,7 @@ class AddedPart(Part):
 
     @property
     def needed(self) -> str:
-        """In the form that workers announce."""
+        """What an op with this part needs, in the form that workers announce."""
         return f"{_NEEDED}{self.name}"
 
     def is_in(self, op: Product) -> bool:
@@ -321,8 +321,8 @@ def part_versions() -> dict[str, int]:
 
 
 def unknown_part(epilogue: Any) -> str:
-    """The first part in an op's JSON that no installed package provides, in the form that workers announce; empty for
-    none."""
+    """The first part in an op's JSON that no installed package provides, in the form that workers announce; empty if
+    there is none."""
     listed = epilogue if isinstance(epilogue, list | tuple) else ()
     names = (one.get("part") for one in listed if isinstance(one, Mapping))
     return next((f"{_NEEDED}{name}" for name in names if isinstance(name, str) and name not in added_parts()), "")

@@ -12,7 +12,7 @@ from tuner.core.problem.ops.op import Tensor, weight
 
 
 class Bias(Part):
-    """An element for each row of W."""
+    """One element per row of W."""
 
     field: ClassVar[str] = "bias"
     stage: ClassVar[Stage] = Stage.SUMS

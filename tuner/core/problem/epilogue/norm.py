@@ -11,19 +11,19 @@ from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import Tensor, given
 
-#: Rows of sums of squares are padded to whole vectors of four.
+#: The sums of squares of a slot are padded to whole vectors of four.
 SLOT_ALIGNMENT = 4
-#: Keeps a row of zeros finite; the default of Llama 3 and Qwen 2.5.
+#: Keeps a row of zeros finite; the value that Llama 3 and Qwen 2.5 use.
 DEFAULT_EPS = 1e-5
 
 
 def slot_stride(num_rows: int) -> int:
-    """Padded number of elements for the sums of squares of this many rows."""
+    """Padded number of elements for the sums of squares of `num_rows` rows."""
     return -(-num_rows // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
 class Norm(Part):
-    """An earlier op stores the sums of squares of its output; for an input they must be given."""
+    """An earlier op stores the sums of squares of its output; for an input, the caller provides them."""
 
     field: ClassVar[str] = "norm"
     stage: ClassVar[Stage] = Stage.SUMS
@@ -36,8 +36,8 @@ class Norm(Part):
         return bool(op.norm)
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        """The factor of a row depends on the rounded row, and the library rounds the row again after scaling it, if it
-        multiplies the scaled row. Each error is within one roundoff of the scaled value."""
+        """The factor of a row depends on the rounded row. A library that multiplies the scaled row rounds it again
+        after scaling. Each of the two errors is within one roundoff of the scaled value."""
         rows = tensors[op.norm].values
         sums.scale((1 / sums.xp.sqrt((rows**2).mean(axis=1) + op.eps))[:, None])
         if op.norm == op.source:

@@ -27,7 +27,7 @@ Broken = tuple[str, str, str]
 class Stage(IntEnum):
     """When a part is applied."""
 
-    #: To each sum: with a gate, of both halves.
+    #: To each sum; with a gate, to those of both halves.
     SUMS = 0
     #: To the elements of C, before additions.
     OUTPUT = 1
@@ -109,16 +109,16 @@ class Draws(Protocol):
     """Makes the tensors of a trial."""
 
     def normal(self, shape: tuple[int, ...], dtype: str = "") -> Any:
-        """Elements of that type; of the workload's by default."""
+        """Elements of type `dtype`, by default the workload's."""
 
     def factors(self, shape: tuple[int, ...]) -> Any:
-        """fp32 factors from 0.5 to 2: a model's factors are all near 1, so that a wrong one would not be noticed."""
+        """fp32 factors from 0.5 to 2: a model's factors are all near 1, so a wrong one would go unnoticed."""
 
     def integers(self, shape: tuple[int, ...], least: int, most: int) -> Any:
-        """int32."""
+        """int32 numbers from `least` to `most`."""
 
     def squares(self, name: str) -> Any:
-        """fp32, the sums of squares of an input's rows; None if that is not an input."""
+        """fp32, the sums of squares of the rows of the input `name`; None if it is not an input."""
 
 
 def drawn(tensor: Tensor, draws: Draws) -> Any:
@@ -131,7 +131,7 @@ def drawn(tensor: Tensor, draws: Draws) -> Any:
 
 
 class Part(ABC):
-    """One step. Its parameters are in the op's fields or, for a package's part, in its own."""
+    """One step of an epilogue. Its parameters are fields of the op or, for a package's part, its own fields."""
 
     #: The op's field that enables it.
     field: ClassVar[str]
@@ -147,13 +147,13 @@ class Part(ABC):
     is_of_words: ClassVar[bool] = False
     #: Names of the op's own tensors that belong to it, present or not.
     own_names: ClassVar[tuple[str, ...]] = ()
-    #: The pointer of `OpArgs` that it reads, and its description in a manifest; empty for none.
+    #: The pointer of `OpArgs` that it reads; empty if there is none.
     slot: ClassVar[str] = ""
     #: Whether the thread that writes an output element has read the same element of this part's tensor before.
     is_read_first: ClassVar[bool] = False
     #: What a manifest says about such ops.
     meaning: ClassVar[str] = ""
-    #: Whether it changes a cache in place, which the measuring protocol preserves, given where it writes.
+    #: Whether it changes a cache in place; the measuring protocol preserves the cache, given where the part writes.
     changes_cache: ClassVar[bool] = False
     #: Whether its weights have deviation 1, so that sums are about as large as the product's factors.
     brings_size: ClassVar[bool] = False
@@ -174,15 +174,15 @@ class Part(ABC):
 
     @abstractmethod
     def step(self, op: Product) -> str:
-        """What it does, as text that continues that of earlier parts."""
+        """What it does, as text that continues the text of earlier parts."""
 
     def made(self, op: Product, sums: Sums, tensors: Tensors) -> Mapping[str, tuple[Any, Any]]:
-        """The tensors that it writes besides the output, by name: values and their error before rounding, from those of
-        the output."""
+        """The tensors that it writes besides the output, by name: values and their error before rounding, computed from
+        those of the output."""
         return {}
 
     def broken(self, op: Product) -> list[Broken]:
-        """Which of the op's fields contradict each other with regard to this part."""
+        """The rules for this part that the op's fields violate."""
         return []
 
     def reads(self, op: Product) -> tuple[Read, ...]:
@@ -198,12 +198,12 @@ class Part(ABC):
         return tuple((tensor.name.rpartition(".")[2], tensor) for tensor in self.tensors(op, dtype))
 
     def operands(self, op: Product) -> tuple[str, ...]:
-        """Names of those that belong to the op, or to a tensor that it names."""
+        """Names of the part's tensors that belong to the op, or to a tensor that the op names."""
         return tuple(f"{op.name}.{name}" for name in self.own_names)
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
-        """Tensors, possibly written by an op, that a tile reads after its last step, and whether it reads whole rows of
-        them or only its own tile."""
+        """Tensors, possibly written by an op, that a tile reads after its last step, each with whether the tile reads
+        whole rows or only its own place."""
         return ()
 
     def traffic(self, op: Product, dtype: Dtype) -> Traffic:
@@ -215,8 +215,8 @@ class Part(ABC):
         return 0
 
     def own_bytes(self, op: Product, dtype: Dtype, written: Collection[str]) -> int:
-        """The part of these bytes that is neither written by an op nor another tensor of the workload; `written` are
-        outputs of ops."""
+        """Bytes of `num_bytes` that are neither written by an op nor part of another tensor of the workload; `written`
+        has the outputs of ops."""
         return self.num_bytes(op, dtype)
 
     def pointer(self, op: Product) -> str:
@@ -237,11 +237,11 @@ class Part(ABC):
         return ()
 
     def constants(self, op_index: int, op: Product) -> str:
-        """Constants for the device code about the one op that has it, as a CUDA definition; empty for none."""
+        """Constants for the device code about an op with this part, as a CUDA definition; empty if there are none."""
         return ""
 
     def is_in_library(self, op: Product) -> bool:
-        """Whether a vendor's product applies it, and every part before it."""
+        """Whether a vendor's product applies this part and every part before it."""
         return False
 
     def likeness(self, op: Product) -> object:
@@ -253,7 +253,7 @@ class Part(ABC):
         return False
 
     def latency_reads(self, op: Product) -> int:
-        """Number of dependent reads before the stores that determine their destination."""
+        """Number of dependent reads that come before the stores, because they determine where to store."""
         return 0
 
     def words(self, op: Product) -> Mapping[str, str]:
@@ -261,11 +261,11 @@ class Part(ABC):
         return {}
 
     def action(self, op: Product) -> str:
-        """What it does in a chain's op besides reading tensors; empty for nothing."""
+        """What it does in a chain's op besides reading tensors; empty if nothing."""
         return ""
 
     def torch(self, op: Product) -> str:
-        """Why PyTorch has no call for it; empty if it has one."""
+        """Why PyTorch cannot be called for this part; empty if it can."""
         return ""
 
 

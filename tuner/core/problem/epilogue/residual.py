@@ -19,8 +19,8 @@ def residual_of(op: Product) -> str:
 
 
 def residual_dtype(op: Product, dtype: Dtype) -> Dtype:
-    """The element type of the added tensor, in a workload of that type: elements with scales hold no residual stream,
-    which then has the type of the output."""
+    """The element type of the added tensor in a workload of type `dtype`. A residual stream is never stored as elements
+    with scales; in such a workload it has the output's type."""
     return op.out_dtype if op.out_dtype and dtype.sums is not dtype else dtype
 
 
@@ -72,7 +72,7 @@ class Residual(Part):
         return residual_of(op)
 
     def is_in_library(self, op: Product) -> bool:
-        """The library adds one before its activation."""
+        """Whether the library applies it, which adds before its activation."""
         return op.activation is Activation.IDENTITY
 
     def words(self, op: Product) -> Mapping[str, str]:

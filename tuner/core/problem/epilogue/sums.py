@@ -30,15 +30,15 @@ class Tensors(Protocol):
 
 @dataclass(kw_only=True)
 class Sums:
-    """Each part modifies it in turn."""
+    """The sums, which each part modifies in turn."""
 
     #: NumPy, or CuPy.
     xp: ArrayModule
     #: The element type to which outputs are rounded.
     row: OperandRow
-    #: [m, rows of W], then [m, n]; float64.
+    #: [m, rows of W] at first, [m, n] in the end; float64.
     values: Array
-    #: Maximum error of each value, same shape.
+    #: Maximum error of each value, in the same shape.
     error: Array
     #: Same shape, for sums over rows of W: the largest magnitude at which a vendor's library rounds a sum.
     held: Array
@@ -65,6 +65,7 @@ class Sums:
         self.error = self.error + EPILOGUE_ERROR * self.xp.abs(self.values)
 
     def round(self, sizes: Array | None = None) -> None:
-        """Adds the error of rounding to the element type, for these magnitudes, or else those of the values."""
+        """Adds the error of rounding to the element type, for the magnitudes `sizes`, by default those of the
+        values."""
         of = self.xp.abs(self.values) if sizes is None else sizes
         self.error = self.error + self.row.roundoff * of + self.row.smallest_step

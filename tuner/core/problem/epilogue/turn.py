@@ -16,7 +16,7 @@ from tuner.core.problem.rows.dtype import Array
 
 
 class Turn(Part):
-    """A column of the sums is a pair: in W, the first halves of all heads come before the second ones."""
+    """A column of the sums is a pair: in W, the first halves of all heads come before the second halves."""
 
     field: ClassVar[str] = "rotary"
     is_of_words: ClassVar[bool] = True
@@ -100,7 +100,7 @@ class Turn(Part):
         return op.rotary.tensors(op.name, op.m, dtype) if op.rotary else ()
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
-        """The cache has one name for all its readers."""
+        """Lists the cache under one name for all its readers."""
         found = []
         for role, tensor in super().listed(op, dtype, cache):
             name = f"{cache}.{role}" if role in OF_CACHE else tensor.name
@@ -134,7 +134,7 @@ class Turn(Part):
         return f"#define TUNER_ROTARY\nconstexpr int {numbers};\n{order}\n"
 
     def latency_reads(self, op: Product) -> int:
-        """Lengths, and the page of each token."""
+        """The lengths, and the page of each token."""
         assert op.rotary is not None
         return 1 if op.rotary.page_tokens is None else 2
 

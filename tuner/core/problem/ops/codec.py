@@ -16,7 +16,7 @@ from tuner.errors import InvalidInput
 
 T = TypeVar("T")
 
-#: Metadata keys that are bounds of a field's value.
+#: Metadata keys for the bounds of a field's value.
 BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length")
 _KEEPS: Mapping[str, Callable[[Any, Any], bool]] = {
     **{name: getattr(operator, name) for name in BOUNDS[:4]},
@@ -118,7 +118,7 @@ def _field_problem(one: Field[Any], hint: Any, taken: Collection[str]) -> str:
 
 
 def defaults_problem(cls: Any) -> str:
-    """The default of a class that responses contain but no request could give; empty for none."""
+    """The default of a class that responses contain but no request could give; empty if there is none."""
     found = ((one.name, _default_problem(_default(one), one.metadata)) for one in fields(cls))
     return next((f"has the field {name!r}, {problem}" for name, problem in found if problem), "")
 
@@ -165,7 +165,7 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
     Raises:
         InvalidInput: it has the wrong type.
     """
-    if type(value) is hint and hint in (bool, int, str):  # most are
+    if type(value) is hint and hint in (bool, int, str):  # most values are
         return value
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):

@@ -34,17 +34,17 @@ class Flow(NamedTuple):
     reads: tuple[Read, ...]
     #: Names of the op's own tensors.
     operands: tuple[str, ...] = ()
-    #: Its outputs other than the main one.
+    #: Its outputs besides the main one.
     made: tuple[tuple[str, Shape], ...] = ()
     #: Names of tensors that it changes in place.
     changed: tuple[str, ...] = ()
 
 
 def check_names(flows: Sequence[Flow]) -> None:
-    """Names must be unique: each belongs to an op's output, an input, or an operand of one op.
+    """Checks that names are unique: each belongs to an op's output, an input, or an operand of one op.
 
     Raises:
-        InvalidInput: two ops have the same name, or a tensor has that of an operand.
+        InvalidInput: two ops have the same name, or a tensor has the name of an operand.
     """
     names = [name for flow in flows for name in (flow.name, *(name for name, _ in flow.made))]
     if double := next((name for name in names if names.count(name) > 1), None):
@@ -83,7 +83,7 @@ def check_dataflow(flows: Sequence[Flow]) -> None:
 
 
 def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput:
-    """An op reads something that depends on it, or that is only written too late."""
+    """The error for an op that reads something that depends on it, or that is written too late."""
     remedy = "list the ops in topological order: each after the ops that it reads"
     if read.tensor in (flow.name, *dict(flow.made)):
         return InvalidInput("ops", f"{flow.name} reads {read.tensor}, its own output", remedy)
@@ -116,7 +116,7 @@ def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
 
 
 def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
-    """A tensor whose shape differs from the op's; `first` is the op that determined an input's shape."""
+    """The error for a tensor whose shape the op does not expect; `first` is the op that determined an input's shape."""
     (rows, columns), field = read.shape, f"{flow.name}.{read.blame or read.field}"
     if first:
         problem = f"reads {read.tensor} as [{rows}, {columns}], but {first} reads it as [{shape[0]}, {shape[1]}]"

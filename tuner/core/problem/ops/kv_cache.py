@@ -12,7 +12,7 @@ MOST_NEW_TOKENS = 8
 #: Tokens of a cache are rows of a tensor map, whose coordinates have 31 bits.
 MOST_ROWS = 2**31 - 1
 PAGE_TOKENS = (16, 32, 64)
-#: Suffixes of an op's tensor names: both caches; with them int32 lengths of the sequences and, for a paged cache, the
+#: Suffixes of an op's tensor names: both caches, and also the sequences' int32 lengths and, for a paged cache, the
 #: int32 table of its pages.
 CACHES = ("keys", "values")
 OF_CACHE = (*CACHES, "lengths", "pages")
@@ -23,7 +23,7 @@ class CacheSizes(Protocol):
 
     @property
     def kv_heads(self) -> int:
-        """Key heads, and value heads."""
+        """Number of key heads, and of value heads."""
 
     @property
     def head_dim(self) -> int:
@@ -86,11 +86,11 @@ class WrittenCache(CacheSizes, Protocol):
 
     @property
     def heads(self) -> int:
-        """Heads of queries."""
+        """Number of query heads."""
 
     @property
     def new_tokens(self) -> int:
-        """New tokens of each sequence, which are an op's rows."""
+        """New tokens per sequence; these are the op's rows."""
 
     @property
     def page_tokens(self) -> int | None:
@@ -101,17 +101,17 @@ class WrittenCache(CacheSizes, Protocol):
         """Whether a page's heads come before its tokens."""
 
     def num_sequences(self, rows: int) -> int:
-        """Number of sequences for this many new tokens."""
+        """Number of sequences for `rows` new tokens."""
 
     def paged(self, rows: int) -> PagedCache | None:
-        """The pages of a cache for this many new tokens; None for a contiguous cache."""
+        """The pages of a cache for `rows` new tokens; None for a contiguous cache."""
 
 
 def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:
-    """Enough pages for the longest contexts of this many sequences; None for a contiguous cache.
+    """Enough pages for the longest contexts of `sequences` sequences; None for a contiguous cache.
 
     Raises:
-        InvalidInput: there are no such pages, or an order without pages.
+        InvalidInput: there are no pages of this size, or an order is given without pages.
     """
     if page_tokens is None:
         if not heads_first:

@@ -29,7 +29,7 @@ class Role(StrEnum):
     INPUT = "input"
     #: The same at every launch, and cold when a timed launch begins.
     WEIGHT = "weight"
-    #: Written whole.
+    #: Written completely.
     OUTPUT = "output"
     #: Kept between launches: read, or changed in place.
     CACHE = "cache"
@@ -45,7 +45,7 @@ class Tensor:
     #: One of `ELEMENTS`.
     dtype: str
     role: Role
-    #: The tensor of factors for its elements; empty for none.
+    #: The tensor of factors for its elements; empty if there is none.
     scale: str = ""
     #: For integers passed at launch: the minimum and maximum of an element.
     range: tuple[int, int] | None = None
@@ -59,7 +59,7 @@ class Tensor:
 
     @property
     def rows_and_columns(self) -> tuple[int, int]:
-        """The shape as a matrix: its last dimension is columns."""
+        """The shape as a matrix, whose columns are the last dimension."""
         return self.num_elements // self.shape[-1], self.shape[-1]
 
     @property
@@ -129,7 +129,7 @@ class OpWords:
     reads: str
     #: What it reads, by the field that names it.
     named: Mapping[str, str]
-    #: What normalizes its rows, what is added, and its elementwise function; empty for none.
+    #: What normalizes its rows, what is added, and its elementwise function; empty if there is none.
     norm: str = ""
     adds: str = ""
     function: str = ""
@@ -144,12 +144,12 @@ class Op(ABC):
 
     #: Its kind's name in JSON.
     KIND: ClassVar[str]
-    #: JSON fields that may differ between workloads whose results are compared, by the distance of `sizes`.
+    #: JSON fields in which workloads may differ and still be compared, by the distance of their `sizes`.
     FREE: ClassVar[tuple[str, ...]] = ("m",)
-    #: Those fields that may differ between chains.
+    #: Those of these fields in which chains may differ.
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = ("m",)
 
-    #: Whether a kernel for this many rows also runs with fewer, as a ladder of kernels requires.
+    #: Whether a kernel for some number of rows also runs with fewer, as a ladder of kernels requires.
     SERVES_FEWER_ROWS: ClassVar[bool] = False
 
     #: Unique name of the op, and of the tensor that it writes.
@@ -166,7 +166,7 @@ class Op(ABC):
     @property
     @abstractmethod
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
 
     @property
     def result_columns(self) -> int:
@@ -174,13 +174,13 @@ class Op(ABC):
         return self.c_columns
 
     def stored_in(self, dtype: Dtype) -> Dtype:
-        """The element type of its output, in a workload of that type."""
+        """The element type of its output, in a workload of type `dtype`."""
         return dtype
 
     @property
     def made(self) -> tuple[Tensor, ...]:
         """Its other outputs of the workload's element type: later ops may read them, too."""
-        dtype = Dtype.FP16  # names and shapes are the same for all
+        dtype = Dtype.FP16  # names and shapes are the same for all types
         others = (one for one in self.tensors(dtype) if one.role is Role.OUTPUT and one.name != self.name)
         return tuple(one for one in others if one.dtype == dtype)
 
@@ -197,12 +197,12 @@ class Op(ABC):
 
     @property
     def read_names(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the tensors that it names."""
         return tuple(read.tensor for read in self.reads)
 
     @abstractmethod
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """Everything that it reads and writes, its output last, in a workload of that element type."""
+        """Everything that it reads and writes, its output last, in a workload of element type `dtype`."""
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -240,18 +240,19 @@ class Op(ABC):
 
     @property
     def written_cache(self) -> WrittenCache | None:
-        """The KV cache that it writes to, besides its output; None for none."""
+        """The KV cache that it writes to, besides its output; None if there is none."""
         return None
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Sizes for finding near shapes: the distance of two shapes is measured by the ratios of their sizes."""
+        """Sizes for finding similar shapes: the distance between two shapes is measured by the ratios of their
+        sizes."""
         return tuple(getattr(self, name) for name in self.FREE)
 
     @property
     def ladder_key(self) -> tuple[int, ...]:
-        """For a launch op: a key of its kernel and plan. With different keys they differ even if the schedule is the
-        same.
+        """For a launch op, a key of its kernel and plan: ops with different keys have different ones even if the
+        schedule is the same.
         """
         return self.sizes
 
@@ -268,7 +269,7 @@ class Op(ABC):
             InvalidInput: they differ, with what would be valid.
         """
 
-    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:  # noqa: B027  # most may stand anywhere
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:  # noqa: B027  # most may be anywhere
         """Checks that it may be at its position among a workload's ops in topological order.
 
         Raises:
@@ -280,7 +281,7 @@ class Op(ABC):
         return {"op": self.KIND, **fields_to_json(self)}
 
     def to_job_json(self) -> dict[str, Any]:
-        """The same, in the form of a job."""
+        """The op's JSON in the form of a job."""
         return self.to_json()
 
     @property
@@ -290,7 +291,7 @@ class Op(ABC):
 
     @classmethod
     def unknown_in(cls, data: Mapping[str, Any]) -> str:
-        """The needs of an op's JSON that are not available here; empty for none."""
+        """The needs of an op's JSON that are not available here; empty if there are none."""
         return ""
 
     @classmethod
@@ -322,12 +323,12 @@ class Op(ABC):
         return ""
 
     def column_of_tiles(self, column: int) -> int:
-        """The column in which tiles count an element of a row of everything that it writes."""
+        """The column that tiles count for an element, given its column in a row of everything that the op writes."""
         return column
 
     @classmethod
     def extras(cls, ops: Sequence[Self]) -> list[str]:
-        """What several ops of the kind do in addition, as text after the sizes of all."""
+        """What several ops of the kind also do, as text that follows the sizes of all."""
         return []
 
 

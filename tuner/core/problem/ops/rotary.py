@@ -29,7 +29,7 @@ class Rotary:
     past max_length, has no position there; nor has one whose page is not in the cache.
     """
 
-    #: Query heads, and key and value heads.
+    #: Number of query heads, and of key and value heads.
     heads: int
     kv_heads: int
     #: Elements of a head.
@@ -85,12 +85,12 @@ class Rotary:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Suffixes of the op's tensors that belong to this."""
+        """Suffixes of the op's tensors that the rotary epilogue reads or writes."""
         return (*CACHES, "lengths", *(() if self.page_tokens is None else ("pages",)), "frequencies")
 
     @property
     def num_pairs(self) -> int:
-        """Pairs per row: of queries, keys and values."""
+        """Pairs per row: those of queries, keys and values."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim // 2
 
     @property
@@ -104,20 +104,20 @@ class Rotary:
         return column // self.head_dim * half + column % half
 
     def num_sequences(self, rows: int) -> int:
-        """Number of sequences for this many new tokens."""
+        """Number of sequences for `rows` new tokens."""
         return rows // self.new_tokens
 
     def positions(self, xp: ArrayModule, lengths: Array, rows: int) -> tuple[Array, Array]:
-        """For each of this many new tokens: its position in its sequence, given the lengths, and whether it has one."""
+        """For each of `rows` new tokens: its position in its sequence, given the lengths, and whether it has one."""
         tokens = xp.arange(rows)
         found = lengths[tokens // self.new_tokens] - self.new_tokens + tokens % self.new_tokens
         return found, (found >= 0) & (found < self.max_length)
 
     def paged(self, rows: int) -> PagedCache | None:
-        """The pages of a cache for this many new tokens; None for a contiguous one.
+        """The pages of a cache for `rows` new tokens; None for a contiguous cache.
 
         Raises:
-            InvalidInput: there are no such pages, or an order without pages.
+            InvalidInput: there are no pages of this size, or an order is given without pages.
         """
         return paged_for(self, self.num_sequences(rows), page_tokens=self.page_tokens, heads_first=self.heads_first)
 
@@ -134,7 +134,7 @@ class Rotary:
         return self.num_sequences(rows) * self.kv_heads * self.max_length
 
     def tensors(self, name: str, rows: int, dtype: Dtype) -> tuple[Tensor, ...]:
-        """For an op with that name and this many rows: both caches, lengths, pages, radians per token."""
+        """For an op called `name` with `rows` rows: both caches, lengths, pages, and radians per token."""
         sequences, paged = self.num_sequences(rows), self.paged(rows)
         found = [cache(f"{name}.{one}", self.cache_shape(rows), dtype) for one in CACHES]
         found += [given(f"{name}.lengths", (sequences,), "int32", range=(0, self.max_length))]

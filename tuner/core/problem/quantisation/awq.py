@@ -5,9 +5,9 @@ from __future__ import annotations
 from tuner.core.problem.quantisation.said import FIELD, Config, Stored, has_four_bits, in_groups_of, is_among
 from tuner.errors import InvalidInput
 
-#: The name of its usual layout.
+#: The name of AWQ's usual layout.
 _LAYOUT = "gemm"
-#: The library that writes it.
+#: The library that writes this layout.
 _BACKEND = "autoawq"
 
 

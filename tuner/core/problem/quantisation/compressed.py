@@ -93,7 +93,7 @@ def _stored(field: str, group: Mapping[str, Any], of_all: Any) -> Stored:
 
 
 def _check_layout(layout: Any) -> None:
-    """Checks the name of the layout of a group's tensors, which may be missing, or that of another group."""
+    """Checks the name of a layout, which may be missing; or, if the checkpoint mixes layouts, the name for that."""
     if layout not in (None, _MIXED, *_LAYOUTS):
         raise InvalidInput(f"{FIELD}.format", f"is {layout}: such tensors are not read", f"use {' or '.join(_LAYOUTS)}")
 
@@ -106,7 +106,8 @@ def _sixteen(field: str, activations: Activations, weights: str) -> Activations:
 
 
 def _activations(field: str, inputs: Any, *, in_blocks: bool) -> Activations:
-    """Beside weights in blocks, activations in groups may have 16 bits, which is more exact."""
+    """How a product's inputs are stored. With weights in blocks, activations in groups may have 16 bits, which is more
+    exact."""
     if not inputs:
         return Activations.SIXTEEN
     kind, how = (inputs.get("type"), inputs.get("num_bits")), (bool(inputs.get("dynamic")), inputs.get("strategy"))

@@ -13,12 +13,12 @@ from tuner.errors import InvalidInput
 #: The only element type of these checkpoints that kernels support.
 _FORMAT = WeightFormat.E4M3
 _SCHEMES = {"static": Activations.TENSOR, "dynamic": Activations.TOKEN}
-#: ModelOpt's, by name.
+#: ModelOpt's algorithms, by name.
 _ALGORITHMS = {
     "FP8": Activations.TENSOR,
     "FP8_PER_CHANNEL_PER_TOKEN": Activations.TOKEN,
 }
-#: Why others have no kernel.
+#: Why other algorithms have no kernel.
 _REFUSED = {
     "NVFP4": "groups of 16 with fp8 scales are not supported",
     "W4A16_NVFP4": "groups of 16 with fp8 scales are not supported",
@@ -49,14 +49,14 @@ def stored_as(config: Config, module: str) -> Stored | None:
 
 
 def by_rows_stored_as(config: Config, module: str) -> Stored | None:
-    """The same for FBGEMM's config: weights by channel, activations by row."""
+    """Same as `stored_as` for FBGEMM's config: weights by channel, activations by row."""
     if is_among(module, config.get("modules_to_not_convert")):
         return None
     return Stored(weights=_FORMAT, activations=Activations.TOKEN)
 
 
 def modelopt_stored_as(config: Config, module: str) -> Stored | None:
-    """The same for ModelOpt's config, whose algorithm has a name."""
+    """Same as `stored_as` for ModelOpt's config, which names an algorithm."""
     nested = config.get("quantization")
     own = nested if isinstance(nested, Mapping) else config  # the contents of hf_quant_config.json
     if is_among(module, own.get("ignore")) or is_among(module, own.get("exclude_modules")):
@@ -73,7 +73,7 @@ def modelopt_stored_as(config: Config, module: str) -> Stored | None:
 
 
 def mxfp4_stored_as(config: Config, module: str) -> Stored | None:
-    """The same for gpt-oss's config."""
+    """Same as `stored_as` for gpt-oss's config."""
     if is_among(module, config.get("modules_to_not_convert")):
         return None
     return Stored(weights=in_e2m1(f"{FIELD}.quant_method"))

@@ -43,7 +43,7 @@ def stored_as(config: Config, module: str) -> Stored | None:
 
 def _overridden(config: Config, module: str) -> dict[str, Any] | None:
     """The fields that apply to a module. `dynamic` maps patterns to other fields, or excludes modules with a minus; the
-    first pattern that matches counts. None if the module is excluded."""
+    first pattern that matches applies. None if the module is excluded."""
     own = dict(config)
     rules = own.pop("dynamic", None)
     for pattern, fields in (rules or {}).items():
@@ -53,5 +53,5 @@ def _overridden(config: Config, module: str) -> dict[str, Any] | None:
 
 
 def _flat(names: Any) -> list[Any]:
-    """Lists of names, or names."""
+    """The names, whether given as names or as lists of names."""
     return [one for some in names for one in (some if isinstance(some, list) else [some])]

@@ -1,4 +1,4 @@
-"""How a product is quantised, and messages about what has no kernel."""
+"""How a product is quantised, and messages about formats without a kernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Activations(StrEnum):
     SIXTEEN = "16-bit activations"
     #: fp8 with a scale from the checkpoint.
     TENSOR = "fp8 activations by tensor"
-    #: fp8 with a scale for each row, computed during quantisation.
+    #: fp8 with a scale per row, computed during quantisation.
     TOKEN = "fp8 activations by token"
 
 
@@ -53,7 +53,7 @@ class Stored:
 
 
 def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
-    """The format of 4 bits in such groups.
+    """The format of 4-bit weights in groups of `size`.
 
     Raises:
         InvalidInput: there is no such format.
@@ -65,7 +65,7 @@ def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
 
 
 def has_four_bits(field: str, bits: Any) -> None:
-    """Checks that.
+    """Checks that `bits` is 4.
 
     Raises:
         InvalidInput: it is a different number, or missing.
@@ -77,7 +77,7 @@ def has_four_bits(field: str, bits: Any) -> None:
 
 
 def in_blocks_of(field: str, block: Any) -> WeightFormat:
-    """The format of fp8 with scales of blocks of this many rows and columns.
+    """The format of fp8 weights with a scale per block of rows and columns.
 
     Raises:
         InvalidInput: there is no such format.
@@ -96,7 +96,7 @@ def no_order(field: str, value: Any) -> InvalidInput:
 
 
 def in_e2m1(field: str) -> WeightFormat:
-    """The format of e2m1 codes with a power of two (e8m0) for each 32 weights.
+    """The format of e2m1 codes with a power of two (e8m0) per 32 weights.
 
     Raises:
         InvalidInput: no kernel supports it.
@@ -109,8 +109,8 @@ def in_e2m1(field: str) -> WeightFormat:
 
 
 def is_among(name: str, patterns: Iterable[Any] | None) -> bool:
-    """Whether a module matches a pattern: its name or the end of it, the name of a module that contains it, its name
-    after that of the language model in a larger one, a glob, or a regular expression after ``re:``, which is matched
+    """Whether a module matches a pattern: its name or the end of its name, the name of a module that contains it, its
+    name within the language model of a larger model, a glob, or a regular expression after ``re:``, which is matched
     from the start of the name."""
     return any(_is_it(name, pattern) for pattern in patterns or () if isinstance(pattern, str))
 

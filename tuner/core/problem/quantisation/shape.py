@@ -26,7 +26,7 @@ def check_types(config: Config, field: str = FIELD) -> None:
     """Checks the known fields of a config, and of the objects in it.
 
     Raises:
-        InvalidInput: one has another type, or a pattern is no regular expression.
+        InvalidInput: a field has a different type, or a pattern is not a regular expression.
     """
     for name, value in config.items():
         here = f"{field}.{name}"

@@ -20,17 +20,18 @@ class ActivationRow:
 
     #: Its name in JSON: lower-case letters, digits and underscores.
     name: str
-    #: In packs and in the C API, as TUNER_ and the name; never reused. Packages take numbers from 128 on.
+    #: Its number in packs and in the C API, where it is called TUNER_ and the name; never reused. Packages take numbers
+    #: from 128 on.
     number: int
     #: Other transformers names of exactly this function. Source: transformers, activations.py, ACT2CLS.
     aliases: tuple[str, ...] = ()
     #: Whether `name` also means this function in transformers.
     is_transformers_name: bool = True
-    #: The function of an array module and an array, in the array's own precision.
+    #: The function, given an array module and an array; it computes in the array's own precision.
     host: Callable[[ArrayModule, Array], Array]
     #: A CUDA expression for the value at `float x`. It may call functions from ptx.cuh and logistic.cuh.
     device: str
-    #: A function of `torch.nn.functional` and a tensor: the function as models call it.
+    #: The function as models call it, given `torch.nn.functional` and a tensor.
     torch: Callable[[Any, Any], Any]
     #: Maximum error of the function's value, given the array module, arguments and their maximum errors.
     spread: Callable[[ArrayModule, Array, Array], Array]

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from tuner.core.problem.interface import ANY_FAULT, fields_problem, reason_of
 
-#: Rows of packages have numbers from here on, so that they never collide with later versions of the program.
+#: The first number for rows of packages, so that they never collide with later versions of the program.
 FIRST_ADDED_NUMBER = 128
 #: The C API takes numbers as int32.
 _LAST_NUMBER = 2**31 - 1
@@ -34,12 +34,12 @@ class _Row(Protocol):
 
     @property
     def number(self) -> int:
-        """In packs and in the C API."""
+        """Its number in packs and in the C API."""
 
 
 R = TypeVar("R", bound=_Row)
 
-#: Why a row cannot be used, by table and name.
+#: Why rows cannot be used, by table and name.
 _broken: dict[tuple[str, str], str] = {}
 #: The rows of packages, by table and name, e.g. ``dtype:e5m2``.
 _added: dict[str, _Row] = {}
@@ -67,16 +67,16 @@ def row_versions() -> dict[str, int]:
 
 
 def needed_rows(values: Iterable[Any]) -> set[str]:
-    """Names, in that form, of the rows of packages that are the ``row`` of one of these values."""
+    """Names, in the form that workers announce, of the rows of packages that are the ``row`` of one of `values`."""
     rows = [getattr(value, "row", None) for value in values] if _added else []
     return {name for name, row in _added.items() if any(one is row for one in rows)}
 
 
 def check_broken(group: str, name: object) -> None:
-    """Raises with the reason if a package should have provided the row with that name.
+    """Raises with the reason if a package should have provided the row called `name` but could not.
 
     Raises:
-        ValueError: a package should have provided it.
+        ValueError: a package should have provided the row.
     """
     if reason := _broken.get((group, str(name))):
         raise ValueError(f"{name!r} of {group} cannot be used: {reason}")

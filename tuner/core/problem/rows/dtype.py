@@ -36,7 +36,7 @@ class TensorProduct:
     #: The instruction of `wgmma`, a file in workers/kernels/ptx.
     instruction: str
     #: Maximum fp32 sums per thread if the tensor cores' sums are promoted, i.e. added to separate sums as they arrive;
-    #: the thread has as many sums of the tensor cores in addition. None: they are not promoted.
+    #: the thread also has as many sums of the tensor cores. None if they are not promoted.
     max_promoted: int | None = None
 
 
@@ -48,7 +48,8 @@ class DtypeRow:
     name: str
     #: Bits of an element.
     bits: int
-    #: In packs and in the C API, as TUNER_ and the name; never reused. Packages take numbers from 128 on.
+    #: Its number in packs and in the C API, where it is called TUNER_ and the name; never reused. Packages take numbers
+    #: from 128 on.
     number: int
     #: Its name in NumPy, CuPy, PyTorch and transformers configs; libraries that do not know it hold its bits as
     #: unsigned integers.
@@ -88,27 +89,27 @@ class OperandRow(DtypeRow):
     nan_bits: int
     #: From the array module and float32 values to bits, nearest even: unsigned integers of the element's size.
     to_bits: Callable[[ArrayModule, Array], Array]
-    #: From the array module and such bits to values, in float32 or wider, or in the module's own type with this name.
+    #: From the array module and bits as above to values, in float32 or wider, or in the module's own type of this name.
     from_bits: Callable[[ArrayModule, Array], Array]
     #: Members of the device code's `struct Element` (see element.cuh): `widen` and `narrow`, and with a `tensor_kind`
     #: also `narrow_two` and `multiply`.
     device: str
-    #: PTX name in tensor-core products with k = 16 (``mma``, ``wgmma``); None: only `simt` multiplies it.
+    #: PTX name in tensor-core products with k = 16 (``mma``, ``wgmma``); None if only `simt` multiplies it.
     tensor_kind: str | None = None
-    #: PTX name in products of 8-bit elements (``wgmma`` with k = 32), whose sums are promoted; None: not one.
+    #: PTX name in products of 8-bit elements (``wgmma`` with k = 32), whose sums are promoted; None if it has none.
     fp8_kind: str | None = None
     #: Tensor-core speed relative to 16-bit elements. Source: NVIDIA, "H100 Tensor Core GPU Architecture", 2022, table
     #: 1.
     tensor_speed: float = 1.0
-    #: Average error of sums of its products on tensor cores in addition to fp32 rounding, relative to their size.
+    #: Average error of its sums of products on tensor cores besides fp32 rounding, relative to the size of the sums.
     sum_roundoff: float = 0.0
-    #: The type in which a vendor's library returns sums of its products; empty for its own.
+    #: The type in which the vendor's library returns sums of its products; empty for the element type itself.
     sums: str = ""
-    #: The largest finite number, at which larger values saturate. None: they become an infinity.
+    #: The largest finite number, at which larger values saturate; None if they become an infinity.
     largest: float | None = None
     #: Compute capability that is needed to convert it.
     compute_capability: tuple[int, int] = (8, 0)
-    #: CUtensorMapDataType; None: engines with tensor maps do not support it.
+    #: CUtensorMapDataType; None if engines with tensor maps do not support it.
     tensor_map: VendorType | None = None
     #: cudaDataType, for the vendor's library.
     library: VendorType | None = None

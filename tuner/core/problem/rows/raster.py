@@ -44,10 +44,10 @@ class RasterRow:
 
     @property
     def is_added(self) -> bool:
-        """Whether it uses the width; otherwise that is 1."""
+        """Whether it comes from a package."""
         return self.number >= FIRST_ADDED_NUMBER
 
     @property
     def has_width(self) -> bool:
-        """Whether a width means something; otherwise it is 1."""
+        """Whether the raster has a width; otherwise its width is 1."""
         return "{width}" in self.sentence

@@ -1,4 +1,4 @@
-"""Formats of weights that are stored in fewer bits than they are multiplied in: a file per format."""
+"""Formats of weights that are stored in fewer bits than they are multiplied in, one file per format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WeightFormat(StrEnum):
     row: WeightRow
 
     def __new__(cls, row: WeightRow | str) -> WeightFormat:
-        """The member for a row; a name only looks up its member."""
+        """The member for a row; if given a name, looks up the existing member."""
         assert isinstance(row, WeightRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row

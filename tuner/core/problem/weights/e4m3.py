@@ -1,6 +1,6 @@
-"""fp8 e4m3: without groups, whose channel scales are a part of the epilogue, and in groups of 128 with float32 scales.
+"""fp8 e4m3: without groups, with channel scales in the epilogue; and in groups of 128, with float32 scales.
 
-The latter also represents scales of blocks of 128 x 128 weights: the rows of a block have the same ones.
+Groups also represent blocks of 128 x 128 weights with one scale each: the rows of a block then have the same scales.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MANTISSA, _EXCESS = 3, 7
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """Positions of exponent and mantissa in a wider type, and the factor by which that value is too small."""
+    """Positions of exponent and mantissa in a wider type, and the factor by which the resulting value is too small."""
     shift = wide.mantissa - _MANTISSA
     factor = twice(wide.power(wide.excess - _EXCESS))
     return {"shift": str(shift), "other": f">> {8 - shift}", "size": twice(0x7F << shift), "factor": factor}

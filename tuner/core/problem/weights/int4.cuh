@@ -1,4 +1,4 @@
-  // The value 1.0 of a factor, in these steps.
+  // The factor 1.0, counted in steps.
   static constexpr float kSteps = $steps;
 
   // The offsets of a raised and of a subnormal code, which make its zero point 0.

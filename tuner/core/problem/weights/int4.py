@@ -22,16 +22,17 @@ _LOWEST, _TURN = 4, 8
 
 
 def _placed() -> tuple[tuple[int, ...], ...]:
-    """The pairs in order: as a subnormal number, as the lowest bits, and both after the rotation."""
+    """The bits of each pair of codes, in order: the subnormal number, the lowest bits, and both after the rotation."""
     small = [code - ZERO << _LOWEST if code >= ZERO else ZERO - 1 - code << _LOWEST | 1 << 15 for code in range(16)]
     plain = list(range(16))
-    # After a rotation to the right, the bits of a half come from _TURN further up, the upper ones from the other half.
+    # A rotation to the right brings bits from _TURN positions further up; a half's upper bits come from the other half.
     turned = [[bits << _TURN for bits in codes] for codes in (small, plain)]
     return tuple(map(tuple, (small, plain, *turned)))
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """A number whose lowest bits count ones, with steps as large as the largest factor makes subnormal ones."""
+    """Constants for a number whose lowest bits count ones, in steps as large as the largest factor makes subnormal
+    steps."""
     step = 2.0 ** (_LOWEST + 1 - wide.mantissa)
     counting = 2**wide.mantissa
     return {
@@ -59,7 +60,7 @@ def _raw_values(xp: ArrayModule, codes: Array) -> Array:
     return codes.astype(xp.float32)
 
 
-#: Group sizes for which the factors of 128 columns have as many bytes as a thread reads at once.
+#: The smallest group size for which the factors of a bundle of columns fit in what a thread reads at once.
 _SMALLEST = 32
 
 

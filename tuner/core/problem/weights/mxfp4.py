@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner.core.problem.rows.dtype import Array, ArrayModule
 from tuner.core.problem.weights.row import POWER_EXCESS, Sixteen, WeightRow
 
-#: By the three lower bits of a code.
+#: Magnitude of a code, by its three lower bits.
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 #: Standard deviation of a trial's codes.
 SPREAD = 2.0
@@ -23,8 +23,8 @@ LARGEST_POWER = POWER_EXCESS + 1
 
 
 def _figures(wide: Sixteen) -> dict[str, str]:
-    """The exponent of a factor that also converts a code's exponent to bf16, which is smaller by the difference of the
-    biases.
+    """The exponent of a factor that also converts a code's exponent to bf16, which is too small by the difference of
+    the biases.
     """
     enlarged = wide.excess - 1
     return {"unit": f"{1 << wide.mantissa | 1 << wide.mantissa + 16:#x}u", "excess": f"{enlarged}u"}
@@ -36,7 +36,7 @@ def _values(xp: ArrayModule, codes: Array) -> Array:
 
 
 def _codes(xp: ArrayModule, normal: Array) -> Array:
-    """The nearest."""
+    """The nearest code to each number."""
     halfway = [(low + high) / 2 for low, high in pairwise(MAGNITUDES)]
     magnitude = xp.searchsorted(xp.asarray(halfway, dtype=xp.float32), xp.abs(normal * SPREAD).reshape(-1))
     return (magnitude.reshape(normal.shape) + 8 * (normal < 0)).astype(xp.uint8)

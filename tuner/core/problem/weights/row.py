@@ -24,8 +24,8 @@ from tuner.core.problem.rows.dtype import Array, ArrayModule, OperandRow
 
 #: Bits that one thread loads for each of four lanes, and bits of a multiplied element.
 _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
-#: Maximum columns whose groups' factors are adjacent, equal to the shortest stage of codes in groups; and their bytes,
-#: which a thread reads at once.
+#: Maximum columns whose groups' factors are adjacent, equal to the shortest stage of codes in groups; and the bytes of
+#: these factors, which a thread reads at once.
 _BUNDLE, _BUNDLE_BYTES = 256, 8
 #: The bias of an 8-bit power of two. Source: OCP Microscaling Formats 1.0, e8m0.
 POWER_EXCESS = 127
@@ -41,7 +41,7 @@ class Sixteen:
 
     @classmethod
     def of(cls, dtype: OperandRow) -> Self:
-        """The error bound from its unit roundoff and its smallest step."""
+        """The number format of an element type, from its unit roundoff and its smallest step."""
         mantissa = -round(log2(dtype.roundoff)) - 1
         return cls(mantissa=mantissa, excess=1 - mantissa - round(log2(dtype.smallest_step)))
 
@@ -64,7 +64,7 @@ class Sixteen:
 
 
 def twice(bits: int) -> str:
-    """16 bits in both halves of a word, in C."""
+    """A C literal of a word with the same 16 bits in both halves."""
     return f"{bits << 16 | bits:#010x}u"
 
 
@@ -78,7 +78,7 @@ class WeightRow:
     name: str
     #: Bits of a code.
     bits: int
-    #: Elements of k that share a factor; 0 for none.
+    #: Elements of k that share a factor; 0 if there are no factors.
     group: int = 0
     #: Whether each group of a row has a zero point, an integer that is subtracted from its codes.
     has_zeros: bool = False
@@ -91,7 +91,7 @@ class WeightRow:
     placed: tuple[tuple[int, ...], ...] | None = None
     #: The name of the layout of codes and factors: as above, with contiguous codes or with `placed`.
     layout: str = "lanes"
-    #: The element type of the codes; None if they have none.
+    #: The element type whose bits the codes are; None if there is none.
     element: Dtype | None = None
     #: From the array module and codes, unsigned integers of 8 bits, to their values, without factors.
     values: Callable[[ArrayModule, Array], Array]
@@ -104,7 +104,7 @@ class WeightRow:
     figures: Callable[[Sixteen], dict[str, str]]
 
     def row_bytes(self, k: int) -> int:
-        """Bytes of a row of this many weights, factors included."""
+        """Bytes of a row of `k` weights, factors included."""
         return k * self.bits // 8 + (k // self.group * self.factor_bytes * self.num_lists if self.group else 0)
 
     @property
@@ -120,7 +120,7 @@ class WeightRow:
 
     @property
     def form(self) -> tuple[int, bool, bool, bool]:
-        """The common part of formats that differ only in the size of their groups."""
+        """What formats that differ only in the size of their groups have in common."""
         return self.bits, self.group > 0, self.has_zeros, self.has_powers
 
     @property
@@ -152,7 +152,7 @@ class WeightRow:
 
     @property
     def unit(self) -> int:
-        """Elements of k of which a row must have a multiple."""
+        """The number of which a row's length must be a multiple, elements of k."""
         return self.bundle or self.chunk
 
     @cached_property
@@ -166,7 +166,7 @@ class WeightRow:
 
     @cached_property
     def _places(self) -> tuple[tuple[int, ...], ...]:
-        """[code of a word][code] its bits in the word."""
+        """[code of a word][bit of the code] the bit's position in the word."""
         pairs = self.placed or tuple(
             tuple(code << place for code in range(1 << self.bits)) for place in range(0, _ELEMENT_BITS, self.bits)
         )
@@ -183,7 +183,7 @@ class WeightRow:
         """[rows, row_bytes] uint8 from codes [rows, k] uint8, and [rows, k / group] each: the bits of factors, and zero
         points as returned by `raised`."""
         rows, k = codes.shape
-        # A pair's codes together are a number, which has its bits in a word: half as many look-ups.
+        # The two codes of a pair are looked up together as one number, which halves the number of look-ups.
         wide = xp.uint8 if 2 * self.bits <= 8 else xp.uint16
         pairs = codes[:, 0::2].astype(wide, copy=False) | codes[:, 1::2].astype(wide, copy=False) << wide(self.bits)
         pairs = pairs.reshape(rows, k // self.chunk, len(self._pair_places), -1)
@@ -199,7 +199,7 @@ class WeightRow:
         return xp.concatenate([words.view(xp.uint8).reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
 
     def unpacked(self, xp: ArrayModule, weights: Array, k: int) -> tuple[Array, Array | None, Array | None]:
-        """Inverse of `packed`, for any array of this many bytes."""
+        """Inverse of `packed`, for any array with as many bytes."""
         held, num_bytes = weights.reshape(-1).view(xp.uint8), k * self.bits // 8
         rows = held.size // self.row_bytes(k)
         words = xp.ascontiguousarray(held[: rows * num_bytes]).view(xp.uint32).reshape(rows, -1)
@@ -219,7 +219,7 @@ class WeightRow:
         return zeros.astype(xp.uint16) + Sixteen.of(dtype).counting
 
     def known(self, xp: ArrayModule, weights: Array, k: int, dtype: OperandRow) -> Array:
-        """Their values, [rows, k] float64."""
+        """The values of the weights, [rows, k] float64."""
         codes, factors, zeros = self.unpacked(xp, weights, k)
         values = self.values(xp, codes).astype(xp.float64)
         if factors is None:
@@ -252,7 +252,7 @@ class WeightRow:
         return self.packed(xp, rows_k, dtype.to_bits(xp, sizes), zeros)
 
     def text(self, dtype: OperandRow) -> str:
-        """`struct Weights` for kernels with elements of that type."""
+        """`struct Weights` for kernels with elements of type `dtype`."""
         assert dtype.tensor_kind is not None, dtype.name
         figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
         size = self.factor_bytes if self.group else 0

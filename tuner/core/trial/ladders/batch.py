@@ -15,20 +15,20 @@ from tuner.core.trial.records import busy_share
 
 #: Maximum number of jobs in a batch.
 MAX_JOBS = 1024
-#: A job whose rows are farther than this from those of every earlier job of its ladder, by `octaves_of`, has no
-#: neighbour to learn from.
+#: A job whose rows are farther than this distance, by `octaves_of`, from those of every earlier job of its ladder has
+#: no neighbour to learn from.
 NEIGHBOURHOOD = 2.0
 #: Assumed seconds of a job's finals, until a job of its batch has had them.
 FINALS_S = 2.0
-#: A job with a neighbour gets one in this many trials of the budget, but at least `LEAST_TRIALS`.
+#: A job with a neighbour gets one in `NEIGHBOUR_SHARE` trials of the budget, but at least `LEAST_TRIALS`.
 NEIGHBOUR_SHARE = 3
 LEAST_TRIALS = 10
-#: After its own trials, a job of a ladder tries at most this many more: results of the others, nearest rows first.
+#: Maximum number of the other jobs' results that a job of a ladder tries after its own trials, nearest rows first.
 MOST_SHARED = 12
 
 
 class BatchStep(IntEnum):
-    """The state of a job's search that shares its results with its ladder."""
+    """The state of a search whose job shares results with its ladder."""
 
     #: Its own trials are run.
     SEARCH = 0
@@ -54,7 +54,7 @@ class BatchSummary:
     id: str
     counts: dict[JobState, int]
     num_trials: int
-    #: Trials of all budgets together.
+    #: Total number of trials in all budgets.
     num_planned: int
     #: The smallest and the largest gain over the library; None before the first measured trial.
     speedups: tuple[float, float] | None
@@ -63,7 +63,7 @@ class BatchSummary:
 
 
 def batch_name(workload: Workload, rows: tuple[int, int] | None, num_shapes: int = 1) -> str:
-    """A name for a batch: a shape, its range of rows, and the number of other shapes."""
+    """A name for a batch: one shape, its range of rows, and the number of other shapes."""
     others = f", and {num_shapes - 1} more" if num_shapes > 1 else ""
     if rows is None:
         return workload.describe() + others
@@ -101,7 +101,7 @@ def rows_of(workload: Workload) -> int:
 def _ladder_key(spec: JobSpec) -> str:
     """Equal for specs that differ only in rows; a workload whose ops have different rows has its own ladder."""
     data = spec.workload.to_json()
-    rows = {op.get("m") for op in data["ops"]}  # an attention has no rows: each has its own ladder
+    rows = {op.get("m") for op in data["ops"]}  # an attention has no rows, so each has its own ladder
     if len(rows) == 1 and None not in rows:
         for op in data["ops"]:
             del op["m"]
@@ -109,8 +109,8 @@ def _ladder_key(spec: JobSpec) -> str:
 
 
 def search_order(rows: Sequence[int]) -> list[tuple[int, bool]]:
-    """Each index of `rows` once: first the middle one, then always the one farthest from all before it; and whether
-    it has a neighbour among these."""
+    """Each index of `rows` once, first the middle one, then always the one farthest from all before it; each with
+    whether it has a neighbour among those before it."""
     left = sorted(range(len(rows)), key=lambda place: rows[place])
     if not left:
         return []
@@ -150,14 +150,14 @@ class BatchRecord:
     num_paused: int = 0
     #: Seconds of search of all its jobs.
     search_s: float
-    #: Seconds of these for which the card was busy with trials; None if an older version did not count them.
+    #: Seconds of search for which the card was busy with trials; None if an older version did not count them.
     card_s: float | None = 0.0
-    #: The number of its jobs whose finals have a known duration, and the sum of these.
+    #: The number of its jobs whose finals have a known duration, and the sum of these durations.
     num_finals: int = 0
     finals_s: float = 0.0
-    #: When the searches of all its open jobs must end, seconds since the epoch; None if one has no deadline.
+    #: When the searches of all its open jobs must have ended, seconds since the epoch; None if one has no deadline.
     deadline_at: float | None = None
-    #: Its ladders, and how many of these are finished or given up.
+    #: The number of its ladders, and how many of them are finished or given up.
     num_ladders: int
     num_answered: int
     #: How many ladders have a result.
@@ -190,9 +190,9 @@ class BatchRecord:
         return JobState.CANCELLED if self.counts.get(JobState.CANCELLED, 0) == self.num_jobs else JobState.FAILED
 
     def eta_s(self, num_cards: int, now: float) -> float | None:
-        """Remaining seconds: of search at the pace so far, or to its deadline, and of each open job's finals at the
-        pace so far, divided by the number of cards for its jobs. None before the first trial, and if no job is open
-        or no card works. `now` is in seconds since the epoch."""
+        """Remaining seconds: those of search, at the pace so far or until its deadline, and those of the open jobs'
+        finals at the pace so far, divided by the number of cards for its jobs. None before the first trial, and if no
+        job is open or no card works. `now` is in seconds since the epoch."""
         num_at_work = min(num_cards, self.num_open)
         if not num_at_work or not self.num_trials:
             return None
@@ -203,5 +203,5 @@ class BatchRecord:
 
     @property
     def card_share(self) -> float | None:
-        """Share of the search for which the card was busy; None before it, and if unknown."""
+        """Share of the search for which the card was busy; None before the search, and if unknown."""
         return busy_share(self.card_s, self.search_s)

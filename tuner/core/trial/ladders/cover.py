@@ -1,4 +1,4 @@
-"""The smallest number of sets that cover what is needed, with a proof of the minimum.
+"""Covers what is needed with the fewest sets, and proves the minimum.
 
 Sets are integers whose bits are their elements.
 """
@@ -24,12 +24,12 @@ class Cover:
 
     @property
     def is_least(self) -> bool:
-        """Whether it is proven that none has fewer."""
+        """Whether it is proven that no cover has fewer sets."""
         return len(self.chosen) == self.least
 
 
 class _Search:
-    """Depth first, by the element that the fewest sets contain."""
+    """A depth-first search that branches on the element that the fewest sets contain."""
 
     def __init__(self, sets: Sequence[int], max_steps: int) -> None:
         self.sets = sets
@@ -42,7 +42,7 @@ class _Search:
         return {bit: [i for i, one in enumerate(self.sets) if one & bit] for bit in bits}
 
     def bound(self, needed: int, holders: dict[int, list[int]]) -> int:
-        """This many elements of which no set contains two, so each needs its own set."""
+        """Lower bound of further sets: a number of elements of which no set contains two, so each needs its own set."""
         count, blocked = 0, 0
         for bit in sorted(holders, key=lambda bit: len(holders[bit])):
             if bit & needed and not bit & blocked:
@@ -67,8 +67,8 @@ class _Search:
 def least_cover(sets: Sequence[int], needed: int, *, max_steps: int = MAX_STEPS) -> Cover:
     """The fewest of `sets` that together contain all bits of `needed`. Among equal covers, one with early sets is used.
 
-    Exact by branch and bound. If that takes more than `max_steps` steps, the best cover so far is returned, and `least`
-    is what is proven.
+    Exact by branch and bound. If that takes more than `max_steps` steps, returns the best cover so far, with a `least`
+    that is proven.
 
     Raises:
         ValueError: some of `needed` is in no set.

@@ -1,4 +1,4 @@
-"""A ladder: for each number of rows, from 1 to the largest measured one, which kernel runs, or the library."""
+"""A ladder: which kernel runs, or whether the library does, for each number of rows from 1 to the largest measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KernelName:
     candidate: Candidate
     #: The number of tile rows of each tile op.
     tile_rows: tuple[int, ...]
-    #: For each launch op, what distinguishes its kernels.
+    #: What distinguishes the kernels of each launch op.
     launch_ops: tuple[tuple[int, ...], ...] = ()
     #: Whether it can run for fewer rows than it was measured with.
     serves_fewer_rows: bool = True
@@ -53,7 +53,7 @@ def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A kernel, as the finals of one number of rows measured it."""
+    """A kernel, as measured in the finals for one number of rows."""
 
     name: KernelName
     #: Microseconds.
@@ -82,7 +82,8 @@ class Measurement:
         return min((self.library_us, *(option.time_us for option in self.options)))
 
     def is_librarys(self, slack: float) -> bool:
-        """Whether the library is as good as the fastest: it is the simplest choice, and needs no kernel."""
+        """Whether the library runs because it is as good as the fastest: it is the simplest choice, and needs no
+        kernel."""
         return self.winner is None and self.library_us <= (1 + slack) * self.best_us()
 
 
@@ -115,7 +116,7 @@ class LadderRung:
     #: Library time / this time, and its 95 % interval; 1 for the library.
     speedup: float | None = None
     speedup_ci95: tuple[float, float] | None = None
-    #: How much slower it is than the fastest measured there, relative.
+    #: How much slower it is than the fastest kernel measured at these rows, relative.
     loss: float | None = None
 
 
@@ -159,13 +160,13 @@ class Served(Generic[T]):
 
 
 def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int, Served[T] | None]]:
-    """The least and the most rows of each range, and which measurement it ends with; None for ranges between two
-    measurements that no kernel serves. `served` are in the order of their rows.
+    """The least and the most rows of each range, and the measurement that it ends with, or None for a range between two
+    measurements that no kernel serves. `served` is in the order of rows.
 
     A kernel serves rows between its own and the next smaller ones if it gains at least `least` at all of them. It takes
     no longer with fewer rows than with its own, since it runs the same tasks. The library takes no less time with more
     rows than with fewer. So it is enough that it beats the library's time at both ends. It serves all rows between two
-    that it serves, otherwise those of `served_from`.
+    measurements that it serves, otherwise those from `served_from` on.
     """
     end, below = 0, None
     for one in served:
@@ -206,12 +207,12 @@ def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[t
 
 
 def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float = DEFAULT_SLACK) -> Ladder:
-    """The ladder of the measurements; every number of rows up to the largest is in one rung.
+    """The ladder made from the measurements; every number of rows up to the largest is in one rung.
 
     If a kernel runs at two consecutive numbers of rows, and gains between them, it runs for all rows between.
 
     Raises:
-        ValueError: nothing was measured, or one number of rows twice.
+        ValueError: nothing was measured, or one number of rows was measured twice.
     """
     by_rows = sorted(measurements, key=lambda one: one.m)
     if not by_rows or len({one.m for one in by_rows}) < len(by_rows):
@@ -248,7 +249,7 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
 
 
 def _fastest(one: Measurement, chosen: Sequence[KernelName]) -> Option:
-    """Among the chosen kernels, the one that the job itself chose, otherwise the fastest one there."""
+    """Among the chosen kernels, the one that the job itself chose, or else the fastest at its rows."""
     there = (option for option in one.options if option.name in chosen)
     return min(there, key=lambda option: (option.name != one.winner, option.time_us))
 

@@ -19,12 +19,12 @@ class KernelLaunch:
 
     #: Its name in the source, ``extern "C"``.
     kernel: str
-    #: CTAs and threads of a CTA.
+    #: CTAs, and threads per CTA.
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    #: In order: a tensor is passed by address; an int is an `int` on the device, a float a `float`.
+    #: The arguments in order: a tensor is passed by address, an int is an `int` on the device, and a float a `float`.
     arguments: tuple[Argument, ...]
-    #: Dynamic shared memory of a CTA, bytes.
+    #: Dynamic shared memory per CTA, bytes.
     smem_bytes: int = 0
 
 
@@ -65,10 +65,10 @@ class BaselineTime:
     name: str
     #: Microseconds, the median of the rounds; None if there is no time.
     time_us: float | None = None
-    #: The library's time divided by this one, the median of the rounds, and its 95 % confidence interval.
+    #: The library's time divided by the program's, the median of the rounds, and its 95 % confidence interval.
     speedup: float | None = None
     speedup_ci95: tuple[float, float] | None = None
-    #: This time divided by the winner's: the winner's gain over the program.
+    #: The program's time divided by the winner's: the winner's gain over the program.
     winner_speedup: float | None = None
     #: Rounds that count.
     num_rounds: int = 0
@@ -84,5 +84,5 @@ def given_tensors(workload: Workload) -> dict[str, Tensor]:
 
 
 def parameter_names(names: Iterable[str]) -> Mapping[str, str]:
-    """Tensor names by the parameter of a Python function: ``up_weight`` for ``up.weight``."""
+    """Tensor names by the name of a Python function's parameter: ``up_weight`` for ``up.weight``."""
     return {re.sub(r"\W", "_", name): name for name in names}

@@ -29,7 +29,7 @@ class CounterReport:
 
     #: Metrics as read, then derived figures.
     counters: tuple[Counter, ...]
-    #: Times that the kernel was replayed.
+    #: How many times the kernel was replayed.
     num_passes: int
     #: Metric -> why this GPU cannot read it.
     absent: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class EnergyReport:
 
     #: Millijoules per run; None if not measured.
     run_mj: float | None
-    #: Mean power over the window, watts, and its seconds; 0 if nothing was measured, or it is simulated.
+    #: Mean power over the window, watts, and the window's seconds; 0 if nothing was measured, or it is simulated.
     power_w: float = 0.0
     window_s: float = 0.0
     #: Why there is no energy (no counter, or caches that one run would not leave cold); empty if there is one.
@@ -72,15 +72,15 @@ class TaskSpan:
     tile_n: int
     cta: int
     sm: int
-    #: Its CTA started on it; a ticket is drawn a little earlier, during the end of the task before.
+    #: When its CTA started on it; a ticket is drawn a little earlier, while the previous task ends.
     taken_ns: int
-    #: Its waits were over; without waits, its words were read.
+    #: When its waits were over or, without waits, its words were read.
     ready_ns: int
-    #: Its first operands were in shared memory.
+    #: When its first operands were in shared memory.
     loaded_ns: int
-    #: Its last product was issued.
+    #: When its last product was issued.
     computed_ns: int
-    #: Its tile was stored and published.
+    #: When its tile was stored and published.
     stored_ns: int
 
 
@@ -99,10 +99,10 @@ class OpShares:
 class Trace:
     """A Gantt chart of one run of a candidate."""
 
-    #: By launch and task; empty if there is no trace.
+    #: The spans by launch and task; empty if there is no trace.
     spans: tuple[TaskSpan, ...]
     op_names: tuple[str, ...]
-    #: Time from the first task taken to the last one stored.
+    #: Time from when the first task is taken until the last one is stored.
     makespan_ns: int
     #: One entry per op.
     shares: tuple[OpShares, ...]

@@ -18,18 +18,18 @@ class LibraryCall:
     rows: int
     columns: int
     k: int
-    #: Their names in cublasLt.h.
+    #: Names of types in cublasLt.h.
     data_type: str
     epilogue: str
     #: 1 if the call adds the residual, else 0.
     beta: int
     #: For `cublasLtMatmulAlgoInit` and `cublasLtMatmulAlgoConfigSetAttribute`: the id, then the attributes by name.
     algorithm: dict[str, int]
-    #: Its rank among those that the heuristic returned, 0 for the first.
+    #: The algorithm's rank among those that the heuristic returned, 0 for the first.
     heuristic_index: int
-    #: The workspace that the algorithm needs.
+    #: Size of the workspace that the algorithm needs.
     workspace_bytes: int
-    #: What one elementwise kernel does afterwards, since no epilogue can; empty if there is nothing.
+    #: What an elementwise kernel does afterwards, since no epilogue of the library can; empty if nothing is left to do.
     afterwards: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The references for the results of a launch op: the file ``numbers`` of its kind."""
+"""References for the results of a launch op, from the file ``numbers`` of its kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Numbers(Protocol):
         reads, integers as such and all others in float64; `xp` is NumPy or CuPy, as its arrays are."""
 
     def planted(self, op: Any, schedule: Any, dtype: Dtype) -> Mapping[str, str]:
-        """Sources with a planted fault that the check must detect, by a description of the fault."""
+        """Sources with a planted fault that the check must detect, by the fault's description."""
 
     def draw(self, op: Any, tensor: Tensor, turn: int, random: np.random.Generator) -> Any:
         """The values of an input that should not be drawn by default: a NumPy array, or None for the default. Turn 0 is
@@ -44,7 +44,7 @@ def drawn(
     """An input tensor of a launch, float64 or int32.
 
     Integers with a range are drawn from it. A single one, such as a count, has its maximum in turns 0 and 2, its
-    minimum in turn 1, and any value in turn 3. Several are at the ends of their range in turn 1.
+    minimum in turn 1, and any value in turn 3. Several integers are at the ends of their range in turn 1.
     """
     if hasattr(numbers, "draw") and (own := numbers.draw(op, tensor, turn, random)) is not None:
         return np.asarray(own)

@@ -1,7 +1,7 @@
-"""Versions of kernels whose machine code is identical: measurements with one are valid for the others.
+"""Versions of kernels with identical machine code: measurements with one version are valid for the others.
 
 A version is a digest of device text, so it changes with each line that moves. A kind of op has a file `FILE` next to
-its ``op.py`` with lists of versions, each of which made the same code. `make golden` writes them.
+its ``op.py`` with lists of versions; all versions of a list made the same code. `make golden` writes them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ FILE = "same_kernels.json"
 
 
 def version_of_all(shared: str, own: Iterable[str]) -> str:
-    """The version of a workload's kernels: only that of tile ops, or one of all if launch ops have kernels of their
-    `own`."""
+    """The version of a workload's kernels: that of the tile ops' kernel or, if launch ops have kernels of their `own`,
+    a version of all kernels."""
     if not (versions := tuple(own)):
         return shared
     return hashlib.sha256(" ".join([shared, *versions]).encode()).hexdigest()[: len(shared)]
@@ -47,7 +47,8 @@ def lists_of(kind: str) -> list[list[str]]:
 
 
 def with_version(lists: Sequence[Sequence[str]], before: str, now: str, *, is_same: bool) -> list[list[str]]:
-    """The lists of a kind with its current version, depending on whether the version `before` made the same code."""
+    """The lists of a kind with its current version added; `is_same` says whether version `before` made the same
+    code."""
     kept = [list(one) for one in lists]
     if any(now in one for one in kept):
         return kept

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: torch.compile's largest choice. Its own graphs would copy inputs, so we capture the graph.
+#: torch.compile's most thorough mode. Its own graphs would copy inputs, so we capture the graph.
 COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 
@@ -25,7 +25,7 @@ class TorchTime:
 
     #: Microseconds, the median of the rounds; None if there is no time.
     time_us: float | None = None
-    #: PyTorch's time divided by that of the vendor's library, the median of the rounds; None as above.
+    #: PyTorch's time divided by that of the vendor's library, the median of the rounds; None if there is no time.
     library_speedup: float | None = None
     #: Rounds that count.
     num_rounds: int = 0

@@ -1,5 +1,5 @@
-"""A factor for each row of W: the scale of an output channel of quantised weights, times a scale shared by all
-activations."""
+"""A factor per row of W: the scale of an output channel of quantised weights, times a scale that all activations
+share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class ChannelScale(AddedPart):
 
 
 def stored_fields(weights: WeightFormat | None) -> dict[str, Any]:
-    """The fields of a chain's product with weights of that format: without groups, each output channel has a scale."""
+    """The fields of a chain's product whose weights have this format: without groups, each output channel has a
+    scale."""
     if weights is None:
         return {}
     return {"weights": str(weights)} | ({} if weights.row.group else {"epilogue": [{"part": ChannelScale.name}]})

@@ -1,5 +1,5 @@
-// Stores the result a second time, times a factor of its column, as the next products read it. Each element is a
-// separate store, since there are few rows.
+// Stores the result a second time, multiplied by its column's factor, as the next products read it. Each element is
+// stored separately, since there are few rows.
 struct Operand {
   const float* factors;
   Element::Bits* values;

@@ -1,8 +1,8 @@
-"""Writes the output a second time, as an operand of later products: times a factor per column, in the type of the
-operands.
+"""Writes the output a second time, as an operand of later products: multiplied by a factor per column, in the
+operands' type.
 
 So a residual stream stays in 16 bits while products read it in 8. The factors are a norm's weights, which cannot be
-folded into quantised weights, over a static scale: the norm's factor of a row commutes with the product, as usual.
+folded into quantised weights, divided by a static scale. As usual, the norm's factor per row commutes with the product.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Operand(AddedPart):
 
     @classmethod
     def values_of(cls, op: str) -> str:
-        """The name of the operand that an op of that name writes."""
+        """The name of the operand that the op named `op` writes."""
         return f"{op}.{cls.name}_values"
 
     def shape(self, op: Product, name: str) -> tuple[int, ...]:

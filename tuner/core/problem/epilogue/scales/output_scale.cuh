@@ -1,4 +1,4 @@
-// Divides the result by the factor of all elements.
+// Divides the result by the factor that all elements share.
 struct OutputScale {
   const float* factor;
 

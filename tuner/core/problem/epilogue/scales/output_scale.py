@@ -12,7 +12,7 @@ from tuner.core.problem.rows.dtype import Array, ArrayModule
 
 @dataclass(frozen=True, kw_only=True)
 class OutputScale(AddedPart):
-    """One fp32 number, above 0, in memory."""
+    """The factor is one fp32 number above 0, in memory."""
 
     name: ClassVar[str] = "output_scale"
     stage: ClassVar[Stage] = Stage.RESULT
