@@ -23,7 +23,7 @@ class Layer:
 
     @property
     def num_weights(self) -> int:
-        """Elements."""
+        """Number of weights."""
         return self.kernel**2 * self.channels * self.filters
 
 
@@ -40,12 +40,12 @@ class Pair:
 
     @cached_property
     def layers(self) -> tuple[Layer, Layer]:
-        """Both."""
+        """Both layers."""
         return self.first, self.second
 
     @property
     def num_weights(self) -> int:
-        """Weights of both layers, elements."""
+        """Number of weights of both layers."""
         return sum(layer.num_weights for layer in self.layers)
 
 
