@@ -1,4 +1,5 @@
-"""A pair on the visible card: graphs of the library, of our kernel and of patched ones; times, stamps and counters."""
+"""A pair on the visible card: graphs of the library, our kernel and patched kernels, with times, stamps and
+counters."""
 
 from __future__ import annotations
 
