@@ -90,7 +90,7 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
 
 def sample_us(graph: torch.cuda.CUDAGraph) -> float:
     """A sample of one replay. A delay hides the host's launch time; a sample that began after its delay is repeated
-    with a longer one, since the host needs longer for a graph of many kernels."""
+    with a longer delay, since the host needs longer for a graph of many kernels."""
     for take in range(_MAX_TAKES):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(_DELAY_CYCLES << min(take, 4))

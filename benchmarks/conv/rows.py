@@ -29,7 +29,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two convolutions, the second of which reads the first one's output."""
+    """Two convolutions; the second reads the output of the first."""
 
     #: Name of the network and its stage, as in results.
     name: str

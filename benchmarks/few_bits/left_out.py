@@ -29,7 +29,7 @@ from tuner.core.trial.stats import median
 OURS = "ours"
 _FRAGMENTS = "load(fragments[span % 2][block], rows, slot, span, block, bundle);"
 _ISSUE = "            WgmmaOfRegisters<kColumns>::multiply("
-#: Additional patches that leave out conversion: for up to 16 rows, where each warp multiplies alone, and for more rows.
+#: Leaves out products and conversions: for up to 16 rows, where each warp multiplies alone, and for more rows.
 NO_PRODUCTS = (
     Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),
     Patch(before=_FRAGMENTS, after=f"if (left < 0) {_FRAGMENTS}"),

@@ -106,8 +106,7 @@ def _range_of(name: str) -> tuple[float, float]:
 
 
 def _draw_symmetric(name: str, module: Any) -> None:
-    """Draws the zero points and the groups, in order, of a product quantised by GPTQ; its elements are kept on the
-    host."""
+    """Makes a product quantised by GPTQ symmetric, with its groups in order; its elements are kept on the host."""
     import torch
 
     module.qzeros.data.fill_(_ZEROS)
@@ -334,7 +333,7 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
 
 def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
     """The time that each name adds to a run, from names, begins and durations: its time after the end of the kernel
-    that ended before it. "idle" is the time in which none ran."""
+    that ended before it. "idle" is the time in which no kernel ran."""
     by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
     # The earliest begin of each kernel and of all that end after it.
     first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]

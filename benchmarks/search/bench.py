@@ -200,8 +200,8 @@ class Bench:
     def contest(
         self, problem: Problem, candidates: Sequence[Candidate]
     ) -> tuple[dict[Candidate, tuple[float, ...]], list[str]]:
-        """Microseconds of the library and of each candidate in the rounds of one finals; and the reasons why some have
-        none."""
+        """Microseconds of the library and of each candidate in the rounds of one finals, and the reasons why some have
+        no times."""
         ready, reasons = [LIBRARY], []
         wanted = [one for one in dict.fromkeys(candidates) if one != LIBRARY]
         builds = self.jobs.dispatcher.builds(self.jobs.target_id)

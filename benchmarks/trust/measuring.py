@@ -43,7 +43,7 @@ from tuner.workers.source.tools import tools_source
 
 #: Seconds after which no check begins, since all must end within six minutes.
 LIMIT_S = 330.0
-#: Reads are counted on a copy larger than any L2; writes on one of which less than 1 % stays in the L2.
+#: Reads are counted on a copy larger than any L2, and writes on a copy so large that less than 1 % stays in the L2.
 READ_COPY_BYTES, WRITE_COPY_BYTES = 2**28, 2**33
 COPY_BAR = 0.01
 TENSOR_METRIC = "sm__inst_executed_pipe_tensor.sum"
