@@ -112,8 +112,7 @@ class Searcher:
         self._foreseen: Iterator[Candidate] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
-        self._num_observed = 0
-        self._is_winding_up = False
+        self._num_observed, self._is_winding_up = 0, False
         #: The last trial with a launch per op.
         self._last_apart = -REPEAT_EVERY
         self._on_their_way: set[Candidate] = set()
