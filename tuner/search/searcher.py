@@ -218,8 +218,8 @@ class Searcher:
             self._last_apart = self._num_given
 
     def _is_instead(self, candidate: Candidate) -> bool:
-        """Whether a kind's schedule, untried so far, should be tried with another kind's faster way to launch. Never
-        with an attention, where kinds try schedules that gain nothing from a different way to launch."""
+        """Whether the candidate stands for its base's schedule, launched in a faster way. Never with an attention,
+        where kinds try schedules that gain nothing from a different way to launch."""
         kind, base = candidate.plan_kind, candidate.plan_kind.base
         is_new = base is not None and candidate.schedule not in self._kinds[base].given
         is_other = candidate in self._all_priors or bool(self._space.own)
@@ -298,8 +298,7 @@ class Searcher:
         return next((one for one in self._variations.unfounded() if not self._is_given(one)), None)
 
     def _repeat(self) -> Candidate | None:
-        """The best fused schedule with one launch per op, if that is untried and the last such trial was some time
-        ago."""
+        """The best fused schedule with one launch per op, if untried and the last such trial was some time ago."""
         if self._main is self._apart or not self._is_apart_due:
             return None
         return self._missing(self._apart, self._main)
@@ -336,8 +335,7 @@ class Searcher:
         return candidate if kind.base else self._launched(kind, schedule)
 
     def _in_best_runs(self, schedule: Schedule) -> Schedule | None:
-        """A fused schedule cut into the runs of the best measured schedule, or else into those with the shortest
-        forecast."""
+        """A fused schedule in the runs of the best measured one, or else in those with the shortest forecast."""
         assert self._runs
         if best := self._kinds[self._runs].best():
             return in_runs(schedule, best[0].ordering.run_starts)
@@ -350,8 +348,8 @@ class Searcher:
         return self._ranked_runs[schedule]
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
-        """The best schedule that a variation has not tried, from the first of `pairs` that has one. Every other time it
-        is a first guess whose launches share SMs, which only helps if they overlap."""
+        """The best schedule that a variation has not tried, from the first of `variations` that has one. Every other
+        time it is a first guess whose launches share SMs, which only helps if they overlap."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
@@ -364,9 +362,8 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """Candidates that need no model. For fused: first guesses, then different orders of the best one. For other
-        kinds: alternately the best fused schedule and first guesses; for runs, with the cut that has the best
-        forecast."""
+        """The next schedule that needs no model. For fused: first guesses, then other orders of the best one. For the
+        others: alternately the best fused schedule and first guesses, for runs in the cut with the best forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
