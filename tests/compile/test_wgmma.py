@@ -246,8 +246,7 @@ def gated_of(m: int) -> Workload:
 
 
 def each_shape_once(workload: Workload) -> list[Tiling]:
-    """A subset of the offered tilings that contains every combination of tile, splitting and way to store of each
-    op."""
+    """A subset of the offered tilings that contains every combination of tile, splitting and store of each op."""
     offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:

@@ -23,7 +23,7 @@ TABLES = {"tiling": Tiling, "ordering": Ordering}
 
 
 def drawn(text: str) -> str:
-    """The page with these rows."""
+    """Returns the page `text` with the generated rows."""
     lines = text.splitlines()
     for of, kind in TABLES.items():
         for name, one in axes_of(kind).items():

@@ -10,7 +10,7 @@ from tuner.core.trial.job import JobTerms
 from tuner.store import Store
 from tuner.store.jobs import jobs
 
-#: Statements of a trial: begin, the job, the trial, its event, the job's sums; begin, and the reads; and two statements
+#: Statements per trial: begin, the job, the trial, its event, the job's sums; begin, and the reads; and two statements
 #: of timers.
 PER_TRIAL = 9
 #: Statements for a job's start and end, its finals and its artifact: about a hundred.
