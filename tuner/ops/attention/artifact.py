@@ -85,7 +85,7 @@ class CacheKernel:
 
     @property
     def launches(self) -> OpLaunches:
-        """The arguments of its launch."""
+        """Its launch, with all arguments."""
         return launches_of(self.op, self.schedule, self.plan, self.workload)
 
     @property
@@ -103,7 +103,7 @@ class CacheKernel:
         return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
 
     def recipes(self, compiled: Compiled, *, programmatic: bool) -> list[dict[str, Any]]:
-        """The recipe of its one launch."""
+        """The recipe of its only launch."""
         name, build = f"attention{self.index}", self.launchable.ties.build if self.launchable else None
         kernel = compiled(name, ATTENTION_KERNEL, build, self.launches.launches[0].parameter_bytes)
         return [_recipe(self, kernel, self._append(compiled, programmatic), programmatic=programmatic)]
@@ -226,7 +226,7 @@ def _parameter(one: CacheKernel) -> dict[str, Any]:
 
 
 def _workspace(one: CacheKernel) -> dict[str, Any]:
-    """Counters first, then the record of refused input, then the partial sums of spans."""
+    """The workspace: counters first, then the record of refused input, then the partial sums of spans."""
     at = workspace_of(one.plan, one.schedule)
     return {
         "arrivals": at["arrivals"],

@@ -102,7 +102,7 @@ class AttentionSizes:
         """The op.
 
         Raises:
-            InvalidInput: as `form_of`.
+            InvalidInput: see `form_of`.
         """
         return AttentionOp(
             name=name,
@@ -135,7 +135,7 @@ class AttentionHeads(AttentionSizes):
 
 @dataclass(frozen=True, kw_only=True)
 class ChainAttention(AttentionHeads, AskedOp):
-    """The output of decode attention: a row for each new token of each sequence, with its heads concatenated."""
+    """The output of decode attention: one row per new token of each sequence, with its heads concatenated."""
 
     name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the queries: an earlier op, or any other name for an input", "q")
@@ -188,7 +188,7 @@ class Attention(AttentionHeads, AskedWorkload):
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
-        """One op or two.
+        """The workload, of one op or two.
 
         Raises:
             InvalidInput: a field is out of range, or heads do not divide.

@@ -16,8 +16,8 @@ _FP32_BYTES = 4
 
 def attend_in_parts(torch: Any, tensors: tuple[Any, Any, Any], mask: Any, scale: float, most: int = PART_BYTES) -> Any:
     """[sequences, new tokens, heads, head_dim], like the queries. `tensors` are queries, keys and values [sequences,
-    KV heads, tokens, head_dim]; `mask` [sequences, 1, new tokens, tokens] says what a query sees, None for
-    everything. `most` limits the size of a part, in bytes."""
+    KV heads, tokens, head_dim]; `mask` [sequences, 1, new tokens, tokens] says what a query sees; None if it
+    sees everything. `most` limits the size of a part, in bytes."""
     q, keys, _ = tensors
     count = max(1, most // (_FP32_BYTES * keys[0].numel()))
     parts = (slice(at, at + count) for at in range(0, len(q), count))

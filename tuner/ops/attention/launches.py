@@ -1,4 +1,5 @@
-"""The launch of decode attention: its grid, and its parameter field by field; `AttentionArgs` in args_attention.cuh."""
+"""The launch of decode attention: its grid, and its parameter field by field; see `AttentionArgs` in
+args_attention.cuh."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ CACHES = ("keys", "values")
 
 
 def launches_of(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, workload: Workload) -> OpLaunches:
-    """One launch. Its workspace has counters, then what a launch refused, then the partial sums of spans."""
+    """The launch. Its workspace has counters, then what a launch refused, then the partial sums of spans."""
     tiling, at = schedule.tiling_of(op.shape), workspace_of(plan, schedule)
     launch = OpLaunch(
         kernel=ATTENTION_KERNEL,
@@ -65,12 +66,12 @@ def launches_of(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPla
 
 
 def report_of(words: Sequence[int]) -> str:
-    """The first invalid length or page that a launch has found, or else its first wait that expired."""
+    """The first invalid length or page that a launch has found, or else the first wait that expired."""
     return str(refused_launch(words) or aborted_launch(words) or "")
 
 
 def workspace_of(plan: AttentionPlan, schedule: AttentionSchedule) -> dict[str, int]:
-    """The offsets of its parts, and its size, in bytes."""
+    """The offsets of the workspace's parts, and its size, in bytes."""
     counters, floats = workspace_words(plan, schedule)
     arrivals, refused, partials = (
         -(-4 * num // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for num in (counters, STATUS_WORDS, floats)

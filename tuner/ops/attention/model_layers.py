@@ -22,7 +22,7 @@ class LayerAttention:
     heads: int
     kv_heads: int
     head_dim: int
-    #: Tokens that a query sees, including itself; None for all.
+    #: Tokens that a query sees, including itself; None if it sees all.
     window: int | None
     #: Scale of the scores; None for 1 / sqrt(head_dim).
     scale: float | None
@@ -33,7 +33,7 @@ class LayerAttention:
     out_bias: bool
     #: The type of its rotary embedding.
     rotary: str
-    #: The part of a head that is rotated; None for all of it.
+    #: The part of a head that is rotated; None if all of it is.
     turned_part: float | None
 
 
@@ -146,7 +146,7 @@ def _scale(config: Mapping[str, Any], head_dim: int) -> float | None:
 
 
 def _rotary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The parameters of the rotary embedding of such a layer; a config may have them per kind of layer."""
+    """The parameters of the rotary embedding of a kind of layer; a config may have separate ones per kind."""
     name = next((name for name in ("rope_scaling", "rope_parameters") if config.get(name)), None)
     found = {} if name is None else config[name]
     if isinstance(found, Mapping) and found.keys() & {_FULL, _SLIDING}:

@@ -41,21 +41,21 @@ def counted_pairs(
     timed_length: int | None = None,
 ) -> list[tuple[dict[str, Any], int]]:
     """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
-    each; for one of `tp` ranks. Layers of several kinds give several, in order; a window that hides nothing is left
-    out.
+    each; for one of `tp` ranks. Layers of several kinds give several attentions, in order; a window that hides nothing
+    is left out.
 
     Heads are split over the ranks, whose projections are summed. If o_proj has a bias, the attention has no projection.
 
     Args:
         config: the content of the model's `config.json`.
-        sequences: number per launch, >= 1.
+        sequences: number of sequences per launch, >= 1.
         max_length: tokens of the longest context.
         tp: tensor-parallel ranks, >= 1.
         dtype: ``fp16`` or ``bf16``; by default the config's own.
         page_tokens: tokens per page of the cache; None if it is contiguous.
         heads_first: whether a page's heads come before its tokens.
         lengths: ``full`` or ``uniform``, the lengths at which it is timed.
-        timed_length: the longest of these, in tokens; `max_length` if it is None or larger.
+        timed_length: the longest timed length, in tokens; `max_length` if it is None or larger.
 
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
@@ -101,8 +101,9 @@ def qkv_attention_chains(
     lengths: str = "full",
     timed_length: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The same with the preceding ops: norm, the product of queries, keys and values, which rotates them and writes to
-    the cache, attention and o_proj, as `POST /jobs` takes them; for one of `tp` ranks, between two all-reduces.
+    """The attentions of a decode step with the ops around them, as `POST /jobs` takes them: norm, the product of
+    queries, keys and values, which rotates and writes to the cache, attention, and o_proj; for one of `tp` ranks,
+    between two all-reduces.
 
     Args: see `attention_pairs`.
 
@@ -288,7 +289,7 @@ def layer_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
     """The layers of a decode step starting with their attention, as `POST /jobs` takes them: attention, o_proj,
     gate_up, down, and the next layer's qkv, which writes to that layer's cache.
 
-    Args: as `qkv_attention_chains`.
+    Args: see `qkv_attention_chains`.
 
     Raises:
         InvalidInput: see `qkv_attention_chains` and `ffn_shapes`; or several ranks share a layer.
@@ -314,7 +315,7 @@ def what_to_take(*, with_qkv: bool, blocks: bool, layers: bool) -> Callable[...,
 
 
 def _added(ops: Sequence[Json]) -> list[Json]:
-    """Adds the residual stream to o_proj, the last op."""
+    """The ops with the residual stream added to o_proj, the last one."""
     *front, o_proj = ops
     return [*front, {**o_proj, "residual": "residual"}]
 

@@ -39,7 +39,7 @@ class Lengths(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOp(LaunchOp):
-    """The output [m, n] of decode attention: a row for each new token of each sequence, with its heads concatenated.
+    """The output [m, n] of decode attention: one row per new token of each sequence, with its heads concatenated.
 
     It reads queries of that shape and its own operands: the caches of keys and of values, int32 lengths, and for a
     paged cache the int32 table of its pages.
@@ -67,7 +67,7 @@ class AttentionOp(LaunchOp):
         """Checks that a paged cache has room for all longest contexts, and that the timed lengths are possible.
 
         Raises:
-            InvalidInput: it has more or fewer pages, or a timed length is impossible.
+            InvalidInput: the cache has more or fewer pages, or a timed length is impossible.
         """
         least, most = self.shape.new_tokens, self.shape.max_length
         if self.timed_length is not None and not least <= self.timed_length <= most:
@@ -87,12 +87,12 @@ class AttentionOp(LaunchOp):
 
     @property
     def n(self) -> int:
-        """Columns of queries and of the output: all query heads."""
+        """Columns of queries and of the output: those of all query heads."""
         return self.shape.kv_heads * self.shape.query_heads * self.shape.head_dim
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output, as for a product."""
+        """Elements per row of the output, as for a product."""
         return self.n
 
     @property
@@ -128,7 +128,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def num_tiles(self) -> int:
-        """Pairs of a sequence and a KV head."""
+        """Number of pairs of a sequence and a KV head."""
         return self.shape.sequences * self.shape.kv_heads
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
@@ -173,7 +173,7 @@ class AttentionOp(LaunchOp):
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values that a timed launch has to read."""
+        """Bytes of keys and values that a timed launch has to read."""
         return self.shape.cache_bytes(self.num_tokens)
 
     @property
@@ -212,7 +212,7 @@ class AttentionOp(LaunchOp):
 
     @classmethod
     def json_hints(cls) -> dict[str, tuple[Any, bool]]:
-        """The fields of shape and form are on the same level as the op's own fields."""
+        """The types of the JSON keys; the fields of shape and form are on the same level as the op's own."""
         own, shape, form = hints_of(cls), hints_of(DecodeAttention), get_type_hints(form_for)
         return {
             **{name: (own[name], True) for name in ("name", "source")},

@@ -17,10 +17,10 @@ class Attended(NamedTuple):
 
     #: [sequences, new tokens, heads, head_dim] float64; zeros if a query sees no token.
     values: Array
-    #: The same shape: the square root of the sum of (weight * value)^2, to which the sum of the weights' rounding
+    #: In the same shape, the square root of the sum of (weight * value)^2, to which the sum of the weights' rounding
     #: errors is proportional.
     deviation: Array
-    #: The same shape: the sum of weight * |value|, which a common error of all weights is multiplied by.
+    #: In the same shape, the sum of weight * |value|, by which a common error of all weights is multiplied.
     magnitude: Array
 
 
@@ -53,8 +53,8 @@ def attend(
         op: shapes and scale.
         q: [sequences, new tokens, heads, head_dim].
         k: [sequences, KV heads, max_length, head_dim].
-        v: the same.
-        lengths: of each sequence, including its new tokens.
+        v: same as `k`.
+        lengths: the length of each sequence, including its new tokens.
         xp: the module of the arrays, `numpy` or `cupy`.
         form: window and soft cap. For a paged cache, pass the result of `gathered`.
         widen: converts a part of an operand to float64, so that a cache is never converted as a whole.
@@ -93,12 +93,12 @@ def gathered(
         paged: the cache's pages.
         cache: `paged.shape(op)`.
         table: page numbers of each sequence, [sequences, pages of the longest context].
-        lengths: of each sequence.
+        lengths: the length of each sequence.
         xp: the module of the arrays.
     """
     ends = xp.asarray(lengths)
     begins = paged.page_tokens * xp.arange(paged.pages_of(op))
-    pages = xp.where(begins < ends[:, None], table, 0)  # the other entries may not be valid numbers
+    pages = xp.where(begins < ends[:, None], table, 0)  # other entries may not be valid numbers
     heads_first = cache if paged.heads_first else cache.swapaxes(1, 2)
     rows = heads_first[pages].swapaxes(1, 2).reshape(op.sequences, op.kv_heads, -1, op.head_dim)
     is_seen = xp.arange(op.max_length) < ends[:, None]

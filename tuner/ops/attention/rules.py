@@ -1,4 +1,4 @@
-"""Rules for an attention's schedule; the whole statement is `tuner.core.legal.legality`.
+"""Rules for an attention's schedule; `tuner.core.legal.legality` has the complete definition.
 
 Every rule returns None or a sentence. If several schedules give the same plan, only the simplest is legal; the others
 are refused, and the sentence names it.
@@ -23,8 +23,8 @@ from tuner.ops.attention.schedule import (
 FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
     axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")
 )
-#: Registers for addresses, scores and maxima, in addition to those for sums, queries or loads. With this many, no
-#: kernel of a form spilled for sm_90a, nor did one of the mma engine for sm_80. More are needed with several teams of
+#: Registers for addresses, scores and maxima, in addition to those for sums, queries or loads. With so many, no kernel
+#: of any form spilled for sm_90a, nor did one of the mma engine for sm_80. More are needed with several teams of
 #: warps, with eight warps in one team, if multiplying warps also finish tasks, and if a warp's lanes copy.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: What the tma engine needs: bulk copies by tensor maps, clusters.
@@ -32,7 +32,7 @@ _TMA_CAPABILITY = (9, 0)
 
 
 def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
-    """Why a GPU cannot run an engine; the GPU can run kernels in general."""
+    """Why a GPU that can run kernels in general cannot run an engine."""
     if engine is AttentionEngine.TMA and gpu.compute_capability != _TMA_CAPABILITY:
         major, minor = gpu.compute_capability
         has = f"{gpu.name} has compute capability {major}.{minor}"
@@ -41,7 +41,7 @@ def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
 
 
 def engine_of(gpu: Gpu) -> AttentionEngine:
-    """The engine that a search uses on this GPU: the copy engine if there is a kernel for it."""
+    """The engine that a search uses on this GPU: the one with the copy engine if the GPU can run it."""
     return AttentionEngine.TMA if attention_engine_problem(AttentionEngine.TMA, gpu) is None else AttentionEngine.MMA
 
 
@@ -57,7 +57,7 @@ def refuse(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSch
 
 
 def resources_of(op: AttentionOp, schedule: AttentionSchedule) -> Resources:
-    """The resources of its tiling; registers as far as they are known before compilation."""
+    """The resources of the schedule's tiling; registers as far as they are known before compilation."""
     tiling = schedule.tiling_of(op.shape)
     return Resources(
         num_threads=tiling.num_threads,
@@ -103,7 +103,7 @@ def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
 
 
 def num_math_registers(tiling: AttentionTiling) -> int:
-    """Registers of a thread that multiplies: sums of values, fragments of queries, and their addresses and counters."""
+    """Registers of a thread that multiplies: for sums of values, fragments of queries, addresses and counters."""
     held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
     is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
     is_plain &= tiling.engine is AttentionEngine.TMA
@@ -111,7 +111,7 @@ def num_math_registers(tiling: AttentionTiling) -> int:
 
 
 def num_summing_registers(tiling: AttentionTiling) -> int:
-    """Registers of a thread that adds up spans: four for each load, and their addresses and counters."""
+    """Registers of a thread that adds up spans: four per load, and those for addresses and counters."""
     return 4 * tiling.parts_at_once + _BESIDE_LOADS
 
 

@@ -16,7 +16,7 @@ TILE_TOKENS = (16, 32, 64, 128)
 MATH_WARPS = (1, 2, 4, 8)
 #: Maximum stages of a ring, for which there is space for barriers; `kBarrierBytes` in ring_attention.cuh.
 MOST_STAGES = 18
-#: Columns of a task: the queries of a KV head are cut into blocks of this many.
+#: Columns of a task: the queries of a KV head are cut into blocks of one of these sizes.
 BLOCK_COLUMNS = (8, 16)
 #: Larger clusters need an opt-in from the driver.
 MOST_PORTABLE_CLUSTER = 8
@@ -27,9 +27,9 @@ _BARRIER_BYTES = 512
 
 
 class AttentionEngine(StrEnum):
-    """How queries and cache are loaded into shared memory. In each, both products use `mma.sync`."""
+    """How queries and cache are loaded into shared memory. In each engine, both products use `mma.sync`."""
 
-    #: The copy engine loads, one thread issues all copies; sm_90 only.
+    #: The copy engine loads, and one thread issues all copies; sm_90 only.
     TMA = "tma"
     #: The lanes of two warps load with `cp.async`; sm_80 and newer. It has no clusters.
     MMA = "mma"
@@ -45,11 +45,11 @@ class AttentionTiling:
     columns: int
     #: Tokens that arrive together: 16, 32, 64 or 128.
     tile_tokens: int
-    #: Tiles of K, and as many of V, that the ring holds: a multiple of the teams.
+    #: Tiles of K, and as many of V, that the ring holds: a multiple of the number of teams.
     num_stages: int
     #: Warps that multiply: a multiple of tile_tokens / 16.
     math_warps: int
-    #: Maximum columns that have a query in any task; 0 for all.
+    #: Maximum columns that have a query in any task; 0 if all columns may have one.
     live_columns: int = 0
     #: Warps that finish a task while the next one is multiplied; 0: the multiplying warps do it.
     finish_warps: int = 4
@@ -91,7 +91,7 @@ class AttentionTiling:
 
     @property
     def ring_bytes(self) -> int:
-        """Tiles of K and V that are in flight or in use."""
+        """Size of the ring: tiles of K and V that are in flight or in use."""
         return self.num_stages * 4 * self.tile_tokens * self.head_dim
 
     @property
@@ -175,7 +175,7 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
         )
 
     def taken_bytes(self, row_bytes: int) -> int:
-        """Bytes that are prefetched from the start of a weight row of this length: whole vectors of 16 bytes."""
+        """Bytes that are prefetched from the start of a weight row of `row_bytes` bytes: whole vectors of 16 bytes."""
         return row_bytes * self.next_percent // 100 // 16 * 16
 
     def num_spans(self, shape: DecodeAttention) -> int:

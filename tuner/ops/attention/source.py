@@ -1,4 +1,4 @@
-"""An attention kernel: its source, the size of its shared memory, its parameter."""
+"""An attention kernel: its source, the size of its shared memory, and its parameter."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _WAITED = (
 )
 #: The kinds for a wrong number of arrivals, and for lengths that CTAs have read differently.
 _ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
-#: Elements of a line of the swizzle.
+#: Elements per line of the swizzle.
 _LINE_DIMS = 64
-#: Registers of a thread that leave room for two warps of another launch on a scheduler with three warps, and the number
-#: of threads for which this holds.
+#: Maximum registers per thread that leave room for two warps of another launch on a scheduler with three warps, and the
+#: number of threads for which this holds.
 _ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
 
 
@@ -81,14 +81,14 @@ class NextWeights:
     row_bytes: int
     #: Bytes of each row, a multiple of 16.
     taken_bytes: int
-    #: Whether before the previous launch has ended; otherwise when the last of a CTA's tiles has arrived.
+    #: Whether the prefetch comes before the previous launch has ended; otherwise, when a CTA's last tile has arrived.
     early: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the conditions of the copy engine.
+        """Checks the copy engine's conditions.
 
         Raises:
-            ValueError: rows are not whole vectors, or more bytes are requested than exist.
+            ValueError: rows are not whole vectors, or more bytes are requested than a row has.
         """
         if self.row_bytes % 16 or self.taken_bytes % 16:
             raise ValueError(f"{self}: rows and the bytes used of them must be multiples of 16 bytes")
@@ -108,9 +108,9 @@ class AbortedAttention:
     task: int
     #: `Waited` in args_attention.cuh.
     waited: int
-    #: Warp of the CTA; for wrong arrivals, the number of them.
+    #: Warp of the CTA; for a wrong number of arrivals, that number.
     warp: int
-    #: Parity of the barrier; for wrong arrivals, the correct number.
+    #: Parity of the barrier; for a wrong number of arrivals, the expected number.
     parity: int
 
     def __str__(self) -> str:
@@ -156,7 +156,7 @@ def box_tokens(tiling: AttentionTiling, paged: PagedCache | None) -> int:
 
 
 def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | None = None) -> CacheMap:
-    """Tensor map of K, and of V."""
+    """The tensor map of K, and of V."""
     size, lines, rows = op.dtype.size_bytes, op.head_dim // _LINE_DIMS, _Rows.of(op, paged)
     row_heads = op.kv_heads if rows.lines_per_head else 1
     return CacheMap(
@@ -167,7 +167,8 @@ def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | 
 
 
 def workspace_words(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
-    """Words of 32 bits: arrival counters, zero before the first launch, and the partial sums of spans."""
+    """Numbers of 32-bit words: of the arrival counters, zero before the first launch, and of the spans' partial
+    sums."""
     floats = plan.num_slots * plan.num_spans * schedule.tiling_of(plan.op).partial_floats
     return plan.num_counters, floats if plan.num_spans > 1 else 4
 
@@ -199,7 +200,7 @@ def render_attention(
 ) -> str:
     """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages. It stamps
     the first `traced_tasks` tasks of each CTA; a kernel that stamps is never timed. Waits that are not `bounded`
-    exist only to measure the cost of the bounds. With `lengths_once` one warp of a CTA reads the lengths, even if
+    are only for measuring the cost of the bounds. With `lengths_once`, one warp of a CTA reads the lengths, even if
     two warps request."""
     config = f"""#define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = {tiling.head_dim};
@@ -239,7 +240,7 @@ def source_of(
 
 
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule) -> NextWeights:
-    """The part of the next weights that the launch of attention `index` prefetches; all zeros for nothing."""
+    """The part of the next weights that the launch of attention `index` prefetches; all zeros if there is none."""
     reader = workload.reader_of(workload.launch_ops[index])
     row_bytes = reader.k * reader.weight_bits(workload.dtype) // 8 if reader else 0
     taken_bytes = schedule.taken_bytes(row_bytes)
@@ -268,6 +269,6 @@ def form_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, int]:
 
 
 def cap_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, float]:
-    """The soft cap in units of unscaled scores, and the factor in its exp2; zeros for none."""
+    """The soft cap in units of unscaled scores, and the factor in its exp2; zeros if there is no cap."""
     cap = form.soft_cap / op.score_scale if form.soft_cap else 0.0
     return {"cap": cap, "tanh_scale_log2": 2 * math.log2(math.e) / cap if cap else 0.0}

@@ -1,7 +1,7 @@
 """The timestamps that a launch of decode attention writes for its tasks, and the tasks' positions in its chart.
 
-The array is [num_ctas, 1 + tasks of the longest queue, 7], with 0 where nothing was written; `AttentionEvent` and
-`CtaEvent` in args_attention.cuh.
+The array is [num_ctas, 1 + tasks of the longest queue, 7], with 0 where nothing was written; see
+`AttentionEvent` and `CtaEvent` in args_attention.cuh.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy as np
 from tuner.core.insight.traces.tracing import Ints, Stamped, Stamps
 from tuner.ops.attention.plans.tasks import AttentionPlan
 
-#: 64-bit words of a row of stamps; `kTraceWords`.
+#: 64-bit words per row of stamps; `kTraceWords`.
 TRACE_WORDS = 7
 
 
 def shape_of(plan: AttentionPlan, traced_tasks: int) -> tuple[int, ...]:
-    """Shape of the array: each CTA has a row for itself, then one for each of its tasks."""
+    """Shape of the array: each CTA has a row for itself, then one row per task."""
     return plan.num_ctas, 1 + traced_tasks, TRACE_WORDS
 
 

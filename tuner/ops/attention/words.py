@@ -1,4 +1,4 @@
-"""Texts about decode attention: what a schedule does, why it is fast or slow, what it is measured against."""
+"""Texts about decode attention: what a schedule does, why it is fast or slow, and what it is measured against."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.
 
 
 def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) -> list[str]:
-    """Sentences about its tasks, its kernel, and its prefetches for the next launch."""
+    """Sentences about a schedule's tasks, its kernel, and its prefetches for the next launch."""
     spans, shared = one.num_spans(op.shape), f", shared by a cluster of {one.cluster} CTAs" if one.cluster > 1 else ""
     number = "the whole context at once" if spans == 1 else f"{spans} of the longest context"
     order = "neighbours" if one.contiguous else "tasks in turns"
@@ -41,7 +41,7 @@ def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) 
 def explain(
     op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, workload: Workload, gpu: Gpu
 ) -> Iterator[str]:
-    """How its tasks fill the GPU at the timed lengths, who shares them, and what an SM has in flight."""
+    """How the launch's tasks fill the GPU at the timed lengths, which CTAs share them, and what an SM has in flight."""
     num_bytes, num_tasks = loads_of(plan, op.timed_lengths, schedule.tile_tokens)
     who = "CTAs" if schedule.cluster == 1 else f"clusters of {schedule.cluster} CTAs"
     yield (
@@ -64,12 +64,12 @@ def _meeting(num_spans: int, cluster: int) -> str:
 
 
 def library_of(recipe: LibraryRecipe | None) -> str:
-    """PyTorch's attention; if PyTorch has no kernel for it, only cuBLASLt."""
+    """The library that was timed: PyTorch's attention, or only cuBLASLt if PyTorch has no kernel for the op."""
     is_batched = recipe is not None and "scaled_dot_product_attention" not in recipe.launch_ops
     return "cuBLASLt" if is_batched else "PyTorch's attention"
 
 
 def order_of_sums(op: AttentionOp, one: AttentionSchedule) -> str:
-    """In which order a row's products are added up."""
+    """The order in which a row's products are added up."""
     tiles = f"spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}"
     return f"{op.name}: {tiles}, {one.math_warps} warps of {one.cluster} CTAs"

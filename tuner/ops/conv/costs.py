@@ -12,10 +12,10 @@ from tuner.ops.conv.op import ConvOp
 
 #: Microseconds until a launch has started and its first bytes have arrived.
 _START_US = 4.5
-#: Elements of a step through a filter, and its time; a CTA performs these steps sequentially.
+#: Elements of a step through a filter, and the step's time; a CTA performs these steps sequentially.
 _STEP_ELEMENTS, _STEP_US = 64, 0.11
-#: Tile of its kernels, the share of a data sheet's rate of the tensor cores that they reach, and the maximum factor by
-#: which a partial last wave slows them down.
+#: Tile of the library's kernels, the share of the tensor cores' data-sheet rate that they reach, and the maximum factor
+#: by which a partial last wave slows them down.
 _TILE, _TENSOR_SHARE, _WORST_WAVE = 128, 0.75, 1.3
 
 

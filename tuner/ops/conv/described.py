@@ -50,7 +50,7 @@ class _Block:
 
 
 def chains_of(description: Mapping[str, Any], images: int, dtype: str | None = None) -> list[tuple[str, Json]]:
-    """The name of each block, and its convolutions for this many images as `POST /jobs` takes them.
+    """The name of each block, and its convolutions for `images` images as `POST /jobs` takes them.
 
     Raises:
         InvalidInput: names the path of the invalid value.
@@ -77,7 +77,7 @@ def chains_of(description: Mapping[str, Any], images: int, dtype: str | None = N
 
 
 def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
-    """The ops of a block; the output of each determines the image size of those that read it."""
+    """The ops of a block; the output of each op determines the image size of the ops that read it."""
     sizes = {"x": (block.height, block.width, block.in_channels)}
     ops, before = list[ConvOp](), "x"
     if not isinstance(block.layers, list) or not block.layers:
@@ -141,7 +141,7 @@ def _placed(error: InvalidInput, block: _Block, where: str) -> InvalidInput:
 
 
 def _read(cls: type[Any], given: Any, where: str) -> Any:
-    """Reads one of these from JSON, with type checks."""
+    """Reads a `_Layer` or a `_Block` from JSON, with type checks."""
     if not isinstance(given, dict):
         raise InvalidInput(where, "is not a JSON object", f"give {', '.join(one.name for one in fields(cls))}")
     known = {one.name: one for one in fields(cls)}

@@ -12,13 +12,13 @@ Json = dict[str, Any]
 
 
 def made(op: Json) -> tuple[int, int]:
-    """Pixels and channels of its output."""
+    """Pixels and channels of the op's output."""
     of = _of(op)
     return of.m, of.filters
 
 
 def operands(op: Json) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Role and shape of its operands, by name: images, filters, bias, residual."""
+    """Role and shape of the op's operands, by name: images, filters, bias, residual."""
     of = _of(op)
     found: dict[str, tuple[str, tuple[int, ...]]] = {of.source: ("input", of.source_shape)}
     found[f"{of.name}.w"] = ("weight", (of.filters, of.k))
@@ -30,7 +30,7 @@ def operands(op: Json) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def computed(torch: Any, op: Json, tensors: Mapping[str, Any], activated: Any) -> Any:
-    """The output [pixels, channels]; `activated` applies the activation with that name to sums."""
+    """The output [pixels, channels]; `activated` applies the activation of a given name to sums."""
     of = _of(op)
     x = tensors[of.source].reshape(of.images, of.height, of.width, of.channels).permute(0, 3, 1, 2)
     w = tensors[f"{of.name}.w"].reshape(of.filters, of.kernel, of.kernel, of.channels).permute(0, 3, 1, 2)

@@ -47,11 +47,11 @@ def read_pixels(op: ConvOp, tile_m: int) -> Extent:
 
 def _inside(op: ConvOp, pixels: Ints, y: int, x: int, way: int) -> Ints:
     """For each output pixel, the nearest pixel in a direction for which element (y, x) of a filter is inside an
-    image. `way`: 1 to search later pixels, -1 to search earlier ones."""
+    image. `way` is 1 to search later pixels, -1 to search earlier ones."""
     rows, columns = _places(op, op.height, op.out_height, y), _places(op, op.width, op.out_width, x)
     image, row, column = np.unravel_index(pixels, (op.images + 1, op.out_height, op.out_width))
     image, row, column = (one.astype(np.int64) for one in (image, row, column))
-    if way < 0:  # the same, seen from the end
+    if way < 0:  # the same search, from the end
         row, column = op.out_height - 1 - row, op.out_width - 1 - column
         rows, columns = (
             [size - 1 - one for one in reversed(places)]
@@ -70,7 +70,7 @@ def _inside(op: ConvOp, pixels: Ints, y: int, x: int, way: int) -> Ints:
 
 
 def _places(op: ConvOp, size: int, out_size: int, place: int) -> list[int]:
-    """The first and the last row, or column, of the output for which that element of a filter is inside an image."""
+    """The first and the last row, or column, of the output for which element `place` of a filter is inside an image."""
     before = max(0, op.padding - place)
     return [-(-before // op.stride), min(out_size - 1, (size - 1 + op.padding - place) // op.stride)]
 

@@ -17,7 +17,7 @@ from tuner.ops.conv.op import ConvOp
 class Run(StrEnum):
     """Neighbouring convolutions of a block."""
 
-    #: All.
+    #: All convolutions.
     BLOCK = "block"
     #: The first two, or the last two.
     FRONT = "front"
@@ -44,10 +44,10 @@ class Layers:
     filters: tuple[tuple[int, int], ...]
     #: The stride of the first 3x3 convolution, and of the shortcut's.
     stride: int = 1
-    #: Whether the last convolution adds an image; if these are the whole block, it is the block's input.
+    #: Whether the last convolution adds an image: the block's input, if the layers are the whole block.
     has_shortcut: bool = False
     is_whole: bool = True
-    #: Whether that image is a convolution of the block's input.
+    #: Whether the added image is a convolution of the block's input.
     projects: bool = False
 
     def ops(self, images: int) -> tuple[ConvOp, ...]:
@@ -84,7 +84,7 @@ class Layers:
 
 
 def _blocks(kernels: tuple[int, ...], widen: int, *, is_first: bool = False) -> tuple[Layers, ...]:
-    """A block of each stage: the first, which reads the stage before it and halves the images, or any later one.
+    """A block per stage: the first, which reads the previous stage and halves the images, or any later one.
 
     Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1, option B. The stride is the
     3x3 convolution's, as in torchvision.
@@ -114,7 +114,7 @@ _STAGES = ((56, 64), (28, 128), (14, 256), (7, 512))
 #: Source: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015, E.
 _VGG_STAGES = ((224, 64), (112, 128), (56, 256), (28, 512), (14, 512))
 
-#: By name, the blocks of each stage. ResNet-38 has the basic blocks of ResNet-34.
+#: The blocks of each stage, by network. ResNet-38 has the basic blocks of ResNet-34.
 NETWORKS: Mapping[str, tuple[Layers, ...]] = {
     "resnet50": _blocks((1, 3, 1), 4),
     "resnet38": _blocks((3, 3), 1),

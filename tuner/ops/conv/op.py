@@ -28,8 +28,8 @@ class ConvOp(TileOp):
 
     The sum is over rows i and columns j of a filter and channels c; s is the stride, p the padding. Images are NHWC,
     and W is [filters, kernel, kernel, channels]: what PyTorch calls channels last. An image is surrounded by zeros.
-    As a product, A has a row for each pixel of the output and a column for each (i, j, c); it is never stored. As a
-    matrix, a tensor of images has a row for each pixel.
+    As a product, A has one row per pixel of the output and one column per (i, j, c); it is never stored. As a matrix, a
+    tensor of images has one row per pixel.
     """
 
     KIND: ClassVar[str] = "conv"
@@ -185,14 +185,14 @@ class ConvOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Multiplications and additions; including those with zeros around an image."""
+        """Multiplications and additions, including those with zeros around an image."""
         return 2 * self.m * self.n * self.k
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """Checks that its element type has 16 bits.
+        """Checks that the element type has 16 bits.
 
         Raises:
-            InvalidInput: it has a different size.
+            InvalidInput: the element type has a different size.
         """
         if dtype.row.bits != 16:
             raise InvalidInput(
@@ -217,7 +217,7 @@ class ConvOp(TileOp):
         )
 
     def place_of(self, row: int, column: int) -> str:
-        """The pixel of an element of the output."""
+        """The pixel that an element of the output belongs to."""
         image, pixel = divmod(row, self.out_height * self.out_width)
         y, x = divmod(pixel, self.out_width)
         return f"image {image}, pixel {y}, {x}, channel {column}"

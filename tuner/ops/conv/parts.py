@@ -30,7 +30,7 @@ class AddedImage(Residual):
             sums.error = sums.error + added.tolerance
 
     def is_in_library(self, op: Product) -> bool:
-        """The library's convolutions can add an image."""
+        """True: the library's convolutions can add an image."""
         return True
 
 
@@ -41,5 +41,5 @@ class Activated(Activate):
         return op.activation is Activation.RELU
 
 
-#: In the order in which a kernel applies them.
+#: The parts in the order in which a kernel applies them.
 PARTS: tuple[Part, ...] = (AddedImage(), Bias(), Activated())

@@ -13,9 +13,9 @@ _DEVIATIONS = 12
 
 
 def reference(xp: Any, op: ConvOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
-    """[m, filters] float64 for images [pixels, channels] and filters, and their largest error, if each element of an
-    image may be off by `roundoff` of itself. It adds one filter element after another over images with zeros around
-    them, unlike the kernel.
+    """Sums [m, filters] in float64 for images [pixels, channels] and filters, and their maximum error if each element
+    of an image may have a relative error of `roundoff`. Unlike the kernel, it adds one filter element after another,
+    over images with zeros around them.
 
     The bound is that of a product with as many terms: 12 sqrt(sum (a w)^2) (roundoff + sqrt(k) 2^-23).
 

@@ -60,5 +60,5 @@ def gather_of(op: ConvOp) -> str:
 
 
 def version() -> str:
-    """A digest of the text."""
+    """A digest of the device code."""
     return hashlib.sha256(_TEXT.template.encode()).hexdigest()[:12]

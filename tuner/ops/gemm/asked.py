@@ -89,7 +89,7 @@ class ChainOp(AskedOp):
     )
 
     def to_op(self, m: int, dtype: Dtype) -> GemmOp:
-        """The op for this many rows, and any element type.
+        """The op for `m` rows and any element type.
 
         Raises:
             InvalidInput: a matrix overflows a 32-bit index, or options do not fit together.

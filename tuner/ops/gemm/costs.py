@@ -1,8 +1,8 @@
 """A model of the vendor library's run time for products, for comparison on the simulated GPU.
 
-A kernel of the library takes the longer time of its bytes and its products, plus an overhead: its start after the
-kernel before it, its first bytes, its last tiles. These times are fitted to measurements on an H100 and an H200
-(docs/simulator.md).
+A kernel of the library takes the longer of the times for its bytes and for its products, plus an overhead: its start
+after the previous kernel, its first bytes, its last tiles. These times are fitted to measurements on an H100 and an
+H200 (docs/simulator.md).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tuner.core.problem.workload import Workload
 from tuner.ops.gemm.op import GemmOp
 from tuner.workers.source.library_epilogue import split_epilogue
 
-#: Share of a data sheet's rate of the tensor cores that a vendor library reaches on large products.
+#: Share of the tensor cores' data-sheet rate that a vendor library reaches on large products.
 LIBRARY_TENSOR_EFFICIENCY = 0.75
-#: Rate at which weights stream, as a share of the simulated memory's rate: 0.80 of a data sheet's on Hopper. On a card
-#: the library reaches 0.88. But with few rows, forecasts of our best kernels are too long by the same factor, and the
-#: speed-up is what counts.
+#: Rate at which weights stream, as a share of the simulated memory's rate; on Hopper, that is 0.80 of the data sheet's.
+#: On a card the library reaches 0.88. But with few rows, forecasts of our best kernels are too long by the same factor,
+#: and the speed-up is what counts.
 LIBRARY_STREAM_SHARE = 0.93
-#: The overhead of a kernel in addition to bytes and products: for a product, a norm, an elementwise pass.
+#: The overhead of a kernel besides bytes and products: of a product, a norm, and an elementwise pass.
 LIBRARY_PRODUCT_US = 3.1
 LIBRARY_NORM_US = 5.0
 LIBRARY_ELEMENTWISE_US = 2.0
-#: Tile of the library's kernels, and the largest slowdown by an unfilled last wave (it splits k).
+#: Tile of the library's kernels, and the maximum slowdown by an unfilled last wave (the library splits k).
 LIBRARY_TILE = 128
 LIBRARY_WORST_WAVE = 1.3
 
@@ -46,8 +46,8 @@ def library_us(ops: Sequence[GemmOp], workload: Workload, gpu: Gpu) -> float:
 
 
 def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    """A roofline whose tensor rate falls if the library's tiles do not fill the last wave; weights stream at the
-    same rate."""
+    """Time of a product: a roofline whose tensor rate falls if the library's tiles do not fill the last wave; weights
+    stream at the same rate."""
     dtype = workload.dtype
     num_bytes = (op.weight_rows + op.m) * op.k * dtype.size_bytes + op.m * op.weight_rows * dtype.sums.size_bytes
     num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
@@ -58,12 +58,12 @@ def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
 
 
 def _norm_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    """Reads the op's input, and writes the normalized rows."""
+    """Time of a norm's kernel, which reads the op's input and writes the normalized rows."""
     return LIBRARY_NORM_US + _pass_us(2 * op.m * op.k * workload.dtype.size_bytes, gpu)
 
 
 def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    """One pass over the sums and the output."""
+    """Time of a pass over the sums and the output."""
     dtype = workload.dtype
     num_bytes = op.m * (op.weight_rows * dtype.sums.size_bytes + op.result_columns * op.stored_in(dtype).size_bytes)
     return LIBRARY_ELEMENTWISE_US + _pass_us(num_bytes + op.epilogue_bytes(workload.dtype), gpu)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def open_library() -> CublasLtVendor:
-    """cuBLASLt, opened.
+    """Opens cuBLASLt.
 
     Raises:
-        WorkerError: it is not installed, or does not support the card.
+        WorkerError: the library is not installed, or does not support the card.
     """
     from tuner.ops.gemm.card.vendor import CublasLtVendor
 
@@ -26,7 +26,7 @@ def preload() -> None:
     """Loads the library's file without a card; the first time takes some tenths of a second.
 
     Raises:
-        WorkerError: it is not installed.
+        WorkerError: the library is not installed.
     """
     from tuner.ops.gemm.card.cublaslt import load_library
 
@@ -37,7 +37,7 @@ def torch_chain(data: ProblemData, calls: TorchCalls) -> TorchGraph:
     """The products by PyTorch.
 
     Raises:
-        WorkerError: it is not installed, or has no call for an op.
+        WorkerError: the library is not installed, or has no call for an op.
     """
     from tuner.ops.gemm.card.torch_chain import torch_chain as made
 

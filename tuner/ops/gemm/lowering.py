@@ -10,9 +10,10 @@ from tuner.ops.gemm.op import GemmOp
 def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
     """The tiles of C [m, n].
 
-    A [m, k] and the weights [n, k] are read step by step; for a gated op those of gate and up. The epilogue's inputs,
-    for its own tile or its rows, are read after the last step. An A that is read in band arrives element by element. It
-    is then also treated as read after the last step: the signal of a tile means that all of its inputs have arrived.
+    A [m, k] and the weights [n, k] are read step by step; for a gated op, the weights of gate and up. The epilogue's
+    inputs, for its own tile or its rows, are read after the last step. An A that is read in band arrives element by
+    element. It is then also treated as read after the last step: the signal of a tile means that all of its inputs have
+    arrived.
     """
     rows, columns = along(0, op.m, tile.m), along(1, op.n, tile.n)
     inputs = Read(box=Box(tensor=op.source, extents=(rows, along(STEP, op.k, tile.k))), in_band=in_band)

@@ -74,8 +74,8 @@ class GemmOp(TileOp):
     #: The tensor that is added as the residual: an earlier op's name, or any other name for an input of the workload;
     #: empty for a separate input ``<op>.residual``.
     residual_source: str = ""
-    #: The tensor [m, k] whose RMSNorm scales the rows: an earlier op's name, or any other name for an input, of which
-    #: ``<input>.squares`` [m] is given, the fp32 sums of its rows' squares; empty for no norm.
+    #: The tensor [m, k] whose RMSNorm scales the rows: an earlier op's name, or any other name for an input, for which
+    #: ``<input>.squares`` [m] is given, the fp32 sums of its rows' squares; empty if there is no norm.
     norm: str = ""
     #: With a norm: what is added to the mean of the squares, >= 0.
     eps: float = DEFAULT_EPS
@@ -132,7 +132,7 @@ class GemmOp(TileOp):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of the tensors that only this op has, and of those of a norm; weights are ``w`` in an artifact."""
+        """The names of the tensors that only this op has, and of a norm's tensors; weights are ``w`` in an artifact."""
         of_parts = (name for part in (*PARTS, *self.epilogue) for name in part.operands(self))
         return (f"{self.name}.weight", f"{self.name}.w", *of_parts)
 
@@ -156,7 +156,7 @@ class GemmOp(TileOp):
 
     @property
     def num_tiles(self) -> int:
-        """Tiles of C; for rotated heads, of pairs."""
+        """Number of tiles of C; for rotated heads, tiles of pairs."""
         return -(-self.m // TILE) * -(-self.n // TILE)
 
     @cached_property
@@ -176,12 +176,12 @@ class GemmOp(TileOp):
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of C; for rotated heads, of the queries."""
+        """Elements per row of C; for rotated heads, those of the queries."""
         return self.rotary.query_columns if self.rotary else self.n
 
     @property
     def result_columns(self) -> int:
-        """Elements of a row of all results together; for rotated heads, queries, keys and values."""
+        """Elements per row of all results together; for rotated heads, those of queries, keys and values."""
         return 2 * self.n if self.rotary else self.n
 
     @property
@@ -278,7 +278,7 @@ class GemmOp(TileOp):
 
     @classmethod
     def unknown_in(cls, data: Mapping[str, Any]) -> str:
-        """A part from a package that is not known here."""
+        """The first part from a package that is not known here; empty if there is none."""
         return unknown_part(data.get("epilogue"))
 
     @classmethod
@@ -300,7 +300,7 @@ class GemmOp(TileOp):
         return data
 
     def to_job_json(self) -> dict[str, Any]:
-        """The same with every option of a pair, set or not."""
+        """Same as `to_json`, with every option of a pair, set or not."""
         data = {name: getattr(self, name) for name in _names(type(self))}
         _drop_defaults_of_chains(data)
         return data

@@ -1,4 +1,4 @@
-"""Pairs of products: a feed-forward block, and two that share nothing."""
+"""Pairs of products: a feed-forward block, and two products that share nothing."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Scheme(StrEnum):
     row: SchemeRow
 
     def __new__(cls, row: SchemeRow | str) -> Scheme:
-        """The member of a row; for a name, the existing member."""
+        """The member for a row; if given a name, looks up the existing member."""
         assert isinstance(row, SchemeRow), row
         member = str.__new__(cls, row.name)
         member._value_, member.row = row.name, row
@@ -96,7 +96,7 @@ class Scheme(StrEnum):
 
 
 def _width(weights: WeightFormat) -> tuple[int, bool]:
-    """Bits of a code, and whether groups have scales: a scheme's other parts depend on these."""
+    """Bits of a code, and whether groups have scales: the other parts of a scheme depend on these two."""
     return weights.row.bits, weights.row.group > 0
 
 
@@ -104,8 +104,8 @@ def _width(weights: WeightFormat) -> tuple[int, bool]:
 class QuantisedFfn(AskedWorkload):
     """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
-    With 8 bits throughout, s1 [d_hidden] has a scale for each row of W1, which includes the scales of X except those
-    of its rows, which `token` passes separately. s2 [d_out] includes h, which is static. If X and H have 16 bits, there
+    With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those per
+    row, which `token` passes separately. s2 [d_out] includes h, which is static. If X and H have 16 bits, there
     is no h; s1 and s2 are per channel, or weights have scales per group.
     """
 

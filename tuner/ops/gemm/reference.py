@@ -12,8 +12,8 @@ _DEVIATIONS = 12
 
 
 def reference(xp: Any, op: GemmOp, a: Any, w: Any, *, roundoff: float, off: Any = None) -> tuple[Any, Any]:
-    """[m, rows of W] float64 for A [m, k] and W, and their largest error, if each element of A may be off by `roundoff`
-    of itself. The maximum error `off` is not needed: the deviations leave room for it.
+    """Sums [m, rows of W] in float64 for A [m, k] and W, and their maximum error if each element of A may have a
+    relative error of `roundoff`. The maximum error `off` is not needed: the deviations leave room for it.
 
     The bound assumes independent rounding errors. The error of a sum of k products is within 12 standard deviations: 12
     sqrt(sum (a w)^2) (roundoff + sqrt(k) 2^-23).

@@ -1,4 +1,4 @@
-"""A chain's products with operands of 8 bits, and scales per token and channel; the residual stream has 16 bits."""
+"""A chain's products with 8-bit operands, and scales per token and channel; the residual stream has 16 bits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def scaled_products(products: Sequence[Mapping[str, Any]], stream: Dtype) -> lis
     """The same products, as ops of a chain whose elements have 8 bits.
 
     An input is quantised by token: its factors are a row scale, and a norm of it has been applied. A product whose
-    output is normed stores that in `stream`, for the residual and the norm, and a second time in 8 bits, times the
-    norm's weights over a static scale; its readers multiply the latter. An intermediate that is not normed has a static
-    scale.
+    output is normed stores that in `stream`, for the residual and the norm, and a second time in 8 bits, multiplied by
+    the norm's weights over a static scale; its readers multiply the 8-bit copy. An intermediate that is not normed has
+    a static scale.
 
     Raises:
         InvalidInput: a product has a bias, whose elements would have 8 bits.

@@ -72,7 +72,8 @@ class Residual(Part):
         return residual_of(op)
 
     def is_in_library(self, op: Product) -> bool:
-        """Whether the library applies it, which adds before its activation."""
+        """Whether the library applies the residual: it adds one before its activation, so only without an
+        activation."""
         return op.activation is Activation.IDENTITY
 
     def words(self, op: Product) -> Mapping[str, str]:

@@ -16,9 +16,9 @@ from tuner.workers.source.rows import with_rows
 _FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")
 #: Name of the kernel.
 APPEND_KERNEL = "tuner_append"
-#: Threads of a CTA.
+#: Threads per CTA.
 APPEND_THREADS = 128
-#: Elements of a head that one thread processes: 8 pairs.
+#: Elements of a head that a thread processes: 8 pairs.
 _ELEMENTS_OF_THREAD = 16
 _ARGS = struct.Struct("<7Q7i4x")
 
@@ -40,12 +40,12 @@ class AppendBuffers:
 
 
 def qkv_columns(op: DecodeAttention) -> int:
-    """Columns of a row with queries, keys and values."""
+    """Columns of a row of queries, keys and values."""
     return op.kv_heads * (op.query_heads + 2) * op.head_dim
 
 
 def append_ctas(op: DecodeAttention) -> int:
-    """CTAs of a launch: a thread for each 8 pairs of all new tokens."""
+    """CTAs of a launch: one thread per 8 pairs of all new tokens."""
     threads = op.sequences * op.new_tokens * qkv_columns(op) // _ELEMENTS_OF_THREAD
     return -(-threads // APPEND_THREADS)
 
@@ -69,7 +69,7 @@ constexpr int kPageTokens = {paged.page_tokens if paged else 0};
 
 
 def pack_append_args(op: DecodeAttention, buffers: AppendBuffers, paged: PagedCache | None = None) -> bytes:
-    """The kernel's parameter; `AppendArgs` in append.cuh."""
+    """The kernel's parameter; see `AppendArgs` in append.cuh."""
     addresses = (buffers.qkv, buffers.frequencies, buffers.q, buffers.keys, buffers.values, buffers.lengths)
     sizes = (op.sequences, op.kv_heads, op.query_heads, op.new_tokens, op.max_length)
     max_pages = 0 if paged is None else paged.pages_of(op)

@@ -36,7 +36,7 @@ from tuner.workers.gpu.tensors.reference import Reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
-#: Number of standard deviations that bound the sum of independent rounding errors; as for products.
+#: Number of standard deviations that bound the sum of independent rounding errors; same as for products.
 _DEVIATIONS = 12
 #: Relative error shared by all softmax weights of a query, from fp32 scores, exp2 and the normaliser.
 _WEIGHTS_ERROR = 2.0**-14
@@ -85,7 +85,7 @@ class AttentionData(OpData):
         return bytes_of_checks(self.workload, self.op)
 
     def check_lengths(self, seed_index: int) -> tuple[int, ...]:
-        """The first check has the longest lengths, the second and fourth lengths at edges, the third random ones."""
+        """Lengths of a check: the longest for the first, at edges for the second and fourth, random for the third."""
         shape = self.op.shape
         if seed_index == 0:
             return tuple([shape.max_length] * shape.sequences)
@@ -99,7 +99,7 @@ class AttentionData(OpData):
         return self._inputs_at(self.op.timed_lengths, self._draw_cache())
 
     def draw_check(self, seed: int, first: Arrays) -> dict[str, Array]:
-        """Checks share their caches if no launch writes to them."""
+        """Tensors of a check; checks share their caches if no launch writes to them."""
         op, is_odd = self.op, seed % 2 == 1
         if self.writes_cache:
             cache = self._draw_ragged(edge_lengths(op, seed)) if is_odd else self._draw_cache()

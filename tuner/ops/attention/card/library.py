@@ -3,7 +3,7 @@
 PyTorch has the vendor's fused kernels (cuDNN's) and flash decoding. Each backend that supports the problem is timed
 with each of cuBLASLt's algorithms, and the fastest combination is the baseline. PyTorch does nothing else: its calls
 are captured in a separate graph, over the problem's tensors, so a sample reads as much from DRAM as a sample of our
-kernel.
+kernel does.
 
 Different lengths need a mask, which is made before the timing. PyTorch then reads the cache from the first token that
 any query sees up to the longest length. Its kernels do not accept page tables, so pages are also sorted before the
@@ -141,7 +141,7 @@ class AttentionLibrary(TorchOpLibrary):
         return min(op.form.first_seen(op.shape, length) for length in lengths), max(1, *lengths)
 
     def _mask(self, inputs: Arrays) -> Any:
-        """[sequences, 1, new tokens, tokens] which tokens a query sees; None if each sees all."""
+        """[sequences, 1, new tokens, tokens] which tokens a query sees; None if every query sees all tokens."""
         torch, op = self._torch, self._op
         shape, lengths = op.shape, inputs[op.operands[2]].get()
         first, end = self._seen(inputs)

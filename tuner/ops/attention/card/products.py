@@ -20,7 +20,7 @@ from tuner.workers.gpu.tensors.op_data import Arrays, from_bits
 from tuner.workers.gpu.tensors.outputs import bits_type
 from tuner.workers.source.tools import kernel_of
 
-#: The recipe's description of this.
+#: The recipe's description of these launches.
 NO_FUSED_ATTENTION = (
     "no vendor's fused attention was available, since {why}: cuBLASLt's batched products with our own softmax"
 )
@@ -50,7 +50,7 @@ class AttentionProducts(OpLibrary):
         self._workspace = cupy.empty(vendor.workspace_bytes, dtype=cupy.uint8)
         self._wide = cupy.empty((batch, columns, tokens), dtype=cupy.float32)
         self._weights = cupy.empty((batch, columns, tokens), dtype=bits_type(dtype))
-        #: Queries, and results, by KV head: unchanged if there is one new token.
+        #: Queries, and results, by KV head: the same layout if there is one new token.
         by_head = (shape.sequences, shape.kv_heads, shape.new_tokens, shape.query_heads, shape.head_dim)
         self._gathered = [cupy.empty(by_head, dtype=bits_type(dtype)) for _ in range(2 * (shape.new_tokens > 1))]
         #: Sorted keys and values, by the address of each timed slot's lengths.
@@ -94,7 +94,7 @@ class AttentionProducts(OpLibrary):
         return keys, values
 
     def _enqueue_softmax(self, lengths: int) -> None:
-        """Launches a CTA for each query, on the current stream."""
+        """Launches one CTA per query, on the current stream."""
         shape, form = self._op.shape, self._op.form
         args = (
             self._wide,
@@ -111,6 +111,6 @@ class AttentionProducts(OpLibrary):
         self._softmax((shape.sequences * shape.kv_heads * shape.columns,), (_THREADS,), args)
 
     def poison(self) -> None:
-        """Scores and weights."""
+        """Writes NaN to scores and weights."""
         self._wide.fill(cupy.nan)
         self._weights.fill(self._dtype.row.nan_bits)

@@ -18,11 +18,11 @@ from tuner.ops.attention.stamps import tile_of
 #: Time that a launch saves if the launch before it has brought its weights into the L2. A guess: half of the time that
 #: a launch takes to start.
 NEXT_WEIGHTS_GAIN_US = 1.0
-#: Share of the DRAM's data sheet rate that a library reaches on keys and values.
+#: Share of the DRAM's data-sheet rate that a library reaches on keys and values.
 LIBRARY_EFFICIENCY = 0.9
 #: Time of a library's kernel in addition to its bytes.
 LIBRARY_LAUNCH_US = 4.6
-#: If fewer tasks than this share of the SMs exist, the library splits the tokens and adds up the parts.
+#: If there are fewer tasks than this share of the SMs, the library splits the tokens and adds up the parts.
 LIBRARY_UNSPLIT_SHARE = 0.8
 LIBRARY_SPLIT_US = 3.1
 
@@ -45,7 +45,7 @@ def timeline(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, 
 
 
 def library_us(ops: Sequence[AttentionOp], workload: Workload, gpu: Gpu) -> float:
-    """Flash decoding over whole caches, masked if lengths differ. A task is a KV head of a sequence."""
+    """Time of flash decoding over whole caches, masked if lengths differ. A task is a KV head of a sequence."""
     return sum(_library_us(op, gpu) for op in ops)
 
 

@@ -21,18 +21,18 @@ _FLOAT_BYTES = 4
 _COPY_US = 0.058
 #: Time between two tiles, of keys or of values, that a warp requests from a paged cache; fitted like `_TASK_US`.
 _PAGED_TILE_US = 0.17
-#: Time between two `cp.async` of a warp, 16 bytes a lane; and the additional time of a tile of keys or values: its
+#: Time between two `cp.async` of a warp, 16 bytes per lane; and the additional time per tile of keys or values: its
 #: stage, its addresses, an arrival of each lane (docs/findings/README.md).
 _WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 18, 250
-#: Time until a CTA has its first task; time per task in addition to its bytes (queries, sums over the last tile, the
-#: exchange in a cluster); and the additional time per task if the multiplying warps also finish it. Fitted to single
+#: Time until a CTA has its first task; time per task besides its bytes (queries, sums over the last tile, the exchange
+#: in a cluster); and the additional time per task if the multiplying warps also finish it. Fitted to single
 #: attentions and to layers of 32 sequences on an H200 (docs/simulator.md).
 _BEGIN_US, _TASK_US, _ENDED_ALONE_US = 2.25, 0.92, 0.26
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionTimes:
-    """Times of a cluster's task."""
+    """The times of a cluster's task."""
 
     queue: int
     #: sequence << 16 | KV head, block of columns << 24 | span.
@@ -121,7 +121,7 @@ def _warp_bytes_per_us(tiling: AttentionTiling, gpu: Gpu) -> float:
 def loads_of(
     plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """For each cluster, the bytes of the cache that it requests, and its tasks that are not empty."""
+    """For each cluster, the bytes of the cache that it requests, and the number of its tasks that are not empty."""
     tokens, is_live = _tokens_of(plan, lengths, tile_tokens)
     of_token = 2 * plan.op.head_dim * plan.op.dtype.size_bytes
     queue = np.repeat(np.arange(plan.num_queues), np.diff(plan.run_at(lengths)[1]))

@@ -5,8 +5,8 @@
 // Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, rotated by the angle position * frequencies[i]. The
 // position is that of the token in its sequence. It is computed in fp32 and rounded once.
 //
-// Threads. Each processes 8 pairs of one head of one new token, in vectors of 16 bytes: all of its loads are in flight
-// together.
+// Threads. Each thread processes 8 pairs of one head of one new token, in vectors of 16 bytes: all of its loads are in
+// flight together.
 //
 // Launches. Any operand may be written by the previous launch, and the one before that may still read the cache, so
 // nothing is read or written before griddepcontrol.wait. Frequencies are loaded together with the rows, without
@@ -27,7 +27,7 @@ struct AppendArgs {
   int max_pages, num_pages;  // pages of the longest context; pages in the cache
 };
 
-constexpr int kVector = 8;  // elements of 16 bytes
+constexpr int kVector = 8;  // elements per 16 bytes
 constexpr int kThreadsOfHead = kHeadDim / 2 / kVector;
 
 __device__ __forceinline__ u32 word_of(const uint4& vector, int index) {

@@ -52,7 +52,7 @@ struct CacheOf<false> {
   using Type = CacheRows;
 };
 
-// Which wait has expired. The last two are not waits: inconsistent arrivals, and inconsistent lengths.
+// Which wait has expired. The last two are not waits: a wrong number of arrivals, and inconsistent lengths.
 enum Waited : int {
   kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals, kForLengths
 };
@@ -62,7 +62,7 @@ enum Waited : int {
 struct AttentionAbort {
   u32 raised;
   int task, waited;  // number of the CTA's task, and Waited
-  u32 warp, parity;  // for inconsistent arrivals: the number found, and the number of a launch
+  u32 warp, parity;  // for a wrong number of arrivals: that number, and the one of a launch
   int cta;
 };
 
@@ -80,13 +80,13 @@ struct AttentionArgs {
   u32* refused;                // four words: the first invalid input of a launch; kept until it is cleared
   AttentionAbort* abort;       // likewise for a wait that has expired
   long long spin_limit_cycles;  // maximum cycles of the SM clock for one wait
-  NextWeights next;            // all zeros for none
+  NextWeights next;            // all zeros if there are none
   int num_kv_heads, query_heads, new_tokens, num_blocks;  // query heads that share a KV head
   int max_length, span_tokens, num_spans;
-  u32 arrivals_per_launch;  // for a slot; a power of two, at least num_spans
+  u32 arrivals_per_launch;  // per slot; a power of two, at least num_spans
   float scale_log2;         // factor of the scores, for exp2 instead of exp
   int is_speculative;       // 1: the first tiles of a CTA's first task are requested before its length is known
-  int rows_per_page, rows_per_head, lines_per_head;  // the start in the map of a page, and in it of a KV head
+  int rows_per_page, rows_per_head, lines_per_head;  // where a page starts in the map, and a KV head in the page
   int page_shift, max_pages, num_pages;              // log2 of a page's tokens; pages of a sequence; pages of the cache
   int window;                  // tokens that a query sees, including itself
   float cap, tanh_scale_log2;  // soft cap of the scores: cap * tanh(score / cap), see products.cuh
@@ -95,7 +95,7 @@ struct AttentionArgs {
   int sequences;
   AttentionTask first[kMostQueues];
 
-  // It follows the words of the invalid input: the sum of the readings of lengths, which is 0 between launches.
+  // The sum of the readings of lengths, which is 0 between launches; it follows the words of the invalid input.
   __device__ __forceinline__ u64* readings() const { return reinterpret_cast<u64*>(refused + 4); }
   __device__ __forceinline__ int num_readers() const { return num_queues * kCluster * kReaderWarps; }
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }
@@ -120,8 +120,8 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
 
 // Time stamps of a traced build: for each CTA, a row for itself and one for each of its first tasks. The
 // caller selects the one thread that stamps an event. Cycle counters are private to an SM. The global timer is common,
-// but advances in ticks: a CTA waits for an edge of it at its begin and end, and stamps both (see trace.cuh). 0: the
-// event did not happen in the last launch.
+// but advances in ticks: a CTA waits for an edge of it at its beginning and end, and stamps both (see trace.cuh). 0
+// means that the event did not happen in the last launch.
 enum AttentionEvent : int { kTaken, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTask, kTraceWords };
 enum CtaEvent : int { kBeganCycles, kBeganNs, kEndedCycles, kEndedNs, kOnSm };
 
@@ -142,7 +142,7 @@ __device__ __forceinline__ void stamp_task(const AttentionArgs& args, const Atte
   }
 }
 
-// The cycle counter at an edge of the global timer, if one comes soon.
+// Stamps the cycle counter at an edge of the global timer, if one comes soon.
 __device__ inline void stamp_edge(const AttentionArgs& args, CtaEvent cycles, CtaEvent ns, bool is_who) {
   if constexpr (kTracedTasks > 0) {
     if (!is_who) return;

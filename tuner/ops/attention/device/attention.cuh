@@ -1,5 +1,5 @@
-// Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
-// A window lets a query see only the last tokens; a soft cap bends large scores.
+// Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each
+// sequence. A window lets a query see only the last tokens; a soft cap bends large scores.
 //
 // Roles. The last warp, or the last two, load tasks, queries and cache (request_attention.cuh). The first warps
 // multiply: teams of them take a task's tiles in turn, and each warp multiplies its own 16 tokens (products.cuh). They
@@ -30,7 +30,7 @@ __device__ __forceinline__ int first_of_team(u32 place) {
 
 __device__ __forceinline__ int slice_of_warp() { return static_cast<int>(threadIdx.x) / 32 % kSliceWarps; }
 
-// For all math warps: multiplies a task's tiles, in the order of the ring, starting at its `place`-th tile.
+// Called by all math warps: multiplies a task's tiles, in the order of the ring, starting at its `place`-th tile.
 __device__ __forceinline__ void multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                               int place, const Queries& queries, Softmax& softmax) {
   clear(softmax);
@@ -42,7 +42,7 @@ __device__ __forceinline__ void multiply_task(const AttentionArgs& args, const R
   stamp(args, kLastTile, number, threadIdx.x == 0);
 }
 
-// Returns whether these threads have finished a task.
+// Called by all threads that multiply; returns whether they have finished a task.
 __device__ inline bool attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
   const int thread = static_cast<int>(threadIdx.x);
   Queries queries;
@@ -79,7 +79,7 @@ __device__ inline bool attend_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-// For the warps that finish tasks; returns whether they have finished one.
+// Called by the warps that finish tasks; returns whether they have finished one.
 __device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
 #pragma unroll 1
   for (int number = 0;; ++number) {
@@ -96,8 +96,8 @@ __device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-// For all threads of the CTA, called last. `has_met`: whether a thread has waited for its cluster to begin; `raised`,
-// in one thread: whether an earlier launch was aborted; `asked`, in requesting threads: how much they have requested.
+// Called last, by all threads of the CTA. `has_met`: whether a thread has waited for its cluster to begin; `raised`, in
+// one thread: whether an earlier launch was aborted; `asked`, in requesting threads: how much they have requested.
 __device__ inline void end_cta(const AttentionArgs& args, const Ring& ring, bool has_met, u32 raised, const Requested& asked) {
   if (raised != 0) compare_and_swap_shared(ring.stopped(), 0, kBehindAbort);
   __syncthreads();

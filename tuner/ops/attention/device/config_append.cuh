@@ -7,7 +7,7 @@
 #define TUNER_APPEND_CONFIG
 constexpr int kHeadDim = 128;
 constexpr int kAppendThreads = 128;
-constexpr int kPageTokens = 0;  // tokens of a page of the cache; 0: it is contiguous
+constexpr int kPageTokens = 0;  // tokens per page of the cache; 0 if it is contiguous
 [[maybe_unused]] constexpr bool kHeadsFirst = true;
 #endif
 

@@ -12,21 +12,21 @@
 #define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = 128;
 constexpr int kColumns = 8;      // columns of a task: 8 or 16; those without queries stay zero
-constexpr int kLiveColumns = 8;  // the most of these that have a query in any task
+constexpr int kLiveColumns = 8;  // maximum columns with a query in any task
 constexpr int kTileTokens = 64;
 constexpr int kStages = 6;  // stages of the ring: each holds a tile of K and its tile of V
 constexpr int kMathWarps = 8;
-constexpr int kFinishWarps = 4;   // finish a task while the others begin the next; 0: these finish it
+constexpr int kFinishWarps = 4;   // finish a task while math warps begin the next; 0: math warps finish it
 constexpr bool kByCopyEngine = true;  // how cache and queries are loaded: copies_tma.cuh, otherwise copies_mma.cuh
 constexpr int kCluster = 1;       // CTAs that share a task
 constexpr int kPartsAtOnce = 16;  // loads of a sum over spans that are in flight together
-constexpr int kBoxTokens = 64;    // tokens of one copy: a tile, or a page if pages are smaller
+constexpr int kBoxTokens = 64;    // tokens per copy: a tile, or a page if pages are smaller
 constexpr bool kIsPaged = false;
 constexpr bool kHasWindow = false;
 constexpr bool kHasSoftCap = false;
 constexpr bool kBoundsWaits = true;  // otherwise a wait may last forever: only for timing
 constexpr bool kLengthsOnce = false;  // whether one warp of a CTA reads the lengths, for both loading warps
-constexpr int kTracedTasks = 0;  // tasks of a CTA that a traced build stamps
+constexpr int kTracedTasks = 0;  // tasks per CTA that a traced build stamps
 constexpr int kBoundThreads = 512;  // threads among which an SM's registers are divided
 #define TUNER_ATTENTION_CLUSTER
 #endif
@@ -37,13 +37,13 @@ constexpr int kTeams = kMathWarps / kSliceWarps;         // teams take a task's 
 constexpr int kMathThreads = 32 * kMathWarps;
 constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
 constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first of the requesting threads
-constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for both, or one for keys and one for values
-constexpr int kReaderWarps = kLengthsOnce ? 1 : kRequestWarps;  // warps of a CTA that read lengths
+constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for keys and values, or one for each
+constexpr int kReaderWarps = kLengthsOnce ? 1 : kRequestWarps;  // warps per CTA that read lengths
 constexpr int kAttentionThreads = kRequester + 32 * kRequestWarps;
 static_assert(kAttentionThreads <= kBoundThreads, "a thread has no more registers than it is compiled for");
 constexpr int kColumnGroups = kColumns / 8;
 constexpr int kDimSteps = kHeadDim / 16;
-constexpr int kLineDims = 64;  // elements in 128 bytes, the swizzle's width
+constexpr int kLineDims = 64;  // elements per 128 bytes, the swizzle's width
 constexpr int kTileBytes = 2 * kTileTokens * kHeadDim;
 constexpr int kStageBytes = 2 * kTileBytes;  // K, then V
 constexpr int kBoxes = kTileTokens / kBoxTokens;

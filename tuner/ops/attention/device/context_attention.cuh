@@ -5,35 +5,35 @@
 // skipped, unless it is the first of a queue. A sequence has at least one span that is not skipped: for length 0 it is
 // the first one, which stores the zeros.
 //
-// By length. If tasks are assigned by the lengths, those that are not empty are numbered. A warp holds the lengths of
-// 32 sequences at a time. Their whole spans come first: sequence by sequence, and span by span within a sequence,
-// followed by the remainders, the longest first. In a span, blocks of each KV head follow each other, so that heads of
-// one page are read together. The C clusters take C numbers at a time, in alternating order: cluster c takes the c-th
-// of them, and the next time the c-th from the end. So a cluster with the longest task of one round gets the shortest
-// of the next, and all read about the same amount, whatever the lengths.
+// By length. If the lengths determine how tasks are assigned, the tasks that are not empty are numbered. A warp holds
+// the lengths of 32 sequences at a time. Their whole spans come first: sequence by sequence, and span by span within a
+// sequence, followed by the remainders, the longest first. In a span, blocks of each KV head follow each other, so that
+// heads of one page are read together. The C clusters take C numbers at a time, in alternating order: cluster c takes
+// the c-th of them, and the next time the c-th from the end. So a cluster with the longest task of one round gets the
+// shortest of the next, and all read about the same amount, whatever the lengths.
 //
-// The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
+// The window. A query sees the last tokens up to its own. A context begins at the first token that any new one sees.
 // The CTAs of a cluster take the tiles that start there.
 //
 // Readings. Each requesting warp reads lengths by itself. If a length changes meanwhile, two warps may disagree
-// about the tasks: rows stay unwritten, and counters of arrivals become inconsistent, without any wait that could
+// about the tasks: rows stay unwritten, and arrival counters become inconsistent, although no wait could
 // expire. So each warp adds up a weighted number for each length that it has read. The weights of the readers of one
-// length add up to 0, so the sum over all warps is 0 if they have read the same values, and otherwise not 0, except for
-// about one case in 2^32. request_attention.cuh describes who checks it.
+// length add up to 0. So the sum over all warps is 0 if they have read the same values; otherwise it is not 0, except
+// in about one case in 2^32. request_attention.cuh describes who checks it.
 //
 // Memory order. Lengths may be written by the previous launch. They are read after griddepcontrol.wait, with L1
 // bypassed.
 #pragma once
 #include "args_attention.cuh"
 
-// A task, and its tiles for its sequence's length.
+// A task, and its tiles given its sequence's length.
 struct TaskInHand {
   AttentionTask task;
   int length;     // length of the sequence, within the plan's range
   int num_tiles;  // tiles that this CTA requests; negative at the end of the queue
 };
 
-// The weighted number for a length that a warp has read, as the `reader`-th of all readers. `of`: the index of
+// The weighted number for a length that a warp has read, as the `reader`-th of all readers. `of` is the index of
 // the length.
 __device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_readers) {
   u32 mixed = static_cast<u32>(length + 1) * 0x9E3779B1u ^ static_cast<u32>(of) * 0x85EBCA77u;
@@ -44,16 +44,16 @@ __device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_r
 
 __device__ __forceinline__ bool is_first_warp() { return threadIdx.x < kRequester + 32; }
 
-// The number of the calling warp among the reading warps of all these CTAs.
+// The number of the calling warp, in CTA `cta`, among the reading warps of all CTAs.
 __device__ __forceinline__ u32 reader_warp(int cta) { return cta * kReaderWarps + (is_first_warp() ? 0 : 1); }
 
-// A cluster's iteration over its queue: each CTA does it separately, and all get the same tasks. The lanes of a warp
-// hold 32 of them at a time, since a read takes as long as many tiles while the memory is busy.
+// A cluster's iteration over its queue: each CTA iterates separately, and all get the same tasks. The lanes of a warp
+// hold 32 tasks at a time, since a read takes as long as many tiles while the memory is busy.
 struct QueuePlace {
   int first, end;      // ends of the tasks that the lanes hold, and of the queue
   u32 left;            // bits of the remaining tasks that are not empty
-  AttentionTask task;  // the lane's
-  int length;          // of its sequence
+  AttentionTask task;  // the lane's task
+  int length;          // length of the task's sequence
   u32 read;            // the sum of the lane's readings
 };
 
@@ -90,7 +90,7 @@ __device__ __forceinline__ int tokens_of(const AttentionArgs& args, int span, in
   return min(max(length - span * args.span_tokens, 0), args.span_tokens);
 }
 
-// The tiles of a span that no query sees.
+// The number of a span's tiles that no query sees.
 __device__ __forceinline__ int skipped_tiles(const AttentionArgs& args, int span, int length) {
   return kHasWindow ? max(first_seen(args, length) - span * args.span_tokens, 0) / kTileTokens : 0;
 }
@@ -101,19 +101,21 @@ __device__ __forceinline__ int own_tiles(const AttentionArgs& args, int span, in
   return (max(tiles, 0) + kCluster - 1 - cluster_rank()) / kCluster;
 }
 
-// The position in the context at which the CTA's tile with that number begins.
+// The position in the context at which the CTA's tile number `tile` begins.
 __device__ __forceinline__ int first_token_of(const AttentionArgs& args, const AttentionTask& task, int length, int tile) {
   const int place = skipped_tiles(args, task.span(), length) + cluster_rank() + tile * kCluster;
   return task.span() * args.span_tokens + place * kTileTokens;
 }
 
-// The part of a CTA's first task that is requested before the length is known. Pages and windows depend on the length.
+// How many tiles of a CTA's first task are requested before the length is known. Pages and windows depend on the
+// length.
 __device__ __forceinline__ int first_tiles(const AttentionArgs& args, const AttentionTask& task) {
   if (kIsPaged || kHasWindow || args.is_speculative == 0) return 0;
   return min(kStages, own_tiles(args, task.span(), args.max_length));
 }
 
-// For all lanes of a warp: reads the queue's tasks, starting at `first`. Plans are read before griddepcontrol.wait.
+// Called by all lanes of a warp: reads the queue's tasks, starting at `first`. Plans are read before
+// griddepcontrol.wait.
 __device__ __forceinline__ void know_tasks(const AttentionArgs& args, QueuePlace& queue) {
   const int place = queue.first + static_cast<int>(threadIdx.x) % 32;
   queue.task = {0, 0};
@@ -126,20 +128,20 @@ __device__ __forceinline__ bool has_task(const QueuePlace& queue) {
   return queue.first + static_cast<int>(threadIdx.x) % 32 < queue.end;
 }
 
-// A lane's reading of the length for one of its tasks; the warps of all spans of a context read that length.
+// Adds a lane's reading of the length for one of its tasks; the warps of all spans of a context read that length.
 __device__ __forceinline__ void add_reading(const AttentionArgs& args, QueuePlace& queue, const AttentionTask& task, int length) {
   const u32 reader = reader_warp(task.span() * kCluster + cluster_rank());
   queue.read += reading(args.slot(task), length, reader, args.num_spans * kCluster * kReaderWarps);
 }
 
-// The same: `length` is that of the lane's context, as it was read.
+// Called by all lanes of a warp: sets the lengths of the lanes' tasks. `length` is that of the lane's context, as read.
 __device__ __forceinline__ void know_lengths(const AttentionArgs& args, QueuePlace& queue, int length) {
   queue.length = has_task(queue) ? clamped_length(args, queue.task.sequence(), length) : 0;
   if (has_task(queue)) add_reading(args, queue, queue.task, queue.length);
   queue.left = __ballot_sync(0xFFFFFFFFu, has_task(queue) && live_spans(args, queue.length).has(queue.task.span()));
 }
 
-// For all lanes of a warp: the next task that is not empty, if there is one.
+// Called by all lanes of a warp: takes the next task that is not empty, if there is one.
 __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskInHand& hand) {
   while (queue.left == 0) {
     if (queue.first + 32 >= queue.end) return false;
@@ -165,11 +167,11 @@ struct AssignedPlace {
   u32 read;            // the sum of the lane's readings
 };
 
-// For all lanes of a warp: reads the lengths and tasks of 32 sequences.
+// Called by all lanes of a warp: reads the lengths and tasks of 32 sequences.
 __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& place) {
   const int lane = static_cast<int>(threadIdx.x) % 32, sequence = place.first_sequence + lane;
   const int blocks = args.num_kv_heads * args.num_blocks;
-  int rest = -1;  // tokens; none for a sequence of length 0, which is also a task
+  int rest = -1;  // tokens; none if the length is 0, which is also a task
   place.length = place.end = 0;
   if (sequence < args.num_assigned) {
     place.length = clamped_length(args, sequence, load_length(args, sequence));
@@ -195,7 +197,7 @@ __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& 
   place.known = __shfl_sync(0xFFFFFFFFu, place.end, 31) + __popc(has_rest) * blocks;
 }
 
-// The same, before a task is taken.
+// Called by all lanes of a warp: the iteration before a task is taken.
 __device__ inline AssignedPlace first_assigned(const AttentionArgs& args) {
   const int cluster = cluster_number();
   AssignedPlace place{};
@@ -204,7 +206,7 @@ __device__ inline AssignedPlace first_assigned(const AttentionArgs& args) {
   return place;
 }
 
-// For all lanes of a warp: the cluster's next task, if there is one.
+// Called by all lanes of a warp: takes the cluster's next task, if there is one.
 __device__ inline bool take_assigned(const AttentionArgs& args, AssignedPlace& place, TaskInHand& hand) {
   while (place.next >= place.known) {
     if (place.first_sequence + 32 >= args.num_assigned) return false;

@@ -1,10 +1,10 @@
-// Loads queries and cache into shared memory without a copy engine, on sm_80 and newer. Lanes copy 16 bytes each by
-// cp.async. Each of them arrives at a barrier when everything that it requested has arrived.
+// Loads queries and cache into shared memory without a copy engine, on sm_80 and newer. Each lane copies 16 bytes by
+// cp.async, and arrives at a barrier when everything that it requested has arrived.
 //
 // Roles. One warp loads tasks, queries and keys; another loads values. Both iterate over the queue, so neither waits
 // for the other: a warp copies about 49 GB/s, and a single reading SM can receive twice as much.
 //
-// Layout. As in the copy engine's swizzle: 16-byte chunk c of a token's line is at c ^ (token % 8).
+// Layout. Same as in the copy engine's swizzle: 16-byte chunk c of a token's line is at c ^ (token % 8).
 //
 // Ragged edges. Tokens after a context's end, and missing pages, are copied with zero valid bytes: they are zero in
 // shared memory, and are not read. So their addresses need not be in the cache.
@@ -15,14 +15,14 @@
 #include "wait_attention.cuh"
 
 constexpr int kChunkBytes = 16;
-constexpr int kChunks = 2 * kHeadDim / kChunkBytes;  // of a row
+constexpr int kChunks = 2 * kHeadDim / kChunkBytes;  // chunks per row
 constexpr int kRowsAtOnce = 32 / kChunks;            // rows that a warp copies with one instruction
 static_assert(kBoxTokens % kRowsAtOnce == 0, "whole instructions");
 
-// One thread.
+// Called by one thread.
 __device__ __forceinline__ void prepare_copies(const AttentionArgs&) {}
 
-// For all lanes of the warp that loads tasks: each copies a chunk of some columns' rows.
+// Called by all lanes of the warp that loads tasks; each lane copies a chunk of some columns' rows.
 __device__ __forceinline__ void request_queries(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int slot) {
   if (!brings_tasks()) return;
   const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % kChunks, columns = columns_of(args, task);
@@ -33,7 +33,7 @@ __device__ __forceinline__ void request_queries(const AttentionArgs& args, const
   cp_async_arrive(ring.task_full(slot));
 }
 
-// For the same lanes: writes the task; one lane arrives, or all lanes if there are no copies of queries that arrive.
+// Called by the same lanes: writes the task; one lane arrives, or all lanes if no copies of queries arrive.
 __device__ __forceinline__ void announce(const AttentionArgs&, const Ring& ring, const TaskInHand& hand, int slot) {
   if (!brings_tasks()) return;
   if (hand.num_tiles < 0) mbarrier_arrive(ring.task_full(slot));
@@ -42,9 +42,9 @@ __device__ __forceinline__ void announce(const AttentionArgs&, const Ring& ring,
   mbarrier_arrive(ring.task_full(slot));
 }
 
-// For all lanes: copies a box's tokens, starting at the lane's first chunk; chunks of consecutive tokens are row_bytes
-// apart. The swizzle is an xor of address bits set only by the token's low bits, so that all but eight copies differ by
-// constants.
+// Called by all lanes: copies a box's tokens, starting at the lane's first chunk; chunks of consecutive tokens are
+// row_bytes apart. The swizzle is an xor of address bits set only by the token's low bits, so that all but eight copies
+// differ by constants.
 template <bool kIsWhole>
 __device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, int row_bytes, int num_tokens) {
   constexpr int kSteps = kBoxTokens / kRowsAtOnce, kTogether = kSteps < 8 ? kSteps : 8;
@@ -61,8 +61,8 @@ __device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, i
   }
 }
 
-// For all lanes: copies a box of one cache, starting at that row; only the given number of its tokens is read, none if
-// it is below 1.
+// Called by all lanes: copies a box of one cache, starting at `row`; only the given number of its tokens is read, none
+// if that is below 1.
 __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, const CacheRows& cache, int row, int line,
                                          int num_tokens) {
   constexpr int kRowBytes = 2 * kHeadDim;  // of one head
@@ -80,8 +80,8 @@ __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, con
   }
 }
 
-// For all lanes of a warp: copies its part of a tile of a contiguous cache, starting at that row; only the given number
-// of tokens is read. Returns false to lanes that saw the CTA abort.
+// Called by all lanes of a warp: copies the warp's part of a tile of a contiguous cache, starting at `row`; only the
+// given number of tokens is read. Returns false to lanes that saw the CTA abort.
 __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row,
                                              int num_tokens) {
   const int stage = place % kStages;
@@ -92,9 +92,9 @@ __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ri
   return true;
 }
 
-// For all lanes of a warp: copies its part of those boxes of a paged cache's tile whose bits are set; only the given
-// number of tokens is read. Lanes `first` and above hold the starts of the boxes, or the end of the cache if a page
-// does not exist. `goes_on` becomes false for lanes that saw the CTA abort; in that case nothing is requested.
+// Called by all lanes of a warp: copies the warp's part of the boxes of a paged cache's tile whose bits are set; only
+// the given number of tokens is read. Lanes `first` and above hold the starts of the boxes, or the end of the cache if
+// a page does not exist. `goes_on` becomes false for lanes that saw the CTA abort; in that case nothing is requested.
 __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
                                               int first, int row, int line, int num_tokens, bool& goes_on) {
   const int stage = place % kStages;
@@ -111,13 +111,13 @@ __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const R
   if (goes_on) cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));
 }
 
-// For all lanes of a warp, after the CTA has aborted: waits until all of their requests have arrived.
+// Called by all lanes of a warp after the CTA has aborted: waits until all of their requests have arrived.
 __device__ inline void outlast_copies(const AttentionArgs&, const Ring&, int, int) {
   cp_async_commit();
   cp_async_wait<0>();
 }
 
-// For one thread: prefetches the beginning of a row of weights into the L2.
+// Called by one thread: prefetches the beginning of a row of weights into the L2.
 __device__ __forceinline__ void ask_for_row(const unsigned char* row, int bytes) {
   const unsigned char* line = row - reinterpret_cast<u64>(row) % 128;
 #pragma unroll 1

@@ -1,20 +1,20 @@
-// How the copy engine loads queries and cache into shared memory: one thread requests boxes of tensor maps, and a barrier expects
-// their bytes.
+// How the copy engine loads queries and cache into shared memory: one thread requests boxes of tensor maps, and a
+// barrier expects their bytes.
 //
 // Memory order. The copy engine writes data that the team reads by ldmatrix after the barrier's phase. An arrival
 // orders these reads before the copy engine's next write.
 #pragma once
 #include "wait_attention.cuh"
 
-constexpr int kUnrolledBoxes = kBoxes > 4 ? 1 : kBoxes;  // at once: with more, registers spill
+constexpr int kUnrolledBoxes = kBoxes > 4 ? 1 : kBoxes;  // unrolled at once; with more, registers spill
 
-// For one thread, before griddepcontrol.wait.
+// Called by one thread, before griddepcontrol.wait.
 __device__ __forceinline__ void prepare_copies(const AttentionArgs& args) {
   prefetch_tensor_map(&args.k);
   prefetch_tensor_map(&args.v);
 }
 
-// For all lanes of the last warp: each requests the row of one column.
+// Called by all lanes of the last warp; each lane requests the row of one column.
 __device__ __forceinline__ void request_queries(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int slot) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane >= columns_of(args, task)) return;
@@ -22,7 +22,7 @@ __device__ __forceinline__ void request_queries(const AttentionArgs& args, const
              2 * kHeadDim, ring.task_full(slot));
 }
 
-// For all lanes of the last warp: writes the task, and expects the bytes of its queries.
+// Called by all lanes of the last warp: writes the task, and expects the bytes of its queries.
 __device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int slot) {
   if (threadIdx.x % 32 != 0) return;
   store_shared_vector(ring.task(slot), hand.task.sequence_head, hand.task.block_span, hand.length, hand.num_tiles);
@@ -30,8 +30,8 @@ __device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& 
   mbarrier_arrive_expect(ring.task_full(slot), bytes);
 }
 
-// For one thread: waits until the stage of the ring's `place`-th tile is free; it then expects the given number of
-// boxes of K and of V. False if the CTA has aborted: after that, nothing more may be expected or requested.
+// Called by one thread: waits until the stage of the ring's `place`-th tile is free, which then expects the given
+// number of boxes of K and of V. False if the CTA has aborted: after that, nothing more may be expected or requested.
 __device__ __forceinline__ bool expect_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int num_boxes) {
   const int stage = place % kStages;
   if (!wait_until_free(args, ring, place, number)) return false;
@@ -40,15 +40,15 @@ __device__ __forceinline__ bool expect_tile(const AttentionArgs& args, const Rin
   return true;
 }
 
-// For one thread: requests a box of both caches, starting at that row and line of the maps.
+// Called by one thread: requests a box of both caches, starting at `row` and `line` of the maps.
 __device__ __forceinline__ void request_box(const AttentionArgs& args, const Ring& ring, int place, int box, int row, int line) {
   const int stage = place % kStages, offset = box * kBoxBytes;
   copy_lines(ring.k(stage) + offset, &args.k, row, line, ring.k_full(stage), cache_policy<kEvictFirst>());
   copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
 }
 
-// For all lanes of the last warp: requests a tile of a contiguous cache, starting at that row. The number of tokens is
-// not needed, since the copy engine reads zeros after the end of the cache. False for lanes that saw the CTA abort.
+// Called by all lanes of the last warp: requests a tile of a contiguous cache, starting at `row`. The number of tokens
+// is not needed, since the copy engine reads zeros after the end of the cache. False for lanes that saw the CTA abort.
 __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row, int) {
   if (threadIdx.x % 32 != 0) return true;
   if (!expect_tile(args, ring, place, number, 1)) return false;
@@ -56,8 +56,8 @@ __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ri
   return true;
 }
 
-// For all lanes of the last warp: requests the boxes of a paged cache's tile whose bits are set. Lanes `first` and
-// above hold the starts of the boxes. `goes_on` becomes false for lanes that saw the CTA abort; then nothing is
+// Called by all lanes of the last warp: requests the boxes of a paged cache's tile whose bits are set. Lanes `first`
+// and above hold the starts of the boxes. `goes_on` becomes false for lanes that saw the CTA abort; then nothing is
 // requested.
 __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
                                               int first, int row, int line, int, bool& goes_on) {
@@ -70,8 +70,8 @@ __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const R
   }
 }
 
-// For all lanes of the last warp, after the CTA has aborted: waits until all requests for this many tasks and tiles
-// have arrived.
+// Called by all lanes of the last warp after the CTA has aborted: waits until all requests for `num_tasks` tasks and
+// `num_tiles` tiles have arrived.
 __device__ inline void outlast_copies(const AttentionArgs& args, const Ring& ring, int num_tasks, int num_tiles) {
   if (threadIdx.x % 32 != 0) return;
   const long long start = clock64(), limit = args.spin_limit_cycles;
@@ -83,5 +83,5 @@ __device__ inline void outlast_copies(const AttentionArgs& args, const Ring& rin
   }
 }
 
-// For one thread: prefetches the beginning of a row of weights into the L2.
+// Called by one thread: prefetches the beginning of a row of weights into the L2.
 __device__ __forceinline__ void ask_for_row(const unsigned char* row, int bytes) { prefetch_bytes(row, bytes); }

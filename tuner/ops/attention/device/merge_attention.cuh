@@ -1,5 +1,5 @@
-// Combines the warps' sums into a row of the result. Warps of a CTA exchange sums in shared memory; CTAs of a cluster
-// in the shared memory of the CTA that owns an item, i.e. four elements of a column; spans of a context in the
+// Combines the warps' sums into a row of the result. Warps of a CTA exchange sums in shared memory, CTAs of a cluster
+// in the shared memory of the CTA that owns an item, i.e. four elements of a column, and spans of a context in the
 // workspace.
 //
 // Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats each; then maximum
@@ -11,12 +11,12 @@
 // Waits. No CTA waits for another cluster. The warps that finish tasks wait until the others have stored their sums,
 // and release that memory. In a cluster, each CTA sends to each other CTA the latter's share of the items, and waits
 // for all sums of its own share. A buffer is written again two tasks later; by then, the sender has received data that
-// the receiver sent after reading it. A span stores its sums and increments a counter. The last one to arrive adds up
+// the receiver sent after reading it. A span stores its sums and increments a counter. The last span to arrive adds up
 // all spans that are not empty. A single span stores the result itself.
 //
 // Order of the sum. Slices of a CTA are added in the teams' order in the task, CTAs of a cluster by rank, and spans by
-// their number; all spans are read from the slot, including the last one's own. The order does not depend on other
-// sequences, on the grid or on the order of arrival: a sequence's bits depend only on its length.
+// their number; all spans are read from the slot, including the one that arrives last. The order does not depend on
+// other sequences, on the grid or on the order of arrival: a sequence's bits depend only on its length.
 //
 // Arrivals. Empty spans do not arrive. The first one that is not empty also arrives for them, and makes up the
 // difference to a power of two. So a slot gets the same number of arrivals in every launch, whatever the lengths, and
@@ -24,7 +24,7 @@
 // even after the counter wraps at 2^32. Each CTA of a cluster has a separate counter, since it adds up its own items of
 // all spans.
 //
-// Memory order. As in fixup.cuh: a barrier orders the stores of all threads before thread 0's atom.acq_rel.gpu, a
+// Memory order. Same as in fixup.cuh: a barrier orders the stores of all threads before thread 0's atom.acq_rel.gpu, a
 // second one orders their loads after it. Slots are read with L1 bypassed. Data sent in a cluster is visible after the
 // receiver's barrier.
 #pragma once
@@ -32,7 +32,7 @@
 
 constexpr int kFinishBarrier = 1;
 
-// Synchronises all threads that finish tasks; returns whether the condition holds for any of them.
+// Synchronises all threads that finish tasks; returns whether `flag` is set for any of them.
 __device__ __forceinline__ bool any_of_finishers(bool flag) {
   if constexpr (kBoundsWaits) return barrier_or<kFinishThreads>(kFinishBarrier, flag);
   barrier_sync<kFinishThreads>(kFinishBarrier);
@@ -47,7 +47,7 @@ struct Part {
 
 __device__ __forceinline__ Part nothing() { return {make_float4(0, 0, 0, 0), minus_infinity(), 0}; }
 
-// Adds `kCount` parts in their order.
+// Adds `kCount` parts in order.
 template <int kCount>
 __device__ __forceinline__ void add_parts(Part& to, const Part (&parts)[kCount]) {
   float most = to.maximum;
@@ -127,7 +127,7 @@ struct Share {
   int first, end;
 
   __device__ __forceinline__ int size() const { return max(end - first, 0); }
-  // Whether the item is the share's first one of its column; data that exists once per column is sent with it.
+  // Whether the item is the share's first item of its column; data that exists once per column is sent with it.
   __device__ __forceinline__ bool begins_column(int item) const { return item == first || item % kVectors == 0; }
   __device__ __forceinline__ int num_columns() const {
     return size() == 0 ? 0 : (end - 1) / kVectors - first / kVectors + 1;
@@ -173,7 +173,7 @@ __device__ __forceinline__ float* partial_of(const AttentionArgs& args, const At
   return args.partials + (static_cast<long long>(args.slot(task)) * args.num_spans + span) * kPartialFloats;
 }
 
-// The position of a span's maximum and normaliser of a column, in the part of this CTA's rank.
+// The position of a span's maximum and normaliser for a column, in the part of this CTA's rank.
 __device__ __forceinline__ int stats_place(int column) { return kColumns * kHeadDim + 2 * (cluster_rank() * kColumns + column); }
 
 __device__ __forceinline__ Part sum_of_spans(const float* first, int num_spans, int column, int dim) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ void leave_item(const AttentionArgs& args, const Task
   if (share.begins_column(item)) *reinterpret_cast<float2*>(part + stats_place(column)) = {sum.maximum, sum.normaliser};
 }
 
-// For all threads that finish tasks: the span arrives; the last one to arrive adds up this CTA's items.
+// Called by all threads that finish tasks: the span arrives; the last span to arrive adds up this CTA's items.
 __device__ inline void arrive(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
                               int number, int thread, const Share& share, const LiveSpans& live) {
   u32* flag = reinterpret_cast<u32*>(shared + kFlagOffset);
@@ -230,8 +230,8 @@ __device__ inline void arrive(const AttentionArgs& args, const Ring& ring, const
   stamp(args, kCombined, number, thread == 0);
 }
 
-// For all threads that finish tasks: combines the sums of a task's warps, and stores them to the slot or to the result.
-// False for all threads if the CTA has aborted.
+// Called by all threads that finish tasks: combines the sums of a task's warps, and stores them to the slot or to the
+// result. False for all threads if the CTA has aborted.
 __device__ inline bool finish_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
                                    int number, int thread) {
   const int num_items = columns_of(args, hand.task) * kVectors;

@@ -61,7 +61,7 @@ __device__ __forceinline__ u32 in_tile(u32 tile, int token, int dim) {
   return line + token % kBoxTokens * 128 + ((dim % kLineDims * 2) ^ ((token & 7) << 4));
 }
 
-// Two chains of sums, so that an instruction waits only for the last but one.
+// Multiplies a slice of keys, in two chains of sums, so that an instruction waits only for the last but one.
 __device__ __forceinline__ void multiply_keys(u32 tile, int slice, const Queries& queries, float (&scores)[kColumnGroups][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float chains[2][kColumnGroups][4] = {};
@@ -80,8 +80,8 @@ __device__ __forceinline__ void multiply_keys(u32 tile, int slice, const Queries
   }
 }
 
-// cap * tanh(score / cap) by exp2, in units of scores that are not scaled yet: args.cap is cap / scale, args.tanh_scale_log2 is
-// 2 scale / cap log2(e).
+// cap * tanh(score / cap) by exp2, in units of scores that are not scaled yet: args.cap is cap / scale,
+// args.tanh_scale_log2 is 2 scale / cap log2(e).
 __device__ __forceinline__ void cap_scores(const AttentionArgs& args, float (&scores)[kColumnGroups][4]) {
 #pragma unroll
   for (int group = 0; group < kColumnGroups; ++group) {
@@ -91,8 +91,8 @@ __device__ __forceinline__ void cap_scores(const AttentionArgs& args, float (&sc
   }
 }
 
-// -inf for tokens that a query does not see. `first_token` is the first token of the slice. A new token sees itself and
-// all earlier tokens.
+// Sets scores to -inf for tokens that a query does not see. `first_token` is the first token of the slice. A new token
+// sees itself and all earlier tokens.
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, const TaskInHand& hand, int first_token,
                                             float (&scores)[kColumnGroups][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -162,8 +162,8 @@ __device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, 
   }
 }
 
-// A warp's slice of tile `tile`, which is in the stage of the ring's `place`-th tile; `number` is that of the CTA's
-// task. If the CTA has aborted, the content is undefined.
+// Multiplies a warp's slice of tile `tile`, which is in the stage of the ring's `place`-th tile; `number` is that of
+// the CTA's task. If the CTA has aborted, the result is undefined.
 __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                              int tile, int place, int slice, const Queries& queries, Softmax& softmax) {
   const int stage = static_cast<u32>(place) % kStages, parity = static_cast<u32>(place) / kStages & 1;

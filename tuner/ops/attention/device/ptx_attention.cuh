@@ -29,12 +29,12 @@ __device__ __forceinline__ float2 load_past_l1(const float2* address) {
   return value;
 }
 
-// Arrives at a barrier when all cp.async requests of this thread so far are complete; one of the expected arrivals.
+// Arrives at a barrier when all cp.async requests of this thread so far are complete; counts as one expected arrival.
 __device__ __forceinline__ void cp_async_arrive(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Whether the phase of this parity is over; on sm_90 and newer the thread may be suspended meanwhile, for a time that
+// Whether the phase with this parity is over; on sm_90 and newer the thread may be suspended meanwhile, for a time that
 // the hardware limits.
 __device__ __forceinline__ bool is_over(u32 barrier, u32 parity) {
   u32 done;
@@ -54,7 +54,7 @@ __device__ __forceinline__ bool is_over(u32 barrier, u32 parity) {
   return done != 0;
 }
 
-// The same for data that CTAs of the cluster have sent.
+// Same as `is_over`, for data that CTAs of the cluster have sent.
 __device__ __forceinline__ bool is_over_in_cluster(u32 barrier, u32 parity) {
   u32 done;
   asm volatile(
@@ -88,7 +88,7 @@ __device__ __forceinline__ void prefetch_bytes(const void* global, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
-// Stores 8 bytes to another CTA's shared memory, like `store_async` with 16.
+// Stores 8 bytes to another CTA's shared memory; `store_async` stores 16.
 __device__ __forceinline__ void store_async_two(u32 address, float first, float second, u32 barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),
                "f"(first), "f"(second), "r"(barrier)

@@ -1,4 +1,4 @@
-// The loaders of a CTA's tasks, their queries and their tiles of K and V: one warp, or two, one of which loads only
+// The warps that load a CTA's tasks, their queries and their tiles of K and V: one, or two, of which one loads only
 // values.
 #pragma once
 #include "copies_tma.cuh"
@@ -21,7 +21,7 @@ __device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHa
   return load_relaxed_gpu(args.pages + first + (token_of(args, hand, box) >> args.page_shift));
 }
 
-// A valid page; otherwise the one after the map's end, where the copy engine reads zeros.
+// The page if it is valid; otherwise the one after the map's end, where the copy engine reads zeros.
 __device__ __forceinline__ int page_inside(const AttentionArgs& args, const TaskInHand& hand, int page) {
   if (page >= 0 && page < args.num_pages) return page;
   refuse(args, kPageRefused, hand.task.sequence(), page, args.num_pages);
@@ -34,9 +34,9 @@ __device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHan
   return page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
 }
 
-// For all lanes of a requesting warp: the CTA's tiles of a task, in a paged cache. Each lane handles one box, at first
-// one of the first 32, then the one 32 boxes later. It holds the start of its box, and loads the page number of its
-// next one. So a tile's addresses are available when its stage is free. Like `request_tiles`.
+// Called by all lanes of a requesting warp: same as `request_tiles`, for the CTA's tiles of a task in a paged cache.
+// Each lane handles one box, at first one of the first 32, then the one 32 boxes later. It holds the start of its box,
+// and loads the page number of its next one. So a tile's addresses are available when its stage is free.
 __device__ inline int request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number, int place,
                                     int pages) {
   const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
@@ -60,12 +60,13 @@ __device__ inline int request_pages(const AttentionArgs& args, const Ring& ring,
   return done;
 }
 
-// For all lanes of a requesting warp: the numbers of a task's first 32 pages, one per lane, if the cache has pages.
+// Called by all lanes of a requesting warp: the numbers of a task's first 32 pages, one per lane, if the cache has
+// pages.
 __device__ __forceinline__ int first_pages(const AttentionArgs& args, const TaskInHand& hand) {
   return kIsPaged ? page_of(args, hand, static_cast<int>(threadIdx.x) % 32) : 0;
 }
 
-// For all lanes of a requesting warp: requests tiles `first` to `end` - 1 of the CTA's task with that number, or all
+// Called by all lanes of a requesting warp: requests tiles `first` to `end` - 1 of the CTA's task `number`, or all
 // tiles if the cache is paged. `place` is the position of the task's first tile in the ring, and `pages` are its first
 // page numbers. Returns `end`, or an earlier tile if the CTA has aborted.
 __device__ __forceinline__ int request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
@@ -82,7 +83,7 @@ __device__ __forceinline__ int request_tiles(const AttentionArgs& args, const Ri
   }
 }
 
-// For all lanes of the warp that loads tasks: the CTAs take the rows in turn.
+// Called by all lanes of the warp that loads tasks; the CTAs take the rows of weights in turn.
 __device__ inline void prefetch_next_weights(const NextWeights& next) {
   const int lane = static_cast<int>(threadIdx.x) % 32, num_ctas = static_cast<int>(gridDim.x);
   if (next.taken_bytes == 0) return;
@@ -91,7 +92,7 @@ __device__ inline void prefetch_next_weights(const NextWeights& next) {
     ask_for_row(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
 }
 
-// For all lanes of a requesting warp: a CTA's iteration over its tasks. If the plan contains them, the first one is
+// A CTA's iteration over its tasks, by all lanes of a requesting warp. If the plan contains the tasks, the first one is
 // known, and is run even if it turns out to be empty.
 struct OwnTasks {
   QueuePlace queue;
@@ -132,10 +133,10 @@ struct OwnTasks {
   }
 };
 
-// For all lanes of a warp after its last task: adds its readings to the sum of all. Each warp adds 1 to the sum's lower
-// half, except for the first one of the launch, which subtracts the number of the others. So the last warp to arrive
-// finds 0 there. The upper half is then also 0, unless warps have read different values, in which case the CTA aborts.
-// `number` is the number of tasks that the warp has processed.
+// Called by all lanes of a warp after its last task: adds the warp's readings to the sum of all. Each warp adds 1 to
+// the sum's lower half, except for the launch's first warp, which subtracts the number of the others. So the last warp
+// to arrive finds 0 there. The upper half is then also 0, unless warps have read different values, in which case the
+// CTA aborts. `number` is the number of tasks that the warp has processed.
 __device__ inline void compare_readings(const AttentionArgs& args, const Ring& ring, u32 read, int number) {
   const u32 of_warp = __reduce_add_sync(0xFFFFFFFFu, read);
   if (threadIdx.x % 32 != 0) return;
@@ -144,7 +145,7 @@ __device__ inline void compare_readings(const AttentionArgs& args, const Ring& r
   if (static_cast<u32>(sum) == 0 && sum != 0) give_up(ring.stopped(), word_of(kForLengths, number), threadIdx.x / 32, 0);
 }
 
-// For all lanes of a requesting warp, before griddepcontrol.wait: reads the plan's tasks.
+// Called by all lanes of a requesting warp, before griddepcontrol.wait: reads the plan's tasks.
 __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   OwnTasks own{};
   if (args.num_assigned > 0) return own;
@@ -154,13 +155,13 @@ __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   return own;
 }
 
-// The requests of a warp so far, in numbers of the CTA's tasks and of the ring's tiles.
+// How much a warp has requested so far: the number of the CTA's tasks, and of the ring's tiles.
 struct Requested {
   int tasks, tiles;
 };
 
-// For the warp that loads values, if it reads no lengths: the tasks that the other warp passes on. Requests before any
-// length is known follow from the plan.
+// Called by the warp that loads values, if it reads no lengths: processes the tasks that the other warp passes on. The
+// plan determines what is requested before any length is known.
 __device__ inline void request_values(const AttentionArgs& args, const Ring& ring, Requested& asked) {
   TaskInHand hand{};
   int requested = 0;
@@ -179,8 +180,8 @@ __device__ inline void request_values(const AttentionArgs& args, const Ring& rin
   }
 }
 
-// For a requesting warp: processes all of the CTA's tasks, until it aborts. The data of the next task is read before
-// the tiles of the current one are requested, since requests wait while the ring is full.
+// Called by a requesting warp: processes all of the CTA's tasks, until the CTA aborts. The data of the next task is
+// read before the tiles of the current one are requested, since requests wait while the ring is full.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own, Requested& asked) {
   if constexpr (kLengthsOnce && kRequestWarps > 1) {
     if (!brings_tasks()) return request_values(args, ring, asked);

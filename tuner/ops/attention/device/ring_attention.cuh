@@ -1,14 +1,13 @@
 // The ring of K and V, and the current tasks with their queries. They are loaded by the warps in request_attention.cuh.
 //
-// Layout. A stage is a tile of K and the same tokens' tile of V. A tile is a sequence of
-// boxes, one per copy; a box holds the first 128-byte line of every token, then the second, and so on, in the 128-byte
-// swizzle. After the stages come the mbarriers, then kTaskSlots current tasks,
-// then the queries of each: one row per column, with 16 bytes between rows, so that 8 rows are in different banks.
-// The memory of merge_attention.cuh follows.
+// Layout. A stage is a tile of K and the same tokens' tile of V. A tile is a sequence of boxes, one per copy; a box
+// holds the first 128-byte line of every token, then the second, and so on, in the 128-byte swizzle. After the stages
+// come the mbarriers, then kTaskSlots current tasks, then each task's queries: one row per column, with 16 bytes
+// between rows, so that 8 rows are in different banks. The memory of merge_attention.cuh follows.
 //
 // Waits. A warp iterates over the queue. For each task, it requests the queries, publishes the task, and requests its
 // tiles, as far as there is room. So a task is available before the previous one ends. K and V of a stage have separate
-// barriers, so that scores begin while V is in flight. Page numbers are in the lanes' registers, a batch of them ahead.
+// barriers, so that scores begin while V is in flight. Page numbers are in the lanes' registers, a batch ahead.
 // The warps of the team that multiplies a tile release its stage. All warps that multiply or finish tasks release a
 // task's slot. Each warp arrives once.
 #pragma once
@@ -17,26 +16,26 @@
 constexpr int kTaskSlots = 3;
 constexpr int kRingBytes = kStages * kStageBytes;
 constexpr int kBarrierBytes = 512;
-constexpr int kTaskBarriers = 24 * kStages;                      // two a slot
+constexpr int kTaskBarriers = 24 * kStages;                      // two per slot
 constexpr int kSumsBarriers = kTaskBarriers + 16 * kTaskSlots;   // full, empty
 constexpr int kReceivedBarriers = kSumsBarriers + 16;            // two
 static_assert(kReceivedBarriers + 16 <= kBarrierBytes, "room for all barriers");
 constexpr int kTasksOffset = kRingBytes + kBarrierBytes;
-// The number of threads that arrive when a tile of K or of V, or a task, is available: one thread that expects bytes;
-// or each lane, after its copies, and the one that publishes the task.
+// The number of threads that arrive when a tile of K or of V, or a task, is available: one thread that expects bytes,
+// or each lane after its copies, plus the lane that publishes the task.
 constexpr int kFullArrivals = kByCopyEngine ? 1 : 32, kTaskArrivals = kByCopyEngine ? 1 : 33;
 constexpr int kQueryRowBytes = 2 * kHeadDim + 16;
 constexpr int kQueriesOffset = kTasksOffset + 16 * kTaskSlots;
-constexpr int kQueriesBytes = kLiveColumns * kQueryRowBytes;  // of a slot
+constexpr int kQueriesBytes = kLiveColumns * kQueryRowBytes;  // per slot
 constexpr int kQueriesEnd = kQueriesOffset + kTaskSlots * kQueriesBytes;
 constexpr int kSumStride = kHeadDim + 4;  // floats: lanes of a store are in different banks
-constexpr int kVectors = kHeadDim / 4;    // items of a column
+constexpr int kVectors = kHeadDim / 4;    // items per column
 constexpr int kSumsOffset = (kQueriesEnd + 15) / 16 * 16;
 constexpr int kStatsOffset = kSumsOffset + 4 * kMathWarps * kLiveColumns * kSumStride;
 constexpr int kReceivedOffset = kStatsOffset + (8 * kMathWarps * kLiveColumns + 15) / 16 * 16;
-constexpr int kShare = (kLiveColumns * kVectors + kCluster - 1) / kCluster;  // maximum items of a CTA
+constexpr int kShare = (kLiveColumns * kVectors + kCluster - 1) / kCluster;  // maximum items per CTA
 constexpr int kFromOneBytes = 16 * kShare + 8 * kLiveColumns + kLiveColumns % 2 * 8;
-constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  // of a buffer
+constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  // per buffer
 constexpr int kFlagOffset = kReceivedOffset + 2 * kReceivedBytes;
 constexpr int kStoppedOffset = kFlagOffset + 4;
 constexpr int kAttentionSmem = kFlagOffset + 16;  // flag, and the three words of an abort

@@ -13,9 +13,9 @@ from tuner.core.plan.table.header import MOST_QUEUES
 from tuner.packs.recipes.launches import check_spin_limit, wrong
 
 Json = Mapping[str, Any]
-#: The list in a manifest that contains them.
+#: The list in a manifest that contains the attentions.
 SECTION = "attentions"
-#: Bytes of a task, and of the parts of the workspace where a launch records what it refused, and why it aborted.
+#: Bytes of a task, and of the parts of the workspace where a launch records what it refused and why it aborted.
 _TASK_BYTES, _REFUSED_BYTES, _ABORT_BYTES = 8, 16, 24
 
 
@@ -78,7 +78,7 @@ def _check_tasks(where: str, tasks: bytes, values: Json) -> None:
 
 
 def _check_workspace(where: str, recipe: Json, values: Json) -> None:
-    """Counters, then what was refused, then why a launch aborted: all of them zeroed, and no overlaps."""
+    """Checks that counters, the record of refused input and that of an abort are zeroed and do not overlap."""
     space, slots = recipe["workspace"], values.get("sequences", 1) * values["kv_heads"] * values["num_blocks"]
     parts = [
         ("arrivals", space["arrivals"], 4 * slots * recipe["cluster"][0]),

@@ -10,7 +10,7 @@ from tuner.packs.programs import NOWHERE, Layout, Part, Patch, no_map, offsets_o
 from tuner.packs.recipes.parameters import pack_fields
 
 Json = dict[str, Any]
-#: The list in a manifest that contains them.
+#: The list in a manifest that contains the attentions.
 SECTION = "attentions"
 #: The tensors that the attention has in common with a call.
 _TENSORS = ("keys", "values", "lengths", "pages")
@@ -24,12 +24,12 @@ def roles_of(recipe: Json, manifest: Json) -> dict[str, str]:
 
 
 def paged_of(recipe: Json) -> tuple[str, ...]:
-    """The attention's caches, if they may have any number of pages."""
+    """The attention's caches if they are paged: a call may pass any number of pages."""
     return tuple(f"{recipe['op']}.{name}" for name in ("keys", "values") if "pages" in recipe)
 
 
 def source_of(recipe: Json, manifest: Json) -> str:
-    """The tensor that it reads queries from."""
+    """The tensor that the attention reads queries from."""
     return str(next(op["source"] for op in manifest["workload"]["ops"] if op["name"] == recipe["op"]))
 
 
@@ -45,7 +45,7 @@ def tensors_in_front(recipe: Json) -> list[Json]:
 
 
 def part_of(recipe: Json, workspace: int, layout: Layout) -> Part:
-    """The attention's launch: queues and tasks are files, and the workspace starts at this offset in memory."""
+    """The attention's launch: queues and tasks are files, and the workspace starts at offset `workspace` in memory."""
     own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
     abort = recipe["workspace"].get("abort_record")  # missing in artifacts from before waits were bounded
     own |= {"abort": workspace + abort["offset"]} if abort else {}

@@ -19,7 +19,7 @@ class AttentionShape(LaunchedShape):
 
     section = "attentions"
     #: Dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags, window, columns of the
-    #: projection; scale and soft cap as float32; first rung, number of rungs, its text.
+    #: projection; scale and soft cap as float32; first rung, number of rungs, and the text.
     RECORD = struct.Struct("<9I2f3I")
     #: The timed length of contexts is not part of the shape.
     SIZES = ("sequences", "max_length", "lengths", "timed_length")
@@ -39,11 +39,11 @@ class AttentionShape(LaunchedShape):
     head_dim: int
     #: New tokens of each sequence, included in its length.
     new_tokens: int
-    #: Tokens of a page of the cache; 0 if it is contiguous.
+    #: Tokens per page of the cache; 0 if it is contiguous.
     page_tokens: int
     #: Whether a page's heads come before its tokens.
     heads_first: bool
-    #: Tokens that a query sees; 0 for all.
+    #: Tokens that a query sees; 0 if it sees all.
     window: int
     #: Scores become soft_cap * tanh(score / soft_cap); 0 for no cap.
     soft_cap: float
@@ -81,7 +81,7 @@ class AttentionShape(LaunchedShape):
 
     @property
     def columns(self) -> int:
-        """Columns of its rows."""
+        """Columns of the attention's rows."""
         return self.heads * self.head_dim
 
     def figures(self, columns: int) -> tuple[Any, ...]:
@@ -105,7 +105,7 @@ class AttentionShape(LaunchedShape):
 
 
 def _attention_and_projection(workload: Mapping[str, Any]) -> tuple[Json, Json | None]:
-    """The attention, and the product after it if there is one: a call has seven operands for these.
+    """The attention, and the product after it if there is one: a call has seven operands for the two.
 
     Raises:
         InvalidInput: there are other ops, or the product has an option.

@@ -1,12 +1,12 @@
 """Checks a plan of decode attention word by word, for every length that a launch may have.
 
-This is proven: each span of each block of columns belongs to one task, so each position in a slot is written once. If a
-launch assigns its tasks by the lengths, each has a number. The C clusters take C numbers at a time, one each, so each
-task belongs to one cluster. The CTAs of a cluster read each tile of a span once, and run the same tasks in the same
-order. The arrivals of a slot are the same in each launch, whatever the lengths. So the CTA whose arrival makes the
-counter a multiple of this number comes after all others of the launch, and it alone adds up their partial sums. No task
-waits for another task. Only CTAs of a cluster wait for each other, and these run at the same time. So no launch hangs,
-however few clusters fit on the card.
+What is proven: each span of each block of columns belongs to one task, so each position in a slot is written once. If a
+launch assigns its tasks by the lengths, each task has a number. The C clusters take C numbers at a time, one each, so
+each task belongs to one cluster. The CTAs of a cluster read each tile of a span once, and run the same tasks in the
+same order. The number of arrivals at a slot is the same in each launch, whatever the lengths. So the CTA whose arrival
+makes the counter a multiple of this number comes after all others of the launch, and it alone adds up their partial
+sums. No task waits for another task. Only CTAs of a cluster wait for each other, and these run at the same time. So no
+launch hangs, however few clusters fit on the card.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner.ops.attention.schedule import BLOCK_COLUMNS, AttentionEngine, Attenti
 _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
 #: The device counts tokens, tiles, tasks and slots in signed words of 32 bits.
 _MOST_COUNT = 2**31 - 1
-#: Lanes look up the boxes of a paged cache, up to this many past the last existing one; a tile has one or more.
+#: How far past the last existing box lanes may look up boxes of a paged cache; a tile has one or more boxes.
 _TILES_BEYOND = 64
 
 
@@ -61,7 +61,7 @@ def plan_of(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> Attention
 def digest_of(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex, of the launch's arguments and of what was proven about it."""
     sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, Frozen(schedule))
-    later = (plan.by_length, plan.num_asking)  # left out if it is the default, so that older digests stay the same
+    later = (plan.by_length, plan.num_asking)  # left out if default, so that older digests stay the same
     facts = (*sizes, *later) if any(later) else sizes
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
     engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
@@ -72,7 +72,7 @@ def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan
     """Returns if the plan is correct and belongs to the op with this schedule.
 
     Raises:
-        PlanError: it belongs to another op or schedule; see also `check_attention`.
+        PlanError: it belongs to a different op or schedule; see also `check_attention`.
     """
     if (plan.op, plan.form) != (op.shape, op.form):
         raise WordError("the plan is for another op", f"for {plan.op} and {plan.form}, but {op.name} is {op.shape}")
@@ -86,7 +86,8 @@ def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
     Raises:
         InvalidInput: a paged cache has more rows than a tensor map supports.
         WordError: a word is out of range, or queues are not consecutive.
-        ResourceError: more queues than a parameter has space for, or numbers that the device cannot represent.
+        ResourceError: there are more queues than a parameter has space for, or numbers that the device cannot
+            represent.
         CoverageError: a span belongs to no task, or to two.
     """
     plan.form.check_of(plan.op)
@@ -97,7 +98,7 @@ def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
 
 
 def check_made_for(plan: AttentionPlan, schedule: AttentionSchedule) -> None:
-    """Returns if the plan was made for the schedule's kernel, in which these facts are constants.
+    """Returns if the plan was made for the schedule's kernel, in which some of its properties are constants.
 
     Raises:
         WordError: names the first difference.

@@ -8,7 +8,7 @@ from tuner.workers.gpu.tensors.fitting import NUM_CHECKS
 
 
 def cache_bytes(op: AttentionOp) -> int:
-    """Keys and values of all longest contexts."""
+    """Bytes of the keys and values of all longest contexts."""
     return op.shape.cache_bytes(op.shape.sequences * op.shape.max_length)
 
 
@@ -19,10 +19,10 @@ def copy_bytes(op: AttentionOp) -> int:
 
 
 def bytes_of_checks(workload: Workload, op: AttentionOp) -> int:
-    """Maximum memory that checks keep.
+    """Maximum memory that checks hold.
 
-    Each has its own cache if a product writes to it; otherwise checks at edges share one. The library's inputs come in
-    addition: a copy without NaN, and for pages two more while they are sorted.
+    Each has its own cache if a product writes to it; otherwise checks at edges share one. The library's inputs are
+    additional: a copy without NaN, and for pages two more while they are sorted.
     """
     num_kept = NUM_CHECKS if workload.turned_for == op else 1
     num_read = 1 if op.form.paged is None else 3

@@ -24,7 +24,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 CLUSTERS: tuple[int, ...] = axes_of(AttentionSchedule)["cluster"].values
 #: Sequences whose lengths a warp holds at a time.
 SEQUENCES_AT_ONCE = 32
-#: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
+#: One row per task: sequence << 16 | KV head, then block of columns << 24 | span.
 Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 #: Positions in the table of tasks.
 Places = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -35,7 +35,7 @@ class AttentionPlan:
     """The tasks of a launch."""
 
     op: DecodeAttention
-    #: Tokens of a span: a tile for each CTA of a cluster, or more of them.
+    #: Tokens of a span: at least one tile per CTA of a cluster.
     span_tokens: int
     #: Queries of a task: 8 or 16.
     columns: int
@@ -125,7 +125,7 @@ class AttentionPlan:
         return self.tasks[self.queues[:-1]]
 
     def live_spans(self, length: int) -> range:
-        """Spans of a sequence of that length that are not empty: at least one."""
+        """Spans that are not empty for a sequence of `length` tokens: at least one."""
         first = self.form.first_seen(self.op, length) // self.span_tokens
         return range(first, max(1, -(-length // self.span_tokens)))
 
@@ -152,19 +152,19 @@ class AttentionPlan:
         return _there_and_back(tasks, self.num_queues)
 
     def run_at(self, lengths: Sequence[int]) -> tuple[Words, Places]:
-        """Tasks and the beginnings of queues at these lengths; from a table also the empty tasks."""
+        """Tasks and the beginnings of queues at the given lengths; if there is a table, including empty tasks."""
         return self.assigned_at(lengths) if self.by_length else (self.tasks, self.queues)
 
     def arrivals(self, span: int, length: int) -> int:
-        """The number of arrivals that the task of a span makes: the first one that is not empty also arrives for all
-        empty ones."""
+        """The number of arrivals that a span's task makes: the first span that is not empty also arrives for all empty
+        ones."""
         live = self.live_spans(length)
         if span == live.start:
             return self.arrivals_per_launch - len(live) + 1
         return 1 if span in live else 0
 
     def own_tiles(self, span: int, length: int, tile_tokens: int, rank: int) -> range:
-        """The tiles of a span that the CTA of that rank takes: starting with the first visible one, in turn."""
+        """The tiles of a span that the CTA with rank `rank` takes: in turn, starting with the first visible tile."""
         begin = span * self.span_tokens
         tokens = min(max(length - begin, 0), self.span_tokens)
         skipped = max(self.form.first_seen(self.op, length) - begin, 0) // tile_tokens
@@ -172,7 +172,7 @@ class AttentionPlan:
 
 
 def num_attention_clusters(gpu: Gpu, cluster: int) -> int:
-    """Queues of a launch: clusters that are resident at the same time, one CTA per SM."""
+    """Number of a launch's queues: clusters that are resident at the same time, with one CTA per SM."""
     return max(1, min(MOST_QUEUES, gpu.num_clusters(cluster)))
 
 
@@ -187,10 +187,10 @@ def assign(
     form: AttentionForm = PLAIN,
     by_length: bool = False,
 ) -> AttentionPlan:
-    """Tasks in the order of slots, and within a slot in the order of spans.
+    """A plan with tasks in the order of slots, and within a slot in the order of spans.
 
-    `contiguous`: each cluster takes adjacent tasks. Otherwise clusters take tasks in turn, so that spans of a slot
-    end at about the same time. `by_length`: a launch assigns them itself.
+    If `contiguous`, each cluster takes adjacent tasks. Otherwise clusters take tasks in turn, so that spans of a slot
+    end at about the same time. If `by_length`, a launch assigns the tasks itself.
     """
     num_spans, num_blocks = -(-op.max_length // span_tokens), -(-op.columns // columns)
     grid = np.indices((op.sequences, op.kv_heads, num_blocks, num_spans), dtype=np.int32).reshape(4, -1)

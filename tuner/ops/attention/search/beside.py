@@ -16,14 +16,14 @@ from tuner.ops.attention.plans import plan_of
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.search.guesses.rings import fitted, windowed
 
-#: The fastest values in this case: tokens of a shallow ring, warps that multiply, and warps that finish tasks.
+#: The fastest values for such a pair: tokens of a shallow ring, warps that multiply, and warps that finish tasks.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
 #: Maximum bytes of weights in flight per CTA of the product, so that keys and values do not wait behind a whole ring of
-#: them (docs/findings/README.md).
+#: weights (docs/findings/README.md).
 _WINDOW_BYTES = 49_152
-#: Per cent of the weights that are prefetched, and whether early; the fastest first (docs/findings/README.md).
+#: Percentage of the weights that is prefetched, and whether early; the fastest first (docs/findings/README.md).
 _ASKS = ((25, True), (0, False), (50, True))
-#: At least one in this many SMs has a CTA that requests weights.
+#: At least one in `_ASKING_SHARE` SMs has a CTA that requests weights.
 _ASKING_SHARE = 3
 
 
@@ -47,7 +47,7 @@ def schedules_beside(space: AroundOp, attention: AttentionSchedule, product: Sch
 
 
 def may_ask(space: AroundOp, attention: AttentionSchedule) -> bool:
-    """Whether the weight requests are spread over enough CTAs, so that none delays its keys for long."""
+    """Whether the weight requests are spread over enough CTAs that none of them delays its keys for long."""
     plan = plan_of(space.op, attention, space.gpu)
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
 

@@ -2,7 +2,7 @@
 
 Everything else is as in our kernel: the last CTA to arrive adds up the splits, whereas flash decoding launches a second
 kernel. Spans have a fixed length, so even shares are only even at the longest contexts. LeanAttention balances them at
-any lengths. In return, the bits of a sequence's result do not depend on the other lengths.
+any lengths. In return, here the bits of a sequence's result do not depend on the other lengths.
 
 Source: Dao et al., "Flash-Decoding for long-context inference", 2023, and its `num_splits_heuristic`; Sanovar et al.,
 "Lean Attention: Hardware-Aware Scalable Attention Mechanism for the Decode-Phase of Transformers", 2024.
@@ -21,19 +21,19 @@ from tuner.ops.attention.plans.tasks import num_attention_clusters
 from tuner.ops.attention.rules import PARTS_AT_ONCE, refuse
 from tuner.ops.attention.schedule import AttentionSchedule
 
-#: Constants of flash decoding: contexts are not split if slots fill this share of the SMs; the maximum number of
-#: splits; how close the smallest number of splits has to come to the best use of the last wave.
+#: Constants of flash decoding: the share of the SMs from which on contexts are not split because slots fill it; the
+#: maximum number of splits; and how close the smallest number of splits has to come to the best use of the last wave.
 _FULL, _MOST_SPLITS, _NEAR = 0.8, 128, 0.85
 Policy = Callable[[AttentionOp, Gpu, AttentionSchedule], AttentionSchedule]
 
 
 def flash_decoding(op: AttentionOp, gpu: Gpu, kernel: AttentionSchedule) -> AttentionSchedule:
-    """Fixed splits of each context, as few as fill the SMs about as well as any other number; one CTA each."""
+    """Fixed splits of each context, one CTA per split; as few as fill the SMs about as well as any other number."""
     slots, tiles, ctas = _slots(op, kernel), -(-op.shape.max_length // kernel.tile_tokens), _ctas(gpu)
     splits = 1
     if slots < _FULL * ctas:
         numbers = range(1, min(_MOST_SPLITS, ctas, tiles) + 1)
-        # More splits with as many tiles each leave some of them empty.
+        # With as many tiles per split, more splits would leave some of them empty.
         whole = [number for number in numbers if number == 1 or -(-tiles // number) != -(-tiles // (number - 1))]
         used = {number: slots * number / ctas / math.ceil(slots * number / ctas) for number in whole}
         splits = next(number for number in whole if used[number] >= _NEAR * max(used.values()))
@@ -73,7 +73,7 @@ def _sharing(schedule: AttentionSchedule) -> tuple[int, int, bool, bool]:
 
 
 def _shared(op: AttentionOp, kernel: AttentionSchedule, tiles: int, *, contiguous: bool) -> AttentionSchedule:
-    """A schedule with spans of this many tiles, one CTA each."""
+    """A schedule with spans of `tiles` tiles, one CTA per span."""
     span = tiles * kernel.tile_tokens
     one = replace(kernel, cluster=1, span_tokens=span, contiguous=contiguous, by_length=False)
     return replace(one, parts_at_once=PARTS_AT_ONCE[-2]) if one.num_spans(op.shape) == 1 else one

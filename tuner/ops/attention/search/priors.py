@@ -19,8 +19,9 @@ OPTION = 0.1
 
 
 def attention_distance(ops: Sequence[AttentionOp], others: Sequence[AttentionOp]) -> float:
-    """How similar two workloads' attentions are, 0 if they are the same: a factor of two in the sequences is a distance
-    of 1, and so is one in the context; infinity if a kernel of one does not support the other."""
+    """How far apart two workloads' attentions are; 0 if they are the same. A factor of two in the number of sequences
+    is a distance of 1, and so is a factor of two in the context. Infinity if a kernel of one does not support the
+    other."""
     if len(ops) != len(others):
         return math.inf
     away = 0.0

@@ -1,8 +1,8 @@
 """First guesses for a workload with an attention: the attention's schedules by forecast, each with a product's first
 guess.
 
-The forecast models bytes and ports, not registers or bank conflicts. So guesses differ in what it cannot judge: each
-cluster size, deep and shallow rings, whether the product's weights are prefetched.
+The forecast models bytes and ports, not registers or bank conflicts. So guesses differ in what it cannot judge: cluster
+size, deep and shallow rings, and whether the product's weights are prefetched.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from tuner.search.guesses.sharing import has_launches_of_one
 _OF_CLUSTER = 2
 #: Number of first guesses of the product that are tried with the best attention.
 NUM_PRODUCTS = 4
-#: Number of first guesses for products with their own launches, those with the shortest forecasts. Chains take too
-#: long.
+#: Number of first guesses for products with their own launches: those with the shortest forecasts. Forecasts of chains
+#: take too long.
 _NUM_FORECAST = 8
-#: Number of products of which a CTA has to fit on an SM next to one of the attention.
+#: Number of products whose CTA has to fit on an SM next to one of the attention.
 _NUM_BESIDE = 2
 #: An attention is wide if this share of the SMs has a CTA.
 _WIDE_SHARE = 0.875
-#: Forecasts that differ by no more than this are treated as equal.
+#: Maximum relative difference of forecasts that are treated as equal.
 _EQUAL_SHARE = 0.02
-#: Per cent of the next launch's weights that are prefetched, and whether before the previous launch has ended.
+#: Percentage of the next launch's weights that is prefetched, and whether before the previous launch has ended.
 _ASKED = ((50, False), (100, False), (25, True), (50, True))
-#: Preferred tokens of a tile if forecasts are equal: each fastest pair had it (docs/findings/README.md).
+#: Preferred tokens per tile if forecasts are equal: the fastest pairs all had this size (docs/findings/README.md).
 _TILE_TOKENS = 64
 
 
 def attention_guesses(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The best attention of each cluster size, alternating with other products after the best one; the best with other
-    prefetches of weights; published policies applied to the best with one CTA per task; then pairs that share SMs,
-    which helps only if launches overlap. There are no duplicates. `products` are the first guesses of the product after
-    it, if there is one: the first with each attention, the others with the best.
+    """The best attention of each cluster size, alternating with other products after the best one; the best with
+    different prefetches of weights; published policies applied to the best with one CTA per task; then pairs that share
+    SMs, which helps only if launches overlap. There are no duplicates. `products` are the first guesses of the product
+    after it, if there is one: the first with each attention, the others with the best.
     """
     times_us = _forecasts_us(space)
     ranked = _ranked(times_us)
@@ -103,8 +103,8 @@ def _clusters(ranked: Sequence[AttentionSchedule]) -> Iterable[int]:
 
 
 def _widest(space: AroundOp, times_us: Mapping[AttentionSchedule, float]) -> AttentionSchedule | None:
-    """The best with even spans and a CTA on nearly every SM, so that all prefetch weights; among equal ones, the one
-    with the fewest spans. None if there is none."""
+    """The best attention with even spans and a CTA on nearly every SM, so that all CTAs prefetch weights; among equals,
+    the one with the fewest spans. None if there is none."""
     most, least = space.op.shape.max_length, _WIDE_SHARE * space.gpu.num_sms
     wide = [
         one
@@ -141,7 +141,7 @@ def _beside_each_other(
 
 
 def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSchedule | None:
-    """The attention's first guess before a product: if possible, one such that CTAs of both fit on an SM."""
+    """The attention's first guess before a product: if possible, one whose CTAs fit on an SM with the product's."""
     best = next(iter(_ranked(_forecasts_us(space))), None)
     return best and (best if product is None else _beside(space, best, product) or best)
 
@@ -173,8 +173,8 @@ def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
 
 
 def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
-    """For each cluster size, the shortest forecasts, each for another kernel; the shortest of all first. If lengths
-    differ, both ways to assign tasks are included: by the launch and by the plan."""
+    """For each cluster size, the schedules with the shortest forecasts, each with a different kernel; the shortest of
+    all first. If lengths differ, both ways to assign tasks are included: by the launch and by the plan."""
     ranked, found = list(times_us), list[AttentionSchedule]()
     orders = dict.fromkeys(one.by_length for one in ranked)
     for place in [(cluster, by_length) for cluster in _clusters(ranked) for by_length in orders]:
@@ -204,5 +204,5 @@ def _beside(space: AroundOp, one: AttentionSchedule, product: Schedule) -> Atten
 
 
 def _order(one: AttentionSchedule) -> tuple[int, int, bool, bool, bool]:
-    """How tasks are assigned to the clusters."""
+    """A key for how tasks are assigned to the clusters."""
     return one.cluster, one.span_tokens, one.contiguous, one.speculative, one.by_length

@@ -13,11 +13,12 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionForm:
-    """The default form reads a contiguous cache, sees the whole context, and does not change scores."""
+    """The form of an attention; by default, it reads a contiguous cache, sees the whole context, and keeps scores as
+    they are."""
 
-    #: None: [sequences, kv_heads, max_length, head_dim].
+    #: The cache's pages; None for a contiguous cache, [sequences, kv_heads, max_length, head_dim].
     paged: PagedCache | None = None
-    #: Tokens that a query sees, including itself; None for all.
+    #: Tokens that a query sees, including itself; None if it sees all.
     window: int | None = None
     #: Scores become soft_cap * tanh(score / soft_cap); None for no cap.
     soft_cap: float | None = None
@@ -39,7 +40,7 @@ class AttentionForm:
         """Checks that the cache's rows can be numbered.
 
         Raises:
-            InvalidInput: there are too many.
+            InvalidInput: there are too many rows.
         """
         if self.paged is None:
             return

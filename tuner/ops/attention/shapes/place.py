@@ -12,7 +12,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 
 def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
-    """Checks that only the first of the later ops reads it, and only as A.
+    """Checks that only the first of the later ops reads the attention's output, and only as A.
 
     Raises:
         InvalidInput: the message says what is expected.
@@ -22,7 +22,7 @@ def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
 
 
 def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
-    """Checks the op with that number, after an attention."""
+    """Checks op `behind`, which has that number and comes after an attention."""
     fields = [read.field for read in behind.reads if read.tensor == op.name]
     if fields == (["source"] if number == 0 else []):
         return
@@ -33,7 +33,7 @@ def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
 
 
 def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: Sequence[Op]) -> None:
-    """Checks that an attention of that shape and form reads the cache of the op before it, if that op writes to one.
+    """Checks that an attention of this shape and form reads the cache of the op before it, if that op writes to one.
 
     Raises:
         InvalidInput: names the size of the attention that differs.

@@ -79,7 +79,7 @@ class DecodeAttention:
         return self.query_heads * self.new_tokens
 
     def cache_bytes(self, tokens: int) -> int:
-        """Keys and values of this many tokens."""
+        """Bytes of the keys and values of `tokens` tokens."""
         return 2 * tokens * self.kv_heads * self.head_dim * self.dtype.size_bytes
 
 

@@ -26,5 +26,5 @@ class OpSpace:
         return tuple(offered_attentions(self.workload, self.gpu, self.op))
 
     def near(self, one: AttentionSchedule) -> list[AttentionSchedule]:
-        """The legal schedules that differ from it in one axis."""
+        """The legal schedules that differ from `one` in one axis."""
         return near_attentions(self.workload, self.gpu, self.op, one)

@@ -17,14 +17,14 @@ from tuner.ops.attention.schedule import MATH_WARPS, MOST_STAGES, TILE_TOKENS, A
 
 #: Numbers of spans of the longest context, in addition to those that fill the GPU.
 _NUM_SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
-#: Warps that multiply and that finish a task: values that were fastest for some shape.
+#: Warps that multiply, and warps that finish a task: values that were fastest for some shape.
 _WARPS = ((8, 4), (8, 0), (4, 2), (4, 4))
 #: Shares of the deepest possible ring: a shallow one leaves space for a CTA of the next launch.
 _RING_SHARES = (1.0, 0.5, 0.25, 0.0)
-#: Per cent of the next launch's weights, and whether they are prefetched early.
+#: Percentage of the next launch's weights that is prefetched, and whether early.
 _NEXT_ASKS = ((0, False), (50, False), (100, False), (25, True), (50, True))
-#: Whether a queue has neighbouring tasks, whether first tiles are requested early, whether tasks are assigned by the
-#: lengths.
+#: Whether a queue has neighbouring tasks, whether first tiles are requested early, and whether tasks are assigned by
+#: the lengths.
 _ORDERS = ((False, True, False), (False, False, False), (True, True, False), (True, False, False), (False, False, True))
 #: Loads in flight at the same time in sums over spans.
 _PARTS_AT_ONCE = (16, 8)
@@ -84,8 +84,8 @@ def ring_depths(op: AttentionOp, gpu: Gpu, cluster: int, tile: int, warps: int, 
 
 
 def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: AttentionSchedule) -> list[AttentionSchedule]:
-    """The legal schedules that differ from this one in one axis. With the tile, the warps or the cluster, ring and
-    span change as far as necessary."""
+    """The legal schedules that differ from `one` in one axis. If the tile, the warps or the cluster change, ring and
+    span change with them as far as necessary."""
     found: list[AttentionSchedule] = []
     for cluster, tile in [*((c, one.tile_tokens) for c in CLUSTERS), *((one.cluster, t) for t in TILE_TOKENS)]:
         found += _with_span_near(op, replace(one, cluster=cluster, tile_tokens=tile))

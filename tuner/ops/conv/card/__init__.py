@@ -12,6 +12,6 @@ def call_of(op: ConvOp, dtype: Dtype, first: OpBuffers) -> CudnnConv:
     """cuDNN's call for an op, with the bias that all slots share.
 
     Raises:
-        WorkerError: it is not installed, or has no plan for it.
+        WorkerError: cuDNN is not installed, or has no plan for the op.
     """
     return CudnnConv(handle(), op, dtype, first.bias)

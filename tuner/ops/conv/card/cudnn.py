@@ -32,7 +32,7 @@ _C_TYPES = {
 #: Descriptors. Source: cudnnBackendDescriptorType_t.
 _POINTWISE, _CONVOLUTION, _ENGINE_CONFIG, _HEURISTIC, _PLAN = 0, 1, 3, 4, 5
 _CONVOLUTION_FORWARD, _OP_POINTWISE, _GRAPH, _PACK, _TENSOR = 10, 13, 15, 16, 17
-#: Element types, by the names that other CUDA libraries use, and the type of the sums. Source: cudnnDataType_t.
+#: Element types, by their names in other CUDA libraries, and the type of the sums. Source: cudnnDataType_t.
 _ELEMENTS, _FP32 = {"CUDA_R_16F": 2, "CUDA_R_16BF": 9}, 0
 _CROSS_CORRELATION, _ADD, _RELU = 1, 0, 100
 #: The heuristic's best guesses first, then the mode that nearly always runs. Source: cudnnBackendHeurMode_t.
@@ -72,7 +72,7 @@ class Descriptor:
     """A descriptor of cuDNN; it keeps the descriptors that it refers to alive."""
 
     def __init__(self, library: Any, kind: int, *attributes: tuple[int, int, Sequence[Any]]) -> None:
-        """`attributes`: name, type and values of each.
+        """`attributes` has the name, the type and the values of each attribute.
 
         Raises:
             WorkerError: the library refuses an attribute, or their combination.
@@ -101,13 +101,13 @@ class Descriptor:
 
 
 class CudnnConv:
-    """Out = relu(conv(images, filters) + added + bias) by the library; each of the last three only if the op has it."""
+    """Out = relu(conv(images, filters) + added + bias) by the library; the last three only if the op has them."""
 
     def __init__(self, library: Cudnn, op: ConvOp, dtype: Dtype, bias: int) -> None:
-        """Requests plans; `bias` is its address.
+        """Requests plans; `bias` is the address of the bias.
 
         Raises:
-            WorkerError: the library has none.
+            WorkerError: the library has no plan.
         """
         self._library, self._bias, self._has_added = library, bias, op.residual
         self._plans = plans_of(library, graph_of(library, op, dtype))
@@ -120,10 +120,10 @@ class CudnnConv:
         return len(self._plans)
 
     def recipe(self, op: ConvOp, *, algorithm: int) -> None:
-        """How to make this call; cuDNN's plans have no name by which others could request them."""
+        """None, since cuDNN's plans have no name by which others could request them."""
 
     def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """Enqueues the convolution by the `algorithm`-th plan; addresses on the device.
+        """Enqueues the convolution by the `algorithm`-th plan; addresses are on the device.
 
         Raises:
             WorkerError: the library refuses the plan.
@@ -209,7 +209,7 @@ def _plan_of(library: Cudnn, config: Descriptor) -> Descriptor | None:
     try:
         plan = Descriptor(library, _PLAN, (400, _HANDLE, [library]), (401, _DESCRIPTOR, [config]))
     except WorkerError:
-        return None  # offered, but not available
+        return None  # proposed, but not available
     (workspace_bytes,) = plan.read(402, _INT64, [0])
     return plan if workspace_bytes <= _WORKSPACE_BYTES else None
 

@@ -30,7 +30,7 @@ class BatchedGemm:
         """Requests algorithms from the heuristic.
 
         Raises:
-            WorkerError: the library has none.
+            WorkerError: the library has no algorithm.
         """
         self._lt, data_type = lt, dtype.row.library_type.number
         self._descriptor = c_void_p()
@@ -51,7 +51,7 @@ class BatchedGemm:
         return len(self._algorithms)
 
     def launch(self, x: int, y: int, d: int, workspace: int, stream: int, *, algorithm: int) -> None:
-        """Enqueues all products; addresses on the device, `workspace` of WORKSPACE_BYTES.
+        """Enqueues all products; addresses are on the device, and `workspace` has WORKSPACE_BYTES.
 
         Raises:
             WorkerError: the library refuses the algorithm.

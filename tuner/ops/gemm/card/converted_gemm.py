@@ -20,7 +20,7 @@ class ConvertedGemm:
     """One product with converted weights."""
 
     def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int) -> None:
-        """Takes the addresses of each slot's weights, and of what is added to each row, 0 for nothing.
+        """Takes the addresses of each slot's weights, and of what is added to each row, 0 if nothing is.
 
         Raises:
             WorkerError: the library has no algorithm.
@@ -30,17 +30,17 @@ class ConvertedGemm:
 
     @property
     def num_algorithms(self) -> int:
-        """As in `LibraryGemm`."""
+        """Same as for `LibraryGemm`."""
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
-        """Like `LibraryGemm`, plus the format of the weights."""
+        """Same as for `LibraryGemm`, plus the format of the weights."""
         call = self._gemm.recipe(op, algorithm=algorithm)
         steps = [f"weights are {op.weights}, converted beforehand", *filter(None, [call.afterwards])]
         return replace(call, afterwards=", ".join(steps))
 
     def launch(self, a: int, w: int, c: int, addend: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """As in `LibraryGemm`.
+        """Same as for `LibraryGemm`.
 
         Raises:
             WorkerError: the library refuses the algorithm.
@@ -50,7 +50,7 @@ class ConvertedGemm:
 
 
 def _elements(address: int, op: TileOp, dtype: Dtype) -> Any:
-    """[rows of W, k], as bits."""
+    """The converted weights [rows of W, k], as bits."""
     assert op.weights, op.name
     row, shape = op.weights.row, (op.weight_rows, op.weights.row.row_bytes(op.k))
     memory = cupy.cuda.UnownedMemory(address, shape[0] * shape[1], None)

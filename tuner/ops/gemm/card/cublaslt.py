@@ -20,7 +20,7 @@ from tuner.workers.source.library_epilogue import describe, split_epilogue
 COMPUTE_32F = 68
 R_32F = 0
 DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
-#: Whether sums may have fewer bits than fp32.
+#: The attribute that says whether sums may have fewer bits than fp32.
 _DESC_FAST_ACCUM = 25
 PREFERENCE_MAX_WORKSPACE_BYTES = 1
 OP_N, OP_T = 0, 1
@@ -90,7 +90,7 @@ class CublasLt:
             raise WorkerError(f"{name} failed with cublasStatus {status}")
 
     def raw(self, name: str) -> Any:
-        """The function itself, for calls whose status is judged by the caller."""
+        """The function itself, for callers that judge its status."""
         return getattr(self._lib, name)
 
     def algorithms(self, descriptor: c_void_p, a: c_void_p, b: c_void_p, d: c_void_p) -> list[Heuristic]:
@@ -122,14 +122,14 @@ class CublasLt:
 class LibraryGemm:
     """C = activation(A W^T + bias) + R by the library, to which our row-major C[m, n] is a column-major D[n, m].
 
-    It computes what `split_epilogue` gives it; n is the rows of W, two for each column of a gated op.
+    It computes what `split_epilogue` gives it; n is the number of rows of W, two per column of a gated op.
     """
 
     def __init__(
         self, lt: CublasLt, op: TileOp, data_type: VendorType, bias_address: int, out_type: VendorType | None = None
     ) -> None:
-        """Requests algorithms from the heuristic; `data_type` is that of all operands; D may have a different one,
-        `out_type`.
+        """Requests algorithms from the heuristic; `data_type` is that of all operands, except that D may have a
+        different one, `out_type`.
 
         Raises:
             WorkerError: the library has none.
@@ -138,7 +138,7 @@ class LibraryGemm:
         self._data_type = data_type
         does = {part.field for part in split_epilogue(op)[0]}
         has_bias = "bias" in does
-        #: Whether it adds a residual.
+        #: Whether the product adds a residual.
         self.can_add = "residual" in does
         fused = (op.activation if "activation" in does else Activation.IDENTITY).row.library
         assert fused is not None, "split_epilogue gives it only what it supports"
@@ -214,8 +214,8 @@ class LibraryGemm:
         return found
 
     def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """Enqueues the product by the heuristic's `algorithm`-th choice; addresses on the device, `workspace` of
-        WORKSPACE_BYTES. A `residual` of 0 is not added.
+        """Enqueues the product by the heuristic's `algorithm`-th choice; addresses are on the device, and `workspace`
+        has WORKSPACE_BYTES. A `residual` of 0 is not added.
 
         Raises:
             WorkerError: the library refuses the algorithm.

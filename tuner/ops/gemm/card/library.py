@@ -36,8 +36,8 @@ class LibraryRunner:
         self._parts = LibraryParts(tools, data.workload)
         self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
-        #: The product of an op that needs another pass to become C (gate and up projection, both halves of rotated
-        #: heads, scaled sums): [m, rows of W]; None for other ops.
+        #: [op] the output of a product that needs another pass to become C (gate and up projection, both halves of
+        #: rotated heads, scaled sums): [m, rows of W]; None for other ops.
         self._sums = [
             cupy.empty((op.m, op.weight_rows), bits_type(self._dtype.sums)) if has_sums(op, self._dtype) else None
             for op in self._ops
@@ -50,7 +50,7 @@ class LibraryRunner:
             for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1
-        #: One for each stream: products that run side by side must not share a workspace.
+        #: One workspace per stream: products that run side by side must not share one.
         self._workspaces = [cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8) for _ in range(num_streams)]
         self._sides = [SideStream() for _ in range(num_streams - 1)]
         #: The chosen algorithm of the heuristic for each op.
@@ -63,7 +63,7 @@ class LibraryRunner:
         return self._norms.can_add
 
     def use(self, picked: Picked) -> None:
-        """Selects the choice for later runs."""
+        """Selects the algorithms for later runs."""
         self.choices, self._beside, self._adds_in_norms = picked.choices, picked.beside, picked.adds_in_norms
 
     @property
@@ -72,7 +72,7 @@ class LibraryRunner:
         return tuple(gemm.num_algorithms for gemm in self._gemms)
 
     def recipe(self) -> LibraryRecipe:
-        """How this calls the library. It has no call for an op of a different kind."""
+        """How this calls the library. The recipe has no call for an op of a different kind."""
         ops = zip(self._gemms, self._ops, self.choices, strict=True)
         found = (gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
         calls = tuple(call for call in found if call is not None)
@@ -84,7 +84,7 @@ class LibraryRunner:
             self.enqueue_some(ops, stream, 0, len(ops))
             return
         self._norms.begin()
-        for index, buffer in enumerate(ops):  # several may read one normalized input
+        for index, buffer in enumerate(ops):  # several ops may read one normalized input
             self._norms.input_of(index, buffer)
         forked = [side.fork(stream) for side in self._sides]
         self._launch(0, ops[0], stream, self._workspaces[0])
@@ -95,7 +95,7 @@ class LibraryRunner:
             side.join(stream)
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues only these ops of a run, in order; a run begins with the first one."""
+        """Enqueues only ops `begin` to `end` of a run, in order; a run begins with the first one."""
         if begin == 0:
             self._norms.begin()
         for index in range(begin, end):
@@ -127,7 +127,7 @@ class LibraryRunner:
         return ""
 
     def poison(self) -> None:
-        """Gate and up projections, normalized tensors."""
+        """Writes NaN to gate and up projections and to normalized tensors."""
         self._norms.poison()
         self._parts.poison()
         for sums in self._sums:

@@ -1,7 +1,7 @@
 """The library's norms: a kernel before the products that read a normalized tensor.
 
-There, RMSNorm is a separate kernel, which may also add the residual of the product before it. A library's user has the
-norm's weight in that kernel; here it is folded into the next weights, as for our kernels.
+In the library's version, RMSNorm is a separate kernel, which may also add the residual of the product before it. A
+library's user has the norm's weight in that kernel; here it is folded into the next weights, as for our kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import split_epilogue
 from tuner.workers.source.tools import kernel_of
 
-#: Constants of `tuner_norm`: elements per load of a thread if they divide the row, loads per thread, threads of a CTA.
+#: Constants of `tuner_norm`: elements per load of a thread if they divide the row, loads per thread, threads per CTA.
 _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024
 
 
@@ -35,8 +35,8 @@ class LibraryNorms:
         self._workload = workload
         self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))
         dtype = bits_type(workload.dtype)
-        #: The normalized tensors, by tensor and eps; several ops may read one. If an operand has scales and is not the
-        #: normed tensor itself, `LibraryParts` scales the sums instead.
+        #: The normalized tensors, by tensor and eps; several ops may read the same one. If an operand has scales and is
+        #: not the normed tensor itself, `LibraryParts` scales the sums instead.
         self._normed: dict[tuple[str, float], Any] = {}
         for op in workload.tile_ops:
             if op.norm and (op.norm == op.source or workload.dtype.sums is workload.dtype):
@@ -74,8 +74,8 @@ class LibraryNorms:
         self._launch(key, self.sums_of(op_index), buffer.residual, buffer.c)
 
     def input_of(self, op_index: int, buffer: OpBuffers) -> int:
-        """The address of the input of the op's product; normalized on the current stream, if that has not happened in
-        this run.
+        """The address of the input of the op's product. If it has not been normalized in this run, it is normalized on
+        the current stream.
         """
         op = self._workload.tile_ops[op_index]
         key = (op.norm, op.eps)

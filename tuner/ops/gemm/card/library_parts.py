@@ -15,16 +15,17 @@ from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import Parts, kernels_of, split_epilogue
 from tuner.workers.source.tools import kernel_of
 
-#: Columns per step of a thread of `tuner_epilogue`, if n is a multiple of it, and pairs of `tuner_rotary`.
+#: Columns per step of a `tuner_epilogue` thread if n is a multiple of it, and pairs per step of a `tuner_rotary`
+#: thread.
 EPILOGUE_WIDTH = 8
-#: Threads of a CTA of `tuner_rotary`, and of the other kernels; the maximum CTAs of a launch.
+#: Threads per CTA of `tuner_rotary`, and of the other kernels; and the maximum CTAs of a launch.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
 #: Maximum threads of a CTA that processes one row.
 _MAX_THREADS = 1024
 #: The parts that the kernel for sums of a different type applies, and the fields with its factors.
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
 _FACTORS = ("channel_scale_factors", "output_scale_factor")
-#: The parts that the kernel for a residual stream applies, and those of them that the kernel above does not have.
+#: The parts that the kernel for a residual stream applies, and those of them that the kernel for sums does not apply.
 _STREAMED = {"row_scale", "channel_scale", "residual", "operand"}
 _OF_STREAM = _STREAMED - _SCALED
 #: Types of a part's numbers, as its kernel takes them.
@@ -35,9 +36,9 @@ class LibraryParts:
     """The kernels, for one workload."""
 
     def __init__(self, tools: Any, workload: Workload) -> None:
-        """`tools` has a kernel for each `Part.library_kernel`, of each element type."""
+        """`tools` has the kernel of each `Part.library_kernel` for each element type."""
         self._tools, self._dtype = tools, workload.dtype
-        #: If sums have a different type than elements: by op, the factors of its rows' norm, and eps.
+        #: If sums have a different type than elements: the factors of the norm of an op's rows, and eps, by op.
         self._norms: dict[str, tuple[Any, float]] = {}
         if self._dtype.sums is not self._dtype:
             rows = {op.norm: (op.m, op.eps) for op in workload.tile_ops if op.norm not in ("", op.source)}
@@ -70,10 +71,10 @@ class LibraryParts:
             sums = out
 
     def _scale(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
-        """Factors, activation, gate and rounding in one kernel, as a user of the library would write it.
+        """Applies factors, activation, gate and rounding in one kernel, as a user of the library would write it.
 
         Raises:
-            WorkerError: it does not support a part of the op.
+            WorkerError: the kernel does not support a part of the op.
         """
         stored, parts = op.stored_in(self._dtype), {_name_of(part): part for part in split_epilogue(op)[1]}
         if op.name in self._norms or _OF_STREAM & parts.keys():
@@ -101,10 +102,11 @@ class LibraryParts:
         return int(self._norms[op.norm][0].data.ptr) if op.norm in self._norms else buffer.row_scale
 
     def _stream(self, op: TileOp, sums: int, buffer: OpBuffers) -> None:
-        """Scales, the residual, the operand of the next products, and the factors of a norm, in one kernel.
+        """Applies scales and the residual, and makes the next products' operand and the factors of a norm, in one
+        kernel.
 
         Raises:
-            WorkerError: it does not support a part of the op.
+            WorkerError: the kernel does not support a part of the op.
         """
         parts = {_name_of(part): part for part in split_epilogue(op)[1]}
         if others := [part.step(op) for name, part in parts.items() if name not in _STREAMED]:
@@ -131,7 +133,7 @@ def has_sums(op: TileOp, dtype: Dtype) -> bool:
 
 
 def _finish(function: Any, parts: Parts, op: Product, columns: int, sums: int, out: int, buffer: OpBuffers) -> None:
-    """One pass over the sums."""
+    """Finishes the epilogue in one pass over the sums."""
     does, given = {part.field for part in parts}, {part.slot: getattr(buffer, part.slot) for part in parts if part.slot}
     num_vectors = op.m * columns // (EPILOGUE_WIDTH if columns % EPILOGUE_WIDTH == 0 else 1)
     args = (
@@ -156,7 +158,7 @@ def _turn(function: Any, op: Product, sums: int, buffer: OpBuffers) -> None:
 
 
 def _apply_added(function: Any, part: AddedPart, op: Product, columns: int, values: int, buffer: OpBuffers) -> None:
-    """A package's part, in place."""
+    """Applies a package's part in place."""
     numbers = [_NUMBERS[of](getattr(part, name)) for name, of in part.number_types().items()]
     pointers = [cupy.uint64(buffer.parts[one.name]) for one in part.pointers(op)]
     args = (cupy.uint64(values), cupy.uint32(op.m), cupy.uint32(columns), *numbers, *pointers)

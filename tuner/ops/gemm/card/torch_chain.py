@@ -48,11 +48,11 @@ class _Chain:
         self._dtype_name = data.workload.dtype.row.array_name
 
     def operands_of(self, ops: tuple[OpBuffers, ...]) -> list[dict[str, Any]]:
-        """The operands of each op, by the tensors' positions in it."""
+        """The operands of each op, by the tensors' roles in it."""
         return [self._operands(op, buffer) for op, buffer in zip(self._data.workload.tile_ops, ops, strict=True)]
 
     def _operands(self, op: TileOp, buffer: OpBuffers) -> dict[str, Any]:
-        """The op's tensors, in the problem's own memory; None if it has none."""
+        """The op's tensors, in the problem's own memory; a tensor that the op does not have is None."""
         rows = op.weight_rows
         shapes = {
             "a": (buffer.a, (op.m, op.k)),

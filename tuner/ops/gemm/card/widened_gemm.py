@@ -20,13 +20,13 @@ _THREADS, _MAX_CTAS = 256, 4096
 
 
 class WidenedGemm:
-    """One product. Weights and epilogue inputs are widened beforehand, as a user without a library for the type would
-    do. All other tensors that a run reads or writes are converted in each run.
+    """One widened product. Weights and epilogue inputs are widened beforehand, as a user without a library for the type
+    would do. All other tensors that a run reads or writes are converted in each run.
     """
 
     def __init__(self, lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any) -> None:
-        """Takes the addresses of each slot's weights, and of what is added to each row, 0 for nothing; `tools` has the
-        kernels that convert.
+        """Takes the addresses of each slot's weights, and of what is added to each row, 0 if nothing is; `tools` has
+        the kernels that convert.
 
         Raises:
             WorkerError: the library has no algorithm.
@@ -49,17 +49,17 @@ class WidenedGemm:
 
     @property
     def num_algorithms(self) -> int:
-        """As in `LibraryGemm`."""
+        """Same as for `LibraryGemm`."""
         return self._gemm.num_algorithms
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:
-        """Like `LibraryGemm`, and says that the output is rounded."""
+        """Same as for `LibraryGemm`, and says that the output is rounded."""
         call = self._gemm.recipe(op, algorithm=algorithm)
         steps = [f"round to {self._dtype}", *filter(None, [call.afterwards])]
         return replace(call, afterwards=", ".join(steps))
 
     def launch(self, a: int, w: int, c: int, addend: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """Like `LibraryGemm`; `stream` is the current one.
+        """Same as for `LibraryGemm`; `stream` is the current one.
 
         Raises:
             WorkerError: the library refuses the algorithm.
@@ -84,7 +84,7 @@ def _convert(kernel: Any, source: int, target: int, count: int) -> None:
 def product_of(
     lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any
 ) -> LibraryGemm | WidenedGemm | ConvertedGemm:
-    """The library's product of an op; the addresses are those of `WidenedGemm`.
+    """The library's product of an op; the addresses are the same as for `WidenedGemm`.
 
     Raises:
         WorkerError: the library has no algorithm.

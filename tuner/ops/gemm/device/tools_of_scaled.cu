@@ -4,7 +4,7 @@
 using SumBits = Sum::Bits;
 
 // sums [m, n], or [m, 2n] with the gate's half first if gated; row_scale [m], channels as wide as the sums, output [1].
-// Null if there is none.
+// A pointer is null if there is no such factor.
 struct Scaled {
   const SumBits* sums;
   const float* row_scale;
@@ -19,7 +19,7 @@ struct alignas(sizeof(Stored) * kWidth) Vector {
   Stored bits[kWidth];
 };
 
-// kWidth adjacent sums of a row, times their factors.
+// kWidth adjacent sums of a row, multiplied by their factors.
 template <int kWidth>
 __device__ __forceinline__ void load_scaled(float (&values)[kWidth], const Scaled& s, u32 row, u32 column) {
   const u32 columns = s.gated ? 2 * s.n : s.n;
@@ -74,7 +74,7 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
   scale_all<Sum>({sums, row_scale, channels, output, m, n, activation, gated}, out);
 }
 
-// The operands of the addition to a residual stream, and of its next reader; null if missing.
+// The operands of the addition to a residual stream, and of the stream's next reader; null if missing.
 struct Stream {
   const SumBits* residual;
   SumBits* to;
