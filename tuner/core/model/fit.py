@@ -159,7 +159,7 @@ class Linear:
     residuals: Vector
     #: [residual, rate]
     slopes: npt.NDArray[np.float64]
-    #: The number of observations that each residual represents; None for one each.
+    #: The number of observations that each residual represents; None if it is one for all.
     counts: Vector | None = None
 
 

@@ -23,11 +23,11 @@ class Launch:
     written_before: tuple[tuple[tuple[int, int], ...], ...]
     #: By op: the share of its tasks whose weights are requested together with a neighbour's; empty if there are none.
     merged: Mapping[int, float] = field(default_factory=dict)
-    #: The same for the inputs of ops that gather them.
+    #: Same as `merged`, for the inputs of ops that gather them.
     merged_inputs: Mapping[int, float] = field(default_factory=dict)
     #: CTAs that compute a task together.
     cluster_size: int
-    #: CTAs, or clusters, per SM, or per that many SMs.
+    #: CTAs per SM; with clusters, clusters per as many SMs as a cluster has CTAs.
     occupancy: int
     #: Stages of a CTA's ring, and teams of warps that alternate between its tasks.
     num_stages: int

@@ -128,8 +128,8 @@ def simulate_launch(
     polled: Plan | None = None,
     limit_us: float = math.inf,
 ) -> Timeline:
-    """The same for a proven plan of ops of any kind, with the costs in `launch`; `polled` has the waits that cost time,
-    if they are not the plan's own."""
+    """Same as `simulate` for a proven plan of ops of any kind, with the costs in `launch`; `polled` has the waits that
+    cost time, if they are not the plan's own."""
     return _Run(plan, polled or plan, graph, launch, gpu, rates).timeline(limit_us)
 
 
@@ -155,7 +155,7 @@ class _Run:
         self._polls_us, self._later_polls_us = _polls_us(polled, launch.num_pollers, rates)
         self._held_stages = words.held_stages
         self._sm_free_us = [0.0] * self._num_sms
-        #: By CTA: the task whose operands it loads, -1 for none; when it took that task, when its operands were
+        #: By CTA: the task whose operands it loads, or -1; when it took that task, when its operands were
         #: requested, and when its polls were over.
         self._held = [-1] * num_ctas
         self._taken_us = [0.0] * num_ctas

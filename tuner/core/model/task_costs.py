@@ -140,7 +140,7 @@ def _slices(graph: TileGraph, op_index: int, finer: int) -> list[range]:
 
 
 def _slice_of_columns(graph: TileGraph, op_index: int, finer: int) -> Ints:
-    """[columns of A] the slice of each."""
+    """[columns of A] the slice of each column."""
     op = graph.workload.tile_ops[op_index]
     if not op.is_plain_product:  # each of its parts reads all channels
         return np.zeros(op.source_columns, dtype=np.int64)
@@ -367,8 +367,8 @@ def converting_us(op: TileOp, rows: int, depth: int, num_warps: int, gpu: Gpu) -
 
 
 def tensor_share(product_columns: int) -> float:
-    """Share of the tensor cores' rate that a wgmma task with this many rows of B achieves, interpolated linearly
-    between measurements."""
+    """Share of the tensor cores' rate that a wgmma task with `product_columns` rows of B achieves, interpolated
+    linearly between measurements."""
     columns, shares = zip(*_TENSOR_SHARES, strict=True)
     return float(np.interp(product_columns, columns, shares))
 

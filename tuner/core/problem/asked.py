@@ -86,7 +86,7 @@ class AskedWorkload(ABC):
         """The values of the fields `by_model`, for a model's layer on one of `tp` ranks.
 
         Raises:
-            InvalidInput: the model is unknown, or cannot be split like this.
+            InvalidInput: the model is unknown, or cannot be split over so many ranks.
         """
         return {}
 

@@ -32,7 +32,7 @@ def waits_for_parts(plan: Plan, graph: TileGraph) -> bool:
 
 
 def check_shares(plan: Plan, graph: TaskGraph) -> None:
-    """Checks that a split tile has all of its parts: the kernel was compiled for that many shares, and no part would
+    """Checks that a split tile has all of its parts: the kernel was compiled for so many shares, and no part would
     add up a missing part's share.
 
     Raises:

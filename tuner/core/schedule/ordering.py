@@ -207,7 +207,7 @@ class SplitTiles(StrEnum):
     TAIL = "tail"
     #: Those of the last, incomplete wave of each op, even if the next op's tiles follow.
     TAILS = "tails"
-    #: As many of these, cut at such k-steps, that each CTA gets an equal share of the work (stream-K).
+    #: Tiles of the last wave, cut at k-steps such that each CTA gets an equal share of the work (stream-K).
     STREAM = "stream"
 
 

@@ -100,7 +100,7 @@ class KernelConfig:
     input_stages: int = axis(0, word="i{}", since=LATER, features=lambda value: (math.log2(max(1, value)),))
     #: Maximum stages of weights that are requested but have not arrived; 0 for no limit besides the ring. For wgmma.
     window: int = axis(0, word="window{}", since=LATER, features_in=_share)
-    #: The same while the ring fills ahead of a task that waits; 0 for no other limit. For wgmma.
+    #: Limit like `window` while the ring fills ahead of a task that waits; 0 for no separate limit. For wgmma.
     ahead_window: int = axis(0, word="ahead-window{}", since=LATER, features_in=_share)
     #: Stages of its first task's weights beyond the ring that a CTA prefetches into the L2 at the start, 0, 2, 4 or 8.
     #: For wgmma.

@@ -224,5 +224,5 @@ class Trial:
     #: When it was chosen, and when its outcome arrived; seconds since the epoch.
     started_at: float
     finished_at: float
-    #: Index of the job's prior that it tried; None if it was none.
+    #: Index of the job's prior that it tried; None if it did not try one.
     prior: int | None = None

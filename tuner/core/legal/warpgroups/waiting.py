@@ -21,7 +21,7 @@ def waiting_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 
 def reads_another(workload: Workload) -> bool:
-    """Whether an op reads another one's output as A."""
+    """Whether an op reads another op's output as A."""
     return any(workload.producer_of(op) is not None for op in range(len(workload.tile_ops)))
 
 

@@ -1,4 +1,4 @@
-"""Edges of a tile graph: which op of a launch reads what another one, or earlier tiles of the same op, wrote."""
+"""Edges of a tile graph: which op of a launch reads what another op, or earlier tiles of the same op, wrote."""
 
 from __future__ import annotations
 

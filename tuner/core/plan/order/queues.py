@@ -33,9 +33,9 @@ def sides_of(ops: Ints | npt.NDArray[np.int32], num_ctas: int, partition: int) -
 
 
 def tail_of(ops: Ints, num_ctas: int, partition: int = 0) -> Flags:
-    """[tiles] whether each tile of the global order, given the op of each, belongs to the last, incomplete wave. The
-    last wave is what remains after whole waves of the grid, or of each side of a partition; all tiles if no wave is
-    whole."""
+    """[tiles] whether each tile of the global order belongs to the last, incomplete wave; `ops` has the op of each
+    tile. The last wave is what remains after whole waves of the grid, or of each side of a partition; all tiles if no
+    wave is whole."""
     is_tail = np.zeros(ops.size, dtype=np.bool_)
     for tiles, ctas in sides_of(ops, num_ctas, partition):
         is_tail[tiles[tiles.size // len(ctas) * len(ctas) :]] = True

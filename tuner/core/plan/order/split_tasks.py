@@ -104,7 +104,7 @@ def stream_split(graph: TileGraph, ops: Ints, num_ctas: int, ordering: Ordering)
 
 
 def streamed(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, ordering: Ordering) -> tuple[Words, Ints]:
-    """[num_tasks, 11] the tasks of a global order whose tail is divided by k-steps, and the queue of each."""
+    """[num_tasks, 11] the tasks of a global order whose tail is divided by k-steps, and the queue of each task."""
     tile, first, num_steps, cta = stream_split(graph, order[0], num_ctas, ordering)
     tasks, repeats = whole_tasks(*order)[tile], np.bincount(tile)
     is_part = repeats[tile] > 1

@@ -151,7 +151,7 @@ class Part(ABC):
     slot: ClassVar[str] = ""
     #: Whether the thread that writes an output element has read the same element of this part's tensor before.
     is_read_first: ClassVar[bool] = False
-    #: What a manifest says about such ops.
+    #: What a manifest says about ops with this part.
     meaning: ClassVar[str] = ""
     #: Whether it changes a cache in place; the measuring protocol preserves the cache, given where the part writes.
     changes_cache: ClassVar[bool] = False

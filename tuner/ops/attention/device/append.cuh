@@ -17,7 +17,7 @@
 
 struct AppendArgs {
   const u16* qkv;            // [sequences * new tokens, query heads, then KV heads of K, then those of V, kHeadDim]
-  const float* frequencies;  // [kHeadDim / 2], radians a token
+  const float* frequencies;  // [kHeadDim / 2], radians per token
   u16* q;                    // [sequences * new tokens, query heads, kHeadDim], rotated
   u16* keys;                 // [sequences, KV heads, max_length, kHeadDim], or pages
   u16* values;               // the same

@@ -10,7 +10,7 @@
 // sequence, followed by the remainders, the longest first. In a span, blocks of each KV head follow each other, so that
 // heads of one page are read together. The C clusters take C numbers at a time, in alternating order: cluster c takes
 // the c-th of them, and the next time the c-th from the end. So a cluster with the longest task of one round gets the
-// shortest of the next, and all read about the same amount, whatever the lengths.
+// shortest task of the next, and all clusters read about the same amount, whatever the lengths.
 //
 // The window. A query sees the last tokens up to its own. A context begins at the first token that any new one sees.
 // The CTAs of a cluster take the tiles that start there.

@@ -2,10 +2,10 @@
 // in the shared memory of the CTA that owns an item, i.e. four elements of a column, and spans of a context in the
 // workspace.
 //
-// Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats each; then maximum
-// and normaliser of each warp and column. For clusters, two buffers for data from other CTAs follow: from each of them,
-// a share of the items, then the maximum and the normaliser of each column. A slot of the workspace is a block of
-// columns of one KV head of one sequence. For each span it has kColumns * kHeadDim sums, then, for each CTA of the
+// Layout. After the current tasks come the sums of each warp, column by column, kSumStride floats per column; then the
+// maximum and normaliser of each warp and column. For clusters, two buffers for data from other CTAs follow: from each
+// of them, a share of the items, then the maximum and the normaliser of each column. A slot of the workspace is a block
+// of columns of one KV head of one sequence. For each span it has kColumns * kHeadDim sums, then, for each CTA of the
 // cluster, the maximum and the normaliser of each column. It has room for all spans of the longest context.
 //
 // Waits. No CTA waits for another cluster. The warps that finish tasks wait until the others have stored their sums,
