@@ -47,7 +47,7 @@ def no_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def service_of(folder: Path, num_trials: int, objective: Objective | None = None) -> None:
-    """A data folder with this many measured trials of each pair, on an H200."""
+    """Fills a data folder with `num_trials` measured trials of each pair on an H200."""
     data, store = read(data_file("h200")), Store.open(folder)
     with store.write() as session:
         for pair in PAIRS:

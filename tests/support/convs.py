@@ -24,7 +24,7 @@ def product(name: str, source: str, m: int, n: int, k: int, /, **options: Any) -
 
 
 def workload(*ops: Json, dtype: str = "fp16") -> Workload:
-    """A chain of them."""
+    """A chain of `ops`."""
     return Workload.from_json({"kind": "chain", "ops": list(ops), "dtype": dtype})
 
 

@@ -27,7 +27,7 @@ def decoder_block(model: str, *, has_reduce: bool = True, **asked: Any) -> Workl
     """The ops between two attentions, or a run of them.
 
     Args:
-        model: its name.
+        model: the model's name.
         has_reduce: whether ranks' results must be added up. False gives a rank's block without the all-reduces, which
             computes nothing useful and is only timed.
         asked: the fields of `DecoderBlock`.

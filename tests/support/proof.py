@@ -129,7 +129,7 @@ def judged_plans(
 
 
 def refusal(plan: Plan, graph: TileGraph, resident: int) -> str | None:
-    """The reason given by `verify` for a GPU that holds this many CTAs."""
+    """The reason given by `verify` for a GPU that holds `resident` CTAs; None if it accepts."""
     try:
         verify(plan, graph, ROOMY, small_gpu(resident))
     except PlanError as error:

@@ -19,7 +19,7 @@ class Bound:
         self._given, self._eps = tensors, eps
 
     def enqueue(self, stream: int) -> None:
-        """Computes at once."""
+        """Computes immediately."""
         given, functions = self._given, torch.nn.functional
         if "q" in given:
             stream_ = functions.linear(self._attend(given["q"]), given["o_proj.w"]) + given["residual"]

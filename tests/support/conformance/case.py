@@ -60,7 +60,7 @@ class Case:
     num_sms: int = 0
 
     def on(self, gpu: Gpu) -> Candidate:
-        """The candidate for a GPU with this many SMs."""
+        """The candidate for a GPU with as many SMs as `gpu`."""
         schedule = self.candidate.schedule
         if not self.num_sms or schedule is None:
             return self.candidate

@@ -200,6 +200,6 @@ CASES = [
         {"ragged": RAGGED},
         claim=Claim.ARRIVALS,
         num_launches=3,
-        num_posts=17,  # the first op has this many consecutive tiles
+        num_posts=17,  # the first op has 17 consecutive tiles
     ),
 ]

@@ -30,12 +30,12 @@ def by_options(*options: dict[str, bool], **pair: Any) -> dict[str, Workload]:
 
 
 def by_dtype(workload: Workload) -> dict[str, Workload]:
-    """The same in every element type."""
+    """The same workload in every element type."""
     return {str(dtype): replace(workload, dtype=dtype) for dtype in UNSCALED}
 
 
 def by_rows(workload: Workload, *rows: int) -> dict[str, Workload]:
-    """The same with this many rows."""
+    """The same workload with each of these row counts."""
     return {f"m={m}": replace(workload, ops=tuple(replace(op, m=m) for op in workload.tile_ops)) for m in rows}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
-#: The runtime compiles without warnings.
+#: Flags with which the runtime compiles without warnings.
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
 
 

@@ -41,10 +41,10 @@ class Device:
     """One launch of a well-formed plan that covers its tiles."""
 
     def __init__(self, table: Table, kernel: Kernel) -> None:
-        """The first launch on its workspace."""
+        """Begins with the first launch on a workspace."""
         self.table, self.kernel, self.size = table, kernel, kernel.size
         self.num_units = len(table.tasks) * self.size
-        #: The count of a wait for one post of the plan.
+        #: How much one post of the plan counts in a wait.
         self.posts_of_one = self.size * kernel.posts_of_tile
         self.all = (1 << self.num_units) - 1
         self._writers: dict[tuple[int, int, int, int], int] = {}
@@ -56,8 +56,8 @@ class Device:
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
         #: [tasks] posts of each of its CTAs.
         self.posts_of = [self._posts_of(task) for task in table.tasks]
-        #: Signals that receive posts, and one that represents all others; each gets this many posts of CTAs in a
-        #: launch.
+        #: Signals that receive posts, and one that represents all others; `totals` has the posts of CTAs that each gets
+        #: per launch.
         self.signals = [*sorted({task.post for task in table.tasks if task.post >= 0}), -1]
         whole = self.size * kernel.posts_of_tile
         tiles = {task.tile: task.post for task in table.tasks}

@@ -25,9 +25,9 @@ RACE, HANG = "race", "hang"
 class Cta(NamedTuple):
     """A CTA, or a cluster."""
 
-    #: Taken, in order, and not stored by all of its CTAs.
+    #: Tasks that were taken, in order, and that not all of its CTAs have stored.
     tasks: tuple[int, ...]
-    #: [CTAs of the cluster] how many of these each has stored.
+    #: [CTAs of the cluster] how many of these tasks each has stored.
     stored: tuple[int, ...]
 
 
@@ -160,7 +160,7 @@ class Exploration:
 
     def _with(self, state: State, number: int, cta: Cta) -> State:
         ctas = [*state.ctas[:number], cta, *state.ctas[number + 1 :]]
-        if self.device.table.assignment in (TICKET, FIRST_WAVE):  # they are alike
+        if self.device.table.assignment in (TICKET, FIRST_WAVE):  # these CTAs are interchangeable
             ctas.sort()
         return State(state.drawn, tuple(ctas))
 
