@@ -80,7 +80,7 @@ def stand(path: Path) -> Iterator[Stand]:
 
 
 def _names(case: Case, there: Stand) -> None:
-    """Replaces the path parameters by existing ids in every second case."""
+    """Replaces the path parameters with existing ids in every second case."""
     found = case.path_parameters
     if not found or len(repr(found)) % 2:
         return

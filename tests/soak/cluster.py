@@ -91,7 +91,7 @@ class Cluster:
             httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status()
 
     def kill(self, victim: str) -> None:
-        """Kills a process of this kind and restarts it at once. A worker restarts its own children."""
+        """Kills a process of the kind `victim` and restarts it at once. A worker restarts its own children."""
         number = self._chance.randrange(NUM_WORKERS)
         if victim == "child" and not self._kill_child(number):
             victim = "worker"  # a worker has no child if the server gives it no work

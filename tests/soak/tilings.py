@@ -33,7 +33,7 @@ def sample(arch: str, workload: Workload) -> list[Tiling]:
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each faulty build, and one for the space."""
+    """A row for each faulty build, and one with the number of builds."""
     number, half = step.first // STEP, STEP // 2
     arch, workload, few_rows = SPACES[number % len(SPACES)]
     begin = number // len(SPACES) * half

@@ -47,7 +47,7 @@ def _image(name: str, source: str = "x", /, **options: Any) -> Json:
 
 
 def _pair(first: Json, second: Json) -> Workload:
-    """A pair of convolutions; options other than these sizes apply to the second."""
+    """A pair of convolutions; options other than the sizes apply to the second."""
     one, sizes = _image("a", **first), ("images", "height", "width")
     return workload(one, _image("b", "a", **{name: one[name] for name in sizes}, channels=one["filters"], **second))
 

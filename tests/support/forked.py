@@ -85,7 +85,7 @@ class Forked:
 
 
 def command(arguments: list[str]) -> None:
-    """Runs `tuner` with these arguments."""
+    """Runs `tuner` with `arguments`."""
     from tuner.cli import main
 
     main(arguments)

@@ -19,7 +19,7 @@ __all__ = ["MODELS", "LayerRun", "Run", "attention_pair", "decoder_attention", "
 def attention_pair(
     shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL, form: AttentionForm = PLAIN
 ) -> Workload:
-    """Decode attention, followed by a product with `d_out` columns if that is given."""
+    """Decode attention, followed by a product with `d_out` columns if given."""
     return projected(AttentionOp(name="attention", shape=shape, lengths=lengths, form=form), d_out)
 
 

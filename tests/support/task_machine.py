@@ -50,7 +50,7 @@ def block(memory: Mapping[str, Tensor], box: Box, tile: tuple[int, ...], step: i
 def left(
     space: TileSpace, box: Box, tile: tuple[int, ...], step: int, values: Mapping[str, Sequence[int]]
 ) -> tuple[slice, ...]:
-    """The part of a tile's box that remains at these values of the run-time inputs."""
+    """The part of a tile's box that remains at `values` of the run-time inputs."""
     sides = list(box.at(tile, step))
     for bound in (bound for bound in space.bounds if bound.tensor == box.tensor):
         number = 0 if bound.by is None else sides[bound.by].start

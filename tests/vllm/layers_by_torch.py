@@ -92,7 +92,7 @@ class Program:
         self._eps = eps
 
     def bind(self, tensors: dict[str, torch.Tensor]) -> Bound:
-        """The launches over these tensors."""
+        """The launches over `tensors`."""
         return Bound(dict(tensors), self._eps)
 
     def shape(self, tensor: str) -> tuple[int, ...]:

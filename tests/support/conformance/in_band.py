@@ -37,7 +37,7 @@ SHAPES = {
 
 
 def banded(shapes: dict[str, Schedule], *, ahead_window: int = 0, in_band: bool = True) -> dict[str, Schedule]:
-    """The same schedule, reading in band or by signals."""
+    """The same schedules, reading in band or by signals."""
     return {
         name: one.but(tiling=replace(one.tiling, in_band=in_band, ahead_window=ahead_window))
         for name, one in shapes.items()

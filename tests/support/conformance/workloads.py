@@ -40,7 +40,7 @@ def by_rows(workload: Workload, *rows: int) -> dict[str, Workload]:
 
 
 def chain_of_three(m: int, dims: tuple[int, int, int, int]) -> Workload:
-    """A gated op, a plain one that reads it, and one with a residual that reads the latter."""
+    """A gated op, a plain one that reads it, and one with a residual that reads the plain one."""
     ops = (
         GemmOp(name="first", m=m, n=dims[1], k=dims[0], activation=Activation.SILU, gated=True),
         GemmOp(name="second", m=m, n=dims[2], k=dims[1], source="first"),

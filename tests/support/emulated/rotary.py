@@ -98,7 +98,7 @@ class EmulatedCache:
         return cache if self.rotary.heads_first else cache.swapaxes(1, 2), place
 
     def _table_at(self, positions: Array, rows: Array) -> Array:
-        """The table's pages for the positions of these rows."""
+        """The table's pages for the `positions` of `rows`."""
         assert self.rotary.page_tokens is not None
         inside = np.clip(positions, 0, self.rotary.max_length - 1)
         return self.pages[rows // self.rotary.new_tokens, inside // self.rotary.page_tokens]

@@ -114,7 +114,7 @@ def tables_for(workload: Workload, tiling: Tiling, ordering: Ordering, plans: Se
 
 
 def stretches_of(plans: Sequence[Plan]) -> dict[Tile, list[slice]]:
-    """The k-steps of each part of the tiles that these plans split, in the order of the parts."""
+    """The k-steps of each part of the tiles that `plans` split, in the order of the parts."""
     parts = sorted((*task[:3], task[6], *task[9:]) for plan in plans for task in plan.tasks.tolist() if task[7])
     stretches: dict[Tile, list[slice]] = {}
     for op, row, column, _, first, count in parts:
@@ -171,7 +171,7 @@ def tables_of(
 
 
 def _unit_of(columns: Mapping[int, int], begins: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a unit reads when it reads these columns of the rows of the tiles starting there, and in which step."""
+    """What a unit reads when it reads `columns` of the tile rows that start at `begins`, and in which step."""
     return tuple(begin + column for begin in begins for column in columns), tuple(columns.values()) * len(begins)
 
 
@@ -180,7 +180,7 @@ def _reads_nothing(steps: Sequence[range]) -> dict[int, int]:
 
 
 def _first_steps(steps: Sequence[range], width: int) -> dict[int, int]:
-    """Column of tiles of this width that are read in these k-steps -> the first step that reads it."""
+    """Column of tiles of width `width` that are read in the k-steps `steps` -> the first step that reads it."""
     last_first = ((k // width, number) for number, ks in reversed(list(enumerate(steps))) for k in ks)
     return dict(sorted(dict(last_first).items()))
 

@@ -77,7 +77,7 @@ class Rig:
         kind: PlanKind = PlanKind.FUSED,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> ChainRunner:
-        """The plans, launched like a candidate of this kind, with counters of zero."""
+        """The plans, launched like a candidate of plan kind `kind`, with counters of zero."""
         work = Work(
             plan_kind=kind,
             launchables=((launchable := tied(plans, self._cubin)),),

@@ -113,7 +113,7 @@ class Device:
         return Unit(tuple(reads), tuple(waits), peers)
 
     def _writers_of(self, boxes: Sequence[Box]) -> int:
-        """The units that write an element of one of these boxes."""
+        """The units that write an element of one of `boxes`."""
         found = 0
         for written, units in self._written:
             if any(box.meets(other) for box in boxes for other in written):
@@ -145,9 +145,9 @@ class Device:
         return any(holds != sorted(holds) for index in used for holds in self.tests[index].values())
 
     def _posts(self, stored: int) -> tuple[int, ...]:
-        """The posts of CTAs, by index in `signals`, once these units are stored. For a split tile, the last part of
-        each rank posts; its counter shows which one that is: it began this launch at `launch * parts`, and has reached
-        the next multiple."""
+        """The posts of CTAs, by index in `signals`, once the units `stored` are stored. For a split tile, the last part
+        of each rank posts; its counter shows which one that is: it began this launch at `launch * parts`, and has
+        reached the next multiple."""
         posts = [0] * len(self.signals)
         arrived: dict[tuple[int, int], int] = {}
         for number, task in enumerate(self.table.tasks):

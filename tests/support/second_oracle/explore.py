@@ -144,7 +144,7 @@ class Exploration:
         return ready
 
     def _finished(self, cta: Cta, rank: int) -> Cta:
-        """The state after the CTA of this rank has stored its next task."""
+        """The cluster after its CTA `rank` has stored its next task."""
         stored = [done + (other == rank) for other, done in enumerate(cta.stored)]
         gone = min(stored)
         return cta._replace(tasks=cta.tasks[gone:], stored=tuple(done - gone for done in stored))
@@ -154,7 +154,7 @@ class Exploration:
         if state.drawn == len(self.drawn_from) or len(cta.tasks) >= self.most_taken:
             return
         if not self.ahead and cta.tasks and ready[0] == 0:
-            return  # its task's waits are not over
+            return  # its task's waits have not passed
         taken = cta._replace(tasks=(*cta.tasks, self.drawn_from[state.drawn]))
         yield self._with(State(state.drawn + 1, state.ctas), number, taken)
 

@@ -37,7 +37,7 @@ from tuner.errors import CoverageError, LivenessError, SafetyError
 
 
 def run(plan: Plan, graph: BoxGraph, routed: tuple[int, ...], seed: int, num_launches: int = 2) -> bool:
-    """Whether a launch with these values computes the right result; it may also hang."""
+    """Whether launches with the counts `routed` compute the right result; they may also hang."""
     tensors, values = inputs(seed), {"routed": routed}
     arithmetic = {op: ExpertTiles(space, values) for op, space in graph.spaces.items()}
     made = launch_plan(plan, graph, arithmetic, tensors, random.Random(seed), num_launches=num_launches, values=values)

@@ -53,7 +53,7 @@ class Exchange(LaunchOpSchedule, kind="exchange"):
 
 @pytest.fixture(autouse=True, scope="module")
 def forgotten() -> Iterator[None]:
-    """Removes these kinds after the test."""
+    """Unregisters `Halo` and `Exchange` after the tests of this module."""
     yield
     for kind in (Halo, Exchange):
         levels._KINDS.pop(kind.kind)
