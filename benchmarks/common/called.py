@@ -9,7 +9,7 @@ from tuner.errors import InvalidInput
 
 
 class Named(Protocol):
-    """A row of a table."""
+    """A row of a table, with a name."""
 
     @property
     def name(self) -> str: ...

@@ -68,8 +68,7 @@ class Jobs:
                     self.service.cancel(job.id)
 
     def begin(self, spec: JobSpec, *, anew: bool = False) -> JobRecord:
-        """The job of `spec`: one that is open or has succeeded, or a new one if there is none, or if it is to run
-        `anew`.
+        """The job of `spec`: one that is open or has succeeded, or a new one if there is none or `anew` is set.
 
         Raises:
             JobError: a job with a different budget is open for the same problem.
@@ -125,10 +124,10 @@ class InTurn:
         jobs.drop_others(specs)
 
     def end(self, i: int) -> Ended:
-        """Waits until the i-th job ends.
+        """Waits until job `i` ends.
 
         Raises:
-            TunerError: it cannot be started, or has not succeeded.
+            TunerError: the job cannot be started, or has not succeeded.
         """
         self._begin(i)
         with suppress(TunerError):  # it is submitted again later

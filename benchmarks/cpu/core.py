@@ -1,4 +1,4 @@
-"""Host costs of a plan: making, proving and simulating it; and the size of a space.
+"""Host costs of making, proving and simulating a plan, and of counting a space.
 
 python -m benchmarks.cpu.core [--chains] [--out FILE]
 
@@ -111,7 +111,7 @@ CHAINS = {
         (),
     ),
 }
-#: Maximum time for the proof of one of them, milliseconds.
+#: Maximum time for the proof of one such plan, milliseconds.
 CHAIN_LIMIT_MS = 120.0
 
 

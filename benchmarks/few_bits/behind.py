@@ -53,7 +53,7 @@ def behind_foreign_us(content: bytes) -> float:
 
 
 def _made(tensor: dict[str, Any]) -> torch.Tensor:
-    """A random array of this shape and element type, on the card."""
+    """A random array with the shape and element type of `tensor`, on the card."""
     shape, row = tensor["shape"], ELEMENTS[tensor["dtype"]]
     if tensor["dtype"] == "fp32":
         return torch.rand(shape, device="cuda") + 0.5

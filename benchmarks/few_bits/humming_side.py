@@ -22,13 +22,13 @@ from .peer import Inputs, Makers, Peer
 
 Config = dict[str, Any]
 
-#: Its names for each scheme's weights.
+#: Humming's names for each scheme's weights.
 _WEIGHTS: dict[str, Config] = {
     "w8a16": {"dtype": "float8e4m3"},
     "int4": {"dtype": "int4", "group_size": 128},
     "mxfp4": {"dtype": "float4e2m1", "scale_dtype": "float8e8m0", "group_size": 32},
 }
-#: The text that selects its own activation kernel.
+#: The text that selects Humming's own activation kernel.
 _SILU_AND_PRODUCT = "a / (1.0f + __expf(-a)) * b"
 #: Fields that are changed, one at a time.
 _CHANGES: list[Config] = [
@@ -103,7 +103,7 @@ class _Layers:
         return Peer(launches=launches, result=lambda: out, chosen=text)
 
     def tuned(self) -> Peer:
-        """The pair with the best schedule of each product, and its own activation."""
+        """The pair with the best schedule of each product, and Humming's own activation kernel."""
         inputs = self._inputs
         hidden = torch.randn(inputs.m, inputs.row.pair.hidden, device="cuda", dtype=torch.bfloat16)
         out = inputs.empty(inputs.row.pair.d)

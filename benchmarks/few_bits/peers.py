@@ -6,8 +6,8 @@ SwiGLU pairs of decoder layers, cold: the launches of a graph alternate among en
 All peers of a row are timed in the same interleaved rounds. A delay before each sample hides the host's launch time. A
 row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised fp32 result.
 If a peer refuses a row, the file has the reason. Quantisation done in advance (weights, X) is not timed; a model's
-operations between the two products are. About two seconds a row for cuBLASLt on an H200. Humming compiles its kernels:
-about 20 seconds per row with tuning, and 3 without (TUNER_PEERS_TRIED=0).
+operations between the two products are. About two seconds per row for cuBLASLt on an H200. Humming compiles its
+kernels: about 20 seconds per row with tuning, and 3 without (TUNER_PEERS_TRIED=0).
 
 The figures are those of libraries, so rows of other commits are kept, each with its commit. A row is measured as long
 as the file of this card and driver lacks one of its installed peers: running the same command again continues.
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def rows_of_this_card(path: Path, found: Json) -> list[Json]:
-    """The file's rows of this card and driver, each with its commit; no others."""
+    """The file's rows of this card and driver, each with its commit."""
     if not path.exists():
         return []
     before = json.loads(path.read_text())

@@ -35,7 +35,7 @@ class Scheme:
     """How weights and activations are stored."""
 
     name: str
-    #: Bits of a weight, and of the operands of the tensor cores.
+    #: Bits per weight, and per operand of the tensor cores.
     weight_bits: int
     operand_bits: int
     #: Bits per weight, including scales.
@@ -70,7 +70,7 @@ SCHEMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Peers that are measured together: all of a scheme, in the same rounds."""
+    """Peers that are measured together: all peers of a scheme, in the same rounds."""
 
     scheme: Scheme
     pair: Pair

@@ -78,7 +78,7 @@ def draw(suite: str, rows: Sequence[Json]) -> str:
 
 
 def _bars(suite: str) -> dict[str, float]:
-    """The bars of a suite's means, by figure."""
+    """The targets of a suite's means, by figure."""
     bars = SUITES[suite]
     found = {"fused_speedup": bars.fused, "fused_speedup_pdl": bars.fused_pdl}
     return {key: bar for key, bar in found.items() if bar is not None}
@@ -169,7 +169,7 @@ def drawn(results: Json, others: Sequence[Json] = ()) -> tuple[str, dict[str, st
 
 
 def _short(gpu: str) -> str:
-    """``H100`` of ``NVIDIA H100 80GB HBM3``."""
+    """E.g. ``H100`` for ``NVIDIA H100 80GB HBM3``."""
     return gpu.removeprefix("NVIDIA ").split()[0]
 
 

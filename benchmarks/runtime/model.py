@@ -34,7 +34,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 CONFIGS, EXAMPLE = ROOT / "tests" / "unit" / "client" / "configs", ROOT / "examples" / "llama_decode.py"
 ROWS = (1, 16, 64)
-#: Bar for a kernel's gain when it is verified, over that in the pack: the same card, at a different time.
+#: Minimum of a kernel's gain when it is verified, divided by that in the pack: the same card, at a different time.
 VERIFIED_BAR = 0.97
 
 Row = dict[str, Any]
@@ -111,7 +111,7 @@ def service(folder: Path, gpu: str) -> Iterator[str]:
 
 
 def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list[Row]:
-    """The pack of a model, and the number of its row counts at which a kernel gains enough to be kept."""
+    """Makes a model's pack; the row has the number of row counts at which a kernel gains enough to be kept."""
     watch, path = Watch(), model.pack(packs)
     asked = (
         "--tp",

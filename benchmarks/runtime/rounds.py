@@ -68,7 +68,7 @@ class PackRunner:
         """Does nothing: a kernel of a pack has no sums that are read before they are written."""
 
     def close(self) -> None:
-        """Frees it; its graphs must not be replayed afterwards."""
+        """Frees the kernel, whose graphs must not be replayed afterwards."""
         self._prepared.close()
 
 

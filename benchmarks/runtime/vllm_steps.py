@@ -48,7 +48,8 @@ SETTINGS = (
 )
 #: Maximum waits for an arm: until it has started, and until it responds.
 START_S, ANSWER_S = 300.0, 90.0
-#: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
+#: Rounds of all arms for times that are mostly the host's; every second round reverses the order. The first one warms
+#: up.
 MIXED_ROUNDS, FIRST_ROUNDS = 4, 7
 
 Json = dict[str, Any]
@@ -63,12 +64,12 @@ class Model:
     pack: Path
     #: Sequences of a step.
     batches: tuple[int, ...]
-    #: Of `ARMS`.
+    #: Names of arms, from `ARMS`.
     arms: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Its name in rows."""
+        """The model's name in rows."""
         return self.folder.name
 
 
@@ -141,7 +142,7 @@ class Arm:
         self.started = {**self.answer(START_S), "said": self.said}
 
     def ask(self, what: str, **more: Any) -> Json:
-        """The response to a request.
+        """Sends a request, and returns the response.
 
         Raises:
             ArmEnded: there is no response.
@@ -152,7 +153,7 @@ class Arm:
         return self.answer(ANSWER_S)
 
     def end(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self._process.kill()
         self._reader.join()
         with self._process, contextlib.suppress(BrokenPipeError):

@@ -87,7 +87,7 @@ class Timed:
 
     def lead(self) -> dict[str, Any] | None:
         """The round-by-round speed-up of the fastest fused finalist over the fastest other one, which decides the
-        verdict. None where there is no such pair."""
+        verdict. None if there is no such pair."""
         *_, span = (span for span in self.spans if span.what == "finals")
         timed = [
             (row.candidate.plan_kind.is_fused, us)
@@ -148,7 +148,7 @@ class Bench:
     def spec(
         self, problem: Problem, trials: int, *, seed: int = 0, priors: PriorsChoice = PriorsChoice.NONE
     ) -> JobSpec:
-        """A job of this many trials."""
+        """The spec of a job of `trials` trials."""
         return JobSpec(
             workload=problem.workload,
             target_id=self.jobs.target_id,
@@ -200,8 +200,8 @@ class Bench:
     def contest(
         self, problem: Problem, candidates: Sequence[Candidate]
     ) -> tuple[dict[Candidate, tuple[float, ...]], list[str]]:
-        """Microseconds of the library and of each candidate in the rounds of one finals; and the reasons why some have
-        none."""
+        """Microseconds of the library and of each candidate in the rounds of one finals, and the reasons why some have
+        no times."""
         ready, reasons = [LIBRARY], []
         wanted = [one for one in dict.fromkeys(candidates) if one != LIBRARY]
         builds = self.jobs.dispatcher.builds(self.jobs.target_id)

@@ -100,7 +100,7 @@ def _times(times_us: Mapping[Any, Sequence[float]]) -> Entry:
 
 
 def run_seed(seed: int, bench: Bench, table: Table) -> Entry:
-    """The job of ten seeds, with one of the seeds."""
+    """Runs the job of ten seeds with the seed `seed`."""
     row = _row(SEEDS)
     return {"row": SEEDS, "seed": seed, **bench.run(bench.spec(row.problem, NUM_TRIALS, seed=seed)).figures()}
 

@@ -40,7 +40,7 @@ class Span:
     #: Times of the monotonic clock, seconds.
     begin_s: float
     end_s: float
-    #: Whether it was of our candidate.
+    #: Whether the call was for one of our candidates.
     is_ours: bool = True
     #: Seconds by stage of finals; microseconds of each finalist in each round; and the process of each round.
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class TimedEvaluator:
     """Wraps another `Evaluator`. It makes no inspections, which would delay the next job."""
 
     def __init__(self, evaluator: Evaluator) -> None:
-        """Takes `evaluator` over."""
+        """Takes ownership of `evaluator`."""
         self._evaluator = evaluator
         self._spans: list[Span] = []
 
@@ -156,8 +156,8 @@ class LentEvaluator(TimedEvaluator):
 
 
 def card_figures(spans: Sequence[Span]) -> dict[str, Any]:
-    """For one job: how long the card was busy with its trials, how long it was idle after the first cubin existed, and
-    for how much of that a build was running."""
+    """For one job: how long the card was busy with its trials, how long it was idle after the first cubin was built,
+    and how much of that time a build was running."""
     built = [span for span in spans if span.what == "prepare" and span.is_ours]
     measured = _intervals(spans, lambda span: span.what == "measure")
     if not built or not measured:

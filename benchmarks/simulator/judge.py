@@ -4,7 +4,7 @@ python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit]
 
 Needs no GPU. `--data` packs the lines of `benchmarks.simulator.data` into benchmarks/results/<gpu>/; `--fit` fits to
 all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, for each pair, which takes minutes on
-all cores. Without it, the fits in the results are evaluated again. Each fit uses this many schedules of each pair,
+all cores. Without it, the fits in the results are evaluated again. Each fit uses `--trials` schedules of each pair,
 drawn by a seed.
 """
 
@@ -141,7 +141,7 @@ def earlier_fits(results: Path) -> tuple[dict[str, Rates], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Packs, fits, judges."""
+    """Packs, fits and judges."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="h200", help="catalogue id of the measured GPU")
     parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator.data, to be packed first")

@@ -47,7 +47,7 @@ class Pair:
     k: int
     h: int
     o: int
-    #: Weight rows of the first product for a column of H: 2 if it is gated, else 1.
+    #: Weight rows of the first product per column of H: 2 if it is gated, else 1.
     num_weights: int
     #: Size of an element.
     size_bytes: int
@@ -85,7 +85,7 @@ def sm_bytes(gpu: Gpu) -> int:
 
 
 def pebbles(workload: Workload, gpu: Gpu) -> Traffic:
-    """No order moves fewer bytes, whatever its tiles."""
+    """A lower bound: no order moves fewer bytes, whatever its tiles."""
     chip_bytes = gpu.l2_bytes + gpu.num_sms * sm_bytes(gpu)
     return Traffic(dram_bytes=io_bytes(workload, chip_bytes), l2_bytes=io_bytes(workload, sm_bytes(gpu)))
 
@@ -199,7 +199,8 @@ def optimus(workload: Workload, gpu: Gpu) -> Traffic:
 
 
 def _weights_again(pair: Pair, row_elements: int, weights: int, capacity: int) -> float:
-    """Weights that are read, with bands of this many elements per row next to a slice of the weights."""
+    """Elements of weights that are read if each band, with `row_elements` per row, shares the buffer with a slice of
+    the weights."""
     if weights + LEAST_TILE * row_elements <= capacity:
         return weights
     rows = max(1, capacity // row_elements - LEAST_TILE)
@@ -208,7 +209,7 @@ def _weights_again(pair: Pair, row_elements: int, weights: int, capacity: int) -
 
 # -- Models that count a plan ------------------------------------------------------------------------------------------
 
-#: A tensor, and its box in it.
+#: A tensor, and a box in it.
 Slice = tuple[str, tuple[tuple[int, int], ...]]
 
 

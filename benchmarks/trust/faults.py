@@ -54,12 +54,12 @@ CANDIDATES = (
 )
 #: Share of the trials with a fault, and of these the share that hangs forever.
 FAULT_SHARE, HANG_SHARE = 0.1, 0.4
-#: A trial here takes a few tenths of a second.
+#: A deadline that no good trial here reaches: one takes a few tenths of a second.
 DEADLINE_S = 2.0
 HANG_MEDIAN_BAR_S, HANG_MAX_BAR_S = 2.5, 4.0
-#: A leaked context is larger.
+#: Memory that may be missing at the end; a leaked context is larger.
 MEMORY_BAR_BYTES = 256 * 2**20
-#: A good trial whose speed-up differs by more than this from its value before any fault is counted.
+#: A good trial is counted if its speed-up differs by more than this from its value before any fault.
 TIME_TOLERANCE = 0.1
 
 

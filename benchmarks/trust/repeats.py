@@ -129,7 +129,7 @@ def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tu
 
 
 def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]) -> list[Run]:
-    """Measures each of them once, as in a job."""
+    """Measures each candidate once, as in a job."""
     runs = []
     for problem, candidate in order:
         began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Every engine's kernels under compute-sanitizer, on small shapes: no report is allowed.
+"""Runs every engine's kernels under compute-sanitizer, on small shapes; no report is allowed.
 
 python -m benchmarks.trust.sanitize [--tools memcheck racecheck synccheck] [--each 3]
 
@@ -40,7 +40,7 @@ from tuner.workers.host.cards import usable_gpus
 TOOLS = ("memcheck", "racecheck", "synccheck")
 #: The toolkit's default path, if PATH has none.
 USUAL_PLACE = Path("/usr/local/cuda/bin/compute-sanitizer")
-#: About an hour.
+#: The limit of a wait: about an hour.
 SPIN_LIMIT_CYCLES = 8_000_000_000_000
 #: Seconds for all launches under one tool.
 LIMIT_S = 500.0
@@ -214,7 +214,7 @@ class Problem:
 
 
 def run_under(tool: str | None, cache: Path, each: int) -> str:
-    """The output of the launches under a tool, or plainly.
+    """The output of the launches under a tool, or without one.
 
     Raises:
         SystemExit: a launch failed, or the tool reports something.

@@ -1,4 +1,5 @@
-"""A pair on the visible card: graphs of the library, of our kernel and of patched ones; times, stamps and counters."""
+"""A pair on the visible card: graphs of the library, our kernel and patched kernels, with times, stamps and
+counters."""
 
 from __future__ import annotations
 
@@ -208,7 +209,7 @@ class PairOnCard:
         return spans_from_stamps(launches), [stamped.ctas for stamped in launches]
 
     def counters(self, graph: Any) -> dict[str, float]:
-        """Counters of a graph, by metric and run of it. Later times of this process are wrong."""
+        """Counters of a graph per run, by metric. Times that this process measures afterwards are wrong."""
         from tuner.workers.gpu.measuring.counters import count_around
 
         stream = self.on_card.timer.stream
