@@ -152,7 +152,7 @@ def total(rows: Iterable[Row], key: str) -> list[Row]:
 
 
 def main(program: Program) -> None:
-    """The command line of one program."""
+    """Runs the command line of one program."""
     parser = argparse.ArgumentParser(
         prog=f"python -m tests.soak.{program.name}", description=sys.modules["__main__"].__doc__
     )

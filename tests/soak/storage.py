@@ -111,7 +111,7 @@ def _wait_for(folder: Path, num_trials: int) -> None:
 
 
 def _end(folder: Path, before: dict[tuple[str, int], tuple[Any, ...]]) -> str:
-    """Waits for the end of the job; returns what is wrong then."""
+    """Waits for the job to end; returns what is wrong, or an empty text."""
     end = time.monotonic() + LIMIT_S
     while rows(folder, "select state from jobs")[0][0] not in FINAL:
         if time.monotonic() > end:

@@ -55,7 +55,7 @@ class Broken:
         return int(struct.unpack_from("<I", self._data, ALIGNMENT + _TABLES[table][0])[0])
 
     def get(self, table: str, index: int, offset: int, kind: str = "I") -> int:
-        """A number of a record."""
+        """Reads a number of a record."""
         return int(struct.unpack_from(f"<{kind}", self._data, self._at(table, index, offset))[0])
 
     def put(self, table: str, index: int, offset: int, value: int, kind: str = "I") -> None:

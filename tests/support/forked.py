@@ -68,7 +68,7 @@ class Forked:
         os.kill(self.pid, number)
 
     def wait(self, timeout_s: float = 60.0) -> int:
-        """Its exit status, after it has ended.
+        """Waits for the process to end; returns its exit status.
 
         Raises:
             TimeoutError: it has not ended.

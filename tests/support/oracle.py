@@ -132,7 +132,7 @@ def _reads_late(op: int, graph: TaskGraph) -> bool:
 
 
 def _able_in_band(graph: TaskGraph) -> int:
-    """Bit i: op i reads an output of another op of the launch in its steps, in a kernel that reads in band."""
+    """Bit i is set if op i reads an output of another op of the launch in its steps, in a kernel that reads in band."""
     able = (
         op
         for op, space in graph.spaces.items()

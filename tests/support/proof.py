@@ -178,7 +178,7 @@ def mutated(plan: Plan, mutation: str, resident: int, rng: random.Random) -> tup
 
 
 def _waiting(plan: Plan, rng: random.Random) -> int:
-    """A task that waits, if there is one."""
+    """The index of a task that waits or, if none does, of any task."""
     waiting = [task for task in range(plan.num_tasks) if plan.tasks[task, 4] > plan.tasks[task, 3]]
     return rng.choice(waiting or range(plan.num_tasks))
 

@@ -21,7 +21,7 @@ def signed(value: int) -> int:
 
 
 def is_over(seen: int, base: int, threshold: int, size: int) -> bool:
-    """The test of a wait: `(int)(seen - (base + threshold * kClusterSize)) >= 0`."""
+    """Whether the test of a wait holds: `(int)(seen - (base + threshold * kClusterSize)) >= 0`."""
     return signed(seen - (base + threshold * size)) >= 0
 
 

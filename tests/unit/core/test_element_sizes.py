@@ -52,7 +52,7 @@ BYTE: Any = Byte("byte")
 
 @pytest.fixture(autouse=True)
 def weights_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes of a tensor are those of its element type, by name."""
+    """Registers the one-byte element type by its name, from which tensors take their bytes."""
     monkeypatch.setitem(ELEMENTS, "byte", BYTE)
 
 

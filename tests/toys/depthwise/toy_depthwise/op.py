@@ -44,12 +44,12 @@ class DepthwiseOp(TileOp):
 
     @property
     def k(self) -> int:
-        """Elements of a row of W."""
+        """Elements per row of W."""
         return self.taps
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
         return self.n
 
     @property

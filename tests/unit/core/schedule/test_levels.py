@@ -119,7 +119,7 @@ def test_what_is_no_schedule_of_a_kind_is_refused(op: object, error: type[Except
 
 
 def test_what_was_chosen_of_an_unknown_kind_is_kept_and_not_legal() -> None:
-    """The key, in both forms and at its position; the unknown kind may be a tile op's."""
+    """Its key stays, in both forms and at its position; the unknown kind may be a tile op's."""
     data = mixed().to_json()
     strange = {"op": "sieve", "tile": {"m": 64, "n": 32, "k": 32}, "holes": 3}
     kept = Schedule.from_json(data | {"ops": [data["ops"][0], strange, data["ops"][2]]})

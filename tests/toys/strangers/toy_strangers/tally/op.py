@@ -32,12 +32,12 @@ class TallyOp(LaunchOp):
 
     @property
     def n(self) -> int:
-        """Columns."""
+        """The number of columns."""
         return self.k
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
         return self.k
 
     @property
