@@ -139,7 +139,7 @@ class InOneCta:
         self._ctas, self._tiles, self._threads = way.ctas(row), way.tiles(row), 128 * way.groups
 
     def enqueue(self, ops: Any, stream: int) -> None:
-        """One launch."""
+        """Enqueues one launch."""
         first, second = ops
         values: list[Any] = [
             ctypes.c_void_p(one) for one in (first.a, first.w, first.bias, second.w, second.bias, second.c)

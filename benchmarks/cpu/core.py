@@ -157,7 +157,7 @@ def simulate_rows() -> list[dict[str, Any]]:
 
 
 def space_rows() -> list[dict[str, Any]]:
-    """Times the counting of spaces; each space is new, since it caches its tilings."""
+    """Times the counting of spaces; each time a new one, since a space caches its tilings."""
     rows = []
     for m in (16, 64, 512, 1024):
         workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)

@@ -137,7 +137,7 @@ class Arm:
         """Waits, keeping the messages of its start.
 
         Raises:
-            ArmEnded: it did not start.
+            ArmEnded: the arm did not start.
         """
         self.started = {**self.answer(START_S), "said": self.said}
 
