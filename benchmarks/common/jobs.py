@@ -86,7 +86,7 @@ class Jobs:
         """Waits for a job.
 
         Raises:
-            JobError: it has not succeeded.
+            JobError: the job has not succeeded.
         """
         while not (job := self.service.job(job.id)).state.is_final:
             self.service.check_alive()

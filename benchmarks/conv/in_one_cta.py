@@ -108,7 +108,7 @@ def built(row: Row, way: Way, *, swapped: bool = False) -> bytes | None:
     """The cubin; None if the tile needs more than the shared memory of an SM.
 
     Raises:
-        TunerError: it does not compile for another reason.
+        TunerError: the kernel does not compile for another reason.
     """
     try:
         return compile_source(source_of(row, way, swapped=swapped), "sm_90a")[0]

@@ -64,7 +64,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
         try:
             y = launches[0]()
             torch.cuda.synchronize()
-        except Exception:  # a schedule that it has, but not for this shape
+        except Exception:  # an option that the kernel has, but not for this shape
             continue
         expected = y if expected is None else expected
         if float((y - expected).float().norm()) <= 0.02 * float(expected.float().norm()):

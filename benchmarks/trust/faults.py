@@ -84,7 +84,7 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
     #: Relative differences of speed-ups from their values before any fault.
     deviations: list[float] = field(default_factory=list)
-    #: Per hang: seconds from its deadline to the next trial's begin.
+    #: Per hang: seconds from its deadline to the beginning of the next trial.
     hang_losses_s: list[float] = field(default_factory=list)
     #: Seconds that the next trial waited for another process, for each lost process.
     starts_s: list[float] = field(default_factory=list)
