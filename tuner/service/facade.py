@@ -343,7 +343,7 @@ class Service(TrialReader):
         return self._store.collect_garbage(self._disk_limit_bytes if limit_bytes is None else limit_bytes)
 
     def artifact(self, digest: str) -> bytes:
-        """An artifact's content; raises `InvalidInput` if `digest` is not one, `NotFound` if there is no such artifact."""
+        """An artifact's content; raises `InvalidInput` if `digest` is malformed, `NotFound` if it is unknown."""
         return self._store.artifacts.get(digest)
 
     def signature(self, content: bytes) -> str:

@@ -81,9 +81,7 @@ class Runners:
                     )
 
     def check_ready(self) -> None:
-        """Raises:
-        StoreUnavailable: a runner waits for the database.
-        WorkerError: a runner has ended."""
+        """Raises `StoreUnavailable` if a runner waits for the database, `WorkerError` if one has ended."""
         self.check_alive()
         with self._lock:
             for runner in self._runners:

@@ -79,5 +79,5 @@ def revision_of(engine: Engine) -> str | None:
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
-    """Takes migrations back."""
+    """Reverts migrations."""
     command.downgrade(_config(engine), revision)

@@ -72,7 +72,7 @@ def delivered(session: Session, seq: int, now: float) -> None:
 
 
 def postpone(session: Session, seq: int, due_at: float, reason: str) -> None:
-    """Records a failed attempt, after which another follows."""
+    """Records a failed attempt that will be followed by another."""
     _count(session, seq, {"due_at": due_at, "reason": reason[:255]})
 
 
