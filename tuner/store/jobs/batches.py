@@ -24,7 +24,7 @@ from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
 
 def row_of_batch(session: Session, batch_id: str) -> BatchRow:
-    """Raises `NotFound` if there is no such batch."""
+    """A batch's row; raises `NotFound` if there is no such batch."""
     row = session.scalar(select(BatchRow).where(BatchRow.id == batch_id))
     if row is None:
         raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists all")
@@ -47,7 +47,7 @@ def insert(session: Session, row: BatchRow, jobs: Sequence[tuple[str, int]]) -> 
 
 
 def get(session: Session, batch_id: str) -> BatchRecord:
-    """Raises `NotFound` if there is no such batch."""
+    """A batch; raises `NotFound` if there is no such batch."""
     return _records(session, [row_of_batch(session, batch_id)])[0]
 
 

@@ -90,7 +90,7 @@ def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
 
 
 def row_of(session: Session, job_id: str) -> JobRow:
-    """Raises `NotFound` if there is no such job."""
+    """A job's row; raises `NotFound` if there is no such job."""
     row = session.scalar(_ROW, {"job_id": job_id})
     if row is None:
         raise NotFound(_why_absent(session, job_id))
@@ -104,7 +104,7 @@ def check_there(session: Session, job_id: str) -> None:
 
 
 def is_paused(session: Session, job_id: str) -> bool:
-    """Raises `NotFound` if there is no such job."""
+    """Whether a job is paused; raises `NotFound` if there is no such job."""
     found = session.connection().scalar(_IS_PAUSED, {"job_id": job_id})
     if found is None:
         raise NotFound(_why_absent(session, job_id))
@@ -208,8 +208,8 @@ def detach(session: Session, job_id: str, owner: str) -> JobRecord:
 
 
 def get(session: Session, job_id: str) -> JobRecord:
-    """Raises `NotFound` if there is no such job."""
-    row = row_of(session, job_id)  # this first writes pending rows, which must not be read before
+    """A job; raises `NotFound` if there is no such job."""
+    row = row_of(session, job_id)  # pending rows must be written before they are read
     connection, of_job = session.connection(), {"seq": row.seq}
     # Uses the tables: the relation would create a statement and mapper objects, which takes three times as long.
     owners, labels = connection.scalars(_OWNERS, of_job), connection.scalars(_LABELS, of_job)

@@ -93,7 +93,7 @@ class ShapeIndex:
 
     def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
         """At most `limit` jobs on a target, of any form, nearest sizes first, and among equally near ones the newest.
-        If one of two shapes has more sizes, those count as 1 in the other."""
+        If one of two shapes has more sizes, the additional ones count as 1 in the other."""
         asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         with self._lock:
             self._follow(session)
