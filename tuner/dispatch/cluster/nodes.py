@@ -38,7 +38,7 @@ JOIN_S = 15.0
 #: Pause between a worker's attempts to join, seconds.
 REJOIN_PAUSE_S = 1.0
 
-#: The operations that both keep, and those that each keeps.
+#: The operations that a scheduler and a worker both keep, and all operations that each of the two keeps.
 _OF_BOTH = {"identity", "connection_stream", "worker-status-change"}
 _OF_SCHEDULER = _OF_BOTH | {"register-worker", "unregister", "heartbeat_worker", "keep-alive"}
 _OF_WORKER = _OF_BOTH | {"ping", CALL, "close", "remove-worker"}

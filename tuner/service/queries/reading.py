@@ -137,7 +137,7 @@ class TrialReader:
         return self._store.commits.listening([job_id], wake)
 
     def priors(self, job_id: str) -> list[PriorUse]:
-        """The priors of the job's search, and the result of each; empty before the search began.
+        """The priors of the job's search, and the result of each prior; empty before the search has begun.
 
         Raises:
             NotFound: no such job.

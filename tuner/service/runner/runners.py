@@ -13,8 +13,8 @@ from tuner.service.runner.runner import Runner
 
 
 class Runners:
-    """Thread-safe. Runners of workers that connect before `start` begin with it; those of workers that connect after
-    `begin_drain` or `stop` never begin."""
+    """All runners of a service; thread-safe. If a worker connects before `start`, its runner begins with `start`; if it
+    connects after `begin_drain` or `stop`, its runner never begins."""
 
     def __init__(self, make: Callable[[Target, int, Claims], Runner]) -> None:
         """`make` returns the runner for a worker of a target, by its number; all share the claims."""

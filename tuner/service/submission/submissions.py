@@ -234,7 +234,7 @@ class Submissions:
         return jobs.detach(session, job_id, owner)
 
     def webhooks(self, job_id: str) -> list[Webhook]:
-        """The webhooks of a job, with the state of each."""
+        """A job's webhooks and their states."""
         with self._store.read() as session:
             return webhooks.of_job(session, job_id)
 

@@ -63,7 +63,7 @@ def revisions() -> set[str]:
 
 
 def is_current(engine: Engine) -> bool:
-    """Whether the tables are those of this version."""
+    """Whether the tables match this version."""
     return revision_of(engine) == head()
 
 

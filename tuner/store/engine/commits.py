@@ -46,7 +46,7 @@ class Commits:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Wake]] = {}
         self._watcher: threading.Thread | None = None
-        #: Number of all commits, and of those that may bring work to a runner.
+        #: Number of all commits, and of the commits that may bring work to a runner.
         self.num_writes = self.num_works = 0
 
     def note(self, job_ids: Collection[str] | None, *, brings_work: bool) -> None:

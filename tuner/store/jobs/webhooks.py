@@ -1,4 +1,5 @@
-"""Webhooks: who is notified of the end of a job, and the state of each. They are rows, so that a restart loses none."""
+"""Webhooks: who is notified of the end of a job, and the state of each notification. They are rows, so that a restart
+loses none."""
 
 from __future__ import annotations
 

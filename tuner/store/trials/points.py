@@ -14,8 +14,8 @@ from tuner.store.jobs.jobs import row_of
 from tuner.store.tables.encoding import candidate_from_json
 from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
-#: Charts of jobs with more trials show an evenly spaced selection, which always includes those that were the best so
-#: far.
+#: Charts of jobs with more trials show an evenly spaced selection, which always includes the trials that were the best
+#: so far.
 MAX_POINTS = 4_000
 
 
