@@ -101,7 +101,7 @@ def running_server(data: Path, gpu: str) -> Iterator[str]:
     """The address of a server that runs for the duration of the block.
 
     Raises:
-        Unreachable: it did not start; the message has the end of its log.
+        Unreachable: the server did not start; the message has the end of its log.
     """
     make_private_folder(data)
     make_private_file(log_path(data))

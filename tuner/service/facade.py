@@ -235,7 +235,7 @@ class Service(TrialReader):
         Raises:
             NotFound: no such job.
             Forbidden: it belongs to somebody else.
-            Conflict: it has succeeded or failed.
+            Conflict: the job has succeeded or failed.
         """
         return self.submissions.cancel(job_id, caller)
 

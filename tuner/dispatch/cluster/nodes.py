@@ -49,7 +49,7 @@ class PickleRefused(WorkerError):
 
 
 def prepare_process() -> None:
-    """For this process: refuses pickles, and switches off Dask's own monitoring, which costs time."""
+    """Makes this process refuse pickles, and switches off Dask's own monitoring, which costs time."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PickleRefused("a peer sent a pickle; a cluster never unpickles anything")

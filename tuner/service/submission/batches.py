@@ -125,7 +125,7 @@ class Batches:
         Raises:
             NotFound: no such batch.
             Forbidden: it belongs to somebody else.
-            Conflict: it has already ended.
+            Conflict: the batch has already ended.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -147,7 +147,7 @@ class Batches:
         Raises:
             NotFound: no such batch.
             Forbidden: it belongs to somebody else.
-            Conflict: it has ended.
+            Conflict: the batch has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
         with self._store.write() as session:

@@ -175,7 +175,7 @@ class Submissions:
         Raises:
             NotFound: no such job.
             Forbidden: it belongs to somebody else.
-            Conflict: it has succeeded or failed.
+            Conflict: the job has succeeded or failed.
         """
         with self._store.write() as session:
             return self.end(session, jobs.get(session, job_id), caller)
@@ -210,7 +210,7 @@ class Submissions:
         Raises:
             NotFound: no such job, or it was already deleted.
             Forbidden: it belongs to somebody else.
-            Conflict: it is open, and has no other owner.
+            Conflict: the job is open, and has no other owner.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -244,7 +244,7 @@ class Submissions:
         Raises:
             NotFound: no such job.
             Forbidden: it belongs to somebody else, or others share the run to be paused.
-            Conflict: it has ended.
+            Conflict: the job has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
         with self._store.write() as session:
@@ -260,7 +260,7 @@ class Submissions:
 
         Raises:
             NotFound: no such job.
-            Conflict: it has neither failed nor been cancelled.
+            Conflict: the job has neither failed nor been cancelled.
         """
         with self._store.read() as session:
             job = jobs.get(session, job_id)

@@ -40,7 +40,7 @@ def check_tables(engine: Engine) -> list[str]:
     """Checks the tables, and describes their contents in sentences.
 
     Raises:
-        StoreError: they are damaged or inconsistent.
+        StoreError: the tables are damaged or inconsistent.
     """
     found = revision_of(engine)
     if found is None:

@@ -21,7 +21,7 @@ def engine_beside_servers(directory: Path, database_url: str | None, lock_patien
     """The existing database, for the duration of the block; a server may write to it meanwhile.
 
     Raises:
-        StoreError: it cannot be used.
+        StoreError: the database cannot be used.
     """
     engine = make_engine(directory, database_url, lock_patience_s)
     try:

@@ -118,7 +118,7 @@ class TuneRequest(JobRequest):
         """The given schedules, with the variants of a sweep.
 
         Raises:
-            InvalidInput: one is not legal, or there are too many.
+            InvalidInput: a schedule is not legal, or there are too many.
         """
         given = candidates_of("schedules", self.schedules, workload, target_id)
         if self.sweep is None:
