@@ -60,7 +60,7 @@ def replace_attentions(
     """Replaces each attention and its projection with the operator. `sizes`: pairs of sequences and cache rows.
 
     Raises:
-        for one of `sizes`, the pack uses the library, which is transformers' own attention.
+        RuntimeError: for one of `sizes`, the pack uses the library, which is transformers' own attention.
     """
     config = model.config
     for sequences, length in sizes:

@@ -210,7 +210,7 @@ def microseconds(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:
 
 
 def count(text: str) -> int:
-    """A number of at least 1.
+    """Parses a number of at least 1.
 
     Raises:
         argparse.ArgumentTypeError: it is not such a number.

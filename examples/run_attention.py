@@ -82,7 +82,7 @@ class Attention:
         """Enqueues one launch.
 
         Raises:
-            a length exceeds the maximum of the plan.
+            ValueError: a length exceeds the maximum of the plan.
         """
         recipe = self._recipe
         lengths = tensors[recipe["lengths"]["tensor"]].get().tolist()

@@ -1,13 +1,13 @@
-"""Python's garbage collector in long-lived processes."""
+"""Tunes Python's garbage collector for long-lived processes."""
 
 from __future__ import annotations
 
 import gc
 
-#: Objects created but not yet deleted before the collector checks them; number of checks of young objects before one of
-#: older ones; and number of these before a check of all. A page creates some twenty thousand objects, which are freed
-#: without the collector. A search of sixty trials keeps a hundred thousand objects; a full check frees those of about
-#: twenty finished searches.
+#: Number of objects created but not yet deleted after which young objects are checked; number of these checks after
+#: which older objects are checked; and number of those checks after which all objects are checked. A page creates some
+#: twenty thousand objects, which are freed without the collector. A search of sixty trials keeps a hundred thousand
+#: objects; a full check frees those of about twenty finished searches.
 _THRESHOLDS = (50_000, 10, 4)
 
 

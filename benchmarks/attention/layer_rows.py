@@ -137,7 +137,7 @@ STORED_ROWS = tuple(
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """The rows with these names or prefixes; rows with pages only by their full names. By default, all rows of the
+    """The rows with the given names or prefixes; rows with pages need their full names. By default, all rows of the
     mean.
 
     Raises:

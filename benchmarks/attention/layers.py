@@ -58,9 +58,9 @@ Row = dict[str, Any]
 
 #: Rounds for rows of several parts.
 NUM_ROUNDS = 60
-#: Seconds that such a row takes on a card after its jobs, with its builds.
+#: Seconds that a row of several parts takes on a card after its jobs, including builds.
 ROW_S = 12.0
-#: Share of an H200's memory rate that it can read, for the floor of its results.
+#: Share of an H200's data-sheet memory rate that reads attain, for the floor of its results.
 _READABLE = 4.4 / 4.8
 
 

@@ -35,7 +35,7 @@ def merged(reports: Sequence[Json]) -> Json:
     """One report, with its rows in the benchmark's order.
 
     Raises:
-        ValueError: they are from several cards.
+        ValueError: the reports are from several cards.
     """
     if len({report["meta"]["gpu"] for report in reports}) > 1:
         raise ValueError("a merged file has rows of only one model of card")

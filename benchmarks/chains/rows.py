@@ -36,7 +36,8 @@ class Layer:
     bias: bool = False
 
 
-#: A shard of a model has an all-reduce after o_proj and after down; its four ops are measured as a chain without it.
+#: A shard of a model has an all-reduce after o_proj and after down; its four ops are measured as a chain without the
+#: all-reduces.
 LAYERS = {
     "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144, k=1024),
     "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280, k=128),
@@ -186,7 +187,7 @@ ROWS = (
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[ChainRow, ...]:
-    """The rows with these names, chains or ``m16``, in the order of the names; all if none is given.
+    """The rows with the given names (a row's, a chain's or ``m16``), in the order of the names; all if none is given.
 
     Raises:
         InvalidInput: there is no such row.

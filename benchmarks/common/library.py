@@ -90,7 +90,7 @@ def problems() -> list[Problem]:
 
 
 def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contest]:
-    """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
+    """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for that card."""
     import cupy
 
     from tuner.workers.gpu.library.vendor import open_vendor

@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def parser_of(description: str | None, *names: str, **defaults: Any) -> argparse.ArgumentParser:
-    """A parser with these options; others have their own defaults."""
+    """A parser with the options called `names`, and with those in `defaults`, which have other defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, option in OPTIONS.items():
         if name in names or name in defaults:

@@ -137,7 +137,7 @@ def results_of(path: Path, target: str) -> dict[str, Any]:
     """The results from which a page is drawn.
 
     Raises:
-        SystemExit: there are none; the message names the target of make that measures them.
+        SystemExit: there are none; the message names the make target that measures them.
     """
     if not path.exists():
         raise SystemExit(f"there is no {path}: run `make {target}` on a card")

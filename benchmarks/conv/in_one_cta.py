@@ -108,7 +108,7 @@ def built(row: Row, way: Way, *, swapped: bool = False) -> bytes | None:
     """The cubin; None if the tile needs more than the shared memory of an SM.
 
     Raises:
-        TunerError: it does not compile for another reason.
+        TunerError: the kernel does not compile for another reason.
     """
     try:
         return compile_source(source_of(row, way, swapped=swapped), "sm_90a")[0]
@@ -139,7 +139,7 @@ class InOneCta:
         self._ctas, self._tiles, self._threads = way.ctas(row), way.tiles(row), 128 * way.groups
 
     def enqueue(self, ops: Any, stream: int) -> None:
-        """One launch."""
+        """Enqueues one launch."""
         first, second = ops
         values: list[Any] = [
             ctypes.c_void_p(one) for one in (first.a, first.w, first.bias, second.w, second.bias, second.c)

@@ -86,7 +86,7 @@ class Row:
 
     @property
     def pixels(self) -> int:
-        """Pixels of all images, which no layer changes."""
+        """Pixels of all images; no layer changes their number."""
         return self.batch * self.pair.size**2
 
     @property

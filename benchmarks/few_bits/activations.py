@@ -78,7 +78,7 @@ def _group_kernel(sums, out, scales, n, room, LIMIT: tl.constexpr, GROUPS: tl.co
 
 
 def plain(sums: torch.Tensor, out: torch.Tensor) -> None:
-    """out [m, n] = silu(gate) * up, in its own type."""
+    """Computes `out` [m, n] = silu(gate) * up, in the type of `out`."""
     m, n = out.shape
     _plain_kernel[(m, triton.cdiv(n, _COLUMNS))](sums, out, n, COLUMNS=_COLUMNS)
 

@@ -1,4 +1,4 @@
-"""DeepGEMM's block-scaled products, if vLLM's wheel is installed, which contains it, or DeepGEMM's own."""
+"""DeepGEMM's block-scaled products, if DeepGEMM is installed, alone or as a part of vLLM's wheel."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Humming's products with weights of few bits, if it is installed: with its heuristic, launched programmatically, and
-tuned. Written for humming-kernels 0.1.20.
+"""Humming's products with weights of few bits, if Humming is installed: with its heuristic, launched programmatically,
+and tuned. Written for humming-kernels 0.1.20.
 
 Tuned: for each product, the fastest among schedules near the heuristic's, with one field changed at a time, and the
 heuristic's schedules for more rows.
@@ -112,7 +112,7 @@ class _Layers:
         return self.peer(own_activation=True, chosen=(up, down))
 
     def _fastest(self, layers: list[Any], x: torch.Tensor, y: torch.Tensor) -> Config:
-        """The fastest schedule near the heuristic's that it can build and that computes the same results."""
+        """The fastest schedule near the heuristic's that Humming can build and that computes the same results."""
         base = self._heuristic(layers[0], self._inputs.m)
         tried = [base, *(base | change for change in _CHANGES)]
         tried += [self._heuristic(layers[0], rows) for rows in _OTHER_ROWS if rows >= self._inputs.m]
@@ -125,7 +125,7 @@ class _Layers:
             try:
                 launches[0]()
                 torch.cuda.synchronize()
-            except Exception:  # a schedule that it cannot build
+            except Exception:  # a schedule that Humming cannot build
                 continue
             if float((y - expected).float().norm()) <= 0.02 * float(expected.float().norm()):
                 graphs[str(number)] = captured(launches)

@@ -134,8 +134,8 @@ def waterfall_row(row: Row, line: str) -> WaterfallRow:
 
 
 def patches_of(row: Row) -> dict[str, tuple[Patch, ...]]:
-    """The changes of its builds: without groups there are no scales to leave out, and without conversion only loads and
-    stores can be left out."""
+    """The patches of a row's builds: without groups there are no scales to leave out, and without conversion only loads
+    and stores can be left out."""
     if row.scheme.weight_bits == row.scheme.operand_bits:
         return {OURS: (), "no inputs": NO_INPUTS, "no weights": NO_WEIGHTS, "no epilogue": NO_EPILOGUE}
     has_groups = row.scheme.scale_bits > 0

@@ -89,7 +89,7 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
     x = torch.randn(row.m, row.pair.d, device="cuda", dtype=torch.bfloat16)
     inputs = Inputs(row=row, x=x, weights=weights, lt=lt)
     expected = reference(x, weights[0])
-    # A peer owns the memory that its graph reads, so it must live as long.
+    # A peer owns the memory that its graph reads, so it must live as long as the graph.
     lines, peers, graphs = list[Json](), list[Peer](), dict[str, torch.cuda.CUDAGraph]()
     turns = max(1, -(-_LEAST_LAUNCHES // sets))
     for name, make in PEERS_OF[row.scheme.name](inputs).items():

@@ -56,7 +56,7 @@ def _pair(inputs: Inputs, product_of: Callable[[Inputs, Sequence[torch.Tensor]],
 
 
 def _fastest(product: _Product, x: torch.Tensor) -> Any:
-    """The fastest of its options whose results equal those of the first."""
+    """The product's fastest option among those with the same results as the first."""
     graphs = dict[str, torch.cuda.CUDAGraph]()
     expected: torch.Tensor | None = None
     for number, option in enumerate(product.options):
@@ -64,7 +64,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
         try:
             y = launches[0]()
             torch.cuda.synchronize()
-        except Exception:  # a schedule that it has, but not for this shape
+        except Exception:  # an option that the kernel has, but not for this shape
             continue
         expected = y if expected is None else expected
         if float((y - expected).float().norm()) <= 0.02 * float(expected.float().norm()):

@@ -84,7 +84,7 @@ class Contest:
 
 
 def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], num_rounds: int) -> Contest:
-    """Proves, builds, checks and times all of them.
+    """Proves, builds, checks and times all candidates.
 
     Raises:
         TunerError: the card has stopped working.

@@ -99,7 +99,7 @@ def _legend() -> list[str]:
 
 
 def _dots(row: Row, x: float, y: Callable[[float], float]) -> list[str]:
-    """Row-major order last, so that nothing covers it; each kind in its own lane."""
+    """The dots of a row, with row-major order last, so that nothing covers it; each kind has its own lane."""
     lanes, shapes = list(KINDS), []
     ranked = sorted(row["orderings"], key=lambda one: bool(one["ordering"] == row["row_major"]["ordering"]))
     for one in ranked:

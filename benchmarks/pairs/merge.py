@@ -17,7 +17,7 @@ from benchmarks.pairs.summary import summarise
 
 
 def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One report with the suites' figures of all its rows.
+    """One report, with the suite figures of all its rows.
 
     Raises:
         ValueError: a row is not in the benchmark.

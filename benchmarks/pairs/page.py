@@ -30,7 +30,7 @@ SERIES = (
     ("verdict_speedup", "#2da44e", "what the verdict names"),
 )
 Json = dict[str, Any]
-#: The library's time divided by that of the verdict's kind, by the names of the rows.
+#: The library's time divided by that of the verdict's kind, by row name.
 Gains = dict[str, float]
 
 _LETTER = 6.5
@@ -178,7 +178,7 @@ def _gains(rows: Sequence[Json]) -> Gains:
 
 
 def others_beside(path: Path) -> list[Json]:
-    """The results with the same name of other cards, in sibling folders."""
+    """The results of other cards: files of the same name in sibling folders."""
     paths = sorted(path.parent.parent.glob(f"*/{path.name}"))
     return [json.loads(one.read_text()) for one in paths if one != path and "simulated" not in one.parent.name]
 

@@ -9,7 +9,7 @@ continues from its recorded trials: build/bench-jobs keeps the jobs, by commit. 
 runs.
 
 A search starts with the existing winners, and with the results of the jobs before it. With few trials, it measures
-little else, so it updates the figures. `--priors none` is a search without priors, which leaves the existing winners.
+little else, so it updates the figures. `--priors none` is a search without priors, which keeps the existing winners.
 `--regime burst` searches rows under sustained load in a tenth of the time; such jobs give winners but no results.
 """
 
@@ -99,7 +99,7 @@ def describe(row: Row, ended: Ended) -> str:
 
 
 def read_options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = parser_of(__doc__, "row", "rounds", "gpu", "data", "out", "seconds", trials=Options.trials, winners=FOLDER)
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
     parser.add_argument("--seed", type=int, default=0)

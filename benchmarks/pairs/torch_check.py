@@ -22,7 +22,7 @@ from tuner.core.trial.stats import median
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 
-#: Rounds in the only process.
+#: Rounds; there is only one process.
 NUM_ROUNDS = 10
 
 

@@ -26,7 +26,7 @@ Allocate = Callable[[int], tuple[Any, int]]
 
 
 def on_device(num_bytes: int) -> tuple[Any, int]:
-    """Memory of the card."""
+    """Allocates memory on the card."""
     import cupy
 
     memory = cupy.empty(num_bytes + 256, cupy.uint8)

@@ -4,7 +4,7 @@ requested, until its input ends.
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON] [--memory-gib 30]
 
 ARM is `stock` or `again`, which are vLLM alone, or, with TUNER_PACK set and the wheel installed, `mlps`, `norms` or
-`layers`; the latter two include the MLPs. It runs with the Python that has vLLM, and imports nothing of this
+`layers`; the latter two include the MLPs. It runs with the Python that has vLLM, and imports nothing from this
 repository. A line of its input is JSON: `{"ask": "step", "batch": 8}`, `trace`, `first_token`, `mixed`, `logits` with a
 `file`, or in `stock` `reference` with `files`, by arm. Each is answered by a line that begins with `ARM`.
 
@@ -127,7 +127,7 @@ class Runs:
         self._new, self._mixed = count(NEW), count()
 
     def prompts(self, batch: int, salt: int) -> list[list[int]]:
-        """Token ids that are determined by these numbers."""
+        """Token ids that are determined by `batch` and `salt`."""
         return [[(7 * i + 13 * j + salt) % 400 + 5 for j in range(self._prompt)] for i in range(batch)]
 
     def run(self, prompts: list[list[int]], tokens: int) -> list[Any]:
@@ -219,7 +219,7 @@ class Runs:
         }
 
     def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
-        """The GPU's activities in consecutive runs of these prompts."""
+        """The GPU's activities in consecutive runs of the prompts in `batches`."""
         import torch
 
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -323,7 +323,7 @@ def on_one_cpu() -> Iterator[None]:
 
 
 def union_ns(spans: Iterable[tuple[int, int]]) -> int:
-    """The total time during which any of these spans is active, from begins and durations."""
+    """The total time during which any of the `spans` is active, from begins and durations."""
     total, until = 0, 0
     for begin, duration in sorted(spans):
         total += max(0, begin + duration - max(begin, until))

@@ -59,7 +59,7 @@ Json = dict[str, Any]
 class Model:
     """A measured model."""
 
-    #: Folder with its config.json; its name is the model's.
+    #: Folder with the model's config.json; the folder's name is the model's.
     folder: Path
     pack: Path
     #: Sequences of a step.
@@ -121,7 +121,7 @@ class Arm:
         """The next answer.
 
         Raises:
-            ArmEnded: there is none, or it is late; the arm is then killed.
+            ArmEnded: there is no answer, or it is late; the arm is then killed.
         """
         try:
             found = self._answers.get(timeout=seconds)
@@ -137,7 +137,7 @@ class Arm:
         """Waits, keeping the messages of its start.
 
         Raises:
-            ArmEnded: it did not start.
+            ArmEnded: the arm did not start.
         """
         self.started = {**self.answer(START_S), "said": self.said}
 
@@ -277,7 +277,7 @@ def logits_ok(ours: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:
 
 
 def start(models: Sequence[Model], options: argparse.Namespace) -> list[Arm]:
-    """The arms that have started; for the others it prints the end of their output."""
+    """Starts all arms; returns those that have started, and prints the end of the others' output."""
     arms = [Arm(name, model, options) for model in models for name in model.arms]
     running = []
     for arm in arms:

@@ -163,7 +163,7 @@ class Bench:
         `without`.
 
         Raises:
-            JobError: it has not succeeded.
+            JobError: the job has not succeeded.
         """
         self._winners.without = without
         self._evaluator.take_spans()
@@ -175,7 +175,7 @@ class Bench:
         evaluator's calls and of the stages of its finals.
 
         Raises:
-            JobError: it has not succeeded.
+            JobError: the batch has not succeeded.
         """
         service, begin_s, spent_s = self.jobs.service, time.monotonic(), Counter[str]()
         self._evaluator.take_spans()
@@ -237,7 +237,7 @@ def loss_of(
     wanted: Candidate, times_us: dict[Candidate, tuple[float, ...]], *, or_library: bool = False
 ) -> float | None:
     """How much slower a candidate is than the fastest of all, relative, from shared rounds; with `or_library` the
-    library may be used instead. None if it has no time."""
+    library may be used instead. None if the candidate has no time."""
     if wanted not in times_us:
         return None
     own = min((times_us[wanted], times_us[LIBRARY]), key=median) if or_library else times_us[wanted]
@@ -257,7 +257,7 @@ class Card:
 
     @property
     def target_id(self) -> str:
-        """The id of its target, e.g. ``h200``."""
+        """The id of the card's target, e.g. ``h200``."""
         return self._evaluator.target.id
 
     @property

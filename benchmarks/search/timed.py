@@ -97,7 +97,7 @@ class TimedEvaluator:
             return self._evaluator.measure(problem, prepared, incumbent_speedup)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
-        """Times all against each other."""
+        """Times all candidates against each other."""
         with self._timed("finals") as more:
             times = self._evaluator.finals(problem, candidates, **options)
             more.update(stage_s=times.stage_s, times_us=times.times_us, process_of_round=times.process_of_round)
@@ -111,19 +111,19 @@ class TimedEvaluator:
     def beside(
         self, problem: Problem, candidates: tuple[Candidate, ...], baselines: tuple[Baseline, ...], **asked: Any
     ) -> tuple[BaselineTime, ...]:
-        """None."""
+        """Measures nothing, and says so."""
         return tuple(BaselineTime(name=one.name, reason=_NO_INSPECTIONS) for one in baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
-        """None."""
+        """Measures nothing, and says so."""
         return no_energy(_NO_INSPECTIONS)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        """None."""
+        """Measures nothing, and says so."""
         return no_counters(_NO_INSPECTIONS)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """None."""
+        """Measures nothing, and says so."""
         return no_trace(_NO_INSPECTIONS, simulated=self.target.simulated)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class LentEvaluator(TimedEvaluator):
         return self._thread.submit(super().measure, problem, prepared, incumbent_speedup).result()
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
-        """Times all against each other."""
+        """Times all candidates against each other."""
         return self._thread.submit(partial(super().finals, **options), problem, candidates).result()
 
     def close(self) -> None:

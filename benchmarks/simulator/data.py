@@ -46,7 +46,7 @@ from tuner.workers.source.tools import tools_source
 
 #: Number of schedules in the same rounds, in addition to the library; and number of rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9
-#: For each pair: schedules that are timed again, in other groups, and those that are counted.
+#: Per pair: number of schedules that are timed again, in other groups, and number of schedules that are counted.
 NUM_AGAIN, NUM_COUNTED = 16, 48
 L2_HIT_RATE_PCT, L2_BYTES = "lts__t_sector_hit_rate.pct", "lts__t_bytes.sum"
 METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES, L2_HIT_RATE_PCT, L2_BYTES)
@@ -203,7 +203,7 @@ class Collector:
         """[library, schedules], [round] microseconds, and what was wrong with each.
 
         Raises:
-            WorkerError: one of them ended the process.
+            WorkerError: a schedule ended the process.
         """
         if isinstance(self._bench.evaluator, GpuSupervisor):
             works = tuple(ready.work for _, ready in good if isinstance(ready, PreparedKernel))

@@ -82,7 +82,8 @@ def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | Non
 
 
 def spearman_in_tilings(rows: Sequence[Row], found: Sequence[Forecast], noise: float) -> list[float]:
-    """Spearman's correlation within each tiling measured in many orders, if these differ by more than the noise."""
+    """Spearman's correlation within each tiling measured in many orders, if the orders differ by more than the
+    noise."""
     by_tiling: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row, one in zip(rows, found, strict=True):
         by_tiling[json.dumps(row["schedule"]["tiling"])].append((one.time_us, row["time_us"]))

@@ -84,7 +84,7 @@ def pack(lines: list[Row]) -> DataSet:
 
 
 def write(path: Path, data: DataSet) -> None:
-    """One line of JSON per row, compressed; equal data give equal bytes."""
+    """Writes one line of JSON per row, compressed; equal data give equal bytes."""
     text = "\n".join(json.dumps(row, separators=(",", ":")) for row in (data.meta, *data.rows))
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 

@@ -230,8 +230,8 @@ def tileflow(plan: VerifiedPlan, gpu: Gpu) -> Traffic:
 
 
 def maestro(plan: VerifiedPlan) -> Traffic:
-    """Layer by layer, from a shared buffer with multicast: a slice that several tasks of a wave read leaves it once.
-    Each tensor of a layer passes the chip's boundary once, H in both directions."""
+    """Layer by layer, from a shared buffer with multicast: a slice that several tasks of a wave read leaves the buffer
+    once. Each tensor of a layer passes the chip's boundary once, H in both directions."""
     size_bytes, of_ops, inner = plan.graph.workload.dtype.size_bytes, _outputs(plan), _inner(plan)
     sent = sum(
         _area(each) for wave in waves_of(plan) for each in {one for task in wave for one in slices_of(plan, task)}
@@ -241,14 +241,15 @@ def maestro(plan: VerifiedPlan) -> Traffic:
 
 
 def waves_of(plan: VerifiedPlan) -> Iterator[list[int]]:
-    """Tasks that CTAs compute concurrently, if all take the same time: the first of each, then the second, ..."""
+    """Tasks that CTAs compute concurrently, if all take the same time: the first task of each CTA, then the second,
+    ..."""
     source = TaskSource(plan.plan)
     while wave := [task for task in map(source.take, range(plan.plan.num_ctas)) if task >= 0]:
         yield wave
 
 
 def slices_of(plan: VerifiedPlan, task: int) -> Sequence[Slice]:
-    """What a task reads in its steps, as a slice per tensor."""
+    """What a task reads in its steps, as one slice per tensor."""
     words = plan.plan.tasks[task : task + 1]
     space = plan.graph.spaces[int(words[0, 0])]
     first, stride, count = map(int, plan.graph.steps_of(words)[0])

@@ -84,7 +84,7 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
     #: Relative differences of speed-ups from their values before any fault.
     deviations: list[float] = field(default_factory=list)
-    #: Per hang: seconds from its deadline to the next trial's begin.
+    #: Per hang: seconds from its deadline to the beginning of the next trial.
     hang_losses_s: list[float] = field(default_factory=list)
     #: Seconds that the next trial waited for another process, for each lost process.
     starts_s: list[float] = field(default_factory=list)
@@ -150,7 +150,7 @@ def run_trials(
 
 
 def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
-    """Whether the trial's reason names the fault."""
+    """Counts whether the trial's reason names the fault."""
     if isinstance(outcome, Failed) and outcome.kind is fault.kind and re.search(fault.reason, outcome.reason):
         tally.accounted[fault.name] += 1
     else:
@@ -158,7 +158,7 @@ def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
 
 
 def judge_good(tally: Tally, usual: Measured, outcome: Outcome) -> None:
-    """Whether results and time are as on a machine without faults."""
+    """Counts whether results and time are as on a machine without faults."""
     tally.good += 1
     if not isinstance(outcome, Measured) or not math.isclose(outcome.rel_error, usual.rel_error):
         tally.wrong.append(str(outcome)[:300])

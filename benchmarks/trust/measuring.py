@@ -118,7 +118,7 @@ def counted(report: CounterReport, metric: str) -> float:
     """The value of one counter.
 
     Raises:
-        ValueError: it was not counted, with the reason.
+        ValueError: the counter was not read; the message says why.
     """
     found = {counter.name: counter.value for counter in report.counters}
     if metric not in found:

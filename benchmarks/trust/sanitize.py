@@ -65,7 +65,7 @@ def find_sanitizer() -> str:
     """The path of compute-sanitizer.
 
     Raises:
-        SystemExit: it is not installed; the message says how to install it.
+        SystemExit: compute-sanitizer is not installed; the message says how to install it.
     """
     found = shutil.which("compute-sanitizer") or (str(USUAL_PLACE) if USUAL_PLACE.exists() else None)
     if found is None:
@@ -80,7 +80,7 @@ def num_reports(output: str) -> int:
     """The number of reports, from a tool's last lines.
 
     Raises:
-        ValueError: it printed no summary, so it did not finish.
+        ValueError: the tool printed no summary, so it did not finish.
     """
     counts = re.findall(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)", output)
     if not counts:
@@ -170,7 +170,7 @@ class Problem:
         self._workload = workload
 
     def launch(self, prepared: PreparedKernel) -> None:
-        """Launches it several times and compares the results."""
+        """Launches a kernel several times and compares its results."""
         import cupy
 
         from tuner.workers.gpu.library.runners import runner_of

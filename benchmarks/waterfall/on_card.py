@@ -75,7 +75,7 @@ class Builds:
         """Builds one kernel.
 
         Raises:
-            IllegalSchedule, PlanError, BuildError: it cannot be built.
+            IllegalSchedule, PlanError, BuildError: the kernel cannot be built.
         """
         return self.make_all({"": asked})[""]
 
@@ -83,7 +83,7 @@ class Builds:
         """Builds all kernels, by name.
 
         Raises:
-            IllegalSchedule, PlanError, BuildError: one cannot be built.
+            IllegalSchedule, PlanError, BuildError: a kernel cannot be built.
         """
         return dict(zip(asked, self._threads.map(self._make, asked.values()), strict=True))
 
@@ -157,7 +157,7 @@ class PairOnCard:
         """The graph of our kernel, after a check of its results.
 
         Raises:
-            WrongNumbers, Aborted: they are not correct.
+            WrongNumbers, Aborted: the results are wrong.
         """
         from tuner.workers.gpu.session import load_runner
         from tuner.workers.gpu.tensors.check import check_numbers

@@ -80,7 +80,8 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ],
 )
 def test_a_fault_of_the_copies_by_a_warp_shows(name: str, before: str, after: str) -> None:
-    """A stale length or page, and a tile that arrives too late or without some tokens; copies have varied delays."""
+    """Covers a stale length or page, and a tile that arrives too late or without some tokens; copies have varied
+    delays."""
     case = CASES[name]
     found = (worst(case, (before, after), seed=seed, engine=AttentionEngine.MMA) for seed in range(3))
     assert any(not error < case.most for error in found)

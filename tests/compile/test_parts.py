@@ -38,7 +38,8 @@ CROSSED = [(part, tiling) for part in ALL for tiling in TILINGS]
 
 
 def is_quick(number: int, one: tuple[Part, str]) -> bool:
-    """The quick set pairs each part with every third tiling, and each tiling with every third part."""
+    """Whether a pair is in the quick set, in which each part occurs with every third tiling, and each tiling with every
+    third part."""
     return (number // len(TILINGS) + [*TILINGS].index(one[1])) % 3 == 0
 
 

@@ -99,13 +99,13 @@ def test_without_pytorch_the_library_is_right_too(on_card: OnCard, pages: dict[s
 
 
 def stale_queries(runner: Any, data: Any) -> None:
-    """The attention of each run reads the queries of the previous run."""
+    """Makes the attention of each run read the queries of the previous run."""
     op = data.workload.launch_ops[0]
     read_late(runner._own[0], op.source, cupy.zeros((op.m, op.n), dtype=cupy.uint16))
 
 
 def stale_rows(field: str) -> Callable[[Any, Any], None]:
-    """The attention reads a cache without the new rows, as it was before any launch."""
+    """Returns a fault by which the attention reads a cache without the new rows, as it was before any launch."""
 
     def fault(runner: Any, data: Any) -> None:
         one, name = runner._own[0], f"{data.workload.launch_ops[0].name}.{field}"

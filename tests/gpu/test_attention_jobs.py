@@ -64,7 +64,7 @@ def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Ca
 
 
 def with_arguments(change: Callable[[bytearray], None]) -> Callable[[Any], None]:
-    """Plants a fault in the parameter of each launch, after its tensor maps or cache addresses."""
+    """Returns a fault in the parameter of each launch, after its tensor maps or cache addresses."""
 
     def fault(one: Any) -> None:
         right = one.parameter
@@ -88,7 +88,8 @@ def a_wrong_scale(args: bytearray) -> None:
 
 
 def a_span_twice(one: Any) -> None:
-    """The last task of the first queue repeats the first one: one span is missing, and another is counted twice."""
+    """Makes the last task of the first queue repeat the first one: one span is missing, and another is counted
+    twice."""
     tasks, queues = one.plan.tasks, one.plan.queues
     last = int(queues[1]) - 1
     assert last > 0

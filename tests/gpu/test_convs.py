@@ -1,4 +1,5 @@
-"""Convolutions on a GPU: every element, fused and in separate launches, and by cuDNN; planted faults are detected."""
+"""Convolutions on a GPU: every element is right, fused, in separate launches and by cuDNN; planted faults are
+detected."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_wait_that_is_too_long_is_stopped_named_and_survived(
 def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
     builder: Builder, gpu: Gpu, case: str, split_tiles: SplitTiles
 ) -> None:
-    """A correct plan, one tile of which takes longer than the wait limit."""
+    """Runs a correct plan, one tile of which takes longer than the wait limit."""
     rig = Rig(case, builder, gpu)
     for name, chosen in plain_schedules(case, split_tiles).items():
         good, tables = rig.fused(chosen)
@@ -113,7 +113,7 @@ def test_a_launch_is_right_again_once_the_counters_of_an_aborted_one_are_zero(
 def test_a_plan_that_splits_other_tiles_shows(
     builder: Builder, gpu: Gpu, asked: SplitTiles, launched: SplitTiles
 ) -> None:
-    """A correct plan of the same tiles, checked against the unit table of another plan."""
+    """Checks a correct plan of the same tiles against the unit table of another plan."""
     rig = Rig("parts", builder, gpu)
     for name, chosen in plain_schedules("parts", SplitTiles.TAIL).items():
         (_, tables), (good, _) = (

@@ -108,7 +108,7 @@ def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
 
 
 def named_in(paths: Iterable[Path], known: Iterable[str]) -> Named:
-    """The names of these kinds that occur outside the kind's folder, by file."""
+    """The names of the kinds `known` that occur outside the kind's own folder, by file."""
     places = ((path.relative_to(ROOT).as_posix(), path) for path in sorted(paths))
     found = {place: count(place, path.read_text(encoding="utf-8"), known) for place, path in places}
     return {place: names for place, names in found.items() if names}

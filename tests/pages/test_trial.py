@@ -32,7 +32,7 @@ def drawn(page: Page) -> None:
 
 
 def colours(page: Page, figure: str) -> int:
-    """The distinct colours of a chart's bars."""
+    """The number of distinct colours of a chart's bars."""
     return int(
         page.evaluate(
             """(of) => {

@@ -1,4 +1,4 @@
-"""Stopping a server: gracefully at the first signal, immediately at the second; and clocks that jump."""
+"""Stopping a server, gracefully at the first signal and immediately at the second, and clocks that jump."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def begin(server: Server) -> int:
-    """Starts a job; returns its trials when the next one runs on the GPU."""
+    """Starts a job; returns its number of trials when the next one runs on the GPU."""
     job_id = str(httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 40})).json()["id"])
     wait_until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").json()["num_trials"] > 0)
     time.sleep(0.1)

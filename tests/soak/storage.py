@@ -58,7 +58,7 @@ def mounted(data: Path, ends: ExitStack) -> bool:
 
 
 def fill_for(seconds: float, folder: Path, server: Forked, *, is_mounted: bool) -> bool:
-    """Fills the disk for this long; returns whether the server reported that it cannot write."""
+    """Fills the disk for `seconds`; returns whether the server reported that it cannot write."""
     ballast = folder / "data" / "ballast"
     if is_mounted:
         with suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -111,7 +111,7 @@ def _wait_for(folder: Path, num_trials: int) -> None:
 
 
 def _end(folder: Path, before: dict[tuple[str, int], tuple[Any, ...]]) -> str:
-    """Waits for the end of the job; returns what is wrong then."""
+    """Waits for the job to end; returns what is wrong, or an empty text."""
     end = time.monotonic() + LIMIT_S
     while rows(folder, "select state from jobs")[0][0] not in FINAL:
         if time.monotonic() > end:

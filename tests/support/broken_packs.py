@@ -55,7 +55,7 @@ class Broken:
         return int(struct.unpack_from("<I", self._data, ALIGNMENT + _TABLES[table][0])[0])
 
     def get(self, table: str, index: int, offset: int, kind: str = "I") -> int:
-        """A number of a record."""
+        """Reads a number of a record."""
         return int(struct.unpack_from(f"<{kind}", self._data, self._at(table, index, offset))[0])
 
     def put(self, table: str, index: int, offset: int, value: int, kind: str = "I") -> None:
@@ -82,7 +82,7 @@ class Broken:
         _BLOB.pack_into(self._data, at, begin, size - num_bytes, digest)
 
     def bytes(self) -> bytes:
-        """The bytes, with updated digest of the index and checksums of the files."""
+        """The bytes, with the index's digest and the files' checksums updated."""
         begin, size = ALIGNMENT, struct.unpack_from("<Q", self._data, ALIGNMENT + 16)[0]
         index = self._data[begin : begin + size]
         index[DIGEST_OFFSET : DIGEST_OFFSET + 32] = bytes(32)

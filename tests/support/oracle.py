@@ -132,7 +132,7 @@ def _reads_late(op: int, graph: TaskGraph) -> bool:
 
 
 def _able_in_band(graph: TaskGraph) -> int:
-    """Bit i: op i reads an output of another op of the launch in its steps, in a kernel that reads in band."""
+    """Bit i is set if op i reads an output of another op of the launch in its steps, in a kernel that reads in band."""
     able = (
         op
         for op, space in graph.spaces.items()
@@ -253,7 +253,7 @@ def _meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) 
 
 
 def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -> set[str]:
-    """Explores every state that `num_resident` CTAs can reach: the tasks held, which of their waits are over, what
+    """Explores every state that `num_resident` CTAs can reach: the tasks held, which of their waits have passed, what
     remains, and what is done."""
     found: set[str] = set()
     lanes = len(table.queues)

@@ -82,7 +82,8 @@ def every_row_count(pack: Pack, of: Operands, most: int) -> EveryRowCount:
 
 
 def rows_that_depend_on_others(pack: Pack, of: Operands, most: int) -> int:
-    """Rows whose bits differ from those of the row computed alone, over all row counts, first and last position."""
+    """The number of rows whose bits differ from those of the row computed alone, over all row counts, first and last
+    position."""
     ffn, wanted = pack.bind(of.weights), of.output(most)
     for row in range(most):
         ffn(of.x[row : row + 1], out=wanted[row : row + 1])
@@ -99,7 +100,7 @@ def rows_that_depend_on_others(pack: Pack, of: Operands, most: int) -> int:
 
 
 def differing_layers(pack: Pack, of: Operands, *, layers: int, replays: int) -> int:
-    """Layers of one graph whose final output differs from that of the first replay."""
+    """The number of layers in one graph whose final output differs from that of the first replay."""
     rows = of.workload.tile_ops[0].m
     ffn, stream = pack.bind(of.weights), cupy.cuda.Stream(non_blocking=True)
     outputs = [of.output(rows) for _ in range(layers)]
@@ -165,7 +166,7 @@ extern "C" __global__ void write(unsigned short* to, const unsigned short* from,
 
 
 def wrong_after_a_writer(pack: Pack, of: Operands, *, safe_weights: bool, no_pdl: bool, launches: int = 60) -> int:
-    """Launches whose result does not reflect the weights that a kernel wrote just before."""
+    """The number of launches whose result does not reflect the weights that a kernel wrote just before."""
     rows, ffn = of.workload.tile_ops[0].m, pack.bind(of.weights, safe_weights=safe_weights)
     write = cupy.RawKernel(WRITER, "write", options=("--std=c++17",))
     sources = [operands(of.workload, seed) for seed in (1, 2, 3)]
@@ -187,7 +188,7 @@ def wrong_after_a_writer(pack: Pack, of: Operands, *, safe_weights: bool, no_pdl
 class InjectedAbort:
     """An abort and its consequences."""
 
-    #: Until it was reported, seconds.
+    #: Seconds until it was reported.
     reported_s: float
     sentences: list[str]
     #: The relative error after the reset, divided by the tolerance.

@@ -31,8 +31,8 @@ from tuner.search.searcher import Searcher
 
 _log = logging.getLogger(__name__)
 
-#: A process that has not responded after this many seconds is considered dead, and killed. The slowest first choice,
-#: for a long chain, takes some seconds of CPU time.
+#: Time after which a process that has not responded is considered dead and is killed, seconds. The slowest first
+#: choice, for a long chain, takes some seconds of CPU time.
 ANSWER_LIMIT_S = 300.0
 #: The niceness of a search: neither requests nor cards should wait long for it when builds use every core.
 _NICENESS = 3
@@ -104,7 +104,7 @@ class SearchProcesses:
         self._end()
 
     def _free_process(self) -> _Process:
-        """The process with the fewest searches; a new one if all have some and the maximum is not reached."""
+        """The process with the fewest searches; a new one if all have searches and the maximum is not reached."""
         self._processes[:] = [process for process in self._processes if not process.is_lost]
         least = min(self._processes, key=lambda process: process.num_searches, default=None)
         if least is None or (least.num_searches > 0 and len(self._processes) < self._most):

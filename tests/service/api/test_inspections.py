@@ -32,7 +32,7 @@ def number_of(api: Api, **filters: str) -> int:
 
 @pytest.fixture(scope="module")
 def fused(api: Api) -> int:
-    """A measured fused trial that is not a finalist, so it has not been inspected."""
+    """The number of a measured fused trial that is not a finalist, so it has not been inspected."""
     finals = {row["trial_number"] for row in api.get(f"/jobs/{api.job_id}/best")["finals"]}
     trials = api.get(f"/jobs/{api.job_id}/trials", params={"outcome": "measured", "plan_kind": "fused"})["items"]
     return next(int(trial["number"]) for trial in trials if trial["number"] not in finals)

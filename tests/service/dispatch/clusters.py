@@ -58,7 +58,7 @@ class Members:
         limits: Limits | None = None,
         answer: Any = None,
     ) -> ClusterWorker:
-        """Adds a worker with these evaluators; `answer` replaces its responses."""
+        """Adds a worker with `evaluators`; `answer` replaces its responses."""
         calls = WorkerCalls(name, evaluators, self.folder, limits or Limits(), num_places=num_places)
 
         async def start() -> ClusterWorker:

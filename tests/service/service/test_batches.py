@@ -33,7 +33,7 @@ ANN, BOB = (Caller(owner=name, role=Role.SUBMIT, token_id=f"tok-{name}") for nam
 
 @pytest.fixture(autouse=True)
 def slow_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The usual library is faster than every kernel for pairs as small as these."""
+    """Makes the usual library faster than every kernel for pairs as small as these."""
     monkeypatch.setattr(twin, "library_us", lambda *asked: 4 * library_us(*asked))
 
 

@@ -60,7 +60,7 @@ def ladder(tmp_path: Path) -> Iterator[tuple[Store, list[JobRecord]]]:
 
 
 def lay(store: Store, job: JobRecord, *candidates: tuple[Candidate, float]) -> list[Trial]:
-    """Inserts trials with these times in µs."""
+    """Inserts a trial of each candidate, with its time in µs."""
     laid = [
         replace(trial(number, measured(time_us)), candidate=candidate)
         for number, (candidate, time_us) in enumerate(candidates)

@@ -231,7 +231,7 @@ def mutated(case: Case, rng: random.Random) -> Case:
 
 
 def wrapped(word: int) -> int:
-    """Wraps to 32 bits: repeated changes may exceed their range."""
+    """Wraps a word to 32 bits, because repeated changes may exceed the range."""
     return (word + 2**31) % 2**32 - 2**31
 
 

@@ -16,7 +16,7 @@ NUM_JOBS, TRIALS_EACH, LARGE_JOB, RECORDED = 5, 7, 60, 20
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is filled in a second."""
+    """Makes the store so small that it is filled in a second."""
     for name in ("NUM_JOBS", "TRIALS_EACH", "LARGE_JOB", "RECORDED"):
         monkeypatch.setattr(full_store, name, globals()[name])
 

@@ -48,7 +48,7 @@ def plans() -> dict[int, VerifiedPlan]:
 
 
 def moved_by_a_nest(pair: Pair, sizes: dict[str, int], order: str, indices: str, num_weights: int) -> int:
-    """Elements of a tensor that a loop nest loads if it keeps only the last block."""
+    """The number of elements of a tensor that a loop nest loads if it keeps only the last block."""
     loaded, held = 0, None
     for block in product(*(range(getattr(pair, loop) // sizes[loop]) for loop in order)):
         place = tuple(block[order.index(loop)] for loop in indices)

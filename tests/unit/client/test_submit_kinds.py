@@ -1,4 +1,5 @@
-"""`tuner-client submit KIND`: options of a kind by its fields; the flat options; and a kind of another package."""
+"""`tuner-client submit KIND`: a kind's options come from its fields; also the flat options, and a kind of another
+package."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 
 #: Lines of a screen with 80 columns.
 SCREEN = 41
-#: A command line for each kind, and the request that it means.
+#: A command line for each kind, and the request that it makes.
 SPELLED: dict[str, dict[str, Any]] = {
     "ffn --m 16 --d-in 256 --d-hidden 512 --d-out 128 --activation silu --gated --no-bias --dtype bf16": {
         "kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 128, "activation": "silu", "gated": True,

@@ -52,7 +52,7 @@ BYTE: Any = Byte("byte")
 
 @pytest.fixture(autouse=True)
 def weights_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes of a tensor are those of its element type, by name."""
+    """Registers the one-byte element type by its name, from which tensors take their bytes."""
     monkeypatch.setitem(ELEMENTS, "byte", BYTE)
 
 
@@ -79,7 +79,7 @@ def apart(workload: Workload) -> Workload:
 
 
 def deeper(tiling: Tiling) -> Tiling:
-    """The same stages in bytes."""
+    """The tiling whose stages have the same bytes."""
     return replace(tiling, tiles=tuple(replace(tile, k=2 * tile.k) for tile in tiling.tiles))
 
 

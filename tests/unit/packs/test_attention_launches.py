@@ -24,7 +24,7 @@ MADE = {engine: make_attention(by=engine).kernel for engine in AttentionEngine}
 
 
 def put(value: Any, *path: str) -> Callable[[Json], None]:
-    """Replaces a value of the recipe, or applies a function to it."""
+    """Returns a change that replaces a value of the recipe, or applies a function to it."""
 
     def change(recipe: Json) -> None:
         at = recipe
@@ -36,7 +36,7 @@ def put(value: Any, *path: str) -> Callable[[Json], None]:
 
 
 def field(name: str, value: int) -> Callable[[Json], None]:
-    """A field of the parameter."""
+    """Returns a change that replaces the value of a field of the parameter."""
 
     def change(recipe: Json) -> None:
         (one,) = [one for one in recipe["parameter"]["fields"] if one["name"] == name]

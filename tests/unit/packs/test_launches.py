@@ -24,7 +24,7 @@ TWO = make(PlanKind.TWO_LAUNCHES)
 
 
 def put(value: Any, *path: str, launch: int = 0) -> Callable[[Json], None]:
-    """Replaces a value of a launch."""
+    """Returns a change that replaces a value of a launch."""
 
     def change(manifest: Json) -> None:
         at = manifest["launches"][launch]

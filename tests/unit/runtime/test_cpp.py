@@ -102,7 +102,7 @@ tuner_add_pack(decode LOCK tuner.lock NAME model.tunerpack CACHE cache OFFLINE)
 
 
 def locked(folder: Path, *packs: bytes) -> None:
-    """A project in `folder` that uses a locked pack; the last of `packs` is locked, all are in the cache."""
+    """Makes a project in `folder` that uses a locked pack; the last of `packs` is locked, and all are in the cache."""
     cache, lock = Cache(folder / "cache"), Lock(key=None)
     for content in packs:
         sha256 = hashlib.sha256(content).hexdigest()

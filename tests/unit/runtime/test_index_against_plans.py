@@ -194,12 +194,13 @@ CACHES = {AttentionEngine.TMA: 256, AttentionEngine.MMA: 16}
 
 
 def by_value(place: int, value: int) -> Callable[[int], Change]:
-    """Replaces a word of an attention's parameter, after its caches."""
+    """Returns a change that replaces a word of an attention's parameter, after its caches."""
     return lambda caches: lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, caches + place, value)
 
 
 def of_table(fill: int, place: int, value: int) -> Callable[[int], Change]:
-    """Replaces a word of its tasks or its queues, which are in memory after its workspace."""
+    """Returns a change that replaces a word of an attention's tasks or queues, which are in memory after its
+    workspace."""
     return lambda caches: lambda pack: pack.put_in_blob("fills", fill, FILL_BLOB, place, value)
 
 

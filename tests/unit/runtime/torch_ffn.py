@@ -25,7 +25,7 @@ STREAM = 0x4242
 
 @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 def current_stream(device: int, found: Any) -> int:
-    """PyTorch's C function, as in a PyTorch with CUDA."""
+    """Replaces PyTorch's C function, as in a PyTorch with CUDA."""
     found[0] = STREAM
     return 0
 

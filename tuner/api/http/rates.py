@@ -50,8 +50,8 @@ class Rates:
     """Rate limits of tokens and addresses."""
 
     def __init__(self, per_s: float) -> None:
-        """`per_s` is the average number of requests per second for a token, or for an address without one; 0 means
-        unlimited."""
+        """`per_s` is the average number of requests per second for a token, or for an address that sends no token; 0
+        means unlimited."""
         self._asked = SlidingWindow(max(1, round(per_s * WINDOW_S))) if per_s > 0 else None
         self._wrong = SlidingWindow(_MAX_WRONG)
         self._doubtful = CapacityLimiter(1)

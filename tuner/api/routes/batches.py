@@ -122,7 +122,7 @@ def _view(service: Service, batch: BatchRecord) -> BatchView:
 
 
 def _views(service: Service, found: Sequence[BatchRecord]) -> list[BatchView]:
-    """`batches` with their workloads, gains and positions in the queue."""
+    """The batches of `found` with their workloads, gains and positions in the queue."""
     facts = service.batches.facts([batch.id for batch in found])
     places = service.overview.places([one.next_open for one in facts.values() if one.next_open is not None])
     views = []

@@ -30,7 +30,7 @@ _NUM_READERS = 8
 #: How often an idle stream checks whether its job or batch still exists and runs, seconds.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
-#: After a refusal, clients may retry after this many seconds.
+#: How long clients should wait after a refusal before they retry, seconds.
 _RETRY_S = 10
 
 

@@ -29,7 +29,7 @@ class Roll:
 
 
 def call_the_roll(scheduler: str, tls: Path | None, *, insecure: bool, deadline_s: float) -> Roll:
-    """The members of the cluster at `address`.
+    """The members of the cluster whose scheduler is at the address `scheduler`.
 
     Raises:
         InvalidInput: the address is invalid, or the certificates are missing.

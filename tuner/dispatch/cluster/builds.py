@@ -17,7 +17,7 @@ from tuner.dispatch.cluster.lane import ClusterLane
 from tuner.dispatch.cluster.members import Lost, Member, lacking
 from tuner.errors import WorkerError
 
-#: Maximum attempts to build a candidate after losing workers.
+#: Maximum number of attempts to build a candidate when workers are lost.
 MAX_ATTEMPTS = 5
 
 

@@ -30,7 +30,7 @@ POLL_S = 0.5
 POLL_TIMEOUT_S = 10.0
 #: How long a new dispatcher waits for its first poll.
 FIRST_POLL_S = 5.0
-#: At shutdown, a task is cancelled this many times, with a wait of this many seconds each time.
+#: How often a task is cancelled at shutdown, and the wait after each time, seconds.
 _CANCELS, _CANCEL_S = 10, 1.0
 
 

@@ -138,7 +138,7 @@ def _checked(call: messages.Call, answer: object) -> Any:
     """The answer, if it is possible.
 
     Raises:
-        NotUnderstood, Unbelievable: it is not an answer to that call, or it is impossible.
+        NotUnderstood, Unbelievable: the answer does not belong to `call`, or is impossible.
         Quarantined, InvalidInput, WorkerError: the call raised it on the worker.
     """
     try:

@@ -185,7 +185,7 @@ def decode_call(payload: object) -> Call:
     """Inverse of `encode`.
 
     Raises:
-        NotUnderstood: it is not a call.
+        NotUnderstood: the bytes are not a call.
     """
     try:
         return _CALL.validate_json(_bytes(payload))
@@ -197,7 +197,7 @@ def decode_announcement(text: object) -> Announcement:
     """Inverse of `encode`.
 
     Raises:
-        NotUnderstood: it is not an announcement of this protocol.
+        NotUnderstood: the bytes are not an announcement of this protocol.
     """
     try:
         return Announcement.model_validate_json(_bytes(text))
@@ -229,7 +229,7 @@ def decode_answer(op: str, payload: object) -> Any:
     """The result of a call of kind `op`.
 
     Raises:
-        NotUnderstood: it is not an answer to such a call.
+        NotUnderstood: the bytes are not an answer to such a call.
         Quarantined, InvalidInput, WorkerError: the call raised it on the worker.
     """
     try:

@@ -38,7 +38,7 @@ JOIN_S = 15.0
 #: Pause between a worker's attempts to join, seconds.
 REJOIN_PAUSE_S = 1.0
 
-#: The operations that both keep, and those that each keeps.
+#: The operations that a scheduler and a worker both keep, and all operations that each of the two keeps.
 _OF_BOTH = {"identity", "connection_stream", "worker-status-change"}
 _OF_SCHEDULER = _OF_BOTH | {"register-worker", "unregister", "heartbeat_worker", "keep-alive"}
 _OF_WORKER = _OF_BOTH | {"ping", CALL, "close", "remove-worker"}
@@ -49,7 +49,7 @@ class PickleRefused(WorkerError):
 
 
 def prepare_process() -> None:
-    """For this process: refuses pickles, and switches off Dask's own monitoring, which costs time."""
+    """Makes this process refuse pickles, and switches off Dask's own monitoring, which costs time."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PickleRefused("a peer sent a pickle; a cluster never unpickles anything")

@@ -37,11 +37,10 @@ from tuner.search.guesses.seeds import forecast_us
 from tuner.search.launch_op import search_of
 from tuner.search.model.pool import canonical
 
-#: If at most this number of tiles cover the rows of the old shape, as many adapted tiles cover those of the new one;
-#: otherwise the height is kept. The same limit holds for the number of waves.
+#: Up to this number of tiles per column, an adapted tiling covers the new rows with as many tiles as before; beyond it,
+#: the tiles keep their height. The same limit holds for the number of waves.
 MOST_COVERING = 4
-#: A tile's height is a multiple of one of these; of which one depends on the engine, and on which operand the weights
-#: are.
+#: A tile's height is a multiple of one of these, depending on the engine and on which operand the weights are.
 HEIGHTS = (8, 16, 32, 64, 128)
 
 

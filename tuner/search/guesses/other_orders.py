@@ -35,9 +35,9 @@ class OtherOrders:
         return [one for one in waved if one.tiling.tiles and self._space.is_legal(one)]
 
     def _orders_of_guesses(self) -> tuple[Schedule, ...]:
-        """The best first guess with different ways to wait, and with the order of each policy; empty before all first
-        guesses were observed. After that, the best first guess no longer changes, so a restarted search finds the same
-        one."""
+        """The best first guess with different ways to wait, and with the order of each policy; empty until all first
+        guesses have been observed. After that, the best first guess no longer changes, so a restarted search finds the
+        same one."""
         if not isinstance(self._space, Space):
             return ()
         if self._of_guesses is None:

@@ -31,7 +31,7 @@ OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
 NO_LAUNCH_OP = 0.5
 #: Additional distance of results from different kernel sources, the same as for a tenth more rows.
 OTHER_KERNELS = 0.14
-#: The order in which the best results of a shape's plan kinds are tried; the second best of each follow.
+#: The order in which the best results of a shape's plan kinds are tried; the second best of each follows.
 _KINDS = (
     *(kind for kind in reversed(PlanKind) if kind.is_searched),
     *dict.fromkeys(kind for num_ops in range(1, MAX_OPS + 1) for kind in in_turn(num_ops)),

@@ -31,7 +31,7 @@ from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
 
-#: Chains of at most this many ops are not cut into runs.
+#: Maximum number of ops of a chain that is not cut into runs.
 MAX_UNCUT_OPS = 2
 #: Stands for the kind of an op in a parameter's name.
 _KIND = "op_kind"
@@ -40,7 +40,7 @@ Features = npt.NDArray[np.float64]
 
 
 def _boundaries(num_ops: int) -> range:
-    """Ops at which a run of a chain may begin; pairs are not cut."""
+    """The ops of a chain at which a run may begin; none in pairs, which are not cut."""
     return range(1, num_ops if num_ops > MAX_UNCUT_OPS else 1)
 
 

@@ -139,7 +139,8 @@ class PoolSampler(BaseSampler):
         return int(left[np.argmax(self._promise[left])])
 
     def _rank(self, history: Sequence[_Observed]) -> Matrix:
-        """[num_schedules available] the expected improvement of each; in pool order if nothing was measured."""
+        """[num_schedules] the expected improvement of each available schedule; in pool order if nothing was
+        measured."""
         measured = [one.log_value for one in history if one.log_value is not None]
         if not measured:
             return np.zeros(len(self._untried.schedules))

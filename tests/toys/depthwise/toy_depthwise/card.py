@@ -42,10 +42,11 @@ _NARROW = {"fp16": "cvt.rn.f16.f32", "bf16": "cvt.rn.bf16.f32"}
 
 
 def kernel_of(op: DepthwiseOp, dtype: Dtype) -> Callable[[int, int, int], None]:
-    """A launch on the current stream, by the addresses of A, W and the output: one thread per element.
+    """Returns a function that launches on the current stream, given the addresses of A, W and the output: one thread
+    per element.
 
     Raises:
-        WorkerError: it knows no such elements.
+        WorkerError: the kernel does not support such elements.
     """
     if dtype not in _WIDEN:
         raise WorkerError(f"{op.name}: the plain kernel knows {' and '.join(_WIDEN)}, not {dtype}")

@@ -13,7 +13,8 @@ _LANES = 64
 
 
 def task_us(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, dtype: Dtype, gpu: Gpu) -> float:
-    """A tap of an element is a read and an addition; rows that a thread computes at once share their reads."""
+    """A task's microseconds: a tap of an element is a read and an addition; rows that a thread computes at once share
+    reads."""
     rows_at_once = chosen.rows_at_once if chosen else 1
     reads = tile.m * tile.n * (rows_at_once + 2 * op.radius) / rows_at_once
     sums = tile.m * tile.n * op.taps
@@ -21,6 +22,6 @@ def task_us(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, dtype
 
 
 def library_us(ops: Sequence[DepthwiseOp], workload: Workload, gpu: Gpu) -> float:
-    """A separate kernel for each op: a launch, and its bytes."""
+    """The microseconds of a separate kernel for each op: a launch, and its bytes."""
     num_bytes = sum(2 * op.m * op.n for op in ops) * workload.dtype.size_bytes
     return len(ops) * rates_of(gpu).launch_us + 1e6 * num_bytes / gpu.dram_bytes_per_s

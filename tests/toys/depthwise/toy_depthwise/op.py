@@ -44,12 +44,12 @@ class DepthwiseOp(TileOp):
 
     @property
     def k(self) -> int:
-        """Elements of a row of W."""
+        """Elements per row of W."""
         return self.taps
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
         return self.n
 
     @property
@@ -68,7 +68,7 @@ class DepthwiseOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Two a tap."""
+        """Two per tap."""
         return 2 * self.m * self.n * self.taps
 
     def row_extents(self, tile_m: int) -> list[int]:

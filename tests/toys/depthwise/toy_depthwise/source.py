@@ -50,7 +50,7 @@ _TEXT = Template("""\
 
 
 def task_of(op: DepthwiseOp, tile: Tile, chosen: DepthwiseSchedule | None, dtype: Dtype) -> str:
-    """CUDA C++ of any element type."""
+    """CUDA C++ for any element type."""
     return _TEXT.substitute(
         tile_m=tile.m,
         tile_n=tile.n,

@@ -15,7 +15,7 @@ def _bytes_us(op: GatherOp, gpu: Gpu, size_bytes: int = 2) -> float:
 
 
 def launch_us(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, gpu: Gpu) -> float:
-    """Waves of CTAs, each with the DRAM's latency."""
+    """The microseconds of waves of CTAs, each with the DRAM's latency."""
     waves = -(-plan.num_ctas // (gpu.num_sms * (2048 // schedule.threads)))
     rates = rates_of(gpu)
     return rates.launch_us + _bytes_us(op, gpu) + waves * plan.rows_per_cta * rates.dram_latency_us
@@ -35,5 +35,5 @@ def timeline(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, gpu: Gpu)
 
 
 def library_us(ops: Sequence[GatherOp], workload: Workload, gpu: Gpu) -> float:
-    """Two kernels: an index_select, and an addition that reads its result again."""
+    """The microseconds of two kernels: an index_select, and an addition that reads its result again."""
     return sum(2 * rates_of(gpu).launch_us + 2 * _bytes_us(op, gpu) for op in ops)

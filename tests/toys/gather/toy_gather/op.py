@@ -31,7 +31,7 @@ class GatherOp(LaunchOp):
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
         return self.n
 
     @property

@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__($threads) gather(const __grid_const
 
 
 def source_of(op: GatherOp, schedule: GatherSchedule, dtype: Dtype) -> str:
-    """CUDA C++ of an element type."""
+    """CUDA C++ for one element type."""
     kind = str(dtype.row.tensor_kind)
     return _TEXT.substitute(
         kind=kind,

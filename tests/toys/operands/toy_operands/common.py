@@ -22,12 +22,12 @@ def resources_of(op: TileOp, tile: Tile, chosen: None, dtype: Dtype, num_threads
 
 
 def task_us(op: TileOp, tile: Tile, chosen: None, dtype: Dtype, gpu: Gpu) -> float:
-    """An SM reads and writes about 64 elements per clock."""
+    """A task's microseconds: an SM reads and writes about 64 elements per clock."""
     return 4 * tile.m * tile.n / 64 / gpu.clock_mhz
 
 
 def library_us(ops: Sequence[TileOp], workload: Workload, gpu: Gpu) -> float:
-    """A separate kernel for each op: a launch, and its bytes."""
+    """The microseconds of a separate kernel for each op: a launch, and its bytes."""
     num_bytes = sum(tensor.num_bytes for op in ops for tensor in op.tensors(workload.dtype))
     return len(ops) * rates_of(gpu).launch_us + 1e6 * num_bytes / gpu.dram_bytes_per_s
 

@@ -24,10 +24,11 @@ extern "C" __global__ void pairs(const unsigned int* x, unsigned short* out, lon
 
 
 def kernel_of(op: PairsOp, dtype: Dtype) -> Callable[[int, int, int], None]:
-    """A launch on the current stream, by the addresses of X, a null pointer and the output: one thread per element.
+    """Returns a function that launches on the current stream, given the addresses of X, a null pointer and the output:
+    one thread per element.
 
     Raises:
-        WorkerError: its elements are not of 16 bits.
+        WorkerError: the elements do not have 16 bits.
     """
     if dtype.row.bits != 16:
         raise WorkerError(f"{op.name}: the plain kernel knows elements of 16 bits, not {dtype}")

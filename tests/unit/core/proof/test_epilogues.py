@@ -57,7 +57,7 @@ def test_a_launch_of_its_own_reads_what_earlier_launches_wrote() -> None:
 
 
 def late_task(plan: Plan) -> int:
-    """A task whose last wait is for its epilogue."""
+    """The index of a task whose last wait is for its epilogue."""
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     return int(waiting[plan.waits[plan.tasks[waiting, 4] - 1, 4] == EPILOGUE_STEP][0])
 

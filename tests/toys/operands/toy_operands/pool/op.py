@@ -53,12 +53,12 @@ class PoolOp(TileOp):
 
     @property
     def k(self) -> int:
-        """It has no weights."""
+        """0, since there are no weights."""
         return 0
 
     @property
     def c_columns(self) -> int:
-        """Elements of a pixel."""
+        """Elements per pixel."""
         return self.n
 
     @property

@@ -26,12 +26,12 @@ class RunningOp(TileOp):
 
     @property
     def k(self) -> int:
-        """It has no weights."""
+        """0, since there are no weights."""
         return 0
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
         return self.n
 
     @property

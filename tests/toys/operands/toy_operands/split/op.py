@@ -26,12 +26,12 @@ class SplitOp(TileOp):
 
     @property
     def k(self) -> int:
-        """It has no matrix of weights."""
+        """0, since there is no matrix of weights."""
         return 0
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
         return self.n
 
     @property

@@ -14,7 +14,7 @@ def _bytes_us(op: AbsmaxOp, gpu: Gpu) -> float:
 
 
 def launch_us(op: AbsmaxOp, schedule: Any, plan: Any, gpu: Gpu) -> float:
-    """Bytes, and the DRAM's latency for each wave."""
+    """The microseconds of the bytes, and of the DRAM's latency for each wave."""
     rates, waves = rates_of(gpu), -(-plan.num_ctas * schedule.threads // (2048 * gpu.num_sms))
     return rates.launch_us + _bytes_us(op, gpu) + waves * rates.dram_latency_us
 
@@ -28,5 +28,5 @@ def timeline(op: AbsmaxOp, schedule: Any, plan: Any, gpu: Gpu) -> LaunchTimeline
 
 
 def library_us(ops: Sequence[AbsmaxOp], workload: Workload, gpu: Gpu) -> float:
-    """Two kernels, each of which reads the whole input."""
+    """The microseconds of two kernels, each of which reads the whole input."""
     return sum(2 * rates_of(gpu).launch_us + 2 * _bytes_us(op, gpu) for op in ops)

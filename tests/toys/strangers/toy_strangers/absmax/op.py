@@ -24,7 +24,7 @@ class AbsmaxOp(LaunchOp):
 
     @property
     def c_columns(self) -> int:
-        """Elements of a row of the output."""
+        """Elements per row of the output."""
         return self.n
 
     @property
