@@ -135,7 +135,7 @@ class AttentionHeads(AttentionSizes):
 
 @dataclass(frozen=True, kw_only=True)
 class ChainAttention(AttentionHeads, AskedOp):
-    """The output of decode attention: one row per new token of each sequence, with its heads concatenated."""
+    """The output of decode attention: a row for each new token of each sequence, with its heads concatenated."""
 
     name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the queries: an earlier op, or any other name for an input", "q")

@@ -66,7 +66,7 @@ class ChainConv(AskedOp):
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """The filters of a convolution whose padding is half of a filter."""
+    """The filters of one convolution, whose padding is half of a filter."""
 
     filters: int = asked_field("channels of its output", bounds=COUNT)
     kernel: int = asked_field("rows and columns of a filter: 1, 3, 5 or 7", bounds=COUNT)
