@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_an_endless_job_times_out(tmp_path: Path) -> None:
         job = client.submit(body())
         with pytest.raises(TimedOut):
             list(client.events(job["id"], timeout_s=0.5))
+
+
+def test_a_server_that_never_answers_is_not_waited_for_beyond_the_time_limit() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(url) as client, pytest.raises(TimedOut, match="did not end within the time limit"):
+            next(client.events("job-000000000000", timeout_s=0.2))
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "tuner.example", "file:///tmp"])

@@ -6,28 +6,10 @@ import pytest
 
 from tests.support.attentions import alone, attention
 from tests.support.builders import schedule, spec
-from tuner.core.problem.gpu import parse_target
+from tests.support.members import member, prepare
 from tuner.core.problem.op_kinds import kind_versions, usable_kinds
-from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, apart_kind, fused
-from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.job import Objective
-from tuner.core.trial.limits import Limits
 from tuner.dispatch.cluster import messages
-from tuner.dispatch.cluster.members import Member
-
-
-def member(kinds: dict[str, int]) -> Member:
-    announcement = messages.Announcement(
-        tuner_version="0", joining="1", cards=(), num_places=1, kinds=kinds, compiler="", limits=Limits()
-    )
-    text = messages.encode(announcement).decode()
-    return Member("tcp://worker", text, messages.decode_announcement(text), {}, 1.0)
-
-
-def prepare(workload: Workload, candidate: Candidate) -> messages.PrepareCall:
-    problem = Problem(workload=workload, objective=Objective())
-    return messages.PrepareCall(target=parse_target("simulated:h200"), problem=problem, candidate=candidate)
 
 
 def test_what_needs_a_kind_is_built_by_workers_that_have_it_in_the_servers_version() -> None:

@@ -281,6 +281,7 @@ class Client:
                     yield event
                     check_deadline(job_id, deadline)
             except (httpx.TransportError, Unreachable) as error:
+                check_deadline(job_id, deadline)
                 if time.monotonic() - heard_at > PATIENCE_S or not last_id:
                     raise self._silent(error) from error
             except (ValueError, KeyError, TypeError) as error:
@@ -304,8 +305,7 @@ class Client:
             yield from parse_events(response.iter_lines())
 
     def _check_version(self, response: httpx.Response) -> None:
-        """Refuses a response in another version of the wire format. A response without a version is accepted: it may
-        come from another service or a proxy."""
+        """Refuses a response in a different version of the wire format; one without a version may come from a proxy."""
         self.is_known = self.is_known and WIRE_HEADER in response.headers
         spoken = response.headers.get(WIRE_HEADER, str(WIRE_VERSION))
         if spoken != str(WIRE_VERSION):

@@ -20,12 +20,12 @@ from tuner.core.plan.graph.tile_graph import TileGraph
 
 @given(box_graphs())
 def test_an_edge_is_where_a_box_that_is_read_overlaps_one_that_is_written(graph: BoxGraph) -> None:
-    """A tile that reads nothing but what it writes itself, in place, has no edge to itself."""
+    """A tile that updates its own box in place has no edge to itself."""
     for tile, is_late in product((tile for op in graph.op_indices for tile in tiles_of(graph, op)), (False, True)):
         most = graph.num_parts(tile[0])
         for parts in [(), *((part, most) for part in range(most if most > 1 and not is_late else 0))]:
             named, read = (of(graph, tile, *parts, is_late=is_late) for of in (tiles_named, tiles_read))
-            assert named == read or (named == {} and read.keys() == {tile})
+            assert named in (read, {other: step for other, step in read.items() if other != tile})
 
 
 def test_the_sample_has_boxes_of_both_forms() -> None:

@@ -121,8 +121,8 @@ _NEEDED = """
 import asyncio
 import json
 from dataclasses import replace
-from tests.service.dispatch.test_kinds import member, prepare
 from tests.support.builders import BEST, schedule
+from tests.support.members import member, prepare
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op_kinds import kind_versions, spelled
