@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 
-#: Objects created but not yet deleted before the collector checks them; number of checks of young objects before one of
-#: older ones; and number of these before a check of all. A page creates some twenty thousand objects, which are freed
-#: without the collector. A search of sixty trials keeps a hundred thousand objects; a full check frees those of about
-#: twenty finished searches.
+#: The collector's thresholds: how many objects are created and not yet deleted before it checks them; how many checks
+#: of young objects precede one of older objects; and how many of the latter precede a check of all objects. A page
+#: creates some twenty thousand objects, which are freed without the collector. A search of sixty trials keeps a hundred
+#: thousand objects; a full check frees those of about twenty finished searches.
 _THRESHOLDS = (50_000, 10, 4)
 
 

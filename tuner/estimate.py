@@ -40,9 +40,9 @@ from tuner.wire.requests.pairs import workload_of
 NEAR = 0.5
 #: As in `tuner.search.guesses.priors`: the number of candidates of similar shapes that are forecast.
 _TRIALS = 32
-#: With fewer than twice as many problems, a second process is not worth its start.
+#: A second process is only worth starting for at least twice this number of problems.
 _FEW = 4
-#: Without similar shapes, this many first guesses are forecast for each plan kind.
+#: How many first guesses are forecast for each plan kind if there are no similar shapes.
 _NUM_GUESSES = 4
 
 
@@ -66,7 +66,7 @@ class Estimate:
     basis: Basis
     #: The problem of the estimate, and its distance; or why there is no estimate.
     words: str
-    #: Microseconds; None without an estimate.
+    #: Microseconds; None if there is no estimate.
     library_us: float | None = None
     ours_us: float | None = None
 

@@ -20,8 +20,8 @@ WIRE_HEADER = "Tuner-Wire-Version"
 #: The header of downloads by digest: the service's signature of the bytes, as in packs.
 SIGNATURE_HEADER = "Tuner-Signature"
 
-#: Format of an artifact's manifest. It is increased when a field is removed or changes its name or meaning. Format 1
-#: called `start_gate` `gate`. Format 3 has `attentions`, and no `kernel` without a product. Format 4 has
+#: Format of an artifact's manifest. It is increased when a field is removed or changes its name or meaning. In format
+#: 1, `start_gate` was called `gate`. Format 3 has `attentions`, and no `kernel` without a product. Format 4 has
 #: `launch_order`; before, each attention was launched before all products. Format 5 has `parameter.pages`; before, no
 #: product wrote to pages. Format 6 has `own_launches`, for ops of other packages.
 MANIFEST_FORMAT = 6

@@ -304,8 +304,8 @@ class Client:
             yield from parse_events(response.iter_lines())
 
     def _check_version(self, response: httpx.Response) -> None:
-        """Refuses a response in another version of the wire format. A response without a version is accepted: it may
-        come from another service or a proxy."""
+        """Refuses a response in a different version of the wire format. A response without a version is accepted: it
+        may come from another service or a proxy."""
         self.is_known = self.is_known and WIRE_HEADER in response.headers
         spoken = response.headers.get(WIRE_HEADER, str(WIRE_VERSION))
         if spoken != str(WIRE_VERSION):

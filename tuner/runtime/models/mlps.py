@@ -132,7 +132,7 @@ def _module_of(mlp: Any) -> Any:
 
 
 def _activation_of(mlp: Any) -> str | None:
-    """The operator's name for it; None if it has none."""
+    """The operator's name for the activation of an MLP; None if it has none."""
     module = _module_of(mlp)
     name = _ACTIVATIONS.get(type(module).__name__)
     if name is None and isinstance(module, torch.nn.GELU) and module.approximate == "tanh":
