@@ -70,7 +70,7 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
         return self
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] to the same shape."""
+        """Maps [..., hidden] to the same shape."""
         rows, (w1,) = x.reshape(-1, x.shape[-1]), self._w1
         w2 = self.down_proj.weight
         y = torch.ops.tuner.ffn(rows, w1, w2, None, None, None, None, self.activation, True, self.number)
