@@ -1,2 +1,2 @@
-"""Measuring programs, one folder per subject. Results are in `results/`, and the schedules that were found in
+"""Measuring programs, one folder per subject. Results are in `results/`, and the schedules found are in
 `tuner/winners/`."""

@@ -1,12 +1,12 @@
-"""The attention of transformers' own Llama, and the projection after it, computed by the kernels of a pack.
+"""The attention of transformers' own Llama, and the projection after it, computed by a pack's kernels.
 
     tuner-client tune-model config.json --dtype bf16 --m 1 --context 1024 -o llama.tunerpack
 
     llama_attention.replace_attentions(model, runtime.load("llama.tunerpack"), [(1, 1024)])
 
 It implements transformers' attention interface with `torch.ops.tuner.attention_proj`, so torch.compile can compile the
-whole model. It is for decode steps with a static cache: one new token per sequence, and no left padding.
-`examples/llama_decode.py` has the model.
+whole model. It is for decode steps with a static cache: one new token per sequence, and no left padding. The model is
+in `examples/llama_decode.py`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NAME = "tuner"
 
 
 class Projected(torch.nn.Module):
-    """Replaces o_proj, since its input is already projected. It keeps the weight."""
+    """Replaces o_proj, whose input is already projected; only holds its weight."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """As it comes."""
+        """Returns `x` unchanged."""
         return x
 
 
@@ -57,10 +57,10 @@ def attend(
 def replace_attentions(
     model: LlamaForCausalLM, pack: runtime.Pack | None, sizes: Sequence[tuple[int, int]] = ()
 ) -> None:
-    """Replaces each attention and its projection by the operator; `sizes` are sequences, and rows of the cache.
+    """Replaces each attention and its projection with the operator. `sizes`: pairs of sequences and cache rows.
 
     Raises:
-        RuntimeError: the pack uses the library for one, which is transformers' own attention.
+        for one of `sizes`, the pack uses the library, which is transformers' own attention.
     """
     config = model.config
     for sequences, length in sizes:

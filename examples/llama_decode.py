@@ -53,7 +53,7 @@ SHARD = (8192, 28672 // 8, 80)
 #: Targets: the MLPs' speed-up in the eager step, how far it may be from what the pack promises, the speed-up of the
 #: whole compiled step, and the same if the captured graph keeps programmatic launches.
 MLP_BAR, PROMISE_BAR, COMPILED_BAR, PROGRAMMATIC_BAR = 1.17, 1.05, 1.04, 1.06
-#: ||logits - those before|| / ||those before||: a few roundings of bf16 in each layer.
+#: ||logits - logits before|| / ||logits before||: a few bf16 roundings per layer.
 LOGITS_BAR = 0.05
 NUM_TURNS = 25
 
@@ -61,7 +61,7 @@ Row = dict[str, Any]
 
 
 class PackedMlp(torch.nn.Module):
-    """An MLP of a model with the operator; for rows that the pack leaves to the library, PyTorch's products."""
+    """A model's MLP by the operator or, for row counts that the pack leaves to the library, by PyTorch's products."""
 
     def __init__(self, w1: torch.Tensor, w2: torch.Tensor) -> None:
         super().__init__()
@@ -69,23 +69,23 @@ class PackedMlp(torch.nn.Module):
         self.register_buffer("w2", w2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden], in any shape."""
+        """Takes [..., hidden] with any leading dimensions."""
         rows = x.reshape(-1, x.shape[-1])
         y = torch.ops.tuner.ffn(rows, self.w1, self.w2, None, None, None, None, "silu", True)
         return y.view(x.shape)
 
 
 def packed(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear, pack: runtime.Pack | None) -> PackedMlp:
-    """Makes one from an MLP of three projections, whose gate and up weights it frees. The gate's rows come first."""
+    """Makes one from an MLP's three projections, and frees the gate and up weights. The gate's rows come first."""
     w1, w2 = torch.cat([gate.weight, up.weight]), down.weight.detach()
     gate.weight = up.weight = None
-    if pack is not None:  # the operator finds it by its weights
+    if pack is not None:  # the operator finds the pack by these weights
         torch_op.register(pack.bind(runtime.Weights(w1, w2, activation="silu", gated=True)))
     return PackedMlp(w1, w2)
 
 
 def replace_mlps(model: LlamaForCausalLM, pack: runtime.Pack | None) -> None:
-    """Replaces each MLP by the operator, layer by layer, so that at most one exists twice."""
+    """Replaces each MLP with the operator, layer by layer, so that at most one layer's weights are in memory twice."""
     for layer in model.model.layers:
         mlp = layer.mlp
         layer.mlp = packed(mlp.gate_proj, mlp.up_proj, mlp.down_proj, pack)
@@ -102,7 +102,7 @@ class Decoder:
 
     @classmethod
     def of(cls, model: LlamaForCausalLM, batch: int, length: int) -> Decoder:
-        """`length` is that of the cache; random keys and values fill half of it."""
+        """Fills half of a cache of `length` tokens with random keys and values."""
         device, config = model.device, model.config
         cache = StaticCache(config=config, max_cache_len=length)
         generator = torch.Generator(device=device).manual_seed(5)
@@ -127,7 +127,7 @@ class Decoder:
 
 
 def captured(step: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """A CUDA graph of a step, after warm-up on another stream, and its result buffer."""
+    """A CUDA graph of a step, captured after warm-up on another stream, and its result buffer."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -142,8 +142,8 @@ def captured(step: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, to
 
 
 def milliseconds(*graphs: torch.cuda.CUDAGraph) -> list[float]:
-    """The median time of some replays of each graph, alternating. An untimed replay hides the host's launch time of the
-    next one."""
+    """The median time of several replays of each graph, which alternate. An untimed replay hides the host's time to
+    launch the next one."""
     times: list[list[float]] = [[] for _ in graphs]
     for _ in range(NUM_TURNS):
         for graph, kept in zip(graphs, times, strict=True):
@@ -158,7 +158,7 @@ def milliseconds(*graphs: torch.cuda.CUDAGraph) -> list[float]:
 
 
 def programmatic_edges(graph: torch.cuda.CUDAGraph) -> int:
-    """Edges of a captured graph that let a kernel begin before the previous one has ended."""
+    """The number of edges of a captured graph that let a kernel begin before the previous one has ended."""
     import ctypes
 
     cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t()
@@ -166,16 +166,14 @@ def programmatic_edges(graph: torch.cuda.CUDAGraph) -> int:
     if cuda.cuGraphGetEdges_v2(handle, None, None, None, ctypes.byref(count)):
         return 0
     ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
-    data = (
-        ctypes.c_uint8 * 8 * count.value
-    )()  # CUgraphEdgeData: the third byte is the type, of which 1 is programmatic
+    data = (ctypes.c_uint8 * 8 * count.value)()  # CUgraphEdgeData: the third byte is the type; 1 is programmatic
     if cuda.cuGraphGetEdges_v2(handle, *ends, data, ctypes.byref(count)):
         return 0
     return sum(edge[2] == 1 for edge in data)
 
 
 def mlps_step(mlps: Sequence[torch.nn.Module], x: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """All MLPs of a model in sequence, each on the same input, so that nothing else is in between."""
+    """A call that runs all MLPs of a model in sequence on the same input, with nothing else in between."""
 
     def step() -> torch.Tensor:
         for mlp in mlps:
@@ -201,7 +199,7 @@ def at_most(check: str, value: float, bar: float, **raw: Any) -> Row:
 
 
 def promised_us(path: Path, hidden: int, intermediate: int, batch: int) -> float | None:
-    """The time of a pack's kernel in the finals at this many rows, microseconds; None if the pack does not have it."""
+    """The microseconds of a pack's kernel in the finals at `batch` rows; None if the pack has no such kernel."""
     with zipfile.ZipFile(path) as archive:
         document = json.loads(archive.read("pack.json"))
     for ladder in document["shapes"]:
@@ -252,7 +250,7 @@ class Captured:
 
 
 def capture(model: LlamaForCausalLM, batch: int, length: int, mode: str | None) -> Captured:
-    """Each step in its own graph. `mode` is torch.compile's, or None for eager."""
+    """Captures each step in its own graph. `mode` is torch.compile's, or None for eager."""
     decoder, run, compiled = Decoder.of(model, batch, length), None, None
     eager, logits = captured(lambda: decoder.step(model))
     eager.replay()
@@ -267,7 +265,7 @@ def capture(model: LlamaForCausalLM, batch: int, length: int, mode: str | None) 
 
 
 def measure(models: Sequence[LlamaForCausalLM], batch: int, length: int, mode: str | None) -> list[Times]:
-    """Several models at one batch size, whose graphs alternate."""
+    """Times several models at one batch size; their graphs alternate."""
     taken = [capture(model, batch, length, mode) for model in models]
     eager, mlps = (milliseconds(*(getattr(one, part) for one in taken)) for part in ("eager", "mlps"))
     graphs = [one.compiled for one in taken if one.compiled is not None]
@@ -300,7 +298,7 @@ def rows_of(batch: int, before: Times, after: Times, promised_ms: float | None) 
 
 
 def decode(path: Path, batches: Sequence[int], length: int, modes: Mapping[int, str]) -> list[Row]:
-    """The whole model on a card; `modes` of torch.compile by batch size."""
+    """Checks the whole model on a card; `modes`: torch.compile's mode by batch size."""
     models = [build(LLAMA_3_8B, "cuda") for _ in range(2)]
     config, pack = models[0].config, runtime.load(path)
     if note := pack.check():
@@ -319,7 +317,7 @@ def decode(path: Path, batches: Sequence[int], length: int, modes: Mapping[int, 
 
 
 def shard(path: Path, batches: Sequence[int]) -> list[Row]:
-    """The MLPs of one of eight ranks of Llama-3-70B, without the sum over the ranks."""
+    """Checks the MLPs of one of eight ranks of Llama-3-70B, without the sum over the ranks."""
     hidden, intermediate, num_layers = SHARD
     pack, half = runtime.load(path), {"device": "cuda", "dtype": torch.bfloat16}
 
@@ -351,7 +349,7 @@ def shard(path: Path, batches: Sequence[int]) -> list[Row]:
 
 
 def tiny() -> list[Row]:
-    """A small model on the CPU: the logits before and after, eager and compiled."""
+    """Checks a small model on the CPU: the logits before and after, eager and compiled."""
     model, rows = build(TINY, "cpu"), []
     decoders = {batch: Decoder.of(model, batch, 32) for batch in (1, 4)}
     before = {batch: decoder.step(model) for batch, decoder in decoders.items()}

@@ -1,5 +1,5 @@
-"""A decode step of transformers' own Llama whose layers are `torch.ops.tuner.decoder_layer`: each of which starts with
-its own qkv.
+"""A decode step of transformers' own Llama whose layers are `torch.ops.tuner.decoder_layer`: each starts with its own
+qkv.
 
     tuner-client submit --preset decoder-layer --model llama3-8b --run from_qkv --sequences 1 --max-length 1024 \\
         --dtype bf16 --watch
@@ -44,7 +44,7 @@ OPS = ("qkv", "attention", "o_proj", "gate_up", "down")
 
 
 class OperatorDecoder:
-    """A step for each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
+    """Decodes each sequence's next token. A step may be captured in a CUDA graph and then replayed token by token."""
 
     def __init__(self, weights: Weights, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], begin: int) -> None:
         """`caches` has keys and values of each layer, [sequences, KV heads, longest context, head_dim], contiguous.
@@ -52,7 +52,7 @@ class OperatorDecoder:
         keys, _ = caches[0]
         self.weights, self._caches = weights, caches
         self._scale = keys.shape[3] ** -0.5
-        #: int32, length of each sequence including the new token, which `step` adds.
+        #: int32: each sequence's length, including the new token that `step` adds.
         self.lengths = torch.full((keys.shape[0],), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(keys.shape[0], dtype=torch.long, device=keys.device)
         behind = [layer["qkv.w"] for layer in weights.layers[:-1]]  # for each layer, the qkv of the next one
@@ -84,7 +84,7 @@ def layer_of(pack: runtime.Pack, batch: int, length: int) -> runtime.Layer | Non
 
 
 def on_card(path: Path, batch: int, length: int, layers: int) -> int:
-    """The whole model; 1 if the logits do not agree."""
+    """Checks the whole model; returns 1 if the logits do not agree."""
     model = build(LLAMA_3_8B | {"num_hidden_layers": layers}, "cuda")
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
@@ -107,7 +107,7 @@ def on_card(path: Path, batch: int, length: int, layers: int) -> int:
 
 
 def tiny() -> int:
-    """A small model on the CPU; 1 if the logits do not agree."""
+    """Checks a small model on the CPU; returns 1 if the logits do not agree."""
     model = build(TINY, "cpu")
     decoder = Decoder.of(model, 3, 64)
     caches, plain = caches_of(decoder), replace(decoder, cache=copy.deepcopy(decoder.cache))

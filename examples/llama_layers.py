@@ -68,13 +68,13 @@ class Weights:
     num_heads: int
     #: The product before the first attention, with the heads' rows in PyTorch's order.
     first_qkv: torch.Tensor
-    #: Weights of each layer, by the names of the block's tensors; `qkv.w` is that of the next layer, which the last
-    #: layer does not have.
+    #: Weights of each layer, by the names of the block's tensors; `qkv.w` belongs to the next layer, so the last layer
+    #: has none.
     layers: list[dict[str, torch.Tensor]]
 
     @classmethod
     def taken_from(cls, model: LlamaForCausalLM) -> Weights:
-        """Merges and folds a model's weights, and frees them there, layer by layer.
+        """Merges and folds a model's weights, and frees the originals, layer by layer.
 
         Raises:
             ValueError: the model has something that the launches do not support.
@@ -132,7 +132,7 @@ def halves_first(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
 
 
 class TunedDecoder:
-    """A step for each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
+    """Decodes each sequence's next token. A step may be captured in a CUDA graph and then replayed token by token."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class TunedDecoder:
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]
         like = {"dtype": keys.dtype, "device": keys.device}
-        #: int32, length of each sequence including the new token, which `step` adds.
+        #: int32: each sequence's length, including the new token that `step` adds.
         self.lengths = torch.full((batch,), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(batch, dtype=torch.long, device=keys.device)
         columns = weights.num_heads * head_dim
@@ -193,13 +193,13 @@ class TunedDecoder:
 
 
 class Formula:
-    """What an artifact's launches compute, by PyTorch, for a machine without a GPU."""
+    """Computes with PyTorch what an artifact's launches compute, for a machine without a GPU."""
 
     def __init__(self, compute: Callable[[Tensors], None], tensors: Tensors) -> None:
         self._compute, self._tensors = compute, tensors
 
     def enqueue(self, stream: int) -> None:
-        """Computes at once."""
+        """Computes immediately."""
         self._compute(self._tensors)
 
 
@@ -224,8 +224,8 @@ def turn_and_write(
     lengths: torch.Tensor,
     frequencies: torch.Tensor,
 ) -> None:
-    """Rotary embedding of each sequence's new token, and the write to the caches. `qkv` [sequences, all heads] is in
-    PyTorch's order."""
+    """Rotates each sequence's new token and writes it to the caches. `qkv` [sequences, all heads] is in PyTorch's
+    order."""
     kv_heads, head_dim = keys.shape[1], keys.shape[3]
     for row, length in enumerate(lengths.tolist()):
         heads = qkv[row].view(-1, head_dim).float()
@@ -238,8 +238,8 @@ def turn_and_write(
 
 
 def block_by_pytorch(given: Tensors, eps: float) -> None:
-    """Computes the ops from o_proj to the next layer's qkv, if there is one, which is rotated and written to its
-    cache."""
+    """Computes the ops from o_proj to the next layer's qkv, if there is a next layer; its qkv is rotated and written to
+    its cache."""
     functions, width = torch.nn.functional, given["residual"].shape[-1:]
     stream = functions.linear(given["attention"], given["o_proj.w"]) + given["residual"]
     gate, up = functions.linear(functions.rms_norm(stream, width, eps=eps), given["gate_up.w"]).chunk(2, dim=-1)
@@ -265,12 +265,12 @@ class Both:
         return Formula(lambda given: None, tensors)
 
     def block(self, tensors: Tensors) -> Launches:
-        """The whole layer."""
+        """Binds the whole layer."""
         return self._bind({**self._before, **tensors})
 
 
 def loaded(paths: Sequence[Path], pack: Path | None, batch: int, length: int) -> list[Any]:
-    """The artifacts of these paths, or the whole layer of a pack, starting with its attention.
+    """The artifacts at `paths`, or a pack's whole layer, which starts with its attention.
 
     Raises:
         SystemExit: the pack uses the library, or the layer begins with its own qkv.
@@ -291,7 +291,7 @@ def loaded(paths: Sequence[Path], pack: Path | None, batch: int, length: int) ->
 
 
 def on_card(kernels: Sequence[Any], batch: int, length: int, layers: int) -> int:
-    """The whole model; 1 if the logits do not agree."""
+    """Checks the whole model; returns 1 if the logits do not agree."""
     model = build(LLAMA_3_8B | {"num_hidden_layers": layers}, "cuda")
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
@@ -311,7 +311,7 @@ def on_card(kernels: Sequence[Any], batch: int, length: int, layers: int) -> int
 
 
 def tiny() -> int:
-    """A small model on the CPU; 1 if the logits do not agree."""
+    """Checks a small model on the CPU; returns 1 if the logits do not agree."""
     model = build(TINY, "cpu")
     decoder = Decoder.of(model, 3, 64)
     caches, plain = caches_of(decoder), replace(decoder, cache=copy.deepcopy(decoder.cache))

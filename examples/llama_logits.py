@@ -1,6 +1,4 @@
-"""What the examples of whole layers test of a decoder: logits of generated tokens compared with transformers', and its
-time.
-"""
+"""What the whole-layer examples check of a decoder: logits of generated tokens against transformers', and its time."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output of transformers' model for this many tokens, each the most likely one after the previous one: the
-    tokens that it read and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
+    """Runs transformers' model for `num_tokens` tokens, each the most likely one after the previous one. Returns the
+    tokens that it read and the logits, each [num_tokens, sequences, ...]. The cache grows by `num_tokens` tokens."""
     tokens, logits, positions = decoder.tokens, [], decoder.positions
     read = []
     for step in range(num_tokens):
@@ -46,7 +44,7 @@ def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Ten
 
 
 def retell(tuned: Steps, read: torch.Tensor, begin: int, replay: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """The logits of a tuned decoder that reads the same tokens starting with a context of `begin` tokens."""
+    """The logits of a tuned decoder that reads the same tokens, starting from a context of `begin` tokens."""
     tuned.lengths.fill_(begin)
     logits = []
     for tokens in read:
@@ -61,7 +59,7 @@ def worst_error(found: Iterable[torch.Tensor], wanted: Iterable[torch.Tensor]) -
 
 
 def milliseconds(graph: torch.cuda.CUDAGraph, tuned: Steps, begin: int) -> float:
-    """The median time of some replays at a context of `begin` tokens. An untimed replay runs before each."""
+    """The median time of several replays at a context of `begin` tokens. An untimed replay runs before each."""
     times = []
     for _ in range(NUM_TURNS):
         tuned.lengths.fill_(begin)
@@ -76,7 +74,7 @@ def milliseconds(graph: torch.cuda.CUDAGraph, tuned: Steps, begin: int) -> float
 
 
 def judged(what: str, error: float, bar: float, refusals: Sequence[str]) -> int:
-    """Prints the result; 1 if something was refused, or the error exceeds the bar."""
+    """Prints the result; returns 1 if something was refused, or the error exceeds the bar."""
     problems = [one for one in refusals if one] + ([] if error <= bar else ["they do not agree"])
     print(f"{what}: {error:.4f} from transformers' (at most {bar}) {'; '.join(problems)}")
     return 1 if problems else 0

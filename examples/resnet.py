@@ -39,7 +39,7 @@ ROUNDS, REPLAYS = 40, 5
 
 
 def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
-    """A convolution with random weights as in He et al., which preserve the size of activations."""
+    """A convolution with random weights as in He et al., which preserve the magnitude of activations."""
     made = nn.Conv2d(channels, filters, kernel, stride, kernel // 2)
     nn.init.normal_(made.weight, std=gain * (2 / (channels * kernel**2)) ** 0.5)
     nn.init.normal_(made.bias, std=0.1)
@@ -47,7 +47,7 @@ def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain:
 
 
 def fused(conv: nn.Conv2d, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
-    """A convolution with its bias and ReLU, and an image added before the ReLU; on a GPU in one kernel of cuDNN."""
+    """A convolution with its bias and ReLU, and an image added before the ReLU; on a GPU, in one cuDNN kernel."""
     if x.is_cuda and not torch.compiler.is_compiling():
         form = (conv.stride, conv.padding, (1, 1), 1)
         if added is None:
@@ -110,7 +110,7 @@ def tensors_of(block: Bottleneck) -> dict[str, torch.Tensor]:
 
 
 class OfPack(nn.Module):
-    """A block with a program of a pack, which writes to its own image."""
+    """A block computed by a pack's program, which writes to an image of its own."""
 
     def __init__(self, program: Any, block: Bottleneck, like: torch.Tensor) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class OfPack(nn.Module):
 
 @dataclass(frozen=True)
 class Formula:
-    """Replaces a program on any device: computes the same with PyTorch's convolutions."""
+    """Replaces a program on any device; computes the same with PyTorch's convolutions."""
 
     block: Bottleneck
     shape: tuple[int, ...]
@@ -155,7 +155,7 @@ def program_of(pack: Any, block: Bottleneck, shape: Sequence[int]) -> Any:
             continue
         try:
             found = pack.chain(*ops, rows=first, number=number)
-        except RuntimeError:  # of other images
+        except RuntimeError:  # this program is for other images
             continue
         if found is None or found.shape("x") != (first, channels):
             continue
@@ -181,7 +181,7 @@ def with_launches(model: ResNet50, images: torch.Tensor, find: Callable[[Bottlen
 
 
 def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """A call as a graph, after three warm-up calls."""
+    """A CUDA graph of a call, captured after three warm-up calls."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -258,7 +258,7 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
     """Prints the distance of the scores.
 
     Raises:
-        SystemExit: too far.
+        SystemExit: the distance is too large.
     """
     error = float((ours.float() - theirs.float()).norm() / theirs.float().norm())
     same = int((ours.argmax(1) == theirs.argmax(1)).sum())
@@ -269,7 +269,7 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
 
 
 def time_all(ours: nn.Module, model: nn.Module, images: torch.Tensor, *, is_compiled: bool) -> dict[str, Any]:
-    """Prints the microseconds of each, and ours relative to the fastest of the others."""
+    """Prints each model's microseconds, and ours relative to the fastest of the others."""
     ways: dict[str, Callable[[], Any]] = {"ours": lambda: ours(images), "cudnn": lambda: model(images)}
     if is_compiled:
         compiled = torch.compile(model, mode="max-autotune-no-cudagraphs")

@@ -28,7 +28,7 @@ try:
 except ModuleNotFoundError:  # printed once the artifact is known to be correct
     cupy = None
 
-#: The newest manifest format that it reads; a manifest without a format is of the first.
+#: The newest manifest format that this program reads; a manifest without a format has format 1.
 NEWEST_FORMAT = 6
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
@@ -38,7 +38,7 @@ MAX_REL_ERROR = {"fp16": 2e-3, "bf16": 1.6e-2}
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: an id and a union of 64 bytes, of which a switch takes the first four."""
+    """CUlaunchAttribute: an id and a union of 64 bytes, of which a switch uses the first four."""
 
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_byte * 60))
 
@@ -96,13 +96,13 @@ class Artifact:
             stream.wait_event(self._side.record())
 
     def load(self, cubin: str, name: str) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
-        """The module of a file, and its kernel."""
+        """Loads a cubin; returns its module and its kernel."""
         module = ctypes.c_void_p()
         self._check(self._cuda.cuModuleLoadData(ctypes.byref(module), self.files[cubin]))
         return module, self._named(module, name)
 
     def set_attribute(self, function: ctypes.c_void_p, attribute: int, value: int) -> None:
-        """A property of a kernel, by its number in CUfunction_attribute."""
+        """Sets a property of a kernel, given by its number in CUfunction_attribute."""
         self._check(self._cuda.cuFuncSetAttribute(function, attribute, value))
 
     def launch(self, config: LaunchConfig, function: ctypes.c_void_p, pointers: Any) -> None:
@@ -128,7 +128,7 @@ class Artifact:
         return self._workspaces[self._launches[index]["workspace"]["index"]]
 
     def launch_products(self, index: int, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
-        """Enqueues that launch of the manifest's `launches`."""
+        """Enqueues launch `index` of the manifest's `launches`."""
         launch = self._launches[index]
         parameter = ctypes.create_string_buffer(self._parameter(index, tensors))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(parameter))
@@ -150,7 +150,8 @@ class Artifact:
         self.launch(config, self._function, pointers)
 
     def _problem(self, launch: dict[str, Any]) -> str:
-        """Why this device does not hold the launch. If all CTAs must be resident at once, the driver decides."""
+        """Why the launch does not fit on this device; empty if it fits. If all CTAs must be resident at once, the
+        driver decides."""
         if not launch.get("needs_all_ctas", False) or (launch["cooperative"] and launch["cluster"][0] == 1):
             return ""  # a cooperative launch checks this itself, except for clusters
         per_sm, (threads, _, _) = ctypes.c_int(), launch["block"]
@@ -243,7 +244,7 @@ class Artifact:
 
 
 def read_files(path: Path) -> dict[str, bytes]:
-    """The files of a zip, or of a folder, each as listed in the manifest."""
+    """Reads the files of a zip or a folder, and checks them against the manifest."""
     if path.is_dir():
         files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
     else:

@@ -34,7 +34,7 @@ from run_artifact import (
 )
 
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
-#: For consecutive launches: counters only grow, and no launch resets them.
+#: Several consecutive launches, because counters only grow, and no launch resets them.
 NUM_RUNS = 3
 #: Formats of a field that holds a value, by its type.
 FORMATS = {"float32": "<f", "int32": "<i", "int64": "<q"}
@@ -82,7 +82,7 @@ class Attention:
         """Enqueues one launch.
 
         Raises:
-            ValueError: a length is beyond what the plan was made for.
+            a length exceeds the maximum of the plan.
         """
         recipe = self._recipe
         lengths = tensors[recipe["lengths"]["tensor"]].get().tolist()

@@ -20,7 +20,7 @@ from tests.support import compiled
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
 
-# The duration of an example depends on the machine; a pause does not make it wrong.
+# How long an example takes depends on the machine; a slow one is not wrong.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 

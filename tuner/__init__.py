@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Attributes of `tuner.python`, imported on demand, since clients and workers import this module, too."""
+    """An attribute of `tuner.python`, imported on demand, since clients and workers import this module, too."""
     if name not in ("CudaSource", "KernelLaunch", "Result", "connect", "tune"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

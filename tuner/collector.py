@@ -1,13 +1,13 @@
-"""Python's garbage collector in long-lived processes."""
+"""Tunes Python's garbage collector for long-lived processes."""
 
 from __future__ import annotations
 
 import gc
 
-#: The collector's thresholds: how many objects are created and not yet deleted before it checks them; how many checks
-#: of young objects precede one of older objects; and how many of the latter precede a check of all objects. A page
-#: creates some twenty thousand objects, which are freed without the collector. A search of sixty trials keeps a hundred
-#: thousand objects; a full check frees those of about twenty finished searches.
+#: Number of objects created but not yet deleted after which young objects are checked; number of these checks after
+#: which older objects are checked; and number of those checks after which all objects are checked. A page creates some
+#: twenty thousand objects, which are freed without the collector. A search of sixty trials keeps a hundred thousand
+#: objects; a full check frees those of about twenty finished searches.
 _THRESHOLDS = (50_000, 10, 4)
 
 

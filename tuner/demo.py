@@ -29,11 +29,11 @@ from tuner.terminal import CannotPrint, printing
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
-#: The simulated GPU responds in milliseconds; it is slowed down so that progress is visible.
+#: Slows the simulated GPU, which responds in milliseconds, so that progress is visible; seconds per trial.
 _SIMULATED_LATENCY_S = "0.2"
 #: The kernel as a pack, next to the artifact's files.
 _PACK = "model.tunerpack"
-#: A server closes its streams, then ends its child processes.
+#: Time that a server has to close its streams and end its child processes.
 _STOPPED_WITHIN_S = 20.0
 
 
@@ -44,7 +44,7 @@ _STOPPED_WITHIN_S = 20.0
 @click.option("--trials", type=click.IntRange(min=1), default=Budget.trials, show_default=True)
 def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     """Tunes the Llama-3-8B feed-forward pair end to end."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends, too
     try:
         with printing():
             console = plain_console(width=None if sys.stdout.isatty() else 132)
@@ -101,7 +101,7 @@ def running_server(data: Path, gpu: str) -> Iterator[str]:
     """The address of a server that runs for the duration of the block.
 
     Raises:
-        Unreachable: it did not start; the message has the end of its log.
+        Unreachable: the server did not start; the message has the end of its log.
     """
     make_private_folder(data)
     make_private_file(log_path(data))

@@ -36,13 +36,13 @@ from tuner.winners.shipped import ShippedWinners
 from tuner.wire.requests.pairs import Asked as AskedPair
 from tuner.wire.requests.pairs import workload_of
 
-#: Results for shapes within this distance are used: up to 1.4 times the rows, or one op with twice the weights.
+#: Maximum distance of shapes whose results are used: up to 1.4 times the rows, or one op with twice the weights.
 NEAR = 0.5
-#: As in `tuner.search.guesses.priors`: the number of candidates of similar shapes that are forecast.
+#: The number of candidates of similar shapes that are forecast, as in `tuner.search.guesses.priors`.
 _TRIALS = 32
-#: A second process is only worth starting for at least twice this number of problems.
+#: With fewer than twice as many problems, a second process is not worth its start.
 _FEW = 4
-#: How many first guesses are forecast for each plan kind if there are no similar shapes.
+#: Number of first guesses that are forecast for each plan kind if there are no similar shapes.
 _NUM_GUESSES = 4
 
 
@@ -64,7 +64,7 @@ class Estimate:
     """What a kernel would gain."""
 
     basis: Basis
-    #: The problem of the estimate, and its distance; or why there is no estimate.
+    #: The problem that the estimate comes from, and its distance; or why there is no estimate.
     words: str
     #: Microseconds; None if there is no estimate.
     library_us: float | None = None
@@ -127,7 +127,7 @@ class Estimator:
             return Estimate(basis=Basis.NONE, words=str(error))
 
     def _forecast_us(self, workload: Workload, candidate: Candidate) -> float | None:
-        """None for a refused candidate."""
+        """The forecast, microseconds; None for a refused candidate."""
         try:
             return forecast_us(workload, self._gpu, candidate)
         except (IllegalSchedule, PlanError):
@@ -159,7 +159,8 @@ def main() -> None:
 
 
 def estimates(estimator: Estimator, workloads: Sequence[Workload]) -> Iterator[Estimate]:
-    """Estimates in order. The simulator takes a third of a second for each, so all cores are used."""
+    """The estimates, in the order of the queries. The simulator takes a third of a second for each, so all cores are
+    used."""
     num_processes = min(os.cpu_count() or 1, len(workloads) // _FEW)
     if num_processes < 2:
         yield from map(estimator.of, workloads)

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from tuner.errors import WorkerError as WorkerError
     from tuner.search.launch_op import LaunchOpSearch as LaunchOpSearch
 
-#: The contents of each module: the names to import, each followed by a colon and its name in the module if that
-#: differs.
+#: The contents of each module: the exported names, each followed by a colon and its name in the module if that is
+#: different.
 PLACES = {
     "tuner.core.model.launch_ops": "LaunchTimeline TimedTask",
     "tuner.core.model.rates": "rates_of",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-#: The request, job and trial that the current thread or task works on; empty for none.
+#: The request, job and trial that the current thread or task works on; empty if there is none.
 _CONTEXT: dict[str, ContextVar[str]] = {
     name: ContextVar(name, default="") for name in ("request_id", "job_id", "trial_number")
 }
@@ -16,7 +16,7 @@ _CONTEXT: dict[str, ContextVar[str]] = {
 
 @contextmanager
 def about(**ids: str) -> Iterator[None]:
-    """Adds `request_id`, `job_id` or `trial_number` to the log lines of a block."""
+    """Adds `request_id`, `job_id` or `trial_number` to the log lines written in the block."""
     marks = [(_CONTEXT[name], _CONTEXT[name].set(value)) for name, value in ids.items()]
     try:
         yield
@@ -26,7 +26,7 @@ def about(**ids: str) -> Iterator[None]:
 
 
 def _add_ids(record: logging.LogRecord) -> bool:
-    """A filter that accepts all lines, and adds these ids."""
+    """A filter that accepts all lines, and adds the ids of the current request, job and trial."""
     found = {name: value for name, variable in _CONTEXT.items() if (value := variable.get())}
     record.__dict__.update(found)
     record.about = "".join(f" [{name}={value}]" for name, value in found.items())
@@ -39,7 +39,7 @@ def configure(level: str, form: str) -> None:
     handler.addFilter(_add_ids)
     handler.setFormatter(_json_formatter() if form == "json" else _text_formatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # A line for each migration of a new database says nothing to its operator.
+    # A log line for each migration of a new database would not help its operator.
     if not logging.getLogger().isEnabledFor(logging.DEBUG):
         logging.getLogger("alembic").setLevel(logging.WARNING)
 
@@ -56,6 +56,6 @@ def _json_formatter() -> logging.Formatter:
         "%(levelname)s %(name)s %(message)s",
         timestamp=True,
         rename_fields={"levelname": "level", "name": "logger"},
-        # Attributes that the server adds, and those that the text has instead of fields.
+        # Leaves out attributes that the server adds, and those that text lines have instead of fields.
         reserved_attrs=[*RESERVED_ATTRS, "about", "color_message", "taskName"],
     )

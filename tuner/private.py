@@ -16,7 +16,7 @@ def make_private_folder(path: Path) -> None:
     """Creates a folder and its missing parents, each accessible only to its owner; an existing one is not changed.
 
     Raises:
-        OSError: it cannot be created, or is not a folder.
+        OSError: the folder cannot be created, or the path is not a folder.
     """
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
@@ -31,14 +31,14 @@ def make_private_file(path: Path) -> None:
     Source: https://www.sqlite.org/howtocorrupt.html, 2.2.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the file cannot be created.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
 
 
 def close_to_others(path: Path) -> bool:
-    """Removes all access to a folder or file except its owner's; returns whether others still have access, since it
+    """Removes all access to a folder or file except its owner's; returns whether others still have access because it
     belongs to another user.
     """
     found = path.stat()

@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-#: Keys that describe the main module to a new process. Without them, it does not import it.
+#: Keys that describe the main module to a new process, which does not import the module if they are missing.
 _OF_MAIN = ("init_main_from_name", "init_main_from_path")
 
 _here = threading.local()
@@ -32,14 +32,14 @@ def _preparation_data(name: str) -> dict[str, Any]:
     return data
 
 
-# The only call in which the standard library decides this (docs/adr/README.md). Other code that starts processes in
-# this program is not affected.
+# The standard library decides only here what a new process imports (docs/adr/README.md). Other code in this program
+# that starts processes is not affected.
 spawn.get_preparation_data = _preparation_data
 
 
 @contextmanager
 def _starts_ours() -> Iterator[None]:
-    """Processes that this thread starts in the block are ours."""
+    """Marks the processes that this thread starts in the block as ours."""
     _here.starts_ours = True
     try:
         yield
@@ -49,9 +49,9 @@ def _starts_ours() -> Iterator[None]:
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes that this thread starts in the block ignore SIGINT. A terminal sends it to children, too, and a child
-    that is still importing could not ignore it yet: it would end with a traceback."""
-    resource_tracker.ensure_running()  # the first spawn would start it, which unblocks the signal
+    """Makes the processes that this thread starts in the block ignore SIGINT. A terminal sends it to children, too, and
+    a child that is still importing could not ignore it yet: it would end with a traceback."""
+    resource_tracker.ensure_running()  # otherwise the first spawn would start it, which unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -19,13 +19,13 @@ from tuner.errors import InvalidInput
 DEFAULT_DISK_LIMIT_BYTES = 8 * 2**30
 #: How long a write waits for another one to end, seconds.
 DEFAULT_LOCK_PATIENCE_S = 5.0
-#: Maximum requests per second of a token, averaged over ten seconds.
+#: Maximum number of requests per second for a token, averaged over ten seconds.
 DEFAULT_REQUESTS_PER_S = 300.0
 #: Maximum number of connections; each event stream holds one.
 DEFAULT_MAX_CONNECTIONS = 1000
 #: A segment of a path, without characters that would be escaped in an address.
 _STEP = re.compile(r"[A-Za-z0-9._~-]+")
-#: The first segments of the service's own paths. With such a root path, requests would be ambiguous.
+#: The first segments of the service's own paths. If the root path began with one of them, requests would be ambiguous.
 OWN_PATHS = frozenset(
     {
         *("artifacts", "audit", "batches", "best", "favicon.ico", "imports", "jobs", "livez", "login", "logout"),
@@ -43,11 +43,11 @@ DEFAULT_REQUEST_DEADLINE_S = 30.0
 class Retention:
     """Which ended jobs are kept; all by default."""
 
-    #: Days since their end; None for no limit.
+    #: How many days after their end jobs are kept; None means no limit.
     days: float | None = None
-    #: The number of newest jobs; None for no limit.
+    #: How many of the newest jobs are kept; None means no limit.
     num_jobs: int | None = None
-    #: Whether jobs whose results `GET /best` returns are spared.
+    #: Whether jobs whose results `GET /best` returns are always kept.
     keeps_best: bool = True
 
     @property
@@ -56,7 +56,7 @@ class Retention:
         return self.days is not None or self.num_jobs is not None
 
     def __str__(self) -> str:
-        """For log lines, and for records of deleted jobs."""
+        """The rule in words, for log lines and for records of deleted jobs."""
         limits = [
             *([f"those of the last {self.days:g} days"] if self.days is not None else []),
             *([f"the newest {self.num_jobs}"] if self.num_jobs is not None else []),
@@ -325,7 +325,7 @@ class Settings(BaseSettings):
 
     @property
     def fits_folder(self) -> Path:
-        """The folder of fits by `tuner fit`."""
+        """The folder with the fits that `tuner fit` wrote."""
         return self.data / "fits" if self.fits is None else self.fits
 
     @property
@@ -345,7 +345,7 @@ class Settings(BaseSettings):
 
     @property
     def allowed_webhooks(self) -> tuple[frozenset[str], tuple[IPv4Network | IPv6Network, ...]]:
-        """Hosts that webhooks may be sent to, and private networks that may contain them."""
+        """The hosts that webhooks may be sent to, and the private networks in which these hosts may be."""
         hosts = frozenset(host.lower() for host in _words(self.webhook_hosts))
         return hosts, tuple(ip_network(network) for network in _words(self.webhook_networks))
 

@@ -1,4 +1,4 @@
-"""A command's output on a stdout with limits, such as an ASCII terminal or a full disk."""
+"""Prints a command's output on a stdout with limits, such as an ASCII terminal or a full disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPELLED = {
     "“": '"',
     "”": '"',
 }
-#: Reasons why an output cannot be written, by error number.
+#: Reasons why output cannot be written, by error number.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _HANDLER = "tuner.spelled"
 
@@ -44,7 +44,7 @@ def printing() -> Iterator[None]:
     """Within the block every character can be printed, and a stdout that cannot be written raises `CannotPrint`.
 
     Raises:
-        CannotPrint: stdout takes no more.
+        CannotPrint: stdout cannot be written.
     """
     for stream in (sys.stdout, sys.stderr):
         _make_printable(stream)
@@ -71,7 +71,7 @@ def _make_printable(stream: TextIO | None) -> None:
 
 
 def _give_up(stream: TextIO) -> None:
-    """Discards the buffered output, since the interpreter would fail on it again at its exit."""
+    """Discards the buffered output, since the interpreter would fail again when it writes it at its exit."""
     with suppress(OSError, ValueError):  # a stream without a descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from tuner import __version__
 
-#: Its name for pip. The name `tuner`, which commands and imports use, belongs to another project there, for musical
-#: instruments.
+#: The project's name for pip, where the name `tuner`, which commands and imports use, belongs to another project, for
+#: musical instruments.
 DISTRIBUTION = "fused-schedule-tuner"
 
-#: Version of requests and responses. It is increased when a field is removed or changes its meaning, or when valid
-#: requests become invalid.
+#: Version of requests and responses. Increased when a field is removed or changes its meaning, or when valid requests
+#: become invalid.
 WIRE_VERSION = 2
 #: The header with this version: in every response, and in requests that should be refused by any other version.
 WIRE_HEADER = "Tuner-Wire-Version"
@@ -20,12 +20,12 @@ WIRE_HEADER = "Tuner-Wire-Version"
 #: The header of downloads by digest: the service's signature of the bytes, as in packs.
 SIGNATURE_HEADER = "Tuner-Signature"
 
-#: Format of an artifact's manifest. It is increased when a field is removed or changes its name or meaning. In format
-#: 1, `start_gate` was called `gate`. Format 3 has `attentions`, and no `kernel` without a product. Format 4 has
-#: `launch_order`; before, each attention was launched before all products. Format 5 has `parameter.pages`; before, no
-#: product wrote to pages. Format 6 has `own_launches`, for ops of other packages.
+#: Format of an artifact's manifest. Increased when a field is removed or changes its name or meaning. Format 1 called
+#: `start_gate` `gate`. Format 3 has `attentions`, and no `kernel` without a product. Format 4 has `launch_order`;
+#: before, each attention was launched before all products. Format 5 has `parameter.pages`; before, no product wrote to
+#: pages. Format 6 has `own_launches`, for ops of other packages.
 MANIFEST_FORMAT = 6
-#: The format of manifests without such an op.
+#: The format of manifests without ops of other packages.
 PAGES_FORMAT = 5
 #: The format of manifests without a product that writes to pages.
 ORDERED_FORMAT = 4

@@ -1,1 +1,1 @@
-"""Decode attention compared with the libraries' kernels."""
+"""Decode attention compared with library kernels."""

@@ -33,37 +33,37 @@ from tuner.workers.protocol.stopwatch import Stopwatch
 from tuner.workers.timing.clocks import drop_reasons
 from tuner.workers.timing.rounds import MIN_KEPT
 
-#: Enqueues the part before the attention whose queries are at an address, on a stream.
+#: Takes the address of an attention's queries and a stream, and enqueues the part before that attention.
 InFront = Callable[[int, int], None]
 
 
 class Behind:
-    """The preceding part, then our launches; a `Runner`."""
+    """Runs the preceding part, then our launches; a `Runner`."""
 
     def __init__(self, in_front: InFront, inner: Runner, queries: str) -> None:
         """`queries` is the name of the tensor that the attention reads."""
         self._in_front, self._inner, self._queries = in_front, inner, queries
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
-        """Enqueues all of it."""
+        """Enqueues both."""
         self._in_front(ops.arrays[self._queries].data.ptr, stream)
         self._inner.enqueue(ops, stream)
 
     def abort_record(self) -> str | None:
-        """Abort record of the launches after that part."""
+        """The abort record of the launches after the preceding part."""
         return self._inner.abort_record()
 
     def overwritten(self) -> str:
-        """The overwritten memory of the launches after that part."""
+        """Says which memory of the launches after the preceding part was overwritten."""
         return self._inner.overwritten()
 
     def poison(self) -> None:
-        """The private memory of the launches after that part."""
+        """Poisons the private memory of the launches after the preceding part."""
         self._inner.poison()
 
 
 class LibraryBehind(TorchChainLibrary):
-    """The preceding part, then the library's attention and products."""
+    """Runs the preceding part, then the library's attention and products."""
 
     def __init__(
         self, vendor: Vendor, data: ProblemData, own: Sequence[OpLibrary], tools: Any, in_front: InFront
@@ -72,7 +72,7 @@ class LibraryBehind(TorchChainLibrary):
         super().__init__(vendor, data, own, tools)
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
-        """Enqueues all of it."""
+        """Enqueues both."""
         self._in_front(ops.arrays[self._queries].data.ptr, stream)
         super().enqueue(ops, stream)
 
@@ -94,7 +94,7 @@ class LayerOnCard:
     """A layer's parts on the card: products, then the part that begins with an attention."""
 
     def __init__(self, problems: Sequence[Problem], tools_cubin: bytes) -> None:
-        """`problems` of the parts, cold and in burst; the last one has the attention."""
+        """`problems` has one problem per part, cold and in burst; the last part has the attention."""
         self._tools = cupy.cuda.function.Module()
         self._tools.load(tools_cubin)
         vendor = open_vendor()
@@ -114,10 +114,10 @@ class LayerOnCard:
         self.picked = pick_algorithms(self.library, self.timer)
 
     def checked(self, way: Way, kernels: Kernels) -> tuple[Runner, float]:
-        """One of our ways, and its relative error.
+        """The runner of one of our ways, and its relative error.
 
         Raises:
-            WrongNumbers, Aborted, LaunchRefused: it cannot be timed.
+            WrongNumbers, Aborted, LaunchRefused: the way cannot be timed.
         """
         *before, work = way.works
         runners, worst = list[Runner](), 0.0
@@ -142,7 +142,7 @@ class LayerOnCard:
         return check_numbers(self.data, Comparer(self._tools), partial(self._run_once, self.library), work)
 
     def times_us(self, runners: Sequence[Runner], num_rounds: int) -> tuple[list[list[float]], int]:
-        """[runner][round] microseconds of the valid rounds, all in turn, and the number of invalid ones."""
+        """Times all in turn: [runner][round] microseconds of the valid rounds, and the number of invalid rounds."""
         graphs = [self.timer.capture(runner) for runner in runners]
         tracks = self.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= num_rounds)
         reasons = drop_reasons(tracks, self.data.problem.objective.regime)
@@ -160,7 +160,7 @@ class LayerOnCard:
         return runner.abort_record()
 
     def _in_front(self, runners: Sequence[Runner], q: int, stream: int) -> None:
-        """Enqueues the part before the attention whose queries are at `q`; checks run no such part."""
+        """Enqueues the part before the attention whose queries are at `q`; there is none in checks."""
         if (slot := self._slots.get(q)) is None:
             return
         for prepared, runner in zip(self._before, runners, strict=True):

@@ -19,7 +19,7 @@ from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.errors import InvalidInput
 
 BATCHES, CONTEXTS = (1, 16), (512, 2048)
-#: Bytes per second assumed for the floor if the card's own are unknown.
+#: Read rate assumed for the floor if the card's own is unknown, bytes per second.
 BANDWIDTH = 4.4e12
 #: Runs whose time depends on the context.
 _ATTENDING = (LayerRun.ATTENTION, LayerRun.LAYER, LayerRun.QKV_ATTENTION, LayerRun.FROM_QKV)
@@ -31,16 +31,16 @@ MEAN_BAR = 1.20
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """A layer, or a run of its ops, at a number of sequences with equally long contexts."""
+    """A layer, or a run of its ops, for a number of sequences with equally long contexts."""
 
     model: str
     tp: int
     #: Runs that are searched separately, each as a job.
     runs: tuple[LayerRun, ...]
     batch: int
-    #: Tokens; 0 if there is no attention.
+    #: Context length in tokens; 0 if there is no attention.
     context: int
-    #: Tokens of a page of its cache; None for a contiguous one.
+    #: Tokens per page of the cache; None if the cache is contiguous.
     page_tokens: int | None = None
     #: The storage format of all weights, if they have fewer bits.
     weights: WeightFormat | None = None
@@ -63,7 +63,7 @@ class LayerRow:
     @property
     def named_parts(self) -> dict[str, Workload]:
         """The parts by the names of their winners, in the order of a step. Only an attention's time depends on the
-        context: one job serves all contexts of any other run."""
+        context, so one job serves all contexts of any other run."""
         found = {}
         for run in self.runs:
             has_attention = run in _ATTENDING
@@ -123,7 +123,7 @@ ONE_JOB_ROWS = tuple(
     for batch, context in product(BATCHES, CONTEXTS)
 )
 
-#: The same for an attention with its projection.
+#: Same as above, for an attention with its projection.
 PAIR_ROWS = tuple(
     LayerRow(model=model, tp=tp, runs=(LayerRun.ATTENTION,), batch=batch, context=context)
     for model, tp in (("llama3-8b", 1), ("llama3-70b", 8))
@@ -137,7 +137,7 @@ STORED_ROWS = tuple(
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """The rows with these names or prefixes; rows with pages only by their full names. By default, all rows of the
+    """The rows with the given names or prefixes; rows with pages need their full names. By default, all rows of the
     mean.
 
     Raises:

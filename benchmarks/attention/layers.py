@@ -58,9 +58,9 @@ Row = dict[str, Any]
 
 #: Rounds for rows of several parts.
 NUM_ROUNDS = 60
-#: Seconds that such a row takes on a card after its jobs, with its builds.
+#: Seconds that a row of several parts takes on a card after its jobs, including builds.
 ROW_S = 12.0
-#: Share of an H200's memory rate that it can read, for the floor of its results.
+#: Share of an H200's data-sheet memory rate that reads attain, for the floor of its results.
 _READABLE = 4.4 / 4.8
 
 
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names = {part.digest: name for row in rows for name, part in row.named_parts.items()}
 
         def put(part: Workload, one: Ended) -> None:
-            """Writes rows that consist of only that part, and its winners."""
+            """Writes the rows that consist only of `part`, and its winners."""
             if not is_simulated:
                 kept.put(f"layers/{names[part.digest]}", part, one)
             for row in wanted:
@@ -149,7 +149,7 @@ def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One report, with its rows in the benchmark's order.
 
     Raises:
-        ValueError: a row that the benchmark does not have.
+        ValueError: a row is not in the benchmark.
     """
     report = merging.merged(reports, [row.name for row in (*ROWS, *ONE_JOB_ROWS)], itemgetter("row"))
     ordered, summary = in_order({row["row"]: row for row in report["rows"]})
@@ -180,7 +180,8 @@ def search(
     watch: Watch,
     put: Callable[[Workload, Ended], None],
 ) -> tuple[dict[str, Ended], list[str]]:
-    """Searches each part once, and passes it to `put`; by the digest of its workload. Also returns the failures."""
+    """Searches each part once, and passes it to `put`; returns the ended jobs by their workloads' digests, and the
+    failures."""
     parts = list({part.digest: part for row in rows for part in row.parts}.values())
     turns = InTurn(jobs, [spec_of(part, jobs.target_id, trials) for part in parts])
     ended, failures = dict[str, Ended](), list[str]()
@@ -247,7 +248,7 @@ def of_job(one: Ended) -> dict[str, Any]:
 
 
 def of_rounds(rounds: Rounds) -> dict[str, Any]:
-    """The same from rounds."""
+    """Same as `of_job`, from rounds."""
     times, processes = rounds.times_us, rounds.process_of_round
     decision = decide(times, processes)
     against = compare(times[decision.winner], times[PlanKind.LIBRARY], processes)
@@ -255,7 +256,7 @@ def of_rounds(rounds: Rounds) -> dict[str, Any]:
 
 
 def judgement(verdict: Verdict, winner: PlanKind, speedup: float, ci95: tuple[float, float]) -> dict[str, Any]:
-    """The same as columns of a row."""
+    """Verdict, winner, speed-up and interval as columns of a row."""
     return {
         "verdict": verdict,
         "winner": winner,
@@ -278,7 +279,8 @@ def of_jobs(parts: Sequence[Ended]) -> Rounds:
 
 
 def in_front_of(kind: PlanKind, finals: Mapping[PlanKind, Any]) -> Any:
-    """The part before an attention of that kind: the library's, or the fastest with the same launches; or None."""
+    """The part before an attention of that kind: the library's, or the fastest one launched the same way; None if there
+    is none."""
     alike = [
         one for own, one in finals.items() if (own.is_ours, own.is_programmatic) == (kind.is_ours, kind.is_programmatic)
     ]
@@ -286,7 +288,8 @@ def in_front_of(kind: PlanKind, finals: Mapping[PlanKind, Any]) -> Any:
 
 
 def ways_of(parts: Sequence[Ended]) -> list[tuple[Candidate, ...]]:
-    """The launches of each part; for the last part, those of its finalists."""
+    """A way for each finalist of the last part: its launches, after the fastest matching launches of the other
+    parts."""
     *before, last = parts
     found = []
     for final in last.best.finals:
@@ -347,14 +350,14 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
 
 
 def problem_of(workload: Workload) -> Problem:
-    """The problem of its job."""
+    """The problem of the workload's job."""
     return Problem(workload=workload, objective=spec_of(workload, "", 1).objective, seed=1)
 
 
 def prepared_of(
     workloads: Sequence[Workload], gpu: Gpu, ways: Sequence[tuple[Candidate, ...]], builder: Builder
 ) -> list[Any]:
-    """Each way proven and built; one that is refused is left out and reported."""
+    """Proves and builds each way; refused ways are left out and reported."""
     from .layer_on_card import Way
 
     def made(way: tuple[Candidate, ...]) -> Any:

@@ -15,7 +15,7 @@ from tuner.errors import WorkerError
 _READ_BYTES, _READS = 1 << 31, 12
 #: Delay before a sample, SM cycles: about 200 us, four times the host's time for a replay.
 _DELAY_CYCLES = 360_000
-#: Maximum attempts at a sample whose replay came after the delay.
+#: Maximum attempts at a sample if its replay comes only after the delay.
 _MAX_TAKES = 9
 
 
@@ -34,8 +34,8 @@ def read_bytes_per_s() -> float:
 
 
 def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
-    """One graph of all launches, after two runs of them. (`torch.cuda.graph` would collect garbage first, each
-    time.)
+    """Captures all launches in one graph, after running them twice. (`torch.cuda.graph` would collect garbage first,
+    each time.)
     """
     torch.cuda.synchronize()
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -54,7 +54,7 @@ def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
 
 
 def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: int) -> dict[str, list[float]]:
-    """Microseconds per launch for each round, all graphs alternately; each round begins with a different graph.
+    """Microseconds per launch for each round; the graphs alternate, and each round begins with a different one.
 
     Raises:
         RuntimeError: the host was late with every replay of a sample.
@@ -90,7 +90,7 @@ def fastest(algorithms: Sequence[Sequence[Callable[[], object]]], rounds: int) -
 
 def sample_us(graph: torch.cuda.CUDAGraph) -> float:
     """A sample of one replay. A delay hides the host's launch time; a sample that began after its delay is repeated
-    with a longer one, since the host needs longer for a graph of many kernels."""
+    with a longer delay, since the host needs longer for a graph of many kernels."""
     for take in range(_MAX_TAKES):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(_DELAY_CYCLES << min(take, 4))

@@ -10,12 +10,12 @@ from tuner.core.trial.stats import median
 
 
 def boundaries_of(trace: Trace) -> list[dict[str, Any]]:
-    """Each op has its span, and an op after another also has figures of how CTAs crossed the boundary.
+    """A dict per op with its span; for an op after another, also with figures of how CTAs crossed the boundary.
 
     `idle_us`: from the last product of a CTA's preceding task to the first operands of its first task of the op.
     `spread_us`: from the median to the last end of the preceding tasks. `signal_us`: from that last end to the median
-    time at which a CTA is ready; negative if it starts earlier, by slice or in band. `load_us`: from there until its
-    operands have arrived; in band this includes the polling.
+    time at which a CTA is ready; negative if it starts earlier, by slice or in band. `load_us`: from then until the
+    CTA's operands have arrived, in band including the polling.
     """
     first: dict[int, dict[int, TaskSpan]] = defaultdict(dict)
     before: dict[tuple[int, int], TaskSpan] = {}

@@ -3,9 +3,9 @@
 python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/chains.json
     [--winners FILE ... --shipped tuner/winners/h100.json]
 
-A row is that of the latest job, whatever its result and the order of the files. Its `jobs` are all its jobs, to show
-their differences. For winners, the last file's are kept. A time of torch.compile, measured with the library, stays in
-the row if a later job did not request one.
+A row comes from its latest job, whatever the result and the order of the files. Its `jobs` are all its jobs, to show
+how they differ. The last file's winners are kept. A time of torch.compile, measured with the library, stays in the row
+if a later job did not request one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def merged(reports: Sequence[Json]) -> Json:
     """One report, with its rows in the benchmark's order.
 
     Raises:
-        ValueError: they are from several cards.
+        ValueError: the reports are from several cards.
     """
     if len({report["meta"]["gpu"] for report in reports}) > 1:
         raise ValueError("a merged file has rows of only one model of card")
@@ -52,8 +52,8 @@ def merged(reports: Sequence[Json]) -> Json:
 
 
 def last_of(rows: Sequence[Json]) -> Json:
-    """The row of the latest job, with all jobs; for several rows of that job, the last of `rows`, which may have
-    torch.compile's time. It is null if it was not measured."""
+    """The row of the latest job, with all jobs; if that job has several rows, the last of `rows`, which may have
+    torch.compile's time. That time is null if it was not measured."""
     in_time = sorted(rows, key=lambda row: datetime.fromisoformat(row["date"]))
     row = in_time[-1]
     for before in reversed(in_time):

@@ -60,7 +60,7 @@ def _mean(speedups: Sequence[float]) -> float | None:
 
 def _over_fastest(row: dict[str, Any]) -> float:
     """The verdict relative to torch.compile's fastest time in any job of the row, if that is faster than the vendor's
-    library, since for one row of inputs it varies between compilations."""
+    library, since at m = 1 that time varies between compilations."""
     if not row.get("jobs"):
         return float(row["verdict_speedup"])
     of_torch = [job["torch_over_library"] or 1.0 for job in row["jobs"]]

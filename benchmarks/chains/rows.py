@@ -27,7 +27,7 @@ class Layer:
     width: int
     #: Width of the gate, and of the up projection.
     hidden: int
-    #: Columns of the next layer's q, k and v together, and of k alone, which v has as well.
+    #: Columns of the next layer's q, k and v together, and of k alone (v has as many as k).
     qkv: int
     k: int
     #: The epsilon that norms add to the mean of squares.
@@ -36,7 +36,8 @@ class Layer:
     bias: bool = False
 
 
-#: A shard of a model has an all-reduce after o_proj and after down; its four ops are measured as a chain without it.
+#: A shard of a model has an all-reduce after o_proj and after down; its four ops are measured as a chain without the
+#: all-reduces.
 LAYERS = {
     "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144, k=1024),
     "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280, k=128),
@@ -57,13 +58,13 @@ _STORED_MODEL = "llama3-8b"
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """Targets of a chain; None if there is none."""
+    """The targets of a chain; None where there is no target."""
 
     #: Geometric mean over `DECODE_MS` of the library's time divided by the verdict's, and the minimum for each of these
     #: rows.
     mean: float | None = None
     each: float | None = None
-    #: Maximum of our best time divided by the reference, by rows.
+    #: Maximum of our best time divided by the reference, by number of rows.
     over_reference: dict[int, float] = field(default_factory=dict)
 
 
@@ -73,7 +74,7 @@ BARS = {
     "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
-#: Their peers are kernels that multiply such weights, which the library of a job cannot do.
+#: Their peers are kernels that multiply such weights; a job's library cannot.
 BARS |= {f"{_STORED_MODEL}-{name}": Bars() for name in STORED}
 BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
 #: The target for every row with more rows than `DECODE_MS`.
@@ -120,7 +121,7 @@ def block(layer: Layer, m: int) -> Workload:
 
 
 def stored_block(m: int, dtype: Dtype, weights: WeightFormat | None) -> Workload:
-    """The same with weights in fewer bits."""
+    """Same as `block`, with weights of fewer bits."""
     return DecoderBlock(model=_STORED_MODEL, m=m, dtype=dtype, weights=weights).to_workload()
 
 
@@ -186,7 +187,7 @@ ROWS = (
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[ChainRow, ...]:
-    """The rows with these names, chains or ``m16``, in the order of the names; all if none is given.
+    """The rows with the given names (a row's, a chain's or ``m16``), in the order of the names; all if none is given.
 
     Raises:
         InvalidInput: there is no such row.

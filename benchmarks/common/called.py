@@ -9,7 +9,7 @@ from tuner.errors import InvalidInput
 
 
 class Named(Protocol):
-    """A row of a table."""
+    """A row of a table, with a name."""
 
     @property
     def name(self) -> str: ...
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=Named)
 
 
 def called(rows: Sequence[R], names: Sequence[str]) -> list[R]:
-    """The row of each name, otherwise the rows with this prefix, in the order of the names, so that the first ones are
+    """The row with each name, or else the rows with that prefix, in the order of the names, so that the first ones are
     measured even if time is short. All if no name is given.
 
     Raises:

@@ -21,7 +21,7 @@ class Found:
         self.lines = rows_of_this_build(path, self._machine)
 
     def missing(self, rows: Sequence[R], names: Sequence[str]) -> list[R]:
-        """The rows with these names, or all rows, that have no line yet."""
+        """The rows with the given names, by default all, that have no line yet."""
         done = {line["row"] for line in self.lines}
         return [row for row in called(rows, names) if row.name not in done]
 

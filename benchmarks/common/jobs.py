@@ -68,8 +68,7 @@ class Jobs:
                     self.service.cancel(job.id)
 
     def begin(self, spec: JobSpec, *, anew: bool = False) -> JobRecord:
-        """The job of `spec`: one that is open or has succeeded, or a new one if there is none, or if it is to run
-        `anew`.
+        """The job of `spec`: one that is open or has succeeded, or a new one if there is none or `anew` is set.
 
         Raises:
             JobError: a job with a different budget is open for the same problem.
@@ -87,7 +86,7 @@ class Jobs:
         """Waits for a job.
 
         Raises:
-            JobError: it has not succeeded.
+            JobError: the job has not succeeded.
         """
         while not (job := self.service.job(job.id)).state.is_final:
             self.service.check_alive()
@@ -125,13 +124,13 @@ class InTurn:
         jobs.drop_others(specs)
 
     def end(self, i: int) -> Ended:
-        """Waits until the i-th job ends.
+        """Waits until job `i` ends.
 
         Raises:
-            TunerError: it cannot be started, or has not succeeded.
+            TunerError: the job cannot be started, or has not succeeded.
         """
         self._begin(i)
-        with suppress(TunerError):  # it is submitted again later
+        with suppress(TunerError):  # the job is submitted again later
             self._begin(i + 1)
         return self._jobs.end(self._begun[i])
 
@@ -167,8 +166,8 @@ def open_jobs(
     """Jobs on this machine's first card, or a simulated one, chosen like `tuner serve --gpu`; searches are processes,
     as in the service.
 
-    `num_rounds` of finals in each process, if not the default; `data` is the folder of jobs, by default that of this
-    commit.
+    `num_rounds`: rounds of the finals in each process, if not the default; `data` is the folder of jobs, by default
+    that of this commit.
 
     Raises:
         InvalidInput: `gpu` is not a valid choice.

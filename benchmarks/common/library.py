@@ -1,7 +1,7 @@
-"""Compares the library baseline with PyTorch's own calls, and its best algorithms with its heuristic's first ones.
+"""Compares the library baseline with PyTorch's own calls, and its best algorithms with its heuristic's first choices.
 
-All are timed in the same rounds on the same rotating buffers, in a process that ends afterwards: PyTorch keeps memory
-pools.
+All are timed in the same rounds on the same rotating buffers, in a process that ends afterwards, since PyTorch keeps
+memory pools.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuner.ops.gemm.pairs import ffn_pair
 #: Maximum distance of PyTorch's time from that of the library's first algorithms, and maximum excess of the best
 #: algorithms' time.
 TORCH_BAR, BEST_BAR = 0.03, 0.01
-#: Rounds of a pair, by regime.
+#: Rounds per pair, by regime.
 NUM_ROUNDS = {Regime.BURST: 40, Regime.SUSTAINED: 10}
 #: (m, d_in, d_hidden, d_out, activation, bias).
 PAIRS = (
@@ -36,13 +36,13 @@ PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """One pair: [round] microseconds of each, in valid rounds."""
+    """The times of one pair: microseconds by valid round."""
 
     workload: Workload
     regime: Regime
     first_us: list[float]
     best_us: list[float]
-    #: None without PyTorch; `reason` says why.
+    #: None if PyTorch was not timed; `reason` says why.
     torch_us: list[float] | None
     reason: str
     #: For each op, the index of the best algorithm in the heuristic's list.
@@ -61,7 +61,7 @@ class Contest:
 
     @property
     def best_ratio(self) -> float:
-        """The best algorithms' time divided by the first ones'."""
+        """The best algorithms' time divided by the first algorithms'."""
         return median(paired_ratios(self.best_us, self.first_us))
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Contest:
 
 
 def problems() -> list[Problem]:
-    """All pairs, each in the regime of its number of rows."""
+    """All pairs, each in the regime for its number of rows."""
     return [
         problem_of(ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out, activation=activation, bias=bias))
         for m, d_in, d_hidden, d_out, activation, bias in PAIRS
@@ -90,7 +90,7 @@ def problems() -> list[Problem]:
 
 
 def contests(tools_cubin: bytes, uuid: str, asked: list[Problem]) -> list[Contest]:
-    """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for it."""
+    """One contest per problem, on the visible card; `tools_cubin` is tools.cu compiled for that card."""
     import cupy
 
     from tuner.workers.gpu.library.vendor import open_vendor
@@ -140,9 +140,9 @@ def _contest(prepared: Any) -> Contest:
 
 
 def torch_row(found: list[Contest]) -> dict[str, Any]:
-    """`torch_agreement`: the maximum distance from 1 of PyTorch's time over that of the library's first algorithms,
-    if both make the same calls. With an activation PyTorch launches one more kernel: that distance is reported
-    separately."""
+    """`torch_agreement`: how far the ratio of PyTorch's time to that of the library's first algorithms is from 1, at
+    most, if both make the same calls. With an activation, PyTorch launches one more kernel, so that distance is
+    reported separately."""
     distances: dict[bool, list[float]] = {True: [], False: []}
     for contest in found:
         if contest.torch_ratio is None:

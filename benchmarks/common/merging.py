@@ -1,4 +1,5 @@
-"""Merges rows of several runs into one file; each was measured with its own library, and has its date and origin."""
+"""Merges rows of several runs into one file; each row was measured with its own library, and has its date and
+origin."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _REMARK = "rows of several runs: each has its date and commit"
 
 
 def parser_of_files(description: str | None) -> argparse.ArgumentParser:
-    """Reads all files given on the command line, then writes one."""
+    """A parser for the files to read and the file to write."""
     parser = parser_of(description)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -37,10 +38,10 @@ def run(
 
 
 def merged(reports: Sequence[Json], order: Sequence[str], name_of: Callable[[Json], str]) -> Json:
-    """One report, with its rows in this order. If a row occurs several times, the last one is kept.
+    """One report, with its rows in the order of `order`. If a row occurs several times, the last one is kept.
 
     Raises:
-        ValueError: a row that the benchmark does not have.
+        ValueError: a row is not in the benchmark.
     """
     found: dict[str, Json] = {}
     for report in reports:

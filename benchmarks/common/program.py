@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def parser_of(description: str | None, *names: str, **defaults: Any) -> argparse.ArgumentParser:
-    """A parser with these options; others have their own defaults."""
+    """A parser with the options called `names`, and with those in `defaults`, which have other defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, option in OPTIONS.items():
         if name in names or name in defaults:
@@ -40,7 +40,7 @@ def parser_of(description: str | None, *names: str, **defaults: Any) -> argparse
 
 
 class Watch:
-    """Seconds since it was made."""
+    """A stopwatch that starts when it is created."""
 
     def __init__(self) -> None:
         self._begin_s = time.monotonic()
@@ -52,7 +52,7 @@ class Watch:
 
 
 def in_time(rows: Iterable[T], seconds: float) -> Iterator[T]:
-    """Yields rows one by one until this many seconds have passed; the previous row's memory is freed first."""
+    """Yields rows one by one until `seconds` have passed; before each, the previous row's memory is freed."""
     watch = Watch()
     for row in rows:
         gc.collect()

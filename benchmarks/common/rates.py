@@ -2,8 +2,8 @@
 
 python -m benchmarks.common.rates [--out FILE]
 
-References are computed from it (`benchmarks.common.reference`). Reading: 4 GiB once, with the fastest of some grids.
-Products: one large product by the library, in burst. About ten seconds.
+Reference times are computed from these rates (`benchmarks.common.reference`). Reading: 4 GiB once, with the fastest of
+some grids. Products: one large product by the library, in burst. About ten seconds.
 """
 
 from __future__ import annotations

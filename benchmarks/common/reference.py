@@ -16,21 +16,21 @@ class Rates:
     """The maximum rates of a card."""
 
     read_bytes_per_s: float
-    #: For a large product.
+    #: Of a large product.
     flops_per_s: float
 
 
-#: Measurements up to 2 % above this exist.
+#: A few measurements were up to 2 % higher.
 H200 = Rates(read_bytes_per_s=4.4e12, flops_per_s=790e12)
 
 
 def rates_file(target_id: str) -> Path:
-    """The file of a target's rates, also if it is simulated."""
+    """The file of a target's rates; a simulated target has the file of its card."""
     return results_file(target_id.removeprefix(SIMULATED_PREFIX), "rates")
 
 
 def rates_of(target_id: str) -> Rates | None:
-    """The rates of a target, for a simulated one those of the simulated card; None if they were not measured."""
+    """The rates of a target, or of the card that it simulates; None if they were not measured."""
     if target_id.removeprefix(SIMULATED_PREFIX) == "h200":
         return H200
     path = rates_file(target_id)

@@ -24,9 +24,8 @@ LINE = 120
 def write_report(
     path: Path, rows: list[dict[str, Any]], machine: dict[str, Any], *, command: str = "", **tables: Any
 ) -> None:
-    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command;
-    `tables` are further entries of the file. `command`: for a run in several processes, the commands that were
-    given."""
+    """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command; `tables`
+    are further entries of the file. `command`: the commands that were given, for a run in several processes."""
     meta = {
         **machine,
         "cpu": cpu_name(),
@@ -40,7 +39,7 @@ def write_report(
 
 
 def laid_out(report: dict[str, Any]) -> str:
-    """A report as text: a row is one line if it fits, else a line for each of its fields."""
+    """A report as text: a row is one line if it fits, else one line per field."""
     tables = ",\n".join(f" {json.dumps(name)}: {_table(table)}" for name, table in report.items())
     return f"{{\n{tables}\n}}\n"
 
@@ -138,7 +137,7 @@ def results_of(path: Path, target: str) -> dict[str, Any]:
     """The results from which a page is drawn.
 
     Raises:
-        SystemExit: there are none; the message names the target of make that measures them.
+        SystemExit: there are none; the message names the make target that measures them.
     """
     if not path.exists():
         raise SystemExit(f"there is no {path}: run `make {target}` on a card")
@@ -154,17 +153,17 @@ def redraw(page: Path, text: str, begin: str, end: str) -> None:
 
 
 def check_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
-    """A figure that must not be above its bar, with its raw figures."""
+    """A figure that must not be above `bar`, its target, with its raw figures."""
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value <= bar, **raw}
 
 
 def at_least_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, Any]:
-    """A figure that must not be below its bar."""
+    """A figure that must not be below `bar`, its target."""
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value >= bar, **raw}
 
 
 def figure_row(check: str, value: float, **raw: Any) -> dict[str, Any]:
-    """A figure without a bar."""
+    """A figure without a target."""
     return {"check": check, "value": round(value, 6), "bar": None, "holds": None, **raw}
 
 

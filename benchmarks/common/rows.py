@@ -46,9 +46,9 @@ class Bars:
     fused: float | None = None
     #: The same with programmatic launches.
     fused_pdl: float | None = None
-    #: The same of the fastest of all our kinds.
+    #: The same for the fastest of all our kinds.
     ours: float | None = None
-    #: The best fused launch of each row.
+    #: For each row: the best fused launch.
     each_fused: float | None = None
     #: For each row: the verdict's kind.
     each_verdict: float | None = None

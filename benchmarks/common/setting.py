@@ -28,5 +28,5 @@ def twin_of(gpu: str) -> SimulatedEvaluator | None:
 
 
 def problem_of(workload: Workload) -> Problem:
-    """A cold problem, in the regime of its number of rows."""
+    """A cold problem, in the regime for its number of rows."""
     return Problem(workload=workload, objective=Objective(regime=default_regime(workload.tile_ops[0].m)), seed=1)

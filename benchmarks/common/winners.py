@@ -18,11 +18,11 @@ from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured, Rejected
 from tuner.workers.builder.nvrtc import write_atomically
 
-#: Number of winners that are kept of each kind; fused kinds come first.
+#: Number of winners kept per kind; fused kinds come first.
 NUM_KEPT = {
     kind: 3 if kind.is_fused else 2 for kind in sorted(PlanKind, key=lambda kind: not kind.is_fused) if kind.is_ours
 }
-#: Maximum number of reasons of unmeasured trials, and their length.
+#: Maximum number of reasons listed for unmeasured trials, and the maximum length of each.
 NUM_REASONS, REASON_LENGTH = 5, 200
 
 
@@ -121,7 +121,7 @@ def merge_winners(path: Path, others: Sequence[Path]) -> None:
 
 
 def _text(rows: dict[str, dict[str, Any]]) -> str:
-    """JSON with sorted keys, a line per row's figures and per winner."""
+    """JSON with sorted keys; a row's figures are on one line, and so is each winner."""
     texts = []
     for name, row in sorted(rows.items()):
         figures = json.dumps({key: value for key, value in row.items() if key != "winners"}, sort_keys=True)

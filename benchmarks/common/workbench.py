@@ -16,7 +16,7 @@ from tuner.errors import TunerError
 from tuner.workers.builder.places import places_here
 from tuner.workers.host.supervisor import GpuSupervisor
 
-#: Kept between runs.
+#: Folder of builds, kept between runs.
 BUILD_CACHE = Path("build/bench-cache")
 #: A prepared candidate; None if nothing is built, as for the simulated GPU.
 Ready = Preparation | None
@@ -26,7 +26,7 @@ class Workbench:
     """One evaluator, and the cores of this machine."""
 
     def __init__(self, evaluator: Evaluator) -> None:
-        """Takes `evaluator` over."""
+        """Takes ownership of `evaluator`."""
         self.evaluator = evaluator
         self.gpu: Gpu = evaluator.target.gpu
         self._is_real = isinstance(evaluator, GpuSupervisor)

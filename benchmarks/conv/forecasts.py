@@ -2,11 +2,11 @@
 
 python -m benchmarks.conv.forecasts [--row r50-s2-3x3-1x1/b1 ...] [--count 75] [--seconds 150] [--out FILE]
 
-For each row, this many fused schedules are measured, evenly spread over its draw (benchmarks/simulator/draw.py), each
+For each row, `--count` fused schedules are measured, evenly spread over its draw (benchmarks/simulator/draw.py), each
 after a check of its numbers, alternating between the rows. What an earlier run wrote to the file is not measured again.
-Each of `rows` has the rank correlation (Spearman) of forecast and measured times, whose bar is 0.85, and the regret:
-how much slower the best of the ten best forecasts is than the best of all. `schedules` has the measurements so far;
-the file is written after each turn.
+Each of `rows` has the rank correlation (Spearman) of forecast and measured times (target: at least 0.85), and the
+regret: how much slower the best of the ten best forecasts is than the best of all. `schedules` has the measurements so
+far; the file is written after each turn.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NUM_AHEAD = 16
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Yields schedules of all rows in turn, until the time limit."""
+    """Measures schedules of all rows in turn, until the time limit."""
     parser = parser_of(__doc__, "gpu", "row", "out", seconds=150)
     parser.add_argument("--count", type=int, default=75, help="schedules of each row")
     options = parser.parse_args(arguments)
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measured_before(out: Path, gpu: str) -> list[Json]:
-    """The schedules that earlier runs measured on such a card."""
+    """The schedules that earlier runs measured on this model of card."""
     before = json.loads(out.read_text()) if out.exists() else {}
     return list(before["schedules"]) if before and before["meta"]["gpu"] == gpu else []
 

@@ -11,14 +11,14 @@ using u64 = unsigned long long;
 constexpr int kPad1 = K1 / 2, kPad2 = K2 / 2;
 constexpr int kMidH = TH + 2 * kPad2, kMidW = TW + 2 * kPad2;
 constexpr int kPatchH = kMidH + 2 * kPad1, kPatchW = kMidW + 2 * kPad1;
-// Columns of the products: pixels in rows of the patch, or of the image between.
+// Columns of the products: pixels in rows of the patch, or of the intermediate image.
 constexpr int kN1 = ((kMidH - 1) * kPatchW + kMidW + 7) / 8 * 8, kN2 = ((TH - 1) * kMidW + TW + 7) / 8 * 8;
 constexpr int kChunks0 = C / 8, kChunks1 = F1 / 8, kSteps1 = K1 * K1 * C / 16, kSteps2 = K2 * K2 * F1 / 16;
 __host__ __device__ constexpr int kMax(int a, int b) { return a > b ? a : b; }
 __host__ __device__ constexpr int kOdd(int n) { return n | 1; }
-// Pixels of room, odd so that copies of one pixel's channels are in different banks.
+// Space in pixels, odd so that copies of one pixel's channels are in different banks.
 constexpr int kPatchRoom = kOdd(kMax(kN1 + 8 + (K1 - 1) * (kPatchW + 1), kPatchH * kPatchW));
-constexpr int kSpare = kMax(kN2 + 8 + (K2 - 1) * (kMidW + 1), kMidH * kMidW);  // of pixels that nothing reads
+constexpr int kSpare = kMax(kN2 + 8 + (K2 - 1) * (kMidW + 1), kMidH * kMidW);  // index of a pixel that nothing reads
 constexpr int kMidRoom = kOdd(kSpare + 1);
 constexpr int kPitchA1 = kOdd(F1) * 16, kPitchA2 = kOdd(F2) * 16, kPitch0 = kPatchRoom * 16, kPitch1 = kMidRoom * 16;
 constexpr int kStagePitch = 64 * 2 + 16;
@@ -26,7 +26,7 @@ constexpr int kBytesA1 = kSteps1 * 2 * kPitchA1, kBytesA2 = kSteps2 * 2 * kPitch
 constexpr int kBytesPatch = kChunks0 * kPitch0, kBytesMid = kChunks1 * kPitch1, kBytesStage = (kN2 + 8) * kStagePitch;
 constexpr int kBytesGroup = kBytesPatch + kBytesMid + kBytesStage;
 constexpr int kSmem = kBytesA1 + kBytesA2 + (TOGETHER ? kBytesGroup + kBytesStage : GROUPS * kBytesGroup);
-// Warpgroups of a tile. They share the pixels of the first product, and the filters of the second if these are enough.
+// Warpgroups per tile. They share the pixels of the first product, and the filters of the second if there are enough.
 constexpr int kTeam = TOGETHER ? GROUPS : 1, kTeamFilters = F2 / 64 % kTeam == 0 ? kTeam : 1, kTeamPixels = kTeam / kTeamFilters;
 constexpr int kShare1 = (kN1 / 8 + kTeam - 1) / kTeam * 8, kShare2 = (kN2 / 8 + kTeamPixels - 1) / kTeamPixels * 8;
 static_assert(F1 == 64 && F2 % 64 == 0 && C % 16 == 0 && kSmem <= 227 * 1024);
@@ -38,10 +38,11 @@ __device__ __forceinline__ void copy16(u32 to, const void* from, bool there) {
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 __device__ __forceinline__ void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// Of the warpgroups of a tile.
+// A barrier of all warpgroups of a tile.
 __device__ __forceinline__ void sync_team(int team) { asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(128 * (TOGETHER ? GROUPS : 1)) : "memory"); }
 
-// Rows of 8 x 16 bytes are contiguous; `pitch` from one 8 channels to the next. `units` are 16 bytes.
+// Blocks of 8 rows x 16 bytes are contiguous; `pitch` is the distance to the next 8 channels, in bytes, and `units` the
+// address in units of 16 bytes.
 __device__ __forceinline__ u64 descriptor(u32 units, u32 pitch) {
 #ifdef SWAPPED_OFFSETS
   return static_cast<u64>(pitch >> 4) << 32 | (static_cast<u32>(128 >> 4) << 16 | units);
@@ -51,7 +52,7 @@ __device__ __forceinline__ u64 descriptor(u32 units, u32 pitch) {
 }
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
 
-// multiply(d, a, b, adds): d[kN / 2] of a warpgroup.
+// multiply(d, a, b, adds): the sums d[kN / 2] of a thread.
 template <int kN>
 struct Wgmma;
 //@products
@@ -61,7 +62,7 @@ struct Sums {
   float of[kN / 2];
 };
 
-// All steps of a product: filters `a`, pixels `b` whose rows have kWidth places.
+// All steps of a product: filters `a`, pixels `b` in rows of kWidth.
 template <int kN, int kKernel, int kChunks, int kWidth>
 __device__ __forceinline__ void multiply_all(float* sums, u32 a, u32 pitch_a, u32 b, u32 pitch_b) {
   const u32 a_units = a >> 4, b_units = b >> 4;

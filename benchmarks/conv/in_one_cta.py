@@ -4,7 +4,7 @@ python -m benchmarks.conv.in_one_cta [--row r50-s1-3x3-1x1/b1 ...] [--seconds 60
 
 Writes benchmarks/results/<gpu>/conv_in_one_cta.json. The kernel is not part of the product. All tiles and numbers of
 warpgroups of `WAYS` are timed as programmatic launches, in the same rounds as the library and, if conv.json has the
-row, as our fastest schedule in one launch. The results of each are checked. About 4 seconds a row on 16 cores, and 15
+row, as our fastest schedule in one launch. The results of each are checked. About 4 seconds per row on 16 cores, and 15
 for the builds.
 """
 
@@ -48,7 +48,7 @@ class Way:
     height: int
     width: int
     groups: int
-    #: Whether they share one tile.
+    #: Whether the warpgroups share one tile.
     together: bool = False
 
     def __str__(self) -> str:
@@ -57,11 +57,11 @@ class Way:
         )
 
     def tiles(self, row: Row) -> int:
-        """Of all images."""
+        """Number of tiles of all images."""
         return row.batch * -(-row.pair.size // self.height) * -(-row.pair.size // self.width)
 
     def ctas(self, row: Row) -> int:
-        """Of a launch."""
+        """Number of CTAs per launch."""
         return min(SMS, -(-self.tiles(row) // (1 if self.together else self.groups)))
 
 
@@ -108,7 +108,7 @@ def built(row: Row, way: Way, *, swapped: bool = False) -> bytes | None:
     """The cubin; None if the tile needs more than the shared memory of an SM.
 
     Raises:
-        TunerError: it does not compile for another reason.
+        TunerError: the kernel does not compile for another reason.
     """
     try:
         return compile_source(source_of(row, way, swapped=swapped), "sm_90a")[0]
@@ -139,7 +139,7 @@ class InOneCta:
         self._ctas, self._tiles, self._threads = way.ctas(row), way.tiles(row), 128 * way.groups
 
     def enqueue(self, ops: Any, stream: int) -> None:
-        """One launch."""
+        """Enqueues one launch."""
         first, second = ops
         values: list[Any] = [
             ctypes.c_void_p(one) for one in (first.a, first.w, first.bias, second.w, second.bias, second.c)
@@ -151,18 +151,18 @@ class InOneCta:
         self._check(self._driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
     def abort_record(self) -> None:
-        """It has no waits."""
+        """None: the kernel has no waits."""
 
     def overwritten(self) -> str:
-        """It has no memory."""
+        """Empty: the kernel has no memory of its own."""
         return ""
 
     def poison(self) -> None:
-        """It has no memory."""
+        """Does nothing: the kernel has no memory of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time is over."""
+    """Measures rows until the time limit."""
     parser = parser_of(__doc__, "row", "out", seconds=60)
     parser.add_argument("--jobs", type=Path, help="the rows of jobs; default: the card's conv.json")
     parser.add_argument("--swapped", action="store_true", help="exchange both offsets of a descriptor")

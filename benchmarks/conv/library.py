@@ -88,9 +88,9 @@ def measure_row(row: Row, lt: CublasLt, *, residual: bool, compiled: bool) -> li
 
 
 def _samples(inputs: Inputs, ready: dict[str, Side], numbers: Sequence[int]) -> dict[str, list[float]]:
-    """Microseconds per pair for each library, when launches use these sets of weights: each sample uses the next few.
-    For a graph of all sets, the host would need longer than the delay before a sample. No library reads what another
-    one has just read."""
+    """Microseconds per pair for each library, when launches use the sets of weights in `numbers`; each sample uses the
+    next few. For a graph of all sets, the host would need longer than the delay before a sample. No library reads what
+    another one has just read."""
     runs = [numbers[first : first + _LAUNCHES] for first in range(0, len(numbers) - _LAUNCHES + 1, _LAUNCHES)]
     graphs = {
         name: [captured([partial(inputs.run, number, side.convolve) for number in run]) for run in runs]

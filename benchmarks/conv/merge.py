@@ -1,4 +1,4 @@
-"""Merges the rows of several runs into one file; of a row that was measured twice, the last file's is kept.
+"""Merges the rows of several runs into one file; if a row was measured twice, the last file's is kept.
 
 python -m benchmarks.conv.merge FILE [FILE ...] --out benchmarks/results/h200/conv.json
 """

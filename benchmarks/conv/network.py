@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def tune(steps: Steps, url: str, pack: Path, images: int, trials: int) -> None:
-    """The pack of all blocks; each search gets an equal share of the time that the other steps leave."""
+    """Makes the pack of all blocks; each search gets an equal share of the time that the other steps leave."""
     search_s = max(LEAST_S, (steps.left_s - START_S - EXAMPLE_S) / NUM_BLOCKS - FINALS_S)
     budget = ("--trials", str(trials), "--seconds", f"{search_s:.1f}")
     network, asked = ROOT / "examples" / f"{NETWORK}.json", ("--m", str(images), *budget)

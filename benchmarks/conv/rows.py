@@ -23,13 +23,13 @@ class Layer:
 
     @property
     def num_weights(self) -> int:
-        """Elements."""
+        """Number of weights."""
         return self.kernel**2 * self.channels * self.filters
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two convolutions, the second of which reads the first one's output."""
+    """Two convolutions; the second reads the output of the first."""
 
     #: Name of the network and its stage, as in results.
     name: str
@@ -40,12 +40,12 @@ class Pair:
 
     @cached_property
     def layers(self) -> tuple[Layer, Layer]:
-        """Both."""
+        """Both layers."""
         return self.first, self.second
 
     @property
     def num_weights(self) -> int:
-        """Weights of both layers, elements."""
+        """Number of weights of both layers."""
         return sum(layer.num_weights for layer in self.layers)
 
 
@@ -86,7 +86,7 @@ class Row:
 
     @property
     def pixels(self) -> int:
-        """Pixels of all images, which no layer changes."""
+        """Pixels of all images; no layer changes their number."""
         return self.batch * self.pair.size**2
 
     @property

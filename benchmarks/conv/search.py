@@ -3,7 +3,7 @@
 python -m benchmarks.conv.search [--row r50-s1-1x1-3x3/b1 ...] [--trials 60] [--seconds 100] [--out FILE]
 
 A row is a job compared with cuDNN's best plans. Its library is the fastest in conv_library.json of the same folder, if
-that has the row: the bars are relative to it. Existing rows of this commit and card are skipped, and each row is
+that has the row; the targets are relative to it. Existing rows of this commit and card are skipped, and each row is
 written at once.
 """
 

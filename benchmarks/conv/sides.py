@@ -28,7 +28,7 @@ _NUM_IMAGES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Inputs of a row. Inputs with several sets of weights, which launches use in turn."""
+    """Inputs of a row, with several sets of weights, which launches use in turn."""
 
     row: Row
     num_sets: int
@@ -37,7 +37,7 @@ class Inputs:
 
     @cached_property
     def images(self) -> Sequence[torch.Tensor]:
-        """[batch, channels, size, size] each."""
+        """Images, [batch, channels, size, size] each."""
         return [self._image(self.row.pair.first.channels) for _ in range(_NUM_IMAGES)]
 
     @cached_property
@@ -62,7 +62,7 @@ class Inputs:
         return torch.randn(self.row.batch, size, size, channels, device="cuda", dtype=torch.half).permute(0, 3, 1, 2)
 
     def run(self, number: int, convolve: tuple[Convolve, Convolve]) -> torch.Tensor:
-        """The pair with a set of weights."""
+        """Runs the pair with one set of weights."""
         first, second = self.weights[number]
         middle = convolve[0](self.images[number % _NUM_IMAGES], first, self.biases[0], None)
         return convolve[1](middle, second, self.biases[1], self.added)
@@ -78,7 +78,7 @@ class Side:
 
     name: str
     convolve: tuple[Convolve, Convolve]
-    #: How it was chosen.
+    #: How the side was chosen.
     chosen: str = ""
 
 
@@ -96,7 +96,7 @@ def sides(inputs: Inputs, lt: CublasLt, *, compiled: bool) -> list[Callable[[], 
 
 
 def _filters(layer: Layer, num_sets: int) -> Sequence[torch.Tensor]:
-    """Channels last, with a scale that keeps outputs near 1."""
+    """Random filters, channels last, with a scale that keeps outputs near 1."""
     kernel = layer.kernel
     shape = (num_sets, layer.filters, kernel, kernel, layer.channels)
     values = torch.randn(shape, device="cuda", dtype=torch.half) / (kernel**2 * layer.channels) ** 0.5
@@ -168,7 +168,7 @@ class _Product:
     def __call__(
         self, image: torch.Tensor, filters: torch.Tensor, bias: torch.Tensor, added: torch.Tensor | None
     ) -> torch.Tensor:
-        """The bias is the one from its creation."""
+        """Runs the product, with the bias given at its creation."""
         self._launch(image, filters, added, self.algorithm)
         return self._output.permute(0, 3, 1, 2)
 

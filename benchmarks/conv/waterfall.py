@@ -35,7 +35,7 @@ PHASES = ("taken", "ready", "loaded", "computed", "stored")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rows until the time limit."""
+    """Measures rows until the time limit."""
     parser = parser_of(__doc__, "row", "out", seconds=100)
     parser.add_argument("--jobs", type=Path, help="the rows of jobs; default: the card's conv.json")
     options = parser.parse_args(arguments)

@@ -33,13 +33,13 @@ from tuner.store.results import bests
 from tuner.store.tables.models import JobRow
 
 TARGET = "simulated:h200"
-#: The results of most programs of this folder.
+#: The results file of most programs in this folder.
 RESULTS = Path("benchmarks/results/cpu/service.json")
 SIZES = (256, 512, 768, 1024, 2048, 2880, 4096, 5120, 8192, 14336)
 
 
 def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
-    """Adds jobs with results for many shapes; returns the sizes of each: m, d_in, d_hidden and d_out."""
+    """Adds jobs with results for many shapes; returns m, d_in, d_hidden and d_out of each."""
     chance = random.Random(1)
     workload = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
     space = Space(workload, CATALOGUE["h200"])
@@ -84,7 +84,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
 
 @contextmanager
 def serving(directory: Path, num_descriptors: int | None = None) -> Iterator[tuple[str, int]]:
-    """Address and process id of `tuner serve` over that folder, with at most this many descriptors."""
+    """Yields the address and process id of `tuner serve` over that folder, limited to `num_descriptors`."""
     limited = ["prlimit", f"--nofile={num_descriptors}:{num_descriptors}"] if num_descriptors else []
     serve = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(directory), "--gpu", TARGET]
     command = [*limited, sys.executable, *serve]
@@ -110,7 +110,7 @@ def ask_paths(url: str, paths: list[str]) -> list[float]:
 
 
 def p99_row(check: str, url: str, pid: int, paths: list[str], bar_s: float) -> dict[str, Any]:
-    """A row: the time of these requests to a warm server."""
+    """A row: the time of the requests for `paths` to a warm server."""
     ask_paths(url, paths[:5])
     before_s = cpu_s(pid)
     taken = ask_paths(url, paths)

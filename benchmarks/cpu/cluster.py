@@ -30,7 +30,7 @@ from tuner.search import SearchProcesses
 from tuner.service import Service
 from tuner.store import Store
 
-#: Seconds of a trial of a sleeping evaluator.
+#: Seconds that each trial of a sleeping evaluator takes.
 SLEEP_S = 0.5
 #: Number of first trials of a job that are not counted, since they wait while the searcher analyses the space.
 NUM_FIRST = 10
@@ -79,7 +79,7 @@ def _start(*command: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str = TARGET) -> list[str]:
-    """Submits a job for each of these pairs of 16 rows, without priors."""
+    """Submits a job without priors for each hidden width, with 16 rows."""
     jobs = []
     for d_hidden in d_hiddens:
         workload = ffn_pair(m=16, d_in=4096, d_hidden=d_hidden, d_out=4096)
@@ -99,7 +99,7 @@ def finish_times(service: Service, jobs: list[str], num_trials: int) -> list[lis
 
 
 def rate(finished: list[list[float]]) -> float:
-    """Trials per second of all jobs, excluding first trials and the time after one has ended."""
+    """Trials per second of all jobs, excluding first trials and the time after any job has ended."""
     begin = max(times[NUM_FIRST - 1] for times in finished)
     end = min(times[-1] for times in finished)
     if end <= begin:

@@ -1,4 +1,4 @@
-"""Host costs of a plan: making, proving and simulating it; and the size of a space.
+"""Host costs of making, proving and simulating a plan, and of counting a space.
 
 python -m benchmarks.cpu.core [--chains] [--out FILE]
 
@@ -70,7 +70,7 @@ def graph_of(m: int, tile_m: int, tile_n: int) -> TileGraph:
 
 
 def verify_rows() -> list[dict[str, Any]]:
-    """Making and proving a plan of over 20,000 tasks, by granularity, wait position and assignment."""
+    """Times making and proving a plan of over 20,000 tasks, by granularity, wait position and assignment."""
     graph = graph_of(1152, 32, 32)
     resources = estimated_resources(graph.workload, graph.tiling)
     rows = []
@@ -111,13 +111,13 @@ CHAINS = {
         (),
     ),
 }
-#: Maximum time for the proof of one of them, milliseconds.
+#: Maximum time for the proof of one such plan, milliseconds.
 CHAIN_LIMIT_MS = 120.0
 
 
 def verify_chain_rows() -> list[dict[str, Any]]:
-    """Proving a plan of four ops, with residuals and norms between them, by granularity and assignment, in band or not;
-    in CPU time, so that waiting does not count."""
+    """Times the proof of a plan of four ops, with residuals and norms between them, by granularity and assignment, in
+    band or not; in CPU time, so that waiting does not count."""
     rows = []
     for (name, (workload, tiles, parts)), granularity, assignment, in_band in product(
         CHAINS.items(), (Granularity.ROW, Granularity.TILE), ASSIGNMENTS, (False, True)
@@ -157,7 +157,7 @@ def simulate_rows() -> list[dict[str, Any]]:
 
 
 def space_rows() -> list[dict[str, Any]]:
-    """Times the counting of spaces; each space is new, since it caches its tilings."""
+    """Times the counting of spaces; each time a new one, since a space caches its tilings."""
     rows = []
     for m in (16, 64, 512, 1024):
         workload = ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096)

@@ -46,7 +46,7 @@ def spec(number: int, target_id: str = TARGET) -> JobSpec:
 
 
 def queue(data: Path, count: int, target_id: str) -> list[str]:
-    """Ids of this many queued jobs of a target."""
+    """Queues `count` jobs of a target; returns their ids."""
     store = Store.open(data)
     try:
         with store.write() as session:

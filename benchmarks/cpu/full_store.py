@@ -126,7 +126,7 @@ def ask_all(url: str, pid: int, store: dict[str, Any], num_asks: int, when: str)
 
 
 def start_job(url: str, warm_up_s: float) -> None:
-    """A job that runs longer than this program; its first choices are done."""
+    """Starts a job that runs longer than this program, and waits for its first trials."""
     pair = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096}
     asked = {"pair": pair, "target": TARGET, "budget": {"trials": 5000, "seconds": 3600}}
     job = httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status().json()["id"]
@@ -136,7 +136,7 @@ def start_job(url: str, warm_up_s: float) -> None:
 
 
 def measure(data: Path, num_asks: int) -> list[dict[str, Any]]:
-    """The rows."""
+    """Measures all rows."""
     described = data / "filled.json"
     if not described.exists():
         described.parent.mkdir(parents=True, exist_ok=True)

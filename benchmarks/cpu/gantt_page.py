@@ -48,7 +48,7 @@ _KEYS = [*"wwwwwwwwwwwwd", *"daadda", *"ssssssssssss"] * 3
 
 
 def measure(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the time to the picture, in windows without cached files, and of each zoom step."""
+    """Rows for the time until the picture appears, in windows without cached files, and for each zoom step."""
     drawn, faults = [], list[str]()
     for page in new_pages(browser, num_loads):
         watch(page, faults)

@@ -27,7 +27,7 @@ NUM_SCHEDULES = 100
 
 
 def fill(directory: Path, num_trials: int) -> str:
-    """One job of this many trials; its id."""
+    """Adds one job with `num_trials` trials; returns its id."""
     chance = random.Random(1)
     workload = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
     schedules = list(islice(Space(workload, CATALOGUE["h200"]), NUM_SCHEDULES))

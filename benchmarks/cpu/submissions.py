@@ -34,7 +34,7 @@ LATENCY_S = "0.5"
 
 
 def make_token(directory: Path) -> str:
-    """A token that may submit; from now on, requests need a token."""
+    """Creates a token that may submit; from then on, requests need a token."""
     command = [sys.executable, "-m", "tuner.cli", "token", "create", "--data", str(directory)]
     made = subprocess.run([*command, "--role", "submit", "--owner", "load"], capture_output=True, text=True, check=True)
     return next(word for word in made.stdout.split() if word.startswith("tuner_"))

@@ -78,19 +78,19 @@ def _group_kernel(sums, out, scales, n, room, LIMIT: tl.constexpr, GROUPS: tl.co
 
 
 def plain(sums: torch.Tensor, out: torch.Tensor) -> None:
-    """out [m, n] = silu(gate) * up, in its own type."""
+    """Computes `out` [m, n] = silu(gate) * up, in the type of `out`."""
     m, n = out.shape
     _plain_kernel[(m, triton.cdiv(n, _COLUMNS))](sums, out, n, COLUMNS=_COLUMNS)
 
 
 def by_tensor(sums: torch.Tensor, out: torch.Tensor, scale: torch.Tensor) -> None:
-    """The same divided by a static scale [1], in fp8."""
+    """Same as `plain`, divided by a static scale [1], in fp8."""
     m, n = out.shape
     _tensor_kernel[(m, triton.cdiv(n, _COLUMNS))](sums, out, scale, n, LIMIT=FP8_MAX, COLUMNS=_COLUMNS)
 
 
 def by_token(sums: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, deferred: Any = None) -> None:
-    """The same divided by a scale for each row, which it writes to `scales` [m]. `deferred`: factors of rows [m] and
+    """Same as `plain`, divided by a scale per row, which it writes to `scales` [m]. `deferred`: factors of rows [m] and
     columns [2 n] that the sums still have to be multiplied by."""
     m, n = out.shape
     row_scales, column_scales = deferred or (scales, scales)
@@ -100,7 +100,7 @@ def by_token(sums: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, deferr
 
 
 def by_group(sums: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
-    """The same divided by a scale for each 128 columns of a row, which it writes to `scales` [n / 128, room]."""
+    """Same as `plain`, divided by a scale per 128 columns of a row, which it writes to `scales` [n / 128, room]."""
     m, n = out.shape
     constants = {"LIMIT": FP8_MAX, "GROUPS": _GROUPS, "WIDTH": BLOCK}
     _group_kernel[(m, triton.cdiv(n, _GROUPS * BLOCK))](sums, out, scales, n, scales.shape[1], **constants)

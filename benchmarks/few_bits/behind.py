@@ -33,7 +33,7 @@ def behind_foreign_us(content: bytes) -> float:
     Raises:
         RuntimeFailure: the artifact does not run alone here.
     """
-    torch.ones(1, device="cuda")  # a context, which the artifact is loaded into
+    torch.ones(1, device="cuda")  # creates the context that the artifact is loaded into
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         program = Program(Artifact({name: archive.read(name) for name in archive.namelist()}))
     tensors = {name: one for name, one in program.tensors.items() if one["role"] not in ("intermediate", "squares")}
@@ -53,7 +53,7 @@ def behind_foreign_us(content: bytes) -> float:
 
 
 def _made(tensor: dict[str, Any]) -> torch.Tensor:
-    """A random array of this shape and element type, on the card."""
+    """A random array with the shape and element type of `tensor`, on the card."""
     shape, row = tensor["shape"], ELEMENTS[tensor["dtype"]]
     if tensor["dtype"] == "fp32":
         return torch.rand(shape, device="cuda") + 0.5

@@ -1,4 +1,4 @@
-"""DeepGEMM's block-scaled products, if vLLM's wheel is installed, which contains it, or DeepGEMM's own."""
+"""DeepGEMM's block-scaled products, if DeepGEMM is installed, alone or as a part of vLLM's wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .peer import Inputs, Peer
 
 
 def deepgemm(inputs: Inputs) -> Peer:
-    """Scales of activations have its kernels' layout: [m, k / 128], with rows contiguous."""
+    """The scales of activations have the layout of DeepGEMM's kernels: [m, k / 128], with rows contiguous."""
     deep_gemm = importlib.import_module(
         "vllm.third_party.deep_gemm" if importlib.util.find_spec("vllm") else "deep_gemm"
     )

@@ -1,5 +1,5 @@
-"""Humming's products with weights of few bits, if it is installed: with its heuristic, launched programmatically, and
-tuned. Written for humming-kernels 0.1.20.
+"""Humming's products with weights of few bits, if Humming is installed: with its heuristic, launched programmatically,
+and tuned. Written for humming-kernels 0.1.20.
 
 Tuned: for each product, the fastest among schedules near the heuristic's, with one field changed at a time, and the
 heuristic's schedules for more rows.
@@ -22,13 +22,13 @@ from .peer import Inputs, Makers, Peer
 
 Config = dict[str, Any]
 
-#: Its names for each scheme's weights.
+#: Humming's names for each scheme's weights.
 _WEIGHTS: dict[str, Config] = {
     "w8a16": {"dtype": "float8e4m3"},
     "int4": {"dtype": "int4", "group_size": 128},
     "mxfp4": {"dtype": "float4e2m1", "scale_dtype": "float8e8m0", "group_size": 32},
 }
-#: The text that selects its own activation kernel.
+#: The text that selects Humming's own activation kernel.
 _SILU_AND_PRODUCT = "a / (1.0f + __expf(-a)) * b"
 #: Fields that are changed, one at a time.
 _CHANGES: list[Config] = [
@@ -103,7 +103,7 @@ class _Layers:
         return Peer(launches=launches, result=lambda: out, chosen=text)
 
     def tuned(self) -> Peer:
-        """The pair with the best schedule of each product, and its own activation."""
+        """The pair with the best schedule of each product, and Humming's own activation kernel."""
         inputs = self._inputs
         hidden = torch.randn(inputs.m, inputs.row.pair.hidden, device="cuda", dtype=torch.bfloat16)
         out = inputs.empty(inputs.row.pair.d)
@@ -112,7 +112,7 @@ class _Layers:
         return self.peer(own_activation=True, chosen=(up, down))
 
     def _fastest(self, layers: list[Any], x: torch.Tensor, y: torch.Tensor) -> Config:
-        """The fastest schedule near the heuristic's that it can build and that computes the same results."""
+        """The fastest schedule near the heuristic's that Humming can build and that computes the same results."""
         base = self._heuristic(layers[0], self._inputs.m)
         tried = [base, *(base | change for change in _CHANGES)]
         tried += [self._heuristic(layers[0], rows) for rows in _OTHER_ROWS if rows >= self._inputs.m]
@@ -125,7 +125,7 @@ class _Layers:
             try:
                 launches[0]()
                 torch.cuda.synchronize()
-            except Exception:  # a schedule that it cannot build
+            except Exception:  # a schedule that Humming cannot build
                 continue
             if float((y - expected).float().norm()) <= 0.02 * float(expected.float().norm()):
                 graphs[str(number)] = captured(launches)

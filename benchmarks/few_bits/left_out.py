@@ -29,7 +29,7 @@ from tuner.core.trial.stats import median
 OURS = "ours"
 _FRAGMENTS = "load(fragments[span % 2][block], rows, slot, span, block, bundle);"
 _ISSUE = "            WgmmaOfRegisters<kColumns>::multiply("
-#: In addition, nothing is converted: for up to 16 rows, where each warp multiplies by itself, and for more.
+#: Leaves out products and conversions: for up to 16 rows, where each warp multiplies alone, and for more rows.
 NO_PRODUCTS = (
     Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),
     Patch(before=_FRAGMENTS, after=f"if (left < 0) {_FRAGMENTS}"),
@@ -134,8 +134,8 @@ def waterfall_row(row: Row, line: str) -> WaterfallRow:
 
 
 def patches_of(row: Row) -> dict[str, tuple[Patch, ...]]:
-    """The changes of its builds: without groups there are no scales to leave out, and without conversion only loads and
-    stores can be left out."""
+    """The patches of a row's builds: without groups there are no scales to leave out, and without conversion only loads
+    and stores can be left out."""
     if row.scheme.weight_bits == row.scheme.operand_bits:
         return {OURS: (), "no inputs": NO_INPUTS, "no weights": NO_WEIGHTS, "no epilogue": NO_EPILOGUE}
     has_groups = row.scheme.scale_bits > 0
@@ -159,7 +159,7 @@ def timed(row: Row, builds: Builds) -> dict[str, Any]:
 
 
 def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
-    """By op and number of the task in its CTA, medians: taken, ready, loaded, computed and stored, microseconds."""
+    """Medians by op and by the task's number in its CTA: taken, ready, loaded, computed and stored, microseconds."""
     found: dict[str, list[TaskSpan]] = {}
     numbers: dict[tuple[int, int, int], int] = {}
     for span in sorted(spans, key=lambda one: one.taken_ns):

@@ -14,7 +14,7 @@ from . import quantised
 from .quantised import FP8, Weights
 from .rows import Row
 
-#: Minimum rows of group scales, of which TMA requires a multiple.
+#: The number of rows of group scales must be a multiple of this for TMA.
 _ROOM = 4
 
 
@@ -26,7 +26,7 @@ class Peer:
     launches: Sequence[Callable[[], object]]
     #: The result of the first set: [m, d].
     result: Callable[[], torch.Tensor]
-    #: How it was chosen.
+    #: How the peer's kernels were chosen.
     chosen: str = ""
 
 
@@ -45,7 +45,7 @@ class Inputs:
         return self.row.m
 
     def empty(self, columns: int, kind: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        """[m, columns], NaN if its type has one."""
+        """An array [m, columns] of NaN, if its type has NaN."""
         return torch.full((self.m, columns), float("nan"), device="cuda", dtype=torch.float32).to(kind)
 
     @cached_property
@@ -60,11 +60,11 @@ class Inputs:
 
     @cached_property
     def hidden_scale(self) -> torch.Tensor:
-        """Static, [1]."""
+        """The static scale of H, [1]."""
         return quantised.hidden_scale(self.x, self.weights[0])
 
     def room(self) -> int:
-        """Rows of scales of groups."""
+        """Rows of group scales."""
         return -(-self.m // _ROOM) * _ROOM
 
 

@@ -6,8 +6,8 @@ SwiGLU pairs of decoder layers, cold: the launches of a graph alternate among en
 All peers of a row are timed in the same interleaved rounds. A delay before each sample hides the host's launch time. A
 row of the file is a peer: its median, the quartiles of its samples, and its error against the unquantised fp32 result.
 If a peer refuses a row, the file has the reason. Quantisation done in advance (weights, X) is not timed; a model's
-operations between the two products are. About two seconds a row for cuBLASLt on an H200. Humming compiles its kernels:
-about 20 seconds per row with tuning, and 3 without (TUNER_PEERS_TRIED=0).
+operations between the two products are. About two seconds per row for cuBLASLt on an H200. Humming compiles its
+kernels: about 20 seconds per row with tuning, and 3 without (TUNER_PEERS_TRIED=0).
 
 The figures are those of libraries, so rows of other commits are kept, each with its commit. A row is measured as long
 as the file of this card and driver lacks one of its installed peers: running the same command again continues.
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def rows_of_this_card(path: Path, found: Json) -> list[Json]:
-    """The file's rows of this card and driver, each with its commit; no others."""
+    """The file's rows of this card and driver, each with its commit."""
     if not path.exists():
         return []
     before = json.loads(path.read_text())
@@ -89,7 +89,7 @@ def measure_row(row: Row, lt: CublasLt) -> list[Json]:
     x = torch.randn(row.m, row.pair.d, device="cuda", dtype=torch.bfloat16)
     inputs = Inputs(row=row, x=x, weights=weights, lt=lt)
     expected = reference(x, weights[0])
-    # A peer owns the memory that its graph reads, so it must live as long.
+    # A peer owns the memory that its graph reads, so it must live as long as the graph.
     lines, peers, graphs = list[Json](), list[Peer](), dict[str, torch.cuda.CUDAGraph]()
     turns = max(1, -(-_LEAST_LAUNCHES // sets))
     for name, make in PEERS_OF[row.scheme.name](inputs).items():

@@ -15,17 +15,17 @@ from .scaled_gemm import Mode, Operands, ScaledGemm
 
 
 def tensor_peers(inputs: Inputs) -> Makers:
-    """One static factor per tensor, including H."""
+    """Peers with one static factor per tensor, including H."""
     return {"cublaslt": partial(_pair_by_cublaslt, inputs, Mode.TENSOR)}
 
 
 def token_peers(inputs: Inputs) -> Makers:
-    """A factor for each row of activations and each channel of weights, applied by the product or after it."""
+    """Peers with a factor per row of activations and per channel of weights, applied by the product or after it."""
     return {"cublaslt": partial(_pair_by_cublaslt, inputs, Mode.ROW), "cublaslt deferred": partial(_deferred, inputs)}
 
 
 def block_peers(inputs: Inputs) -> Makers:
-    """A factor for 1 x 128 activations and 128 x 128 weights."""
+    """Peers with a factor per 1 x 128 activations and per 128 x 128 weights."""
     found: Makers = {"cublaslt": partial(_pair_by_cublaslt, inputs, Mode.BLOCK)}
     if importlib.util.find_spec("vllm") or importlib.util.find_spec("deep_gemm"):
         from .deepgemm_side import deepgemm
@@ -35,7 +35,7 @@ def block_peers(inputs: Inputs) -> Makers:
 
 
 def weight_only_peers(inputs: Inputs) -> Makers:
-    """Activations of 16 bits."""
+    """Peers with 16-bit activations."""
     found: Makers = {}
     if importlib.util.find_spec("humming"):
         from .humming_side import humming_peers
@@ -60,7 +60,7 @@ PEERS_OF: dict[str, Callable[[Inputs], Makers]] = {
 
 
 def _pair_by_cublaslt(inputs: Inputs, mode: Mode) -> Peer:
-    """Product, one kernel for activation and quantisation, product."""
+    """A product, one kernel for activation and quantisation, and a product."""
     m, room = inputs.m, inputs.room()
     of_weights = {Mode.TENSOR: quantised.by_tensor, Mode.ROW: quantised.by_row, Mode.BLOCK: quantised.by_block}[mode]
     x = quantised.by_group(inputs.x, room) if mode is Mode.BLOCK else of_weights(inputs.x)
@@ -85,8 +85,8 @@ def _pair_by_cublaslt(inputs: Inputs, mode: Mode) -> Peer:
 
 
 def _deferred(inputs: Inputs) -> Peer:
-    """Products without factors; the kernel in between applies the first one's factors. The second one's factors belong
-    to the next op of a model, and are not timed."""
+    """Products without factors; the kernel in between applies the first one's factors. The second product's factors
+    belong to a model's next op, and are not timed."""
     one = torch.ones(1, device="cuda")
     x, scales = quantised.by_row(inputs.x), torch.ones(inputs.m, device="cuda")
     up, down = (

@@ -30,13 +30,13 @@ def by_tensor(x: torch.Tensor) -> Scaled:
 
 
 def by_row(x: torch.Tensor) -> Scaled:
-    """A factor per row, [rows]: for a token, or for an output channel of weights."""
+    """One factor per row, [rows]: per token, or per output channel of weights."""
     factors = x.abs().amax(1).float() / FP8_MAX
     return Scaled(values=_scaled(x, factors[:, None]).values, scales=factors)
 
 
 def by_block(w: torch.Tensor) -> Scaled:
-    """A factor for 128 x 128 weights, [rows / 128, columns / 128]."""
+    """One factor per 128 x 128 weights, [rows / 128, columns / 128]."""
     n, k = w.shape
     factors = w.view(n // BLOCK, BLOCK, k // BLOCK, BLOCK).abs().amax((1, 3)).float() / FP8_MAX
     spread = factors.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
@@ -44,7 +44,7 @@ def by_block(w: torch.Tensor) -> Scaled:
 
 
 def by_group(x: torch.Tensor, room: int) -> Scaled:
-    """A factor for 128 elements of a row, group by group: [columns / 128, room], room >= rows."""
+    """One factor per 128 elements of a row, group by group: [columns / 128, room], room >= rows."""
     m, k = x.shape
     factors = x.view(m, k // BLOCK, BLOCK).abs().amax(2).float() / FP8_MAX
     laid = torch.ones(k // BLOCK, room, device=x.device)
@@ -53,8 +53,7 @@ def by_group(x: torch.Tensor, room: int) -> Scaled:
 
 
 def by_int4(w: torch.Tensor, group: int) -> Scaled:
-    """Codes q of 4 bits [n, k], and a factor in w's type for each group of a row, [n, k / group]: w is about (q - 8)
-    s."""
+    """4-bit codes q [n, k], and a factor s in w's type per group of a row, [n, k / group]: w is about (q - 8) s."""
     n, k = w.shape
     groups = w.view(n, k // group, group).float()
     factors = (groups.abs().amax(2) / 7).to(w.dtype)
@@ -67,7 +66,7 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def by_mxfp4(w: torch.Tensor, group: int) -> Scaled:
-    """Codes of e2m1 [n, k], and a power of two for each `group` codes of a row, [n, k / group], e8m0."""
+    """e2m1 codes [n, k], and a power of two per `group` codes of a row, [n, k / group], e8m0."""
     n, k = w.shape
     groups = w.view(n, k // group, group).float()
     factors = torch.exp2(torch.ceil(torch.log2(groups.abs().amax(2).clamp(min=2.0**-100) / _E2M1[-1])))
@@ -78,7 +77,7 @@ def by_mxfp4(w: torch.Tensor, group: int) -> Scaled:
 
 
 def nibbles(codes: torch.Tensor) -> torch.Tensor:
-    """Eight codes of a row in an int32, [n, k / 8]: the first in its lowest bits."""
+    """Eight codes of a row per int32, [n, k / 8], the first in the lowest bits."""
     n, k = codes.shape
     pairs = codes.view(n, k // 2, 2)
     return (pairs[:, :, 0] | pairs[:, :, 1] << 4).contiguous().view(torch.int32)
@@ -97,7 +96,7 @@ class Weights:
 
 
 def random_weights(pair: Pair, sets: int) -> list[Weights]:
-    """The given number of sets of different values, with rows of about the same magnitude."""
+    """`sets` sets of different values, with rows of about the same magnitude."""
 
     def drawn(rows: int, columns: int) -> torch.Tensor:
         return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16) / columns**0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Maximum rates of an H200: bytes/s, and operations/s by the bits of its tensor cores' operands. Source:
+#: Maximum rates of an H200: bytes/s, and operations/s by the bits of the tensor-core operands. Source:
 #: benchmarks.common.rates, and benchmarks.few_bits.peers's first ceilings.
 BYTES_PER_S = 4.4e12
 OPERATIONS_PER_S = {8: 1580e12, 16: 790e12}
@@ -35,12 +35,12 @@ class Scheme:
     """How weights and activations are stored."""
 
     name: str
-    #: Bits of a weight, and of the operands of the tensor cores.
+    #: Bits per weight, and per operand of the tensor cores.
     weight_bits: int
     operand_bits: int
     #: Bits per weight, including scales.
     scale_bits: float = 0.0
-    #: The scheme of the peers that multiply the same checkpoint, if it is another.
+    #: The scheme of the peers that multiply the same checkpoint, if it differs.
     peers: str = ""
 
     def num_bytes(self, pair: Pair) -> float:
@@ -70,7 +70,7 @@ SCHEMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Peers that are measured together: all of a scheme, in the same rounds."""
+    """Peers that are measured together: all peers of a scheme, in the same rounds."""
 
     scheme: Scheme
     pair: Pair
@@ -88,7 +88,7 @@ class Row:
 
     @property
     def floor_us(self) -> float:
-        """The floor of its scheme."""
+        """The floor of the row's scheme."""
         return self.scheme.floor_us(self.pair, self.m)
 
 

@@ -3,8 +3,8 @@
 python -m benchmarks.few_bits.search [--row tensor/4096-14336/m16 ...] [--trials 60] [--seconds 100] [--out FILE]
 
 A row is a job, compared with cuBLASLt's best of eight with one kernel for factors, activation and rounding. Its peer is
-the fastest in few_bits_peers.json of the same folder, if that has the row: the bars are relative to it. When all jobs
-have ended, `behind_foreign_us` is the time that the winner's artifact adds after a foreign kernel, if PyTorch is
+the fastest in few_bits_peers.json of the same folder, if that has the row; the targets are relative to it. When all
+jobs have ended, `behind_foreign_us` is the time that the winner's artifact adds after a foreign kernel, if PyTorch is
 installed. Existing rows of this commit and card are skipped, and each row is written at once. It takes about 15 seconds
 per row on an H200 with 16 cores.
 """

@@ -25,7 +25,7 @@ _INT4_GROUP, _MXFP4_GROUP = 128, 32
 
 @dataclass(frozen=True, kw_only=True)
 class _Product:
-    """One product of each set of weights, and its options."""
+    """One product per set of weights, and its options."""
 
     multiply: Sequence[Multiply]
     options: Sequence[Any]
@@ -40,7 +40,7 @@ def vllm_peers(inputs: Inputs) -> Makers:
 
 
 def _pair(inputs: Inputs, product_of: Callable[[Inputs, Sequence[torch.Tensor]], _Product]) -> Peer:
-    """Product, our kernel for the activation, product."""
+    """A product, our kernel for the activation, and a product."""
     up = product_of(inputs, [one.up for one in inputs.weights])
     down = product_of(inputs, [one.down for one in inputs.weights])
     hidden = torch.randn(inputs.m, inputs.row.pair.hidden, device="cuda").to(torch.bfloat16)
@@ -56,7 +56,7 @@ def _pair(inputs: Inputs, product_of: Callable[[Inputs, Sequence[torch.Tensor]],
 
 
 def _fastest(product: _Product, x: torch.Tensor) -> Any:
-    """The fastest of its options whose results equal those of the first."""
+    """The product's fastest option among those with the same results as the first."""
     graphs = dict[str, torch.cuda.CUDAGraph]()
     expected: torch.Tensor | None = None
     for number, option in enumerate(product.options):
@@ -64,7 +64,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
         try:
             y = launches[0]()
             torch.cuda.synchronize()
-        except Exception:  # a schedule that it has, but not for this shape
+        except Exception:  # an option that the kernel has, but not for this shape
             continue
         expected = y if expected is None else expected
         if float((y - expected).float().norm()) <= 0.02 * float(expected.float().norm()):
@@ -74,7 +74,7 @@ def _fastest(product: _Product, x: torch.Tensor) -> Any:
 
 
 def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
-    """Its options: whether parts are added in fp32, and whether with atomic additions."""
+    """Marlin's options: whether parts are added in fp32, and whether with atomic additions."""
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils import marlin_utils as tools
 
@@ -97,7 +97,7 @@ def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
 
 
 def _for_marlin(scheme: str, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
-    """Weights and scales in its layout, and its name of the type."""
+    """Weights and scales in Marlin's layout, and Marlin's name for the type."""
     from vllm import _custom_ops as ops
     from vllm.model_executor.layers.quantization.utils import marlin_utils as tools
     from vllm.model_executor.layers.quantization.utils.marlin_utils_fp4 import mxfp4_marlin_process_scales
@@ -125,7 +125,7 @@ def _for_marlin(scheme: str, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _machete(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
-    """Its options: its schedules."""
+    """Machete's options are its schedules."""
     from vllm import _custom_ops as ops
     from vllm.scalar_type import scalar_types
 

@@ -60,7 +60,7 @@ SYNCS = (
 #: (assignment, eighths of a partition).
 ASSIGNMENTS = ((Assignment.STATIC, 0), (Assignment.SHARES, 0), (Assignment.TICKET, 0), (Assignment.STATIC, 4))
 
-#: Percent of the ring that is filled ahead of a wait, in addition to all of it.
+#: Percentages of the ring that are filled ahead of a wait, in addition to 100.
 RUN_AHEADS = (0, 50)
 
 #: Rows -> tilings of the engine `mma`, which cannot be calculated: (m, n, k) per op, stages, warps.
@@ -91,7 +91,7 @@ class Case:
 
     @property
     def problem(self) -> Problem:
-        """A cold problem, in the regime of its number of rows."""
+        """A cold problem, in the regime for its number of rows."""
         return problem_of(self.workload)
 
 

@@ -84,7 +84,7 @@ class Contest:
 
 
 def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], num_rounds: int) -> Contest:
-    """Proves, builds, checks and times all of them.
+    """Proves, builds, checks and times all candidates.
 
     Raises:
         TunerError: the card has stopped working.
@@ -161,7 +161,7 @@ def measure_case(bench: Workbench, case: Case, rounds: Rounds | None = None) -> 
 
 
 def _timed(schedules: Sequence[Schedule], contest: Contest) -> dict[Schedule, tuple[float, ...]]:
-    """The times of the schedules that have some.
+    """The times of the schedules that have any.
 
     Raises:
         TunerError: none has.

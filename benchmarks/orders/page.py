@@ -56,8 +56,8 @@ def kind_of(ordering: str, row_major: str) -> str:
 
 
 def draw(rows: Sequence[Row]) -> str:
-    """SVG: per row a column of dots, each of which is an ordering's time relative to the best one's; the axis is
-    logarithmic."""
+    """SVG: a column of dots per row; each dot is an ordering's time relative to the best one's, on a logarithmic
+    axis."""
     pairs = list(dict.fromkeys(_pair_of(row) for row in rows))
     widths = [max(_STEP * sum(_pair_of(row) == pair for row in rows), _LETTER * len(pair)) for pair in pairs]
     width = _LEFT + sum(widths) + _PAIR_GAP * len(pairs) + _RIGHT
@@ -99,7 +99,7 @@ def _legend() -> list[str]:
 
 
 def _dots(row: Row, x: float, y: Callable[[float], float]) -> list[str]:
-    """Row-major order last, so that nothing covers it; each kind in its own lane."""
+    """The dots of a row, with row-major order last, so that nothing covers it; each kind has its own lane."""
     lanes, shapes = list(KINDS), []
     ranked = sorted(row["orderings"], key=lambda one: bool(one["ordering"] == row["row_major"]["ordering"]))
     for one in ranked:

@@ -1,1 +1,1 @@
-"""Pairs of the engines' suites: searched, measured against each other, drawn."""
+"""The pairs of the engine suites: searched, measured against each other, drawn."""

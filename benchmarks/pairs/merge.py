@@ -1,4 +1,4 @@
-"""Merges rows of several runs into one file; each was measured with its own library, and has its date and origin.
+"""Merges rows of several runs into one file; each row was measured with its own library, and has its date and origin.
 
 If a row occurs several times, the one in the last file is kept.
 
@@ -17,10 +17,10 @@ from benchmarks.pairs.summary import summarise
 
 
 def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One report with the suites' figures of all its rows.
+    """One report, with the suite figures of all its rows.
 
     Raises:
-        ValueError: a row that the benchmark does not have.
+        ValueError: a row is not in the benchmark.
     """
     report = merging.merged(reports, [row.name for row in ROWS], name_of)
     report["meta"]["suites"] = {suite: summarise(suite, report["rows"]) for suite in SUITES}

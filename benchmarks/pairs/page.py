@@ -30,7 +30,7 @@ SERIES = (
     ("verdict_speedup", "#2da44e", "what the verdict names"),
 )
 Json = dict[str, Any]
-#: The library's time divided by that of the verdict's kind, by the names of the rows.
+#: The library's time divided by that of the verdict's kind, by row name.
 Gains = dict[str, float]
 
 _LETTER = 6.5
@@ -78,7 +78,7 @@ def draw(suite: str, rows: Sequence[Json]) -> str:
 
 
 def _bars(suite: str) -> dict[str, float]:
-    """The bars of a suite's means, by figure."""
+    """The targets of a suite's means, by figure."""
     bars = SUITES[suite]
     found = {"fused_speedup": bars.fused, "fused_speedup_pdl": bars.fused_pdl}
     return {key: bar for key, bar in found.items() if bar is not None}
@@ -169,7 +169,7 @@ def drawn(results: Json, others: Sequence[Json] = ()) -> tuple[str, dict[str, st
 
 
 def _short(gpu: str) -> str:
-    """``H100`` of ``NVIDIA H100 80GB HBM3``."""
+    """E.g. ``H100`` for ``NVIDIA H100 80GB HBM3``."""
     return gpu.removeprefix("NVIDIA ").split()[0]
 
 
@@ -178,7 +178,7 @@ def _gains(rows: Sequence[Json]) -> Gains:
 
 
 def others_beside(path: Path) -> list[Json]:
-    """The results with the same name of other cards, in sibling folders."""
+    """The results of other cards: files of the same name in sibling folders."""
     paths = sorted(path.parent.parent.glob(f"*/{path.name}"))
     return [json.loads(one.read_text()) for one in paths if one != path and "simulated" not in one.parent.name]
 

@@ -4,11 +4,12 @@ python -m benchmarks.pairs.search [--suite decode-plain] [--row m16] [--trials 1
 
 A row is a job, with the service's searcher, build pool, finals and verdict. The best schedules of each job go to
 tuner/winners/<gpu>.json, which ships with the program, and its finals to benchmarks/results/<gpu>/pairs.json. Both are
-written row by row. A row with as many trials by this commit and kernel is skipped. A job that was cut continues from
-its recorded trials: build/bench-jobs keeps the jobs, by commit. So a search may be spread over several runs.
+written row by row. A row that already has that many trials by this commit and kernel is skipped. An interrupted job
+continues from its recorded trials: build/bench-jobs keeps the jobs, by commit. So a search may be spread over several
+runs.
 
 A search starts with the existing winners, and with the results of the jobs before it. With few trials, it measures
-little else, so it updates the figures. `--priors none` is a search without priors, which leaves the existing winners.
+little else, so it updates the figures. `--priors none` is a search without priors, which keeps the existing winners.
 `--regime burst` searches rows under sustained load in a tenth of the time; such jobs give winners but no results.
 """
 
@@ -32,7 +33,7 @@ from tuner.core.trial.job import Budget, JobSpec, PriorsChoice
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 
-#: Maximum seconds of search of a job by default: more than any budget of trials needs.
+#: Default limit of a job's search, seconds: more than any budget of trials needs.
 SECONDS_PER_JOB = 4 * 3600.0
 #: Stages of a trial that need no card.
 BUILD_STAGES = ("verify", "render", "build")
@@ -46,11 +47,11 @@ class Options:
     seconds_per_job: float = SECONDS_PER_JOB
     seed: int = 0
     priors: PriorsChoice = PriorsChoice.NEAREST
-    #: The regime that replaces that of the rows.
+    #: The regime that replaces the rows' own.
     regime: Regime | None = None
-    #: Whether a row with as many trials is searched again.
+    #: Whether a row that already has that many trials is searched again.
     force: bool = False
-    #: After this many seconds no row is started.
+    #: Seconds after which no row is started.
     limit_s: float = math.inf
 
     def spec(self, row: Row, target_id: str) -> JobSpec:
@@ -98,7 +99,7 @@ def describe(row: Row, ended: Ended) -> str:
 
 
 def read_options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = parser_of(__doc__, "row", "rounds", "gpu", "data", "out", "seconds", trials=Options.trials, winners=FOLDER)
     parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
     parser.add_argument("--seed", type=int, default=0)
@@ -137,7 +138,7 @@ def main() -> None:
 
 
 def _has(results: Results, row: Row, options: Options) -> bool:
-    """Whether the file has the row for this commit and kernel, with as many trials."""
+    """Whether the file has the row for this commit and kernel, with at least the requested trials."""
     return results.num_trials(row.name, options.priors) >= options.trials
 
 

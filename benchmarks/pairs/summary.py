@@ -1,4 +1,4 @@
-"""The summary of a suite's rows, compared with its bars. Pure."""
+"""The summary of a suite's rows, compared with its targets. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's own calls compared with the library, as a cross-check: `torch_us` in the rows of the results of the pairs.
+"""PyTorch's own calls compared with the library, as a cross-check: `torch_us` in the rows of the pair results.
 
 python -m benchmarks.pairs.torch_check [--suite decode-plain] [--row m16] [--rounds 10]
 
@@ -22,7 +22,7 @@ from tuner.core.trial.stats import median
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 
-#: Rounds in the only process.
+#: Rounds; there is only one process.
 NUM_ROUNDS = 10
 
 

@@ -1,4 +1,4 @@
-"""The winners that are run on a GPU: those of the built-in results."""
+"""The winners to run on a GPU, from the built-in results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Chosen:
 
 
 def winners(target_id: str, count: int) -> list[Chosen]:
-    """The best fused programmatic winner of some rows, spread over the suites; without options that need operands."""
+    """The best fused programmatic winners of up to `count` rows, spread over the suites, without options that need
+    operands."""
     found: dict[str, Chosen] = {}
     rows = json.loads(ShippedWinners().path(target_id).read_text())
     for name, row in rows.items():

@@ -1,4 +1,4 @@
-"""The cost of a pack and the runtime: the guard, the host's time of a call, loading."""
+"""The costs of a pack and the runtime: the guard, the host's time per call, loading."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @contextmanager
 def loaded(folder: Path, kernel: Kernel) -> Iterator[Pack]:
-    """A pack of one kernel."""
+    """Yields a pack of one kernel."""
     pack = Pack(pack_of(folder, kernel))
     with closing(pack):
         yield pack
@@ -80,7 +80,7 @@ def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
 
 
 def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
-    """The host's time of a call in C and in Python, compared with the driver's own; `folder`: the folder in which the
+    """The host's time per call in C and in Python, compared with the driver's own; `folder`: the folder in which the
     loops are built."""
     import cupy
 

@@ -38,5 +38,5 @@ class Kernels:
             made.exception()
 
     def close(self) -> None:
-        """Makes it start no more builds."""
+        """Starts no more builds."""
         self._pool.shutdown(cancel_futures=True)

@@ -101,7 +101,7 @@ def between_winners(rounds: Rounds, pack: Pack, one: Chosen, m: int) -> AtRows:
 
 
 def judge(shape: str, found: Mapping[int, AtRows]) -> list[Row]:
-    """The worst of each, with the figures of all m with a kernel."""
+    """The worst ratio of each kind, with the figures of all m that have a kernel."""
     names = f"ladder, {shape}: op over the finals", f"ladder, {shape}: library over op"
     if not found:
         return [failed_row(name, "no kernel wins at an m of the ladder") for name in names]

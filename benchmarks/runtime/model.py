@@ -2,8 +2,8 @@
 
 python -m benchmarks.runtime.model [--gpu auto] [--trials 24] [--seconds 300] [--out .../take_home.json]
 
-A separate service starts on this machine's card. `tuner-client tune-model` makes a pack of Llama-3-8B, and one of a
-rank of Llama-3-70B over eight, at 1, 16 and 64 rows in bf16. `tuner-client verify` runs their kernels. Then
+A separate service starts on this machine's card. `tuner-client tune-model` makes a pack for Llama-3-8B, and one for one
+of eight ranks of Llama-3-70B, at 1, 16 and 64 rows in bf16. `tuner-client verify` runs their kernels. Then
 `examples/llama_decode.py` runs both models, which needs PyTorch and transformers; the operator is compiled meanwhile.
 Rows are written to take_home.json one by one. The packs stay in `--packs`, and existing ones are not tuned again. Each
 step has the rest of `--seconds`. About five minutes on an H200. A simulated GPU only makes the packs.
@@ -34,7 +34,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 
 CONFIGS, EXAMPLE = ROOT / "tests" / "unit" / "client" / "configs", ROOT / "examples" / "llama_decode.py"
 ROWS = (1, 16, 64)
-#: Bar for a kernel's gain when it is verified, over that in the pack: the same card, at a different time.
+#: Minimum of a kernel's gain when it is verified, divided by that in the pack: the same card, at a different time.
 VERIFIED_BAR = 0.97
 
 Row = dict[str, Any]
@@ -52,7 +52,7 @@ class Model:
     options: tuple[str, ...]
 
     def pack(self, packs: Path) -> Path:
-        """The path of its pack."""
+        """The path of the model's pack."""
         return packs / f"{self.name}.tunerpack"
 
 
@@ -63,7 +63,7 @@ MODELS = (
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, in which programs of other folders find this checkout."""
+    """This process's environment, extended so that programs in other folders find this checkout."""
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
@@ -79,10 +79,10 @@ class Steps:
         return max(1.0, self._seconds - self._watch.seconds)
 
     def run(self, *command: str, **variables: str) -> str:
-        """The output of the command; its messages go to this program's.
+        """Runs a command and returns its output, which is also printed; its stderr is that of this program.
 
         Raises:
-            RuntimeError: it failed, or took too long.
+            RuntimeError: the command failed, or took too long.
         """
         print("+", *command, flush=True)
         env = environment() | variables
@@ -100,7 +100,7 @@ class Steps:
 
 @contextmanager
 def service(folder: Path, gpu: str) -> Iterator[str]:
-    """Starts a service with its data in this folder; yields its address."""
+    """Starts a service with its data in `folder`; yields its address."""
     command = [sys.executable, "-m", "tuner.cli", "serve", "--data", str(folder / "data"), "--port", "0", "--gpu", gpu]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as server:
         try:
@@ -111,7 +111,7 @@ def service(folder: Path, gpu: str) -> Iterator[str]:
 
 
 def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list[Row]:
-    """The pack of a model, and the number of its row counts at which a kernel gains enough to be kept."""
+    """Makes a model's pack; the row has the number of row counts at which a kernel gains enough to be kept."""
     watch, path = Watch(), model.pack(packs)
     asked = (
         "--tp",
@@ -148,7 +148,8 @@ def verify(steps: Steps, model: Model, packs: Path) -> list[Row]:
 
 
 def decode(steps: Steps, model: Model, packs: Path) -> list[Row]:
-    """The rows of the example; it exits with 1 if one of them fails, but the rows are written anyway."""
+    """Runs the example and returns its rows; the example exits with 1 if a row fails, but the rows are written
+    anyway."""
     path = packs / f"{model.name}.rows.json"
     path.unlink(missing_ok=True)
     try:

@@ -26,7 +26,7 @@ Allocate = Callable[[int], tuple[Any, int]]
 
 
 def on_device(num_bytes: int) -> tuple[Any, int]:
-    """Memory of the card."""
+    """Allocates memory on the card."""
     import cupy
 
     memory = cupy.empty(num_bytes + 256, cupy.uint8)
@@ -68,7 +68,7 @@ class PackRunner:
         """Does nothing: a kernel of a pack has no sums that are read before they are written."""
 
     def close(self) -> None:
-        """Frees it; its graphs must not be replayed afterwards."""
+        """Frees the kernel, whose graphs must not be replayed afterwards."""
         self._prepared.close()
 
 

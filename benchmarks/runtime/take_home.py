@@ -1,4 +1,4 @@
-"""The cost of a pack and the runtime on a card, each with its bar.
+"""The costs of a pack and the runtime on a card, each with its target.
 
 python -m benchmarks.runtime.take_home [--gpu auto] [--quick] [--out benchmarks/results/<gpu>/take_home.json]
 
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure(
     builder: Builder, target: Target, folder: Path, asked: Sequence[Chosen], *, ahead: bool
 ) -> Iterator[tuple[str, Take]]:
-    """The checks; `ahead`: everything that they need is being built meanwhile."""
+    """Yields the checks; with `ahead`, everything that they need is built meanwhile."""
     tools = builder.build(tools_source(target.gpu.arch), target.gpu.arch)
     with closing(Kernels(builder, target.gpu)) as kernels, ThreadPoolExecutor(1) as pool:
         if ahead:

@@ -4,7 +4,7 @@ requested, until its input ends.
 python -P benchmarks/runtime/vllm_arm.py ARM --model DIR [--batches 1,8,32] [--settings JSON] [--memory-gib 30]
 
 ARM is `stock` or `again`, which are vLLM alone, or, with TUNER_PACK set and the wheel installed, `mlps`, `norms` or
-`layers`; the latter two include the MLPs. It runs with the Python that has vLLM, and imports nothing of this
+`layers`; the latter two include the MLPs. It runs with the Python that has vLLM, and imports nothing from this
 repository. A line of its input is JSON: `{"ask": "step", "batch": 8}`, `trace`, `first_token`, `mixed`, `logits` with a
 `file`, or in `stock` `reference` with `files`, by arm. Each is answered by a line that begins with `ARM`.
 
@@ -55,7 +55,7 @@ Json = dict[str, Any]
 
 
 def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
-    """vLLM with this model."""
+    """Starts vLLM with the model."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -70,13 +70,13 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
 
 #: Weights that vLLM converts to a different form, by name: those of a model on a CPU, and quantised ones as elements.
 _drawn: dict[str, Any] = {}
-#: Weights of 4 bits are these integers less eight, times a factor of each group, as GPTQ stores them.
+#: 4-bit weights are their codes minus eight, times a factor per group, as GPTQ stores them.
 _ZEROS, _CODES_A_WORD, _HIGHEST = 0x77777777, 8, 0xF
 
 
 def _draw_weights_of_a_models_size() -> None:
-    """vLLM draws weights of 0.001, including norms: then all logits are similar. These keep a stream's size, and
-    norms are near 1."""
+    """Draws weights that keep a stream's size, and norms near 1. vLLM draws all of them near 0.001, so all logits would
+    be similar."""
     import torch
     from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
@@ -106,7 +106,7 @@ def _range_of(name: str) -> tuple[float, float]:
 
 
 def _draw_symmetric(name: str, module: Any) -> None:
-    """Zero points and groups in order, of a quantised product of GPTQ; its elements are kept on the host."""
+    """Makes a product quantised by GPTQ symmetric, with its groups in order; its elements are kept on the host."""
     import torch
 
     module.qzeros.data.fill_(_ZEROS)
@@ -127,7 +127,7 @@ class Runs:
         self._new, self._mixed = count(NEW), count()
 
     def prompts(self, batch: int, salt: int) -> list[list[int]]:
-        """Token ids that are determined by these numbers."""
+        """Token ids that are determined by `batch` and `salt`."""
         return [[(7 * i + 13 * j + salt) % 400 + 5 for j in range(self._prompt)] for i in range(batch)]
 
     def run(self, prompts: list[list[int]], tokens: int) -> list[Any]:
@@ -167,8 +167,8 @@ class Runs:
         return {"first_token_ms": found}
 
     def mixed(self, batch: int) -> Json:
-        """Milliseconds of a run in which this many sequences decode while new prompts arrive, one every `EVERY`
-        steps: its batches mix prompts and decode steps."""
+        """Milliseconds of a run in which `batch` sequences decode while new prompts arrive, one every `EVERY` steps:
+        its batches mix prompts and decode steps."""
         engine, number = self._llm.llm_engine, next(self._mixed)
         for place, prompt in enumerate(self.prompts(batch, 0)):
             self._add(f"decodes-{number}-{place}", prompt, MIXED)
@@ -193,7 +193,8 @@ class Runs:
         self._llm.llm_engine.add_request(name, {"prompt_token_ids": prompt}, asked)
 
     def trace(self, batch: int) -> Json:
-        """Milliseconds of a step in which a kernel runs, and launches of a pack's; None and 0 without a card."""
+        """Milliseconds of a step in which a kernel runs, and the number of launches of the pack's kernels; None and 0
+        if there is no card."""
         import torch
 
         if not torch.cuda.is_available():
@@ -218,7 +219,7 @@ class Runs:
         }
 
     def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
-        """The GPU's activities in consecutive runs of these prompts."""
+        """The GPU's activities in consecutive runs of the prompts in `batches`."""
         import torch
 
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -301,7 +302,7 @@ def main() -> None:
 
 
 def limit_memory(gib: float) -> None:
-    """An arm that needs more ends by itself, and not the one that allocates last."""
+    """Limits the memory of this arm: the arm that needs too much ends, and not the one that allocates last."""
     import torch
 
     if torch.cuda.is_available():
@@ -311,7 +312,8 @@ def limit_memory(gib: float) -> None:
 
 @contextlib.contextmanager
 def on_one_cpu() -> Iterator[None]:
-    """The host's share of a time differs between CPUs: this thread runs on the last one meanwhile, in every arm."""
+    """Keeps this thread on the last CPU meanwhile, in every arm, since the host's share of a time differs between
+    CPUs."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     try:
@@ -321,7 +323,7 @@ def on_one_cpu() -> Iterator[None]:
 
 
 def union_ns(spans: Iterable[tuple[int, int]]) -> int:
-    """The total time during which any of these spans is active, from begins and durations."""
+    """The total time during which any of the `spans` is active, from begins and durations."""
     total, until = 0, 0
     for begin, duration in sorted(spans):
         total += max(0, begin + duration - max(begin, until))
@@ -331,7 +333,7 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
 
 def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
     """The time that each name adds to a run, from names, begins and durations: its time after the end of the kernel
-    that ended before it. "idle" is the time in which none ran."""
+    that ended before it. "idle" is the time in which no kernel ran."""
     by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
     # The earliest begin of each kernel and of all that end after it.
     first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]

@@ -22,7 +22,7 @@ def reference(config: Mapping[str, Any], weights: Mapping[str, Any], tokens: tor
     """fp32 logits from position `first` on, [sequences, positions, words]; weights by vLLM's names.
 
     Raises:
-        ValueError: its rotary embedding is scaled, which is not computed here.
+        ValueError: the model's rotary embedding is scaled, which is not computed here.
     """
     if config.get("rope_scaling"):
         raise ValueError(f"rope_scaling is {config['rope_scaling']}: use a config without it")

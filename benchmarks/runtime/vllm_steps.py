@@ -48,7 +48,8 @@ SETTINGS = (
 )
 #: Maximum waits for an arm: until it has started, and until it responds.
 START_S, ANSWER_S = 300.0, 90.0
-#: Rounds of all arms for what is the host's time; every second one has them in the other order. The first one warms up.
+#: Rounds of all arms for times that are mostly the host's; every second round reverses the order. The first one warms
+#: up.
 MIXED_ROUNDS, FIRST_ROUNDS = 4, 7
 
 Json = dict[str, Any]
@@ -58,17 +59,17 @@ Json = dict[str, Any]
 class Model:
     """A measured model."""
 
-    #: Folder with its config.json; its name is the model's.
+    #: Folder with the model's config.json; the folder's name is the model's.
     folder: Path
     pack: Path
     #: Sequences of a step.
     batches: tuple[int, ...]
-    #: Of `ARMS`.
+    #: Names of arms, from `ARMS`.
     arms: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Its name in rows."""
+        """The model's name in rows."""
         return self.folder.name
 
 
@@ -120,7 +121,7 @@ class Arm:
         """The next answer.
 
         Raises:
-            ArmEnded: there is none, or it is late; the arm is then killed.
+            ArmEnded: there is no answer, or it is late; the arm is then killed.
         """
         try:
             found = self._answers.get(timeout=seconds)
@@ -136,12 +137,12 @@ class Arm:
         """Waits, keeping the messages of its start.
 
         Raises:
-            ArmEnded: it did not start.
+            ArmEnded: the arm did not start.
         """
         self.started = {**self.answer(START_S), "said": self.said}
 
     def ask(self, what: str, **more: Any) -> Json:
-        """The response to a request.
+        """Sends a request, and returns the response.
 
         Raises:
             ArmEnded: there is no response.
@@ -152,7 +153,7 @@ class Arm:
         return self.answer(ANSWER_S)
 
     def end(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self._process.kill()
         self._reader.join()
         with self._process, contextlib.suppress(BrokenPipeError):
@@ -276,7 +277,7 @@ def logits_ok(ours: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:
 
 
 def start(models: Sequence[Model], options: argparse.Namespace) -> list[Arm]:
-    """The arms that have started; for the others it prints the end of their output."""
+    """Starts all arms; returns those that have started, and prints the end of the others' output."""
     arms = [Arm(name, model, options) for model in models for name in model.arms]
     running = []
     for arm in arms:

@@ -87,7 +87,7 @@ class Timed:
 
     def lead(self) -> dict[str, Any] | None:
         """The round-by-round speed-up of the fastest fused finalist over the fastest other one, which decides the
-        verdict. None where there is no such pair."""
+        verdict. None if there is no such pair."""
         *_, span = (span for span in self.spans if span.what == "finals")
         timed = [
             (row.candidate.plan_kind.is_fused, us)
@@ -148,7 +148,7 @@ class Bench:
     def spec(
         self, problem: Problem, trials: int, *, seed: int = 0, priors: PriorsChoice = PriorsChoice.NONE
     ) -> JobSpec:
-        """A job of this many trials."""
+        """The spec of a job of `trials` trials."""
         return JobSpec(
             workload=problem.workload,
             target_id=self.jobs.target_id,
@@ -163,7 +163,7 @@ class Bench:
         `without`.
 
         Raises:
-            JobError: it has not succeeded.
+            JobError: the job has not succeeded.
         """
         self._winners.without = without
         self._evaluator.take_spans()
@@ -175,7 +175,7 @@ class Bench:
         evaluator's calls and of the stages of its finals.
 
         Raises:
-            JobError: it has not succeeded.
+            JobError: the batch has not succeeded.
         """
         service, begin_s, spent_s = self.jobs.service, time.monotonic(), Counter[str]()
         self._evaluator.take_spans()
@@ -200,8 +200,8 @@ class Bench:
     def contest(
         self, problem: Problem, candidates: Sequence[Candidate]
     ) -> tuple[dict[Candidate, tuple[float, ...]], list[str]]:
-        """Microseconds of the library and of each candidate in the rounds of one finals; and the reasons why some have
-        none."""
+        """Microseconds of the library and of each candidate in the rounds of one finals, and the reasons why some have
+        no times."""
         ready, reasons = [LIBRARY], []
         wanted = [one for one in dict.fromkeys(candidates) if one != LIBRARY]
         builds = self.jobs.dispatcher.builds(self.jobs.target_id)
@@ -237,7 +237,7 @@ def loss_of(
     wanted: Candidate, times_us: dict[Candidate, tuple[float, ...]], *, or_library: bool = False
 ) -> float | None:
     """How much slower a candidate is than the fastest of all, relative, from shared rounds; with `or_library` the
-    library may be used instead. None if it has no time."""
+    library may be used instead. None if the candidate has no time."""
     if wanted not in times_us:
         return None
     own = min((times_us[wanted], times_us[LIBRARY]), key=median) if or_library else times_us[wanted]
@@ -257,7 +257,7 @@ class Card:
 
     @property
     def target_id(self) -> str:
-        """The id of its target, e.g. ``h200``."""
+        """The id of the card's target, e.g. ``h200``."""
         return self._evaluator.target.id
 
     @property

@@ -10,9 +10,9 @@ from benchmarks.common.report import check_row, failed_row
 from benchmarks.search.tasks import BURST, LADDER_MS, LONG, MORE, NUM_SEEDS, SEEDS, SUSTAINED, Entry, Table
 from tuner.core.trial.stats import median
 
-#: Seconds.
+#: Targets: maximum seconds.
 BURST_BAR_S, WAIT_BAR_S, FINALS_BAR_S, LONG_BAR_S, SUSTAINED_BAR_S, LADDER_BAR_S = 20.0, 4.0, 5.0, 75.0, 75.0, 150.0
-#: How much slower the results are than the best known, relative.
+#: Targets: by how much the results may be slower than the best known, relative.
 MEDIAN_BAR, WORST_BAR, SEEDS_BAR, LADDER_BAR = 0.010, 0.030, 0.015, 0.015
 
 
@@ -37,7 +37,7 @@ def judge(table: Table) -> list[dict[str, Any]]:
 
 
 def _values(names: Sequence[str], table: Table, figure: str) -> dict[str, float]:
-    """By entry. Losses without a known result to compare with are omitted."""
+    """The values of a figure by entry. Losses without a known result to compare with are omitted."""
     found = {name: table[name].get(figure) for name in names if name in table}
     if figure == "loss":
         found = {name: loss for name, loss in found.items() if table[name].get("num_kept") != 0}

@@ -36,7 +36,7 @@ SUSTAINED = ("prefill-swiglu/llama3-70b-tp8/m512", "prefill-plain/llama3-8b/m204
 MORE = ("decode-plain/llama3-8b/m64", "middle/llama3-70b-tp8-swiglu/m96")
 #: The rows whose quality is evaluated.
 QUALITY = (*BURST, *SUSTAINED, *MORE)
-#: The job of 300 trials, and the one of ten seeds; seed 0 of it is the entry of `BURST`.
+#: The job of 300 trials, and the job of ten seeds, whose seed 0 is the entry of `BURST`.
 LONG, SEEDS = "decode-swiglu/llama3-8b/m16", BURST[0]
 NUM_SEEDS = 10
 NUM_TRIALS, NUM_LONG, NUM_WITH_PRIORS = 60, 300, 20
@@ -57,10 +57,10 @@ class Task:
     #: The entry's name.
     name: str
     part: str
-    #: Expected seconds on an H200 with 16 cores: it does not start if less time is left.
+    #: Expected seconds on an H200 with 16 cores: the task does not start if less time is left.
     seconds: float
     run: Callable[[Bench, Table], Entry]
-    #: Entries that it needs.
+    #: Entries that the task needs.
     needs: tuple[str, ...] = ()
 
 
@@ -70,7 +70,7 @@ def _row(name: str) -> Row:
 
 
 def run_cold(name: str, num_trials: int, bench: Bench, table: Table) -> Entry:
-    """A job without priors and without cubins; then a contest with the known winners."""
+    """Runs a job without priors and without cubins, then a contest with the known winners."""
     row = _row(name)
     bench.forget_builds()
     timed = bench.run(bench.spec(row.problem, num_trials))
@@ -79,7 +79,7 @@ def run_cold(name: str, num_trials: int, bench: Bench, table: Table) -> Entry:
 
 
 def run_with_priors(name: str, bench: Bench, table: Table) -> Entry:
-    """A job of few trials that starts with the nearest winners, except those of its own row."""
+    """Runs a job of few trials that starts with the nearest winners, except those of its own row."""
     row = _row(name)
     timed = bench.run(bench.spec(row.problem, NUM_WITH_PRIORS, priors=PriorsChoice.NEAREST), without=name)
     entry = {"row": name, "m": row.m, "regime": str(row.regime), **timed.figures()}
@@ -100,7 +100,7 @@ def _times(times_us: Mapping[Any, Sequence[float]]) -> Entry:
 
 
 def run_seed(seed: int, bench: Bench, table: Table) -> Entry:
-    """The job of ten seeds, with one of the seeds."""
+    """Runs the job of ten seeds with the seed `seed`."""
     row = _row(SEEDS)
     return {"row": SEEDS, "seed": seed, **bench.run(bench.spec(row.problem, NUM_TRIALS, seed=seed)).figures()}
 

@@ -40,7 +40,7 @@ class Span:
     #: Times of the monotonic clock, seconds.
     begin_s: float
     end_s: float
-    #: Whether it was of our candidate.
+    #: Whether the call was for one of our candidates.
     is_ours: bool = True
     #: Seconds by stage of finals; microseconds of each finalist in each round; and the process of each round.
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class TimedEvaluator:
     """Wraps another `Evaluator`. It makes no inspections, which would delay the next job."""
 
     def __init__(self, evaluator: Evaluator) -> None:
-        """Takes `evaluator` over."""
+        """Takes ownership of `evaluator`."""
         self._evaluator = evaluator
         self._spans: list[Span] = []
 
@@ -97,7 +97,7 @@ class TimedEvaluator:
             return self._evaluator.measure(problem, prepared, incumbent_speedup)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
-        """Times all against each other."""
+        """Times all candidates against each other."""
         with self._timed("finals") as more:
             times = self._evaluator.finals(problem, candidates, **options)
             more.update(stage_s=times.stage_s, times_us=times.times_us, process_of_round=times.process_of_round)
@@ -111,19 +111,19 @@ class TimedEvaluator:
     def beside(
         self, problem: Problem, candidates: tuple[Candidate, ...], baselines: tuple[Baseline, ...], **asked: Any
     ) -> tuple[BaselineTime, ...]:
-        """None."""
+        """Measures nothing, and says so."""
         return tuple(BaselineTime(name=one.name, reason=_NO_INSPECTIONS) for one in baselines)
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
-        """None."""
+        """Measures nothing, and says so."""
         return no_energy(_NO_INSPECTIONS)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
-        """None."""
+        """Measures nothing, and says so."""
         return no_counters(_NO_INSPECTIONS)
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
-        """None."""
+        """Measures nothing, and says so."""
         return no_trace(_NO_INSPECTIONS, simulated=self.target.simulated)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class LentEvaluator(TimedEvaluator):
         return self._thread.submit(super().measure, problem, prepared, incumbent_speedup).result()
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
-        """Times all against each other."""
+        """Times all candidates against each other."""
         return self._thread.submit(partial(super().finals, **options), problem, candidates).result()
 
     def close(self) -> None:
@@ -156,8 +156,8 @@ class LentEvaluator(TimedEvaluator):
 
 
 def card_figures(spans: Sequence[Span]) -> dict[str, Any]:
-    """For one job: how long the card was busy with its trials, how long it was idle after the first cubin existed, and
-    for how much of that a build was running."""
+    """For one job: how long the card was busy with its trials, how long it was idle after the first cubin was built,
+    and how much of that time a build was running."""
     built = [span for span in spans if span.what == "prepare" and span.is_ours]
     measured = _intervals(spans, lambda span: span.what == "measure")
     if not built or not measured:

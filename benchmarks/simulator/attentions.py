@@ -24,7 +24,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 
 #: KV heads, and query heads that share one.
 _HEADS = {"llama3-8b": (8, 4), "llama3-70b-tp8": (1, 8)}
-#: Clusters of a size that the card held at once.
+#: (Cluster size, number of such clusters that the card held at once).
 _LIVE = {"h200": ((4, 30), (8, 15), (16, 7))}
 _NAME = re.compile(
     r"cluster (?P<cluster>\d+), span (?P<span_tokens>\d+), tile (?P<tile_tokens>\d+) x (?P<num_stages>\d+), "

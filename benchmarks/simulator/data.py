@@ -46,7 +46,7 @@ from tuner.workers.source.tools import tools_source
 
 #: Number of schedules in the same rounds, in addition to the library; and number of rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9
-#: For each pair: schedules that are timed again, in other groups, and those that are counted.
+#: Per pair: number of schedules that are timed again, in other groups, and number of schedules that are counted.
 NUM_AGAIN, NUM_COUNTED = 16, 48
 L2_HIT_RATE_PCT, L2_BYTES = "lts__t_sector_hit_rate.pct", "lts__t_bytes.sum"
 METRICS = (DRAM_READ_BYTES, DRAM_WRITE_BYTES, L2_HIT_RATE_PCT, L2_BYTES)
@@ -114,7 +114,7 @@ def fused(schedule: Schedule) -> Candidate:
 
 
 def evenly(drawn: Sequence[Drawn], count: int) -> list[Drawn]:
-    """A number of them, evenly spaced over the draw."""
+    """`count` of the schedules, evenly spaced over the draw."""
     return [drawn[index * len(drawn) // count] for index in range(min(count, len(drawn)))]
 
 
@@ -137,7 +137,7 @@ class Collector:
         self._pairs = [Pair(row, of if each is None else evenly(of, each), bench) for row, of in drawn.items()]
 
     def _shared(self, drawn: Sequence[Drawn], count: int | None = None) -> list[Drawn]:
-        """The share of `count` of them, or of all."""
+        """This run's share of `count` schedules, or of all, evenly spaced."""
         return evenly(drawn, math.ceil(self._share * (len(drawn) if count is None else count)))
 
     def time(self) -> bool:
@@ -203,7 +203,7 @@ class Collector:
         """[library, schedules], [round] microseconds, and what was wrong with each.
 
         Raises:
-            WorkerError: one of them ended the process.
+            WorkerError: a schedule ended the process.
         """
         if isinstance(self._bench.evaluator, GpuSupervisor):
             works = tuple(ready.work for _, ready in good if isinstance(ready, PreparedKernel))
@@ -239,7 +239,7 @@ class Collector:
 
     @contextmanager
     def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
-        """The counting function: one process for all, which ends afterwards; or the simulated GPU's."""
+        """Yields the function that counts: in one process for all, which ends afterwards, or the simulated GPU's."""
         evaluator = self._bench.evaluator
         if not isinstance(evaluator, GpuSupervisor):
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
@@ -278,12 +278,12 @@ _LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)
 
 
 def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float, share: float = 1.0) -> bool:
-    """Measures what is missing in the file of a share, for this long; returns whether it is now complete."""
+    """Measures what the file of a share lacks, for up to `seconds`; returns whether it is now complete."""
     return Collector(bench, _begun(bench, path), rows, time.monotonic() + seconds, share).run()
 
 
 def collect_times(bench: Workbench, path: Path, rows: Sequence[JudgedPair], seconds: float, each: int) -> bool:
-    """The same for times only, with this many schedules of each pair."""
+    """Same as `collect`, for times only, with `each` schedules per pair."""
     return Collector(bench, _begun(bench, path), rows, time.monotonic() + seconds, each=each).time()
 
 

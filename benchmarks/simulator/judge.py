@@ -4,7 +4,7 @@ python -m benchmarks.simulator.judge [--data build/simulator_data.jsonl] [--fit]
 
 Needs no GPU. `--data` packs the lines of `benchmarks.simulator.data` into benchmarks/results/<gpu>/; `--fit` fits to
 all pairs and writes tuner/core/model/fits/<gpu>.json, then to all pairs but one, for each pair, which takes minutes on
-all cores. Without it, the fits in the results are evaluated again. Each fit uses this many schedules of each pair,
+all cores. Without it, the fits in the results are evaluated again. Each fit uses `--trials` schedules of each pair,
 drawn by a seed.
 """
 
@@ -82,7 +82,8 @@ def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | Non
 
 
 def spearman_in_tilings(rows: Sequence[Row], found: Sequence[Forecast], noise: float) -> list[float]:
-    """Spearman's correlation within each tiling measured in many orders, if these differ by more than the noise."""
+    """Spearman's correlation within each tiling measured in many orders, if the orders differ by more than the
+    noise."""
     by_tiling: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row, one in zip(rows, found, strict=True):
         by_tiling[json.dumps(row["schedule"]["tiling"])].append((one.time_us, row["time_us"]))
@@ -141,7 +142,7 @@ def earlier_fits(results: Path) -> tuple[dict[str, Rates], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Packs, fits, judges."""
+    """Packs, fits and judges."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="h200", help="catalogue id of the measured GPU")
     parser.add_argument("--data", type=Path, help="lines of benchmarks.simulator.data, to be packed first")

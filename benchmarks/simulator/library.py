@@ -120,7 +120,7 @@ def drawn(found: Sequence[Compared]) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Runs the command line."""
     options = parser_of(__doc__, "docs", results=RESULTS).parse_args()
     redraw(options.docs / "simulator.md", drawn(compared(options.results)), BEGIN, END)
 

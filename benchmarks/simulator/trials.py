@@ -1,7 +1,7 @@
 """The measured schedules for fitting and evaluating the simulator: the file, and its trials.
 
 `benchmarks.simulator.data` writes lines; here they become one row per schedule. Every time is the median ratio to the
-library in the same rounds, times the library's median over all rounds of the pair: so clock drift cancels out.
+library in the same rounds, times the library's median over all rounds of the pair, so clock drift cancels out.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def pack(lines: list[Row]) -> DataSet:
 
 
 def write(path: Path, data: DataSet) -> None:
-    """One line of JSON per row, compressed; equal data give equal bytes."""
+    """Writes one line of JSON per row, compressed; equal data give equal bytes."""
     text = "\n".join(json.dumps(row, separators=(",", ":")) for row in (data.meta, *data.rows))
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
@@ -109,7 +109,7 @@ def trial_of(row: Row, gpu: Gpu) -> Trial:
 
 
 def trial_of_workload(row: Row, workload: Workload, gpu: Gpu) -> Trial:
-    """The same if the row's pair is not in `benchmarks.common.rows`."""
+    """Same as `trial_of`, for a pair that is not in `benchmarks.common.rows`."""
     schedule = Schedule.from_json(row["schedule"])
     graph = tile_graph(workload, schedule.tiling)
     resources = estimated_resources(workload, schedule.tiling)

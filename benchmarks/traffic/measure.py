@@ -37,7 +37,7 @@ PAIRS = (
 ORDERS = ("row_major", "best")
 ORDERINGS = Path("benchmarks/results/h200/orders.json")
 #: Bytes that the SMs received by TMA, as all operands of `wgmma` do; and sectors that the L2 read for them, which are
-#: fewer if it answers several SMs at once.
+#: fewer if the L2 answers several SMs at once.
 SM_BYTES, L2_SECTORS = "l1tex__m_xbar2l1tex_read_bytes_pipe_tma.sum", "lts__t_sectors_op_read.sum"
 SECTOR_BYTES = 32
 #: The counters of a simulated card, and of a real one.

@@ -47,7 +47,7 @@ class Pair:
     k: int
     h: int
     o: int
-    #: Weight rows of the first product for a column of H: 2 if it is gated, else 1.
+    #: Weight rows of the first product per column of H: 2 if it is gated, else 1.
     num_weights: int
     #: Size of an element.
     size_bytes: int
@@ -85,7 +85,7 @@ def sm_bytes(gpu: Gpu) -> int:
 
 
 def pebbles(workload: Workload, gpu: Gpu) -> Traffic:
-    """No order moves fewer bytes, whatever its tiles."""
+    """A lower bound: no order moves fewer bytes, whatever its tiles."""
     chip_bytes = gpu.l2_bytes + gpu.num_sms * sm_bytes(gpu)
     return Traffic(dram_bytes=io_bytes(workload, chip_bytes), l2_bytes=io_bytes(workload, sm_bytes(gpu)))
 
@@ -199,7 +199,8 @@ def optimus(workload: Workload, gpu: Gpu) -> Traffic:
 
 
 def _weights_again(pair: Pair, row_elements: int, weights: int, capacity: int) -> float:
-    """Weights that are read, with bands of this many elements per row next to a slice of the weights."""
+    """Elements of weights that are read if each band, with `row_elements` per row, shares the buffer with a slice of
+    the weights."""
     if weights + LEAST_TILE * row_elements <= capacity:
         return weights
     rows = max(1, capacity // row_elements - LEAST_TILE)
@@ -208,7 +209,7 @@ def _weights_again(pair: Pair, row_elements: int, weights: int, capacity: int) -
 
 # -- Models that count a plan ------------------------------------------------------------------------------------------
 
-#: A tensor, and its box in it.
+#: A tensor, and a box in it.
 Slice = tuple[str, tuple[tuple[int, int], ...]]
 
 
@@ -229,8 +230,8 @@ def tileflow(plan: VerifiedPlan, gpu: Gpu) -> Traffic:
 
 
 def maestro(plan: VerifiedPlan) -> Traffic:
-    """Layer by layer, from a shared buffer with multicast: a slice that several tasks of a wave read leaves it once.
-    Each tensor of a layer passes the chip's boundary once, H in both directions."""
+    """Layer by layer, from a shared buffer with multicast: a slice that several tasks of a wave read leaves the buffer
+    once. Each tensor of a layer passes the chip's boundary once, H in both directions."""
     size_bytes, of_ops, inner = plan.graph.workload.dtype.size_bytes, _outputs(plan), _inner(plan)
     sent = sum(
         _area(each) for wave in waves_of(plan) for each in {one for task in wave for one in slices_of(plan, task)}
@@ -240,14 +241,15 @@ def maestro(plan: VerifiedPlan) -> Traffic:
 
 
 def waves_of(plan: VerifiedPlan) -> Iterator[list[int]]:
-    """Tasks that CTAs compute concurrently, if all take the same time: the first of each, then the second, ..."""
+    """Tasks that CTAs compute concurrently, if all take the same time: the first task of each CTA, then the second,
+    ..."""
     source = TaskSource(plan.plan)
     while wave := [task for task in map(source.take, range(plan.plan.num_ctas)) if task >= 0]:
         yield wave
 
 
 def slices_of(plan: VerifiedPlan, task: int) -> Sequence[Slice]:
-    """What a task reads in its steps, as a slice per tensor."""
+    """What a task reads in its steps, as one slice per tensor."""
     words = plan.plan.tasks[task : task + 1]
     space = plan.graph.spaces[int(words[0, 0])]
     first, stride, count = map(int, plan.graph.steps_of(words)[0])

@@ -46,7 +46,7 @@ def sm_bytes(row: Row) -> float | None:
 
 
 def l2_bytes(row: Row) -> float | None:
-    """Counted bytes that the L2 read for these requests."""
+    """Counted bytes that the L2 read for the SMs' requests by TMA."""
     sectors = row["counters"].get(L2_SECTORS)
     return None if sectors is None else float(sectors) * SECTOR_BYTES
 

@@ -54,12 +54,12 @@ CANDIDATES = (
 )
 #: Share of the trials with a fault, and of these the share that hangs forever.
 FAULT_SHARE, HANG_SHARE = 0.1, 0.4
-#: A trial here takes a few tenths of a second.
+#: A deadline that no good trial here reaches: one takes a few tenths of a second.
 DEADLINE_S = 2.0
 HANG_MEDIAN_BAR_S, HANG_MAX_BAR_S = 2.5, 4.0
-#: A leaked context is larger.
+#: Memory that may be missing at the end; a leaked context is larger.
 MEMORY_BAR_BYTES = 256 * 2**20
-#: A good trial whose speed-up differs by more than this from its value before any fault is counted.
+#: A good trial is counted if its speed-up differs by more than this from its value before any fault.
 TIME_TOLERANCE = 0.1
 
 
@@ -84,7 +84,7 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
     #: Relative differences of speed-ups from their values before any fault.
     deviations: list[float] = field(default_factory=list)
-    #: Per hang: seconds from its deadline to the next trial's begin.
+    #: Per hang: seconds from its deadline to the beginning of the next trial.
     hang_losses_s: list[float] = field(default_factory=list)
     #: Seconds that the next trial waited for another process, for each lost process.
     starts_s: list[float] = field(default_factory=list)
@@ -150,7 +150,7 @@ def run_trials(
 
 
 def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
-    """Whether the trial's reason names the fault."""
+    """Counts whether the trial's reason names the fault."""
     if isinstance(outcome, Failed) and outcome.kind is fault.kind and re.search(fault.reason, outcome.reason):
         tally.accounted[fault.name] += 1
     else:
@@ -158,7 +158,7 @@ def judge_fault(tally: Tally, fault: Planted, outcome: Outcome) -> None:
 
 
 def judge_good(tally: Tally, usual: Measured, outcome: Outcome) -> None:
-    """Whether results and time are as on a machine without faults."""
+    """Counts whether results and time are as on a machine without faults."""
     tally.good += 1
     if not isinstance(outcome, Measured) or not math.isclose(outcome.rel_error, usual.rel_error):
         tally.wrong.append(str(outcome)[:300])

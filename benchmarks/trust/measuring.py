@@ -43,7 +43,7 @@ from tuner.workers.source.tools import tools_source
 
 #: Seconds after which no check begins, since all must end within six minutes.
 LIMIT_S = 330.0
-#: Reads are counted on a copy larger than any L2; writes on one of which less than 1 % stays in the L2.
+#: Reads are counted on a copy larger than any L2, and writes on a copy so large that less than 1 % stays in the L2.
 READ_COPY_BYTES, WRITE_COPY_BYTES = 2**28, 2**33
 COPY_BAR = 0.01
 TENSOR_METRIC = "sm__inst_executed_pipe_tensor.sum"
@@ -104,7 +104,7 @@ class Repeats:
         """The second pass, with pairs and candidates in a different order.
 
         Raises:
-            ValueError: there was no first one.
+            ValueError: there was no first pass.
         """
         if not self._first:
             raise ValueError("the first pass did not finish")
@@ -115,10 +115,10 @@ class Repeats:
 
 
 def counted(report: CounterReport, metric: str) -> float:
-    """One counter.
+    """The value of one counter.
 
     Raises:
-        ValueError: it was not counted, with the reason.
+        ValueError: the counter was not read; the message says why.
     """
     found = {counter.name: counter.value for counter in report.counters}
     if metric not in found:
@@ -127,7 +127,7 @@ def counted(report: CounterReport, metric: str) -> float:
 
 
 def exactness_row(check: str, metric: str, value: float, expected: float, bar: float) -> Row:
-    """The relative distance of a counter from its correct value."""
+    """The relative distance of a counter from its expected value."""
     return check_row(check, abs(value / expected - 1), bar, metric=metric, counted=value, expected=expected)
 
 

@@ -28,7 +28,7 @@ from tuner.core.trial.evaluator import Evaluator, Problem, evaluate
 from tuner.core.trial.outcome import Measured, Outcome
 from tuner.ops.gemm.pairs import ffn_pair
 
-#: |median of the ratios - 1|, and the maximum distance of 95 % of them.
+#: |median of the ratios - 1|, and the maximum distance from 1 of 95 % of the ratios.
 MEDIAN_BAR, P95_BAR = 0.01, 0.02
 #: Minimum gap between a candidate's two measurements, seconds.
 MIN_GAP_S = 60.0
@@ -106,7 +106,7 @@ class Run:
     problem: Problem
     candidate: Candidate
     outcome: Outcome
-    #: When it began, on the monotonic clock, and its duration, seconds.
+    #: When the run began, on the monotonic clock, and its duration, seconds.
     began_s: float
     wall_s: float
 
@@ -129,7 +129,7 @@ def draw_order(shapes: Sequence[Shape], seed: int, count: int | None) -> list[tu
 
 
 def measure_all(evaluator: Evaluator, order: Iterable[tuple[Problem, Candidate]]) -> list[Run]:
-    """Measures each of them once, as in a job."""
+    """Measures each candidate once, as in a job."""
     runs = []
     for problem, candidate in order:
         began_s = time.monotonic()
@@ -203,7 +203,7 @@ def kernel_s(outcome: Measured) -> float:
 
 
 def overhead_row(runs: Iterable[Run]) -> dict[str, Any]:
-    """`overhead_s`: the median over trials of the wall time of `evaluate`, less its `build`, less `kernel_s`.
+    """`overhead_s`: the median over trials of the wall time of `evaluate`, minus its `build`, minus `kernel_s`.
 
     The card ran for at least that time, so this is an upper bound of the overhead. In `start`, a pair's first trial
     also waits for inputs and references.

@@ -1,4 +1,4 @@
-"""Every engine's kernels under compute-sanitizer, on small shapes: no report is allowed.
+"""Runs every engine's kernels under compute-sanitizer, on small shapes; no report is allowed.
 
 python -m benchmarks.trust.sanitize [--tools memcheck racecheck synccheck] [--each 3]
 
@@ -40,7 +40,7 @@ from tuner.workers.host.cards import usable_gpus
 TOOLS = ("memcheck", "racecheck", "synccheck")
 #: The toolkit's default path, if PATH has none.
 USUAL_PLACE = Path("/usr/local/cuda/bin/compute-sanitizer")
-#: About an hour.
+#: The limit of a wait: about an hour.
 SPIN_LIMIT_CYCLES = 8_000_000_000_000
 #: Seconds for all launches under one tool.
 LIMIT_S = 500.0
@@ -65,7 +65,7 @@ def find_sanitizer() -> str:
     """The path of compute-sanitizer.
 
     Raises:
-        SystemExit: it is not installed; the message says how to install it.
+        SystemExit: compute-sanitizer is not installed; the message says how to install it.
     """
     found = shutil.which("compute-sanitizer") or (str(USUAL_PLACE) if USUAL_PLACE.exists() else None)
     if found is None:
@@ -80,7 +80,7 @@ def num_reports(output: str) -> int:
     """The number of reports, from a tool's last lines.
 
     Raises:
-        ValueError: it printed no summary, so it did not finish.
+        ValueError: the tool printed no summary, so it did not finish.
     """
     counts = re.findall(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)", output)
     if not counts:
@@ -170,7 +170,7 @@ class Problem:
         self._workload = workload
 
     def launch(self, prepared: PreparedKernel) -> None:
-        """Launches it several times and compares the results."""
+        """Launches a kernel several times and compares its results."""
         import cupy
 
         from tuner.workers.gpu.library.runners import runner_of
@@ -214,7 +214,7 @@ class Problem:
 
 
 def run_under(tool: str | None, cache: Path, each: int) -> str:
-    """The output of the launches under a tool, or plainly.
+    """The output of the launches under a tool, or without one.
 
     Raises:
         SystemExit: a launch failed, or the tool reports something.

@@ -1,4 +1,5 @@
-"""A pair on the visible card: graphs of the library, of our kernel and of patched ones; times, stamps and counters."""
+"""A pair on the visible card: graphs of the library, our kernel and patched kernels, with times, stamps and
+counters."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ class Builds:
         """Builds one kernel.
 
         Raises:
-            IllegalSchedule, PlanError, BuildError: it cannot be built.
+            IllegalSchedule, PlanError, BuildError: the kernel cannot be built.
         """
         return self.make_all({"": asked})[""]
 
@@ -82,7 +83,7 @@ class Builds:
         """Builds all kernels, by name.
 
         Raises:
-            IllegalSchedule, PlanError, BuildError: one cannot be built.
+            IllegalSchedule, PlanError, BuildError: a kernel cannot be built.
         """
         return dict(zip(asked, self._threads.map(self._make, asked.values()), strict=True))
 
@@ -156,7 +157,7 @@ class PairOnCard:
         """The graph of our kernel, after a check of its results.
 
         Raises:
-            WrongNumbers, Aborted: they are not correct.
+            WrongNumbers, Aborted: the results are wrong.
         """
         from tuner.workers.gpu.session import load_runner
         from tuner.workers.gpu.tensors.check import check_numbers
@@ -208,7 +209,7 @@ class PairOnCard:
         return spans_from_stamps(launches), [stamped.ctas for stamped in launches]
 
     def counters(self, graph: Any) -> dict[str, float]:
-        """Counters of a graph, by metric and run of it. Later times of this process are wrong."""
+        """Counters of a graph per run, by metric. Times that this process measures afterwards are wrong."""
         from tuner.workers.gpu.measuring.counters import count_around
 
         stream = self.on_card.timer.stream

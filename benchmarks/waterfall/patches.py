@@ -18,7 +18,7 @@ class PatchError(TunerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """A text of a source, and its replacement."""
+    """A text in a source, and its replacement."""
 
     #: The text as written by the renderer; it must occur in each source.
     before: str

@@ -1,4 +1,4 @@
-// A CUDA context and zeroed memory, by the driver's library: a program that links CUDA has its own ways.
+// A CUDA context and zeroed memory, through the driver library; a program that links CUDA gets both its own way.
 #pragma once
 #include <dlfcn.h>
 

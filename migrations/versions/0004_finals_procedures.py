@@ -1,4 +1,4 @@
-"""How the finals of a job were held: rounds, and the minimum tie band"""
+"""How a job's finals were held: the number of rounds, and the minimum tie band"""
 
 import sqlalchemy as sa
 from alembic import op

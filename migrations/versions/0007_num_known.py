@@ -1,4 +1,4 @@
-"""The trials that a search knew when it chose a candidate; in older versions, all earlier ones"""
+"""The number of trials that a search knew when it chose a candidate; for older versions, all earlier trials"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""A job that succeeded shows the times of its finals"""
+"""A successful job shows the times of its finals"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,4 +22,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Does nothing: the times of the search are in its trials."""
+    """Does nothing: the trials still have the times of the search."""

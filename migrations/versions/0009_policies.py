@@ -1,4 +1,4 @@
-"""The times of the policies with the kernel of a job's best fused schedule"""
+"""Each policy's time with the kernel of a job's best fused schedule"""
 
 import sqlalchemy as sa
 from alembic import op

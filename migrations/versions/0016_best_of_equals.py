@@ -13,7 +13,7 @@ depends_on = None
 
 _OLD_KEY = ["workload_digest", "target_id", "environment_digest", "seq"]
 _NEW_KEY = ["workload_digest", "target_id", "objective", "sure_speedup", "num_trials", "seq"]
-#: Of the environment.
+#: The fields of the environment that are compared.
 _COMPARED = ("gpu_name", "driver", "cuda", "kernel_version")
 
 
@@ -50,7 +50,7 @@ def downgrade() -> None:
 
 
 def _update(values) -> None:
-    """Fills each key with the values that follow from its job and result."""
+    """Fills in the new columns of each key from its job and result."""
     connection = op.get_bind()
     query = sa.text(
         "select j.seq, j.spec, b.winner, b.finals, b.environment from jobs j join bests b on b.job_id = j.id"

@@ -1,4 +1,4 @@
-"""PyTorch's time in addition to the finals"""
+"""PyTorch's time, in addition to those of the finals"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The kinds of a job's ops, so that a worker without one of them does not get the job"""
+"""The kinds of a job's ops, so that a worker that lacks one of them does not get the job"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Times of a user's own programs in addition to the finals"""
+"""Times of a user's own programs, in addition to those of the finals"""
 
 import sqlalchemy as sa
 from alembic import op

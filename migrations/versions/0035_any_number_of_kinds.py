@@ -14,12 +14,13 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # What other versions cannot hold is cut, as a name that no worker has: such a job waits.
+    # Older versions cannot hold more characters. No worker has a kind with a truncated name, so such a job waits.
     _change(sa.String(400), "substr(op_kinds, 1, 400)")
 
 
 def _change(kind: sa.types.TypeEngine, value: str) -> None:
-    """A new column instead of a new type, since SQLite would have to copy the whole table, with its indexes."""
+    """Adds a new column instead of changing the type, since SQLite would have to copy the whole table, with its
+    indexes."""
     op.add_column("jobs", sa.Column("needs", kind, nullable=False, server_default=""))
     op.execute(f"update jobs set needs = {value} where op_kinds <> ''")
     op.drop_column("jobs", "op_kinds")

@@ -1,8 +1,8 @@
 """Digests of the machine code of kernels of every engine and form; a change that should not affect them must leave them
 equal.
 
-python -m tests.compile.machine_code    renews tests/compile/machine_code.json, as `make golden` does. A change of
-device code renews the lines of its own kernels, and no other.
+python -m tests.compile.machine_code    renews tests/compile/machine_code.json, as `make golden` does. A change to
+device code should renew only the lines of its own kernels.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def versions() -> dict[str, str]:
 
 
 def kind_of(name: str) -> str:
-    """The kind that owns a kernel; empty for one whose version is a digest of several texts: a convolution, and a
-    product that writes to pages."""
+    """The kind that owns a kernel; empty if the kernel's version is a digest of several texts, as for a convolution or
+    a product that writes to pages."""
     return "" if name.startswith(_MIXED) else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 

@@ -70,8 +70,8 @@ QUICK = (
 QUICK_BY = {AttentionEngine.TMA: QUICK, AttentionEngine.MMA: ("ragged", "new tokens", "many pages")}
 
 
-#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, cluster, loads in flight; these cases
-#: need all available registers.
+#: Head, columns, tokens per tile, warps that multiply and that finish tasks, cluster, loads in flight; these cases need
+#: all available registers.
 EDGE = [
     (128, 16, 64, 4, 4, 16, 8),
     (128, 16, 16, 4, 3, 4, 32),
@@ -174,7 +174,7 @@ def test_attention_leaves_the_right_numbers(name: str, engine: AttentionEngine) 
     ),
 )
 def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
-    """If the fault depends on which copy arrives first, copies have varied delays."""
+    """Where a fault depends on which copy arrives first, the copies have varied delays."""
     case = CASES[name]
     assert any(not worst(case, (before, after), seed=seed) < case.most for seed in range(3))
 
@@ -208,8 +208,8 @@ def test_what_was_refused_reads_the_same_signed_or_not(kind: type) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("forgets", [True, False])
 def test_a_trace_has_no_stamp_of_a_launch_before(forgets: bool) -> None:
-    """The CTA that adds up the spans writes this stamp. In the second launch each context has one span, so none writes
-    it."""
+    """The CTA that adds up the spans writes this stamp. In the second launch each context has one span, so no CTA
+    writes it."""
     case = CASES["new tokens"]
     op = DecodeAttention(**case.op)
     tiling, plan = tiling_of(case, op), plan_of(case, op, contiguous=False)
@@ -278,14 +278,14 @@ def test_each_task_that_is_run_is_stamped_by_each_cta_of_its_cluster(name: str) 
     [("other < lane", "other > lane"), ("2 * (args.num_queues - cluster) - 1", "args.num_queues")],
 )
 def test_who_runs_what_is_as_the_plan_says(before: str, after: str) -> None:
-    """The results are right whichever CTA runs a task; how evenly the work is shared is not."""
+    """Results are correct whichever CTA runs a task, but the work would be shared unevenly."""
     stamped, wanted = stamped_and_wanted("by length, many sequences", (before, after))
     assert sorted(sequences_of_ctas(stamped)) != sorted(wanted)
 
 
 def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int = 0) -> list[tuple[int, int, bool]]:
-    """The rows prefetched of a weight matrix of 1,000 rows of 4,096 bytes at address 2^32, if 512 bytes of each row are
-    requested and `asking` clusters have no other work."""
+    """The rows prefetched from a weight matrix of 1,000 rows of 4,096 bytes at address 2^32, if 512 bytes of each row
+    are requested and `asking` clusters have no other work."""
     case = CASES["clusters, spans"]
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)

@@ -1,4 +1,4 @@
-"""Waits of attention's device code that would never end: each launch ends, reports which wait failed, and leaves
+"""Attention launches with a wait that would never end: each launch aborts, reports which wait failed, and leaves
 NaN."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuner.ops.attention.source import aborted_launch
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-#: Rounds of all threads; a copy takes at most 40.
+#: One cycle is a round of all threads; a copy takes at most 40.
 SPIN_LIMIT_CYCLES = 1200
 MMA = AttentionEngine.MMA
 LAUNCHES = itertools.count()
@@ -33,7 +33,7 @@ CHANGED = [
 ]
 
 
-#: Each case, and each value that a length may become, once.
+#: Covers each case once, and each value that a length may become.
 QUICK_CHANGES = [
     (("ragged", "ends"), AttentionEngine.TMA),
     (("by length", "has one token"), MMA),

@@ -23,7 +23,7 @@ from tuner.ops.attention.source import render_attention
 from tuner.workers.builder.nvrtc import parse_log
 
 ALL_FORMS = AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0)
-#: Head, columns, tokens of a tile, warps that multiply and that finish tasks, loads in flight; these cases just fit in
+#: Head, columns, tokens per tile, warps that multiply and that finish tasks, loads in flight; these cases just fit in
 #: the registers.
 EDGE = [(128, 16, 64, 4, 2, 8), (128, 8, 64, 8, 4, 16)]
 

@@ -161,8 +161,8 @@ def chain_ops(workload: Workload, tiling: Tiling) -> str:
 
 
 def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
-    """Whether an op is normed, stores sums of squares, adds another op's output, and has its residual when its first
-    inputs arrive."""
+    """The text says whether an op is normed, stores sums of squares, adds another op's output, and has its residual
+    when its first inputs arrive."""
     first, third = "{false, true, false, true}", "{false, true, true, true}"
     assert (
         chain_ops(*CASES["wgmma"])

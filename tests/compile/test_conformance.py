@@ -1,6 +1,6 @@
 """The kernels of the GPU tests compile without a GPU, without spills or warnings.
 
-The sample has every value of every axis of every engine; a few of it are compiled here, and all of it in
+The sample has every value of every axis of every engine; a few of its kernels are compiled here, and all of them in
 tests/soak/kernels.py.
 """
 

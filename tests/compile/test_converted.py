@@ -37,7 +37,7 @@ def num_bad(tiling: str, changes: tuple[tuple[str, str], ...] = ()) -> int:
 
 
 def num_bad_of(workload: Workload, chosen: Tiling, changes: tuple[tuple[str, str], ...] = ()) -> int:
-    """The same count for any workload."""
+    """Same as `num_bad`, for any workload."""
     assert tiling_problem(workload, H200, chosen) is None
     chain = EmulatedChain(workload)
     found = chain.run(chosen, plans_of(workload, chosen, is_fused=True), changes)

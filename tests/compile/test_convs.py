@@ -17,7 +17,7 @@ from tuner.workers.source.variants import Variant
 
 needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 ALL = CASES | {f"wgmma, {name}": case for name, case in BY_WARPGROUPS.items()}
-#: Tolerance of a row: a few roundings of an output.
+#: Tolerance per row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 
 

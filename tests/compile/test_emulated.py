@@ -31,9 +31,9 @@ from tuner.workers.source.variants import Variant
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-#: Tolerance of a row: a few roundings of an output.
+#: Tolerance per row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
-#: The others are in tests/soak/emulated.py.
+#: tests/soak/emulated.py has the others.
 FEW = ("mma, parts", "swapped, shared k", "in band, parts, tickets", "turned, three tokens", "pages, simt")
 
 
@@ -67,7 +67,7 @@ def mailboxes_of(plan: VerifiedPlan) -> tuple[int, int]:
 
 
 def halves_from(begin: int, sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """The start of each half of mailboxes of these sizes, and its bytes; the same halves of all mailboxes are
+    """The start and number of bytes of each half of mailboxes of these `sizes`; the same halves of all mailboxes are
     contiguous."""
     for size in sizes:
         for _ in range(2):
@@ -78,7 +78,8 @@ def halves_from(begin: int, sizes: list[int]) -> Iterator[tuple[int, int]]:
 def left_in_mailboxes(
     case: Emulated, rows: tuple[int, ...], *changes: tuple[str, str]
 ) -> tuple[list[Array], list[Array]]:
-    """The words that remain in the first and second halves after an even number of runs with these numbers of rows."""
+    """The words left in the first and second halves of the mailboxes after an even number of runs with these row
+    counts."""
     chain = EmulatedChain(case.workload)
     (plan,) = plans_of(case.workload, case.tiling, case.ordering, is_fused=True)
     chain.run(case.tiling, [plan], changes, rows=rows)

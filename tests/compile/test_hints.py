@@ -21,7 +21,7 @@ from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 ALIGNED = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=64)
-#: Rows with 2, 4 and 8 bytes more than whole copies of 16.
+#: Rows that are 2, 4 and 8 bytes longer than a whole number of 16-byte copies.
 RAGGED = [ffn_pair(m=7, d_in=32 + k, d_hidden=64 + k, d_out=5) for k in (1, 2, 4)]
 WIDEST = Tiling(tiles=(Tile(m=128, n=128, k=64), Tile(m=128, n=256, k=64)), num_stages=3, num_warps=8)
 

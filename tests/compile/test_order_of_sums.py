@@ -27,7 +27,7 @@ def ffn(m: int) -> Workload:
 
 
 def left(m: int, tiling: Tiling, rows: int) -> tuple[str, np.ndarray]:
-    """The order of sums of a kernel for m rows, and the Y of a launch with fewer rows."""
+    """The order of sums of a kernel for `m` rows, and its output Y for `rows` rows."""
     whole, chain = EmulatedChain(ffn(80)), EmulatedChain(ffn(m), rows=rows)
     chain.take_operands(whole)
     plans = plans_of(ffn(m), tiling, STATIC, is_fused=True)

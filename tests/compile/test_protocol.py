@@ -242,7 +242,7 @@ class Replica:
         return self.tables.unit(self.tasks[task])
 
     def _missing(self, task: int, step: int) -> list[tuple[int, int, int]]:
-        """The (signal, posts seen, posts expected) of each unfinished wait at or before this k-step."""
+        """The (signal, posts seen, posts expected) of each unfinished wait at or before k-step `step`."""
         found = []
         for begin, end, threshold, per_launch, before_step in self.waits[slice(*self.tasks[task][3:5])]:
             if before_step > step:
@@ -257,7 +257,7 @@ class Replica:
         )
 
     def _read_on(self, task: int, step: int) -> int:
-        """Continues reading at this k-step; returns the step that the task's next wait precedes."""
+        """Continues reading at k-step `step`; returns the step before which the task waits next."""
         unit, waits = self._unit(task), self.waits[slice(*self.tasks[task][3:5])]
         tile, num_parts = self.tables.tile(self.tasks[task]), self.tasks[task][7]
         if step == 0 and self.tables.num_units(tile) != max(1, num_parts):

@@ -1,4 +1,4 @@
-"""The protocol test computes a split tail by itself: the result equals that of the plans, and a plan that splits other
+"""The protocol test computes split tails independently: they equal those of the plans, and a plan that splits other
 tiles is detected."""
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 
 def worst_share(changes: tuple[tuple[str, str], ...]) -> float:
-    """For sums of 4,096 products of one sign: the largest error, relative to the bound for 32 truncations of 128
-    products each."""
+    """The largest error of sums of 4,096 products of one sign, relative to the bound for 32 truncations of 128 products
+    each."""
     workload, tiling = pair(Scheme.TENSOR, m=8, d=4096, hidden=64), TILINGS["swapped"]
     chain = EmulatedChain(workload)
     for name in ("x", "up.w"):

@@ -137,7 +137,8 @@ CASES = [
 ]
 
 
-#: Lines, whole stages, and pairs of a gate and an up projection, for one CTA and for CTAs that share them.
+#: Startup prefetches of lines, of whole stages, and of pairs of a gate and an up projection, for one CTA and for CTAs
+#: that share them.
 CASES += [(workload, replace(chosen, startup_prefetch=8)) for workload, chosen in (*CASES[::5], CASES[33], CASES[43])]
 
 
@@ -199,7 +200,7 @@ def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapp
     asserted(GATED, chosen, asserts)
 
 
-#: Including the exchanges of each op's sums.
+#: Tilings whose CTAs split K, with the number of exchanges of each op's sums.
 EXCHANGES = [
     (GATED, tiling(((16, 8, 64), (16, 24, 64)), 2, 2, cluster=(1, 1, 2), swapped_warps=4), (1, 1)),
     (GATED, tiling(((64, 40, 64), (64, 16, 64)), 2, 2, cluster=(1, 1, 2)), (2, 1)),
@@ -246,8 +247,7 @@ def gated_of(m: int) -> Workload:
 
 
 def each_shape_once(workload: Workload) -> list[Tiling]:
-    """A subset of the offered tilings that contains every combination of tile, splitting and way to store of each
-    op."""
+    """A subset of the offered tilings that contains every combination of tile, splitting and store of each op."""
     offered, seen, chosen = list(WgmmaTilings(workload, H200).tilings()), set[object](), []
     for fewest in (2, 1):
         for tiling in offered:

@@ -253,7 +253,7 @@ def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
     assert prepared.run_once(runner, data.check_ops(0)) is None
     right = data.written("qkv", 0).copy()
     kept = given.copy()
-    data.poison()  # of the rows that the reference names
+    data.poison()  # the rows that the reference names
     given.reshape(-1)[31 if field == "pages" else 0] = value
     assert says in str(prepared.run_once(runner, data.check_ops(0)))
     assert says in str(runner._products.plans[0].refused())

@@ -7,7 +7,7 @@ import sys
 
 from tests.support.repository import ROOT
 
-#: What a child does before it takes the card, then its first kernel; prints the modules that this imported.
+#: Does what a child does before it takes the card, then runs its first kernel; prints the modules that this imported.
 PROGRAM = """
 import sys
 from tuner.workers.gpu.child import _import_all

@@ -86,7 +86,7 @@ def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
 def beside(
     supervisor: GpuSupervisor, programs: dict[str, Any], workload: Workload = PROBLEM.workload
 ) -> dict[str, BaselineTime]:
-    """Timed with two finalists; for any workload but a pair of products, with the library only."""
+    """Times the programs with two finalists or, for any workload but a pair of products, with the library only."""
     baselines = baselines_of(workload, programs)
     is_products = workload == PROBLEM.workload
     finalists = FINALISTS if is_products else (LIBRARY,)

@@ -31,7 +31,7 @@ ABORTED = [(case, split_tiles) for case, split_tiles in FAULTY if case in ("a pa
 
 
 def check(rig: Rig, runner: ChainRunner, tables: Tables, num_runs: int, what: str) -> None:
-    """Checks that runs keep the protocol."""
+    """Checks that the runs follow the protocol."""
     found = faults(rig.run(runner, tables, num_runs), tables, launches_of(runner))
     assert found == [], what
 

@@ -269,7 +269,7 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
         torch.cuda.synchronize()
         assert torch.equal(captured.view(torch.int16), bits)
         assert same(one.left()[1:], wanted[1:])
-        own = torch.ops.tuner.decoder_layer(*given._replace(squares=None))  # so these are computed
+        own = torch.ops.tuner.decoder_layer(*given._replace(squares=None))  # so the squares are computed
         caches = {name: getattr(given, name).clone() for name in ("keys", "values")}
         plain = torch_layer.by_torch(*given._replace(**caches))
         for found in (eager, own):

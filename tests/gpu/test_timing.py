@@ -32,7 +32,7 @@ from tuner.workers.gpu.measuring.card import CardView
 from tuner.workers.gpu.measuring.timing import Timer
 from tuner.workers.gpu.session import Session
 
-#: 64 rows of a layer of an 8-billion-parameter model, halved, whose chain alone is cold.
+#: An FFN at 64 rows with half the sizes of an 8-billion-parameter model; only its chain is cold.
 WORKLOAD = ffn_pair(m=64, d_in=2048, d_hidden=7168, d_out=2048)
 GOOD = schedule(((64, 64, 64), (64, 64, 64)), stages=4)
 #: The same in tiles so small that each weight is read four times.

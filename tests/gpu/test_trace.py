@@ -36,7 +36,7 @@ from tuner.workers.host.supervisor import GpuSupervisor
 pytest.importorskip("cupy")
 
 WORKLOAD = ffn_pair(m=512, d_in=4096, d_hidden=8192, d_out=4096, activation=Activation.SILU)
-#: Maximum difference between the times of two SMs: due to the timer's edge that a CTA catches, and to clock changes
+#: Maximum difference between the times of two SMs: CTAs see the timer tick at different moments, and clocks change
 #: during a launch.
 TOLERANCE_NS = 500
 #: Maximum duration of a post, which waits for the tile's stores. The stamp of a stored task comes after it, so a

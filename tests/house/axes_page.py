@@ -18,12 +18,12 @@ from tuner.schedule_files.schema import file_schema
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "schedule-space.md"
 SCHEMA = DOCS / "schedule-file.schema.json"
-#: Rows of the page, by the word in its second column.
+#: The records whose axes are rows of the page, by the word in the rows' second column.
 TABLES = {"tiling": Tiling, "ordering": Ordering}
 
 
 def drawn(text: str) -> str:
-    """The page with these rows."""
+    """Returns the page `text` with the generated rows."""
     lines = text.splitlines()
     for of, kind in TABLES.items():
         for name, one in axes_of(kind).items():

@@ -16,13 +16,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FROZEN = Path(__file__).with_name("kinds_named.json")
-#: Words that begin like a kind's name, but do not mean it.
+#: Words that begin like a kind's name but do not mean the kind.
 _OTHERS = frozenset({"gemma", "convert", "converted", "converting", "conversion"})
-#: ``DecodeAttention``, ``num_gemms``, ``HTTPGemm``, ``op:attention``: the words in a name.
+#: The words in a name such as ``DecodeAttention``, ``num_gemms``, ``HTTPGemm`` or ``op:attention``.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
-#: The name of a file or folder, in the list.
+#: What the list calls a kind's name in the path of a file or folder.
 PATH = "the path"
 
 #: The number of occurrences, by file and name.
@@ -99,7 +99,7 @@ def texts_of(path: str, text: str) -> Iterable[str]:
 
 
 def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
-    """How often each name of a kind occurs in files outside the kind's folder."""
+    """How often each kind's name occurs in a file outside the kind's folder."""
     others = [kind for kind in known if not path.startswith(f"tuner/ops/{kind}/")]
     found = Counter(one for one in texts_of(path, text) if names_of(one, others))
     if names_of(path, others):
@@ -108,7 +108,7 @@ def count(path: str, text: str, known: Iterable[str]) -> dict[str, int]:
 
 
 def named_in(paths: Iterable[Path], known: Iterable[str]) -> Named:
-    """The names of these kinds that occur outside the kind's folder, by file."""
+    """The names of the kinds `known` that occur outside the kind's own folder, by file."""
     places = ((path.relative_to(ROOT).as_posix(), path) for path in sorted(paths))
     found = {place: count(place, path.read_text(encoding="utf-8"), known) for place, path in places}
     return {place: names for place, names in found.items() if names}

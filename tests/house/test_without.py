@@ -39,7 +39,7 @@ def test_other_links_and_words_stay(line: str) -> None:
 
 
 def test_a_file_of_the_kind_that_needs_it_only_by_its_requests_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails during its import, which no name of it shows."""
+    """It fails during its import, although none of its names belongs to the kind."""
     monkeypatch.setenv(without.KIND, "conv")
     monkeypatch.setattr(without, "_imported", lambda _: False)
     monkeypatch.setattr(without, "_FILES", [])

@@ -36,7 +36,7 @@ from tests.support.subtracted import without_kind
 from tuner.core.problem.asked import asked_workloads
 from tuner.core.problem.op_kinds import op_kinds
 
-#: In the environment: the missing kind, and a line for each name in its requests.
+#: Environment variables: the missing kind, and a line for each name in its requests.
 KIND, REQUESTS = "TUNER_WITHOUT_KIND", "TUNER_WITHOUT_REQUESTS"
 #: Modules that may import the kind, and whose imports are followed.
 _OURS = ("tests.", "benchmarks.")
@@ -214,8 +214,8 @@ def _is_of(kind: str, place: str) -> bool:
 
 
 def _without(kind: str) -> Any:
-    """``__import__`` of a tree without the kind. Test files get `Absent` for it, and for a helper that cannot be
-    imported without it. The program gets an ImportError."""
+    """Makes the ``__import__`` of a tree without the kind. Test files get `Absent` for it, and for a helper that cannot
+    be imported without it. The program gets an ImportError."""
     there = builtins.__import__
 
     def found(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:

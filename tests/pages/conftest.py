@@ -123,7 +123,7 @@ def server(data: Path, ended_jobs: dict[str, str]) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def job_id(server: Server) -> str:
-    """A job that has succeeded."""
+    """The id of a job that has succeeded."""
     with Client(server.url) as client:
         job = client.submit(body(budget={"trials": 120}))
         assert list(client.events(job["id"], timeout_s=240))[-1]["data"]["state"] == "succeeded"
@@ -132,7 +132,7 @@ def job_id(server: Server) -> str:
 
 @pytest.fixture(scope="session")
 def batch_id(server: Server) -> str:
-    """A batch of two row counts that has ended."""
+    """The id of a batch of two row counts that has ended."""
     shape = {"m": [16, 48], "d_in": 128, "d_hidden": 256, "d_out": 128}
     with Client(server.url) as client:
         batch = client.submit_batch({"shapes": [shape], "budget": {"trials": 6}})
@@ -142,7 +142,7 @@ def batch_id(server: Server) -> str:
 
 @pytest.fixture(scope="session")
 def chain_id(server: Server) -> str:
-    """A job of a chain of four ops that has succeeded."""
+    """The id of a job for a chain of four ops that has succeeded."""
     pair = json.loads(Chain.from_workload(decoder_block(16, 512, 512, 512, heads=512)).model_dump_json())
     with Client(server.url) as client:
         job = client.submit({"pair": pair, "budget": {"trials": 8}})

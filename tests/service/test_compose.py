@@ -78,7 +78,7 @@ class Engine:
             (folder / volume).mkdir()
 
     def here(self, text: str) -> str:
-        """Replaces paths and addresses by those of this machine."""
+        """Replaces paths and addresses with those of this machine."""
         text = re.sub(r"/(data|tls|tmp)\b", lambda found: str(self.folder / found[1]), text)
         text = text.replace("//scheduler:", "//127.0.0.1:").replace("0.0.0.0", "127.0.0.1")
         return re.sub(r"\b(8000|8786)\b", lambda found: self._ports[found[1]], text)

@@ -1,4 +1,4 @@
-"""Stopping a server: gracefully at the first signal, immediately at the second; and clocks that jump."""
+"""Stopping a server, gracefully at the first signal and immediately at the second, and clocks that jump."""
 
 from __future__ import annotations
 

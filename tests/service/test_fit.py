@@ -36,7 +36,7 @@ H200 = CATALOGUE["h200"]
 PAIRS = ("decode-plain/llama3-8b/m16", "decode-plain/llama3-8b/m64", "decode-swiglu/llama3-70b-tp8/m16")
 #: Rates that no card has: a launch without cost, and a DRAM as slow as on a very old GPU.
 BAD = replace(CATALOGUE_RATES, launch_us=0.01, dram_share=0.01, poll_us=20.0)
-#: A card whose SMs get a ninth of the L2 rate of the card in these trials.
+#: A card whose SMs get a ninth of the L2 rate of the card that ran these trials.
 SLOW = replace(CATALOGUE_RATES, wgmma=replace(CATALOGUE_RATES.wgmma, port_share=0.1))
 
 
@@ -47,7 +47,7 @@ def no_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def service_of(folder: Path, num_trials: int, objective: Objective | None = None) -> None:
-    """A data folder with this many measured trials of each pair, on an H200."""
+    """Fills a data folder with `num_trials` measured trials of each pair on an H200."""
     data, store = read(data_file("h200")), Store.open(folder)
     with store.write() as session:
         for pair in PAIRS:

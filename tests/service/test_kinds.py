@@ -43,7 +43,7 @@ ROW = FinalRow(
 
 @contextmanager
 def server(folder: Path, *, tree: Path = ROOT, sites: tuple[Path, ...] = ()) -> Iterator[Ask]:
-    """A server in a separate process, from that tree and with the packages of these folders."""
+    """A server in a separate process, run from `tree` and with the packages in the folders `sites`."""
     paths = os.pathsep.join([*map(str, sites), str(tree), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-m", "tests.service.answering", str(folder)],

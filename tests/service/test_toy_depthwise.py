@@ -40,7 +40,7 @@ def post(api: httpx.Client, pair: dict[str, Any]) -> httpx.Response:
 
 @pytest.fixture(scope="module")
 def job(toys: Toys, api: httpx.Client) -> str:
-    """A job that has ended."""
+    """The id of a job that has ended."""
     answer = post(api, CHAIN)
     assert answer.status_code == 202, answer.text
     toys.client("watch", answer.json()["id"])

@@ -29,10 +29,10 @@ from tuner.service import Service
 from tuner.store import Store
 from tuner.store.access import tokens
 
-if TYPE_CHECKING:  # a second to import, which only this program needs
+if TYPE_CHECKING:  # takes a second to import, and only this program needs it
     from schemathesis import Case, GenerationMode
 
-#: Examples of each operation, in each of two modes, with a token and without one.
+#: Number of examples per operation in each of two modes, both with a token and without one.
 SIZE = 100
 
 #: What is not checked, and why.
@@ -52,7 +52,7 @@ class Stand:
 
     url: str
     secret: str
-    #: A job that has succeeded, and one that is open but not run.
+    #: The ids of a job that has succeeded, and of one that is open but not run.
     finished_id: str
     open_id: str
     digest: str
@@ -80,7 +80,7 @@ def stand(path: Path) -> Iterator[Stand]:
 
 
 def _names(case: Case, there: Stand) -> None:
-    """Replaces the path parameters by existing ids in every second case."""
+    """Replaces the path parameters with existing ids in every second case."""
     found = case.path_parameters
     if not found or len(repr(found)) % 2:
         return
@@ -93,7 +93,7 @@ def _names(case: Case, there: Stand) -> None:
 
 
 def _ask(operation: Any, mode: GenerationMode, count: int, number: int, ask: Callable[[Case], None]) -> None:
-    """Sends this many cases of an operation; the same number gives the same cases."""
+    """Sends `count` cases of an operation; the same `number` gives the same cases."""
     limits = settings(
         max_examples=count,
         database=None,

@@ -91,10 +91,10 @@ class Cluster:
             httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status()
 
     def kill(self, victim: str) -> None:
-        """Kills a process of this kind and restarts it at once. A worker restarts its own children."""
+        """Kills a process of the kind `victim` and restarts it at once. A worker restarts its own children."""
         number = self._chance.randrange(NUM_WORKERS)
         if victim == "child" and not self._kill_child(number):
-            victim = "worker"  # a worker has none if the server gives it nothing
+            victim = "worker"  # a worker has no child if the server gives it no work
         self.killed[victim] += 1
         if victim == "server":
             self._server.kill()
@@ -150,7 +150,7 @@ def recorded(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
 
 
 def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
-    """What is inconsistent in the database, whose jobs have this many trials; empty if nothing is."""
+    """What is inconsistent in a database whose jobs have `num_trials` trials each; empty if nothing is."""
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"

@@ -24,7 +24,7 @@ SIZE = 20_000
 MOST = 200
 #: A text that only bodies contain, never a header.
 SECRET = b"from-behind"
-#: Seconds in which other requests are answered on a busy machine, far below a request's deadline.
+#: Seconds within which other requests are answered on a busy machine, far below a request's deadline.
 #: `benchmarks.cpu.crowds` has the limit for an idle one.
 LIMIT_S = 20.0
 MOST_LOG_BYTES = 1_000_000

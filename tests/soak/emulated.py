@@ -21,7 +21,8 @@ from tuner.search.guesses.seeds import first_guesses
 
 #: Guesses for each workload, and consecutive runs of each.
 NUM_GUESSES, NUM_RUNS = 3, 2
-#: Products around an attention, by name, with these sizes, in fp16, to which the bound of emulated launches applies.
+#: Products around an attention by name, all in fp16: their rotation, pages and sizes. They have the error bound of
+#: emulated launches.
 AROUND: dict[str, dict[str, Any]] = {
     f"around an attention, {'turned' if turned else 'queries alone'}, {behind} behind, {new} new, heads of {head}": {
         "rotary": turned,

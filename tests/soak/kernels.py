@@ -73,7 +73,7 @@ def builds() -> list[Build]:
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each faulty build, and one for their number."""
+    """A row for each faulty build, and one with the number of builds."""
     some = builds()[step.first : step.first + step.count]
     bad = [{"kernel": build.id, "why": why} for build in some if (why := build.problem())]
     return [*bad, {"kernel": "all", "compiled": len(some)}]

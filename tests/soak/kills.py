@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.service.service.killing import check_kills_at_random_moments
 from tests.soak.program import Program, Row, Step, main
 
-#: Of one job.
+#: Kills of one job.
 STEP = 6
 
 

@@ -38,7 +38,7 @@ KINDS = ("prepare", "measure", "finals", "artifact", "energy", "count", "trace")
 
 
 def add_liar(members: Members, ends: ExitStack, folder: Path, number: int, chance: random.Random) -> str:
-    """Adds a worker that falsifies this kind of answer each time."""
+    """Adds a worker that falsifies every answer of one kind; returns the kind."""
     op = chance.choice(KINDS)
     honest = WorkerCalls(f"liar{number}", [SimulatedEvaluator(TARGET)], folder, Limits(), num_places=1)
     ends.callback(honest.close)
@@ -76,7 +76,7 @@ def work(step: Step) -> list[Row]:
 
 
 def _faults(service: Service, http: httpx.Client, job_id: str) -> int:
-    """Impossible figures, and pages that do not load."""
+    """The number of impossible figures, and of pages that do not load."""
     wait_until_inspected(service, job_id)
     for trial in service.trials(job_id, limit=500).items:
         believe(trial.outcome)

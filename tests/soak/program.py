@@ -32,7 +32,7 @@ class Step:
 
     #: Seed of this step's random numbers, different for all steps and seeds.
     seed: int
-    #: The numbers of its units are first, first + 1, ...
+    #: Its units are numbered `first`, `first + 1`, ...
     first: int
     count: int
 
@@ -48,14 +48,14 @@ class Program:
     size: int
     #: Units of a step.
     step: int
-    #: One step's rows.
+    #: Computes one step's rows.
     work: Callable[[Step], list[Row]]
     #: Converts the rows of all steps to the rows of the results file, and to sentences about what is wrong.
     judge: Callable[[list[Row]], tuple[list[Row], list[str]]]
 
 
 def steps(program: Program, seed: int, size: int) -> list[Step]:
-    """The number of whole steps for this many units."""
+    """The whole steps that have at least `size` units together."""
     count = -(-size // program.step)
     return [Step(seed=seed * 1_000_003 + i, first=i * program.step, count=program.step) for i in range(count)]
 
@@ -121,7 +121,7 @@ def run(
 def _worked(
     program: Program, left: dict[int, Step], seconds: float, num_processes: int
 ) -> Iterator[tuple[int, list[Row]]]:
-    """Yields the rows of the steps; no step starts after this many seconds."""
+    """Yields the rows of the steps; no step starts after `seconds`."""
     end = time.monotonic() + seconds
     if num_processes == 1:
         for index, step in left.items():

@@ -93,7 +93,7 @@ def written(stand: Stand, command: str, output: Path, url: str) -> tuple[bytes |
 
 
 def liar(stand: Stand, client: Client, chance: random.Random) -> Rewrite:
-    """Sometimes replaces a response by that of another job."""
+    """Returns a rewrite that sometimes replaces a response with that of another job."""
     other_id = chance.choice(stand.other_ids)
 
     def rewrite(method: str, path: str, found: Any) -> Any:

@@ -58,7 +58,7 @@ def mounted(data: Path, ends: ExitStack) -> bool:
 
 
 def fill_for(seconds: float, folder: Path, server: Forked, *, is_mounted: bool) -> bool:
-    """Fills the disk for this long; returns whether the server reported that it cannot write."""
+    """Fills the disk for `seconds`; returns whether the server reported that it cannot write."""
     ballast = folder / "data" / "ballast"
     if is_mounted:
         with suppress(OSError), ballast.open("wb", buffering=0) as file:

@@ -1,5 +1,5 @@
-"""Every soak program at about a hundredth of its size, so that all stay runnable; and the stored part of interrupted
-runs."""
+"""Every soak program at about a hundredth of its size, so that all stay runnable; interrupted runs continue with what
+they stored."""
 
 from __future__ import annotations
 

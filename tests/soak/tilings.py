@@ -18,7 +18,8 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 
-#: The pairs that steps take in turn: one of many rows, and the same with few, for which other tilings are offered.
+#: The pairs that steps take in turn: one with many rows, and the same one with few rows, for which different tilings
+#: are offered.
 SPACES = [(arch, *rows) for rows in ((pair(), pair(FEW_ROWS)), (GATED, full_pair(FEW_ROWS))) for arch in GPU_OF_ARCH]
 STEP = 12
 #: The size of the largest sample.
@@ -32,7 +33,7 @@ def sample(arch: str, workload: Workload) -> list[Tiling]:
 
 
 def work(step: Step) -> list[Row]:
-    """A row for each faulty build, and one for the space."""
+    """A row for each faulty build, and one with the number of builds."""
     number, half = step.first // STEP, STEP // 2
     arch, workload, few_rows = SPACES[number % len(SPACES)]
     begin = number // len(SPACES) * half

@@ -25,7 +25,7 @@ def to_bits(values: Any, dtype: Dtype) -> Any:
 
 
 def from_bits(bits: Any, dtype: Dtype) -> Any:
-    """The inverse, in float64."""
+    """The inverse of `to_bits`, in float64."""
     match dtype:
         case Dtype.FP16:
             return bits.view(cupy.float16).astype(cupy.float64)
@@ -63,7 +63,7 @@ class Operands:
         return hidden @ from_bits(self.weights.w2, dtype).T
 
     def output(self, rows: int) -> Any:
-        """An uninitialised buffer for Y with this many rows."""
+        """An uninitialised buffer for Y with `rows` rows."""
         return cupy.full((rows, self.workload.tile_ops[1].n), UNTOUCHED, cupy.uint16)
 
     def rel_error(self, y: Any, rows: int) -> float:

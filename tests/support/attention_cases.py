@@ -17,20 +17,20 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 class Case:
     op: dict[str, Any]
     lengths: tuple[int, ...]
-    #: Columns, tokens of a tile, stages, warps.
+    #: Columns, tokens per tile, stages, warps.
     tiling: tuple[int, int, int, int]
-    #: Tokens of a span, and clusters.
+    #: Tokens per span, and clusters.
     span: int
     queues: int
     cluster: int = 1
     finish_warps: int = 4
     speculative: bool = True
     form: dict[str, Any] = field(default_factory=dict)
-    #: Tokens of a page, and whether heads come before tokens; None: the cache is contiguous.
+    #: Tokens per page, and whether heads come before tokens; None: the cache is contiguous.
     pages: tuple[int, bool] | None = None
     #: Whether a launch assigns the tasks that its lengths leave.
     by_length: bool = False
-    #: Tolerance of an element, in units of the results' root mean square.
+    #: Tolerance per element, in units of the results' root mean square.
     most: float = field(default=0.03)
 
     @property

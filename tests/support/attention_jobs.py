@@ -13,7 +13,7 @@ import pytest
 from tuner.client import Client
 from tuner.demo import running_server
 
-#: Of the search.
+#: The limits of the search.
 BUDGET = {"trials": 24, "seconds": 150}
 
 

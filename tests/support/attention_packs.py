@@ -37,7 +37,7 @@ class MadeAttention:
     workload: Workload
     candidate: Candidate
     attention: CacheKernel
-    #: Files of the products around it; empty without products.
+    #: Files of the products around the attention; empty if there are none.
     plans: tuple[VerifiedPlan, ...]
 
 

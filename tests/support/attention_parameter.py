@@ -37,7 +37,7 @@ class AttentionBuffers:
     v: bytes
     q: int
     out: int
-    #: int32 of each sequence.
+    #: One int32 per sequence.
     lengths: int
     tasks: int
     queues: int
@@ -55,13 +55,13 @@ class AttentionBuffers:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsAt(NextWeights):
-    """The prefetched part of weights at this address."""
+    """The prefetched part of weights, and the address of the weights."""
 
     address: int
 
 
 def weights_at(workload: Workload, index: int, schedule: AttentionSchedule, address: int) -> WeightsAt:
-    """The part of the next weights that an attention's launch prefetches, if they are at this address."""
+    """The part of the next weights that an attention's launch prefetches; the weights are at `address`."""
     asked = next_weights_of(workload, index, schedule)
     return WeightsAt(address=address if asked.taken_bytes else 0, **vars(asked))
 
@@ -69,7 +69,7 @@ def weights_at(workload: Workload, index: int, schedule: AttentionSchedule, addr
 def cache_bytes(
     cache: CacheMap, engine: AttentionEngine, address: int, encode: Callable[[CacheMap, int], bytes]
 ) -> bytes:
-    """The parameter's field for a cache at this address: a tensor map as the driver encodes it, or the address."""
+    """The parameter's field for a cache at `address`: a tensor map as the driver encodes it, or the address."""
     return encode(cache, address) if engine is AttentionEngine.TMA else struct.pack("<Q", address)
 
 

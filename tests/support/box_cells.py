@@ -41,7 +41,8 @@ def writers(graph: TaskGraph) -> dict[tuple[str, *Cell], Tile]:
 def tiles_read(
     graph: TaskGraph, tile: Tile, part: int = 0, num_parts: int = 1, *, is_late: bool = False
 ) -> dict[Tile, int]:
-    """The tiles that a task reads, each with the first step in which it does: one of its own steps, or late."""
+    """The tiles that a task reads, each with the first step in which the task reads it: one of its own steps, or
+    late."""
     space, wrote = graph.spaces[tile[0]], _kept_writers(graph)
     steps = part_steps(space.num_steps, part, max(1, num_parts), strided=graph.strided_parts)
     first: dict[Tile, int] = {}
@@ -70,7 +71,7 @@ def _kept_writers(graph: TaskGraph) -> dict[tuple[str, *Cell], Tile]:
 def tiles_named(
     graph: TaskGraph, tile: Tile, part: int = 0, num_parts: int = 0, *, is_late: bool = False
 ) -> dict[Tile, int]:
-    """The same tiles by the graph's edges. If a tile occurs twice, the earlier step is used."""
+    """Same as `tiles_read`, from the graph's edges. If a tile occurs twice, the earlier step is used."""
     steps = part_steps(graph.spaces[tile[0]].num_steps, part, max(1, num_parts), strided=graph.strided_parts)
     words = [[*tile, 0, 0, -1, part, num_parts, 0, steps.start, len(steps)]]
     task, named = np.array(words, dtype=np.int32), dict[Tile, int]()

@@ -16,7 +16,7 @@ from tuner.core.plan.graph.tile_graph import TaskGraph
 
 @dataclass(frozen=True, kw_only=True)
 class BoxGraph(TaskGraph):
-    """A launch of these ops."""
+    """A launch of ops that are given by their boxes."""
 
     ops: tuple[TileSpace, ...]
 
@@ -26,7 +26,7 @@ class BoxGraph(TaskGraph):
 
 
 def box_graph(*ops: TileSpace, strided: bool = False) -> BoxGraph:
-    """A launch of these ops, numbered consecutively."""
+    """A launch of `ops`, numbered consecutively."""
     return BoxGraph(op_indices=tuple(range(len(ops))), ops=ops, strided_parts=strided)
 
 

@@ -14,7 +14,7 @@ from tuner.core.plan.graph.boxes import Box, TileSpace
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.tiling import Engine
 
-#: Time of an element, and of a step of a tile, microseconds.
+#: Microseconds per element, and per step of a tile.
 ELEMENT_BYTES, STEP_US = 4, 0.5
 
 

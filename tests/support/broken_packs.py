@@ -82,7 +82,7 @@ class Broken:
         _BLOB.pack_into(self._data, at, begin, size - num_bytes, digest)
 
     def bytes(self) -> bytes:
-        """The bytes, with updated digest of the index and checksums of the files."""
+        """The bytes, with the index's digest and the files' checksums updated."""
         begin, size = ALIGNMENT, struct.unpack_from("<Q", self._data, ALIGNMENT + 16)[0]
         index = self._data[begin : begin + size]
         index[DIGEST_OFFSET : DIGEST_OFFSET + 32] = bytes(32)

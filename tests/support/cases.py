@@ -56,7 +56,7 @@ def wgmma(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
 
 
 def simt(*tiles: tuple[int, int, int], **fields: Any) -> Tiling:
-    """A tiling of the simt engine, likewise."""
+    """A tiling of the simt engine; same arguments as for `wgmma`."""
     both = tiles if len(tiles) > 1 else tiles * 2
     whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in both)
     return Tiling(engine=Engine.SIMT, tiles=whole, **{"num_stages": 3, "num_warps": 8, **fields})

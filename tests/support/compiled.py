@@ -14,7 +14,7 @@ from tests.support.repository import ROOT
 from tuner.workers.builder import nvrtc
 from tuner.workers.source.render import without_comments
 
-#: Where they are.
+#: The folder of the cubins.
 FOLDER: Path = ROOT / "build" / "cubins"
 #: Above this size, the least recently used are removed.
 LIMIT_BYTES = 2**30
@@ -27,7 +27,7 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     source.
 
     Raises:
-        BuildError: with the compiler's log; that is not kept.
+        BuildError: with the compiler's log; nothing is cached.
     """
     path = FOLDER / nvrtc.build_key(without_comments(source), arch, nvrtc.nvrtc_version())
     if (kept := _read(path)) is not None:

@@ -24,7 +24,7 @@ def product(name: str, source: str, m: int, n: int, k: int, /, **options: Any) -
 
 
 def workload(*ops: Json, dtype: str = "fp16") -> Workload:
-    """A chain of them."""
+    """A chain of `ops`."""
     return Workload.from_json({"kind": "chain", "ops": list(ops), "dtype": dtype})
 
 
@@ -47,7 +47,7 @@ def _image(name: str, source: str = "x", /, **options: Any) -> Json:
 
 
 def _pair(first: Json, second: Json) -> Workload:
-    """A pair of convolutions; options other than these sizes apply to the second."""
+    """A pair of convolutions; options other than the sizes apply to the second."""
     one, sizes = _image("a", **first), ("images", "height", "width")
     return workload(one, _image("b", "a", **{name: one[name] for name in sizes}, channels=one["filters"], **second))
 

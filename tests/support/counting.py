@@ -1,5 +1,5 @@
-"""Hardware counts, taken in separate processes because a process that has counted must not time anything; and expected
-values."""
+"""Hardware counts and their expected values. Counts are taken in separate processes, because a process that has counted
+must not time anything."""
 
 from __future__ import annotations
 

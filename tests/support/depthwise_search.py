@@ -13,7 +13,7 @@ from tuner.search.searcher import Searcher
 
 
 def values_tried(workload: Workload, num_trials: int) -> set[int]:
-    """The values of the toy's own axis tried in this many trials, whose times are the forecasts."""
+    """The values of the toy's own axis tried in `num_trials` trials, whose times are the forecasts."""
     gpu = CATALOGUE["h200"]
 
     def judged(candidate: Candidate) -> Outcome:

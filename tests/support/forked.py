@@ -35,7 +35,7 @@ class Forked:
 
     def __init__(self, main: Callable[[list[str]], None], *arguments: str, log: Path, **environment: str) -> None:
         """Its log is appended to `log`, and its output goes to a file in the same folder. Its environment and working
-        directory are those of this process, with these changes."""
+        directory are those of this process, with the changes in `environment`."""
         self._log, self._out = log, log.parent / f"{time.monotonic_ns()}.out"
         where = os.getcwd(), str(self._out), str(log)
         self._process = _CONTEXT.Process(
@@ -85,7 +85,7 @@ class Forked:
 
 
 def command(arguments: list[str]) -> None:
-    """Runs `tuner` with these arguments."""
+    """Runs `tuner` with `arguments`."""
     from tuner.cli import main
 
     main(arguments)

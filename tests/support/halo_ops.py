@@ -35,11 +35,11 @@ class Shape:
     h: int = 4
     w: int = 4
     channels: int = 4
-    #: Of all ops.
+    #: Tile height of all ops.
     tile_h: int = 2
-    #: Of the blur.
+    #: Tile width of the blur.
     tile_w: int = 2
-    #: The maximum steps of all ops.
+    #: Channels per tile and per step of all ops, at most.
     tile_c: int = 4
     step_c: int = 2
     blur_parts: int = 1
@@ -218,7 +218,7 @@ def prove(plan: Plan, graph: TaskGraph) -> Plan:
     """The plan, read from its words and proven, without the requirements on kernel and GPU.
 
     Raises:
-        PlanError: as `verify`.
+        PlanError: same as for `verify`.
     """
     judged = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=judged.strided_parts).with_in_band(judged.in_band_ops)

@@ -1,4 +1,4 @@
-"""A proxy for a service that replaces the responses to some requests by those to others."""
+"""A proxy for a service that replaces the responses to some requests with those to others."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tuner.core.plan.table.words import TASK_FIELDS, Plan, Words
 
 
 def rebuilt(plan: Plan, queues: list[list[Words]]) -> Plan:
-    """The plan with other queues of tasks; with tickets there is one."""
+    """The plan with different queues of tasks; with tickets, there is only one queue."""
     tasks = [task for queue in queues for task in queue]
     table = np.array(tasks, dtype=np.int32).reshape(-1, TASK_FIELDS)
     bounds = np.cumsum([0, *map(len, queues)]).astype(np.int32)

@@ -253,7 +253,7 @@ def _meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) 
 
 
 def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -> set[str]:
-    """Explores every state that `num_resident` CTAs can reach: the tasks held, which of their waits are over, what
+    """Explores every state that `num_resident` CTAs can reach: the tasks held, which of their waits have passed, what
     remains, and what is done."""
     found: set[str] = set()
     lanes = len(table.queues)

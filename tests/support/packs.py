@@ -77,7 +77,7 @@ def mlp(m: int = 16, *, norm: bool = True, d_hidden: int = 256) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=Dtype.FP16)
 
 
-#: A chain with the same property.
+#: A chain whose tiles also fill either card.
 WIDE_MLP = mlp(160, d_hidden=2048)
 
 

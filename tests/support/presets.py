@@ -19,7 +19,7 @@ __all__ = ["MODELS", "LayerRun", "Run", "attention_pair", "decoder_attention", "
 def attention_pair(
     shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL, form: AttentionForm = PLAIN
 ) -> Workload:
-    """Decode attention, followed by a product with `d_out` columns if that is given."""
+    """Decode attention, followed by a product with `d_out` columns if given."""
     return projected(AttentionOp(name="attention", shape=shape, lengths=lengths, form=form), d_out)
 
 
@@ -27,7 +27,7 @@ def decoder_block(model: str, *, has_reduce: bool = True, **asked: Any) -> Workl
     """The ops between two attentions, or a run of them.
 
     Args:
-        model: its name.
+        model: the model's name.
         has_reduce: whether ranks' results must be added up. False gives a rank's block without the all-reduces, which
             computes nothing useful and is only timed.
         asked: the fields of `DecoderBlock`.

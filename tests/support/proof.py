@@ -129,7 +129,7 @@ def judged_plans(
 
 
 def refusal(plan: Plan, graph: TileGraph, resident: int) -> str | None:
-    """The reason given by `verify` for a GPU that holds this many CTAs."""
+    """The reason given by `verify` for a GPU that holds `resident` CTAs; None if it accepts."""
     try:
         verify(plan, graph, ROOMY, small_gpu(resident))
     except PlanError as error:
@@ -173,7 +173,7 @@ def mutated(plan: Plan, mutation: str, resident: int, rng: random.Random) -> tup
     if mutation == "grid too large":
         return plan, max(1, resident - rng.randint(1, 2))
     changed = MUTATIONS[mutation](plan, rng)
-    # Half of them with recomputed posts per launch, since wrong ones alone would already refuse moved posts.
+    # Half of the plans get recomputed posts per launch, because moved posts would already be refused for wrong counts.
     return (mutants.with_true_steps(changed) if rng.random() < 0.5 else changed), resident
 
 

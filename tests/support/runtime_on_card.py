@@ -187,7 +187,7 @@ def wrong_after_a_writer(pack: Pack, of: Operands, *, safe_weights: bool, no_pdl
 class InjectedAbort:
     """An abort and its consequences."""
 
-    #: Until it was reported, seconds.
+    #: Seconds until it was reported.
     reported_s: float
     sentences: list[str]
     #: The relative error after the reset, divided by the tolerance.

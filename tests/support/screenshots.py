@@ -57,7 +57,7 @@ PICTURES: dict[str, tuple[str, int, Callable[[Page], None]]] = {
 
 
 def draw(names: list[str]) -> None:
-    """Writes these pictures."""
+    """Writes the named pictures."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         data = Path(folder) / "data"
         real_jobs.load(data)

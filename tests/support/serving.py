@@ -99,11 +99,11 @@ class Server:
         return urlsplit(self.url).port or 0
 
     def kill(self) -> None:
-        """Kills it without warning."""
+        """Kills the server without warning."""
         self.process.kill()
 
     def stop(self) -> int:
-        """Asks it to end; returns its exit status."""
+        """Asks the server to end; returns its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait()
 

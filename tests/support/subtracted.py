@@ -17,8 +17,8 @@ _AUTHOR = ("-c", "user.name=tuner", "-c", "user.email=tuner@localhost", "-c", "c
 
 
 def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
-    """Copies all tracked and untracked files in these places, except ``tuner/ops/<kind>``; all tests are copied. Links
-    of the documents into that folder become plain text."""
+    """Copies all tracked and untracked files in `places`, except ``tuner/ops/<kind>``; all tests are copied. Links of
+    the documents into that folder become plain text."""
     # Tests that ask git for its history.
     subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", ROOT, to], check=True)
     said = subprocess.run(

@@ -33,7 +33,7 @@ class Arithmetic(Protocol):
     """What the tiles of an op compute from the contents of their boxes."""
 
     def outputs(self) -> Memory:
-        """The tensors that they write, filled with NaN."""
+        """The tensors that the tiles write, filled with NaN."""
 
     def add(self, memory: Mapping[str, Tensor], tile: tuple[int, ...], step: int, sums: Any) -> Any:
         """The sums after one more step of a tile; `sums` is None before the first one."""
@@ -50,7 +50,7 @@ def block(memory: Mapping[str, Tensor], box: Box, tile: tuple[int, ...], step: i
 def left(
     space: TileSpace, box: Box, tile: tuple[int, ...], step: int, values: Mapping[str, Sequence[int]]
 ) -> tuple[slice, ...]:
-    """The part of a tile's box that remains at these values of the run-time inputs."""
+    """The part of a tile's box that remains at `values` of the run-time inputs."""
     sides = list(box.at(tile, step))
     for bound in (bound for bound in space.bounds if bound.tensor == box.tensor):
         number = 0 if bound.by is None else sides[bound.by].start
@@ -60,7 +60,7 @@ def left(
 
 
 def is_left(space: TileSpace, box: Box, tile: tuple[int, ...], step: int, values: Mapping[str, Sequence[int]]) -> bool:
-    """Whether any of it remains."""
+    """Whether any part of a tile's box remains."""
     return all(side.start < side.stop for side in left(space, box, tile, step, values))
 
 
@@ -102,9 +102,9 @@ def launch_plan(
 class _Held:
     """A task in progress on a CTA."""
 
-    #: In the plan.
+    #: Its index in the plan.
     index: int
-    #: Its steps, out of all the op's tiles have, and how many of them are done.
+    #: The steps of the tile that it performs, and how many of them are done.
     steps: Sequence[int]
     done: int = 0
     sums: Any = None
@@ -129,7 +129,7 @@ class _Launch:
         self._partial: dict[int, dict[int, Any]] = {}
 
     def run(self, rng: random.Random, num_resident: int) -> None:
-        """Runs to its end."""
+        """Runs the launch to its end."""
         plan, queues = self._plan, [list(range(self._plan.num_tasks))] * num_resident  # one list from which all draw
         if plan.assignment == STATIC:
             bounds = plan.queues.tolist()

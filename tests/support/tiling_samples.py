@@ -47,5 +47,5 @@ def pairs_of_values(arch: str, workload: Workload) -> list[Tiling]:
 
 
 def single_values(arch: str, workload: Workload) -> list[Tiling]:
-    """A smaller one, with every value of every axis."""
+    """A smaller sample, with every value of every axis."""
     return covering_values(offered(arch, workload), lambda tiling: set(enumerate(axes(tiling))))

@@ -33,7 +33,7 @@ def install(name: str, site: Path) -> Path:
 
 
 def run(program: str, *sites: Path, timeout_s: float = 120.0, warnings: str = "error") -> str:
-    """The output of a fresh process that also has these folders of packages. `warnings`: how they are handled.
+    """The output of a fresh process that also has the packages in `sites`. `warnings`: how they are handled.
 
     Raises:
         AssertionError: it failed.

@@ -23,7 +23,7 @@ from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 TARGET = "simulated:h200"
 
-#: 256 tiles of each of the two products, on a column of 64 x 64 tiles.
+#: 64 and 32 tiles of 64 x 64.
 SMALL = ffn_pair(m=256, d_in=512, d_hidden=1024, d_out=512)
 #: 20,480 tasks, which the page should draw in two seconds.
 LARGE = ffn_pair(m=4096, d_in=4096, d_hidden=16384, d_out=4096)

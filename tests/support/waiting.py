@@ -13,7 +13,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = LIMIT_S, pause_
     """Returns when the condition holds.
 
     Raises:
-        AssertionError: it does not hold within this many seconds.
+        AssertionError: it does not hold within `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():

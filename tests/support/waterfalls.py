@@ -17,7 +17,7 @@ ROWS: list[dict[str, Any]] = json.loads(
 
 
 def report(values: Mapping[str, float]) -> CounterReport:
-    """A report with these counters."""
+    """A report with the counters `values`."""
     counters = tuple(Counter(name=name, unit="", description="", value=value) for name, value in values.items())
     return CounterReport(counters=counters, num_passes=13)
 

@@ -31,7 +31,7 @@ SIZES = {
     "eos_token_id": 2,
     "tie_word_embeddings": False,
 }
-#: For each family: its config's fields besides the sizes.
+#: For each family, the fields of its config besides the sizes.
 FAMILIES = {
     "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"},
     "mistral": {

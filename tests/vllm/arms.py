@@ -15,7 +15,7 @@ from tests.support.repository import ROOT
 #: Maximum CPU time of an arm's process; a start takes half a minute, compiling another one. A wall-clock limit would
 #: depend on the machine's load.
 CPU_S = 600
-#: Time until an arm that waits for input is given up.
+#: Time after which an arm that waits for input is abandoned.
 WAIT_S = 7200
 #: Maximum difference between sums of twelve tokens' log-probabilities. GELU instead of SiLU changes them by 0.004.
 LOGPROB_BAND = 0.001

@@ -19,7 +19,7 @@ class Bound:
         self._given, self._eps = tensors, eps
 
     def enqueue(self, stream: int) -> None:
-        """Computes at once."""
+        """Computes immediately."""
         given, functions = self._given, torch.nn.functional
         if "q" in given:
             stream_ = functions.linear(self._attend(given["q"]), given["o_proj.w"]) + given["residual"]
@@ -92,7 +92,7 @@ class Program:
         self._eps = eps
 
     def bind(self, tensors: dict[str, torch.Tensor]) -> Bound:
-        """The launches over these tensors."""
+        """The launches over `tensors`."""
         return Bound(dict(tensors), self._eps)
 
     def shape(self, tensor: str) -> tuple[int, ...]:

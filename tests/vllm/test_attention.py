@@ -63,7 +63,7 @@ def table(tokens: int) -> Any:
 
 
 def slots(blocks: Any, starts: Any, positions: Any, tokens: int) -> Any:
-    """The slots to which vLLM writes these tokens."""
+    """The slots to which vLLM writes the tokens at `positions`."""
     found = torch.empty(positions.shape[0], dtype=torch.int64)
     torch.ops._C.compute_slot_mapping_kernel_impl(starts, positions, blocks, found, tokens)
     return found

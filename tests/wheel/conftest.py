@@ -51,7 +51,7 @@ class Environment:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from only the files that the Dockerfile copies, which also shows that an image has all it needs."""
+    """A wheel built from only the files that the Dockerfile copies; this also shows that an image has all it needs."""
     folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
     for line in (ROOT / "Dockerfile").read_text().splitlines():
         for name in line.split()[1:-1] if line.startswith("COPY ") else ():

@@ -41,7 +41,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Schema:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> tuner.Result:
-    """A small job."""
+    """The result of a small job."""
     data: Path = tmp_path_factory.mktemp("job")
     pair: Any = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}
     return tuner.tune(pair, target="simulated:h200", trials=6, data=data, progress=False)

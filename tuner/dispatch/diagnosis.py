@@ -19,7 +19,7 @@ _PROBE_ARCH = "sm_90"
 
 
 class Finding(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     #: A limitation, which does not affect a simulated GPU.

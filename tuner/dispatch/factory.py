@@ -1,4 +1,4 @@
-"""Which evaluators an option gives this machine, and why."""
+"""Chooses this machine's evaluators from an option, and explains the choice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tuner.errors import InvalidInput, WorkerError
 #: The fallback of ``auto``.
 FALLBACK = SIMULATED_PREFIX + "h200"
 
-#: How often starting on a listed card is tried, and the pause in between, seconds: while the previous process of the
-#: card is ending, it may refuse the next one.
+#: How often starting on a listed card is tried, and the pause between tries, seconds: while its previous process is
+#: ending, the card may refuse the next one.
 _NUM_TRIES, _PAUSE_S = 3, 2.0
 
 
@@ -76,8 +76,8 @@ def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float)
 def _real(
     build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline: bool, builds_here: bool
 ) -> tuple[list[Evaluator], str]:
-    """An evaluator per usable card, or none without a card, and the reason. A broken card does not affect the others,
-    and all share one builder.
+    """An evaluator per usable card, or none if there is no card, and the reason. A broken card does not affect the
+    others, and all share one builder.
 
     Raises:
         WorkerError: there are usable cards, and none starts.
@@ -117,7 +117,7 @@ def _tried(start: Callable[[], Evaluator]) -> Evaluator:
     """The result of `start`, after retries if needed.
 
     Raises:
-        WorkerError: from its last try.
+        WorkerError: the last try failed.
     """
     for _ in range(_NUM_TRIES - 1):
         try:

@@ -40,7 +40,7 @@ class Preparer(Protocol):
     """The part of an evaluator that needs no card."""
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
-        """As `Evaluator.prepare`; any thread may call it."""
+        """Same as `Evaluator.prepare`; any thread may call it."""
         ...
 
 
@@ -70,19 +70,19 @@ class LocalLane:
         self._evaluator = evaluator
         self._target = evaluator.target
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"measure {self._target.id}")
-        #: Set by the lane's thread, read by any.
+        #: Set by the lane's thread, read by any thread.
         self._quarantine: Quarantine | None = None
-        # Read once, so that trials do not wait for it.
+        # The environment is read once, so that trials do not wait for it.
         self._environment = self._thread.submit(evaluator.environment)
 
     @property
     def target(self) -> Target:
-        """What it measures on."""
+        """The target that it measures on."""
         return self._target
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """The kinds of this process."""
+        """The kinds of ops that this process supports."""
         return kind_versions()
 
     @property
@@ -113,7 +113,7 @@ class LocalLane:
         return self._submit(self._probe)
 
     def environment(self) -> Environment:
-        """From the start, or from the last time that it could be read."""
+        """The environment as read at the start, or later if it could not be read before."""
         if self._environment.done() and self._environment.exception() is not None:
             self._environment = self._thread.submit(self._evaluator.environment)
         return self._environment.result()
@@ -231,7 +231,7 @@ class LocalDispatcher:
                 joined(target, worker)
 
     def builds_by(self, preparer: Preparer) -> LocalBuilds:
-        """The same build slots, for candidates of a target without a card here."""
+        """A pool with the same build slots, for candidates of a target without a card here."""
         return LocalBuilds(preparer, self._threads, self._num_places)
 
     def builds(self, target_id: str, worker: int = 0) -> LocalBuilds:

@@ -26,7 +26,7 @@ from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Tra
 
 
 class BuildPool(Protocol):
-    """Prepares candidates of one target, several at a time, without a card. Thread-safe.
+    """Prepares candidates for one target, several at a time, without a card. Thread-safe.
 
     A candidate's failure is an outcome, never an exception of the future. After `WorkerError`, prepare the candidate
     again. Parts that two candidates share are built once, even if they arrive at the same time.
@@ -51,7 +51,7 @@ class MeasureLane(Protocol):
 
     @property
     def target(self) -> Target:
-        """What it measures on."""
+        """The target that it measures on."""
         ...
 
     @property
@@ -78,15 +78,15 @@ class MeasureLane(Protocol):
         ...
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
-        """Checks and times a candidate prepared by a build pool of the same target. Measurement is truncated if it is
-        certainly far worse than `incumbent_speedup`, the best speed-up over the library so far."""
+        """Checks and times a candidate prepared by a build pool of the same target. Measurement is truncated if the
+        candidate is certainly far worse than `incumbent_speedup`, the best speed-up over the library so far."""
         ...
 
     def finals(
         self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, *, torch_compile: bool = False
     ) -> Future[FinalsTimes]:
-        """Times the finalists against each other, `num_rounds` in each of two processes, if requested together with
-        torch.compile."""
+        """Times the finalists against each other, `num_rounds` rounds in each of two processes, and against
+        torch.compile if requested."""
         ...
 
     def beside(
@@ -119,7 +119,7 @@ class MeasureLane(Protocol):
 
 
 class Dispatcher(Protocol):
-    """All build pools and measurement lanes of a service, which end with it. Thread-safe.
+    """A service's build pools and measurement lanes, which end when it is closed. Thread-safe.
 
     A target may have several workers, which are cards of one model, counted from 0. A job stays with one of them, and
     idle ones may measure for its search.
@@ -156,8 +156,8 @@ class Dispatcher(Protocol):
         ...
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
-        """Why a worker cannot measure now, or all workers of a target (then all are in quarantine); None if one can, or
-        if no worker has the target. Never waits."""
+        """Why a worker, or all workers of a target, cannot measure now; None if one can, or if no worker has the
+        target. Never waits."""
         ...
 
     def watch(self, joined: Callable[[Target, int], None]) -> None:

@@ -10,7 +10,7 @@ from tuner.core.trial.reports.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
-    """CUDA C++, which is the same for every GPU and every ordering; several kernels are concatenated.
+    """The kernel's CUDA C++, which is the same for every GPU and every ordering; several kernels are concatenated.
 
     Raises:
         IllegalSchedule: no warp grid fits a tile.

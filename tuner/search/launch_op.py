@@ -18,16 +18,16 @@ from tuner.errors import NotFound
 class LaunchOpSearch:
     """How a search starts with an op of a kind, and how it compares schedules of the op."""
 
-    #: First guesses of the whole workload, given those of its tile ops.
+    #: First guesses for the whole workload, given those for its tile ops.
     guesses: Callable[[AroundOp, Iterator[Schedule]], Iterator[Schedule]]
-    #: The op's first guess before that schedule of tile ops; None if nothing is legal.
+    #: The op's first guess in front of a given schedule of tile ops; None if nothing is legal.
     first: Callable[[AroundOp, Schedule | None], Any | None]
     #: Adapts a result for another op of the kind to this op; None if nothing similar is legal.
     adapt: Callable[[AroundOp, Any, Any], Any | None]
-    #: The distance of two workloads' ops of the kind: 0 for equal ones, infinity if nothing can be learned from one
-    #: about the other.
+    #: The distance between two workloads' ops of the kind: 0 if they are equal, infinity if nothing can be learned from
+    #: one about the other.
     distance: Callable[[Sequence[Any], Sequence[Any]], float]
-    #: For the model: features of what is compiled, and of launch arguments.
+    #: For the model: features of what is compiled, and features of launch arguments.
     compiled_features: Callable[[Any], list[float]]
     plan_features: Callable[[Any, Any, Gpu], list[float]]
 
@@ -52,5 +52,5 @@ def search_of(op: LaunchOp) -> LaunchOpSearch:
 
 
 def distance_of(ops: Sequence[LaunchOp], others: Sequence[LaunchOp]) -> float:
-    """The distance of two workloads' launch ops, as `LaunchOpSearch.distance`."""
+    """The distance between two workloads' launch ops, as defined by `LaunchOpSearch.distance`."""
     return search_of(ops[0]).distance(ops, others) if ops else (float("inf") if others else 0.0)

@@ -20,16 +20,16 @@ from typing import Any
 
 #: Calls by name, in the order in which they are needed. Their results must not depend on changing state.
 Calls = Mapping[Any, Callable[[], Any]]
-#: Returns the result of a call, once for each.
+#: Returns the result of a call by its name; each result can be taken once.
 Take = Callable[[Hashable], Any]
 Begin = Callable[[Calls], Take]
 
 #: With fewer cores, a fork would take a core from the builds.
 LEAST_CORES = 4
-#: Forks of one search that work at the same time are at most one per this many cores; the others build.
+#: Number of cores per fork that a search may run at the same time; the other cores build.
 CORES_PER_FORK = 3
-#: Maximum results waiting to be read, besides the one in the pipe, so that no work is done for a search that may never
-#: come.
+#: Maximum number of results waiting to be read, besides the one in the pipe, so that little work is done for a choice
+#: that may never come.
 _NUM_AHEAD = 1
 #: An upper bound on the number of open descriptors in a search's process.
 _MOST_FILES = 4096
@@ -50,12 +50,12 @@ def num_forks() -> int:
     return max(1, len(os.sched_getaffinity(0)) // CORES_PER_FORK)
 
 
-#: Forks of this process that may still be read.
+#: Forks of this process whose results may still be read.
 _open_forks = weakref.WeakSet["_Fork"]()
 
 
 class _Fork:
-    """A fork and its results. It is killed with the object."""
+    """A fork and its results. The fork is killed when the object is deleted."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls

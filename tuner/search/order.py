@@ -1,4 +1,4 @@
-"""What a search starts with, and a search in this process."""
+"""What a search starts with, and how to run a search in this process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class SearchOrder:
 
     workload: Workload
     gpu: Gpu
-    #: Of the sampler.
+    #: The sampler's seed.
     seed: int
-    #: Earlier recorded trials, in order.
+    #: The trials recorded so far, in order.
     history: tuple[Trial, ...] = ()
     #: Legal candidates of ours that are tried first, after the library.
     priors: tuple[Candidate, ...] = ()

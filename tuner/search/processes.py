@@ -31,8 +31,8 @@ from tuner.search.searcher import Searcher
 
 _log = logging.getLogger(__name__)
 
-#: A process that has not responded after this many seconds is considered dead, and killed. The slowest first choice,
-#: for a long chain, takes some seconds of CPU time.
+#: Time after which a process that has not responded is considered dead and is killed, seconds. The slowest first
+#: choice, for a long chain, takes some seconds of CPU time.
 ANSWER_LIMIT_S = 300.0
 #: The niceness of a search: neither requests nor cards should wait long for it when builds use every core.
 _NICENESS = 3
@@ -46,14 +46,14 @@ class _Request:
     number: int
     #: Searches that have ended.
     ended: tuple[int, ...]
-    #: In the first request: what it starts with.
+    #: What the search starts with, in its first request; None in later ones.
     order: SearchOrder | None
     #: Trials recorded since the previous request.
     trials: tuple[Trial, ...]
     is_winding_up: bool
-    #: The method of `Searcher`.
+    #: The name of the `Searcher` method to call.
     method: str
-    #: Set if the search should start with other priors than in its order.
+    #: Set if the search should start with different priors than its order has.
     priors: tuple[Candidate, ...] | None
 
 
@@ -68,14 +68,15 @@ class _Answer:
 
 
 class SearchProcesses:
-    """A limited number of search processes. Another one is started when a search begins and all of them have one."""
+    """A limited number of search processes. If every process has a search when another one begins, a new process is
+    started."""
 
     def __init__(self, most: int) -> None:
         """Starts the first process, whose imports would delay the first job; `most` is at least 1."""
         self._most = most
         self._lock = threading.Lock()
         self._processes = [_Process()]
-        # Before multiprocessing's own exit handler, which waits for processes that were not ended.
+        # Runs before multiprocessing's own exit handler, which waits for processes that were not ended.
         self._end = util.Finalize(self, _kill_all, args=(self._processes,), exitpriority=10)
 
     @contextmanager
@@ -103,7 +104,7 @@ class SearchProcesses:
         self._end()
 
     def _free_process(self) -> _Process:
-        """The process with the fewest searches; a new one if all have some and the maximum is not reached."""
+        """The process with the fewest searches; a new one if all have searches and the maximum is not reached."""
         self._processes[:] = [process for process in self._processes if not process.is_lost]
         least = min(self._processes, key=lambda process: process.num_searches, default=None)
         if least is None or (least.num_searches > 0 and len(self._processes) < self._most):
@@ -127,7 +128,7 @@ class RemoteSearch:
         self._order: SearchOrder | None = order
         self._unsent: list[Trial] = []
         self._is_winding_up = False
-        #: Priors to send with the next request, replacing those of the order.
+        #: Priors to send with the next request; they replace those of the order.
         self._priors: tuple[Candidate, ...] | None = None
         #: Whether the next choice should wait until nothing is in progress, from the last answer.
         self.waits_for_all = False
@@ -142,16 +143,16 @@ class RemoteSearch:
         return candidate
 
     def think_ahead(self) -> bool:
-        """As `Searcher.think_ahead`; raises like `ask`."""
+        """Same as `Searcher.think_ahead`; raises the same exceptions as `ask`."""
         return bool(self._call("think_ahead"))
 
     def foresee(self) -> Candidate | None:
-        """As `Searcher.foresee`; raises like `ask`."""
+        """Same as `Searcher.foresee`; raises the same exceptions as `ask`."""
         candidate: Candidate | None = self._call("foresee")
         return candidate
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
-        """As `Searcher.begin_with`; sent with the next request."""
+        """Same as `Searcher.begin_with`; sent with the next request."""
         self._priors = tuple(priors)
 
     def tell(self, trial: Trial) -> None:
@@ -159,11 +160,11 @@ class RemoteSearch:
         self._unsent.append(trial)
 
     def wind_up(self) -> None:
-        """As `Searcher.wind_up`."""
+        """Same as `Searcher.wind_up`."""
         self._is_winding_up = True
 
     def close(self) -> None:
-        """Ends it, without waiting for a pending request; no further one is sent."""
+        """Ends the search without waiting for a pending request; no further request is sent."""
         self._process.end(self._number)
 
     def _call(self, method: str) -> Any:
@@ -183,7 +184,7 @@ class _Process:
     """One process, which handles one request at a time."""
 
     def __init__(self) -> None:
-        """Starts it without waiting."""
+        """Starts the process without waiting for it."""
         self._pipe, theirs = SPAWN.Pipe()
         self._process = SPAWN.Process(target=_serve, args=(theirs,), name="tuner search", daemon=True)
         self._process.start()
@@ -191,22 +192,22 @@ class _Process:
             own = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, self.pid, min(19, own + _NICENESS))
         theirs.close()
-        #: Of who asks.
+        #: Held by the thread whose request is being answered.
         self._turn = threading.Lock()
         #: Guards the fields below, and is never held for long.
         self._lock = threading.Lock()
         self._last_number = 0
         self._live: set[int] = set()
-        #: Ended searches that it does not know about yet.
+        #: Ended searches that the process does not know about yet.
         self._over: list[int] = []
-        #: Whether it has died or was killed.
+        #: Whether the process has died or was killed.
         self.is_lost = False
         #: The number of its searches, guarded by its pool's lock.
         self.num_searches = 0
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         assert self._process.pid is not None
         return self._process.pid
 
@@ -218,13 +219,13 @@ class _Process:
             return self._last_number
 
     def end(self, number: int) -> None:
-        """Makes it drop a search, with the next request of another search."""
+        """Makes the process drop a search when it gets the next request of another search."""
         with self._lock:
             self._live.discard(number)
             self._over.append(number)
 
     def kill(self) -> None:
-        """Sends SIGKILL, and waits for its end. May be called from any thread."""
+        """Sends SIGKILL, and waits until the process has ended. May be called from any thread."""
         self.is_lost = True
         self._process.kill()
         self._process.join()
@@ -238,7 +239,7 @@ class _Process:
         method: str,
         priors: tuple[Candidate, ...] | None,
     ) -> _Answer | None:
-        """The answer; None for an ended search.
+        """The answer to a request; None if the search has ended.
 
         Raises:
             SearchLost: the process has died, or did not respond in time and was killed.

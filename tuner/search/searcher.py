@@ -1,11 +1,11 @@
 """The search of one job: the library first, then our plan kinds.
 
-Fused and one launch per op are searched, each first with guesses and then with its model. So are the runs of a chain of
-at least three ops: the cut of the best fused schedule is chosen by forecast, and the cut is an axis of the model. After
-the first guesses of fused, the best one is tried with a first wave, and with the policies' orders. Other kinds are
-variations, which launch the same kernels differently, so they have no model: they try the best schedules of the kind
-that they vary. If programmatic launches are faster, the model's choices use them directly, and the model learns from
-the results.
+The kinds fused and one launch per op are searched, each first with guesses and then with its model. So are the runs of
+a chain of at least three ops: the cut of the best fused schedule is chosen by forecast, and the cut is an axis of the
+model. After the first guesses of fused, the best one is tried with a first wave, and with the policies' orders. Other
+kinds are variations, which launch the same kernels differently, so they have no model: they try the best schedules of
+the kind that they vary. If programmatic launches are faster, the model's choices use them directly, and the model
+learns from the results.
 
 The gain from fusing only shows in comparison with the same tiling in two launches. So a better fused schedule soon gets
 its *repeat*, the same schedule as far as separate launches can use it. If the best of a variation was a prior, it is
@@ -43,22 +43,22 @@ from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
 from tuner.search.model.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
-#: One trial in this many is not fused: one launch per op, alternating with a variation.
+#: One trial in `APART_EVERY` is not fused: one launch per op, alternating with a variation.
 APART_EVERY = 5
-#: The same, if no launch computes all ops, since such schedules depend on how well their launches overlap.
+#: The same if no launch computes all ops, since the speed then depends on how well the launches overlap.
 VARIED_EVERY = 3
-#: One in this many trials of a chain is launched as runs.
+#: One trial in `RUNS_TURN` of a chain is launched as runs.
 RUNS_TURN = 4
 #: From this trial on, every other one is a variation, until each has been tried, so that small budgets include them.
 FIRST_VARIATION = 4
-#: In addition, one trial in this many is a variation, if variations are faster than what they vary.
+#: In addition, one trial in `LEADING_EVERY` is a variation, if variations are faster than what they vary.
 LEADING_EVERY = 5
-#: Minimum distance from one trial with a launch per op to the next.
+#: Minimum number of trials from one trial with a launch per op to the next.
 REPEAT_EVERY = 6
-#: The last trials are at most one in this many of a budget.
+#: The last trials are at most one trial in `LAST_SHARE` of the budget.
 LAST_SHARE = 4
-#: From this many trials before the last ones, the model only chooses orders of built kernels, since new builds would
-#: have to be waited for.
+#: Number of trials before the last ones in which the model only chooses orders of built kernels, since the search would
+#: have to wait for new builds.
 NUM_SETTLING = 5
 #: Name of the call that draws first guesses.
 _GUESSES = "guesses"
@@ -113,12 +113,12 @@ class Searcher:
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_observed, self._is_winding_up = 0, False
-        #: The last trial with a launch per op.
+        #: The number of the last trial with a launch per op.
         self._last_apart = -REPEAT_EVERY
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
-        #: Whether the draws have begun; work in advance would then wait for them.
+        #: Whether the draws have begun; any other work in advance would then wait for them.
         self._has_begun = begin is not None and not self._num_observed and self._is_worth_thinking_ahead
         if begin and self._has_begun:
             self._begin_draws(begin)
@@ -147,8 +147,8 @@ class Searcher:
         return candidate
 
     def foresee(self) -> Candidate | None:
-        """Before the first choice: the priors and first guesses that will most likely be chosen, one by one; None at
-        the end. This does not change the choices."""
+        """The priors and first guesses that will most likely be chosen, one by one; None at the end. Must be called
+        before the first choice, and does not change the choices."""
         if self._foreseen is None:
             # With a small budget nothing is drawn in advance, and the job's turn would have to wait for the draw.
             seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
@@ -158,7 +158,7 @@ class Searcher:
         return next(self._foreseen, None)
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
-        """Before the first choice: makes it try these first, instead of its initial priors."""
+        """Makes the search try `priors` first, instead of its initial ones. Must be called before the first choice."""
         self._priors = deque(priors)
         self._all_priors = frozenset(self._priors)
 
@@ -181,7 +181,7 @@ class Searcher:
         return self._first_of_last > 2 * NUM_SEEDS and self._first_of_last - self._num_given >= NUM_SEEDS
 
     def wind_up(self) -> None:
-        """From now on, it only returns best schedules that a kind has not tried."""
+        """From now on, `ask` only returns best schedules that a kind has not tried."""
         self._is_winding_up = True
 
     @property
@@ -201,7 +201,7 @@ class Searcher:
 
     @property
     def _is_apart_due(self) -> bool:
-        """Whether the last trial with a launch per op is some time ago."""
+        """Whether the last trial with a launch per op was some time ago."""
         return self._num_given - self._last_apart >= REPEAT_EVERY
 
     def _give(self, candidate: Candidate) -> None:
@@ -218,8 +218,8 @@ class Searcher:
             self._last_apart = self._num_given
 
     def _is_instead(self, candidate: Candidate) -> bool:
-        """Whether there is a faster way to launch schedules of another kind, for a schedule that was not tried that
-        way. Never with an attention, where kinds try schedules that gain nothing from a different way to launch."""
+        """Whether the candidate stands for its base's schedule, launched in a faster way. Never with an attention,
+        where kinds try schedules that gain nothing from a different way to launch."""
         kind, base = candidate.plan_kind, candidate.plan_kind.base
         is_new = base is not None and candidate.schedule not in self._kinds[base].given
         is_other = candidate in self._all_priors or bool(self._space.own)
@@ -245,7 +245,7 @@ class Searcher:
         return self._vary(self._variations.pairs)
 
     def _launched(self, kind: PlanKind, schedule: Schedule) -> Candidate:
-        """A schedule that a kind tries, with the faster kind of launch if that is known. First guesses of fused use
+        """A candidate with a kind's schedule, launched in the faster way if that is known. First guesses of fused use
         normal launches, which the forecasts assume."""
         is_guess = kind is self._main and len(self._kinds[kind].given) < NUM_SEEDS
         is_plain = is_guess or bool(self._space.own)
@@ -272,7 +272,7 @@ class Searcher:
         return candidate.schedule in (self._kinds[kind].given if varied is None else varied)
 
     def _variation(self, apart: bool) -> Candidate | None:
-        """A variation, if it is time for one: early in the search, an untried one; later alternately the next one in
+        """A variation, if it is time for one: early in the search, an untried one; later, alternately the next one in
         turn and the most promising one."""
         is_early = self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0
         if is_early and (candidate := self._vary(self._variations.untried())):
@@ -298,7 +298,7 @@ class Searcher:
         return next((one for one in self._variations.unfounded() if not self._is_given(one)), None)
 
     def _repeat(self) -> Candidate | None:
-        """The best fused schedule with one launch per op, if untried and the last such trial is some time ago."""
+        """The best fused schedule with one launch per op, if untried and the last such trial was some time ago."""
         if self._main is self._apart or not self._is_apart_due:
             return None
         return self._missing(self._apart, self._main)
@@ -335,21 +335,21 @@ class Searcher:
         return candidate if kind.base else self._launched(kind, schedule)
 
     def _in_best_runs(self, schedule: Schedule) -> Schedule | None:
-        """A fused schedule in the runs of the best measured one, otherwise in those with the shortest forecast."""
+        """A fused schedule in the runs of the best measured one, or else in those with the shortest forecast."""
         assert self._runs
         if best := self._kinds[self._runs].best():
             return in_runs(schedule, best[0].ordering.run_starts)
         return next(iter(self._in_runs(schedule)), None)
 
     def _in_runs(self, schedule: Schedule) -> list[Schedule]:
-        """A fused schedule in runs, shortest forecast first."""
+        """A fused schedule cut into runs, shortest forecast first."""
         if schedule not in self._ranked_runs:
             self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
         return self._ranked_runs[schedule]
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
-        """The best schedule that a variation has not tried, from the first of these that has one. Every other time
-        it is a first guess whose launches share SMs, which only helps if they overlap."""
+        """The best schedule that a variation has not tried, from the first of `variations` that has one. Every other
+        time it is a first guess whose launches share SMs, which only helps if they overlap."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
@@ -362,8 +362,8 @@ class Searcher:
         return None
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
-        """Candidates that need no model. For fused: forecasts, then the policies' orders for the best of these. For
-        others: alternately the best fused schedule and first guesses; for runs, in the cut with the best forecast."""
+        """The next schedule that needs no model. For fused: first guesses, then other orders of the best one. For the
+        others: alternately the best fused schedule and first guesses, for runs in the cut with the best forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:

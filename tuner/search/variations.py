@@ -15,7 +15,7 @@ from tuner.core.trial.stats import median
 from tuner.search.model.kind_search import KindSearch
 from tuner.search.model.pool import canonical
 
-#: Maximum ratio of a variation's time to its base's for it to be clearly faster: for one schedule measured both ways,
+#: Maximum ratio of a variation's time to its base's at which it is clearly faster: for one schedule measured both ways,
 #: and for the median of several.
 CLEARLY_FASTER, FASTER = 0.98, 0.995
 #: A variation, and the kind whose best schedules it tries.
@@ -28,20 +28,21 @@ class Variations:
     def __init__(
         self, known: Iterable[Pair], offered: Iterable[PlanKind], kinds: Mapping[PlanKind, KindSearch]
     ) -> None:
-        """`known` is in the order of turns; those among `offered` are tried; `kinds` are the kinds that they vary."""
+        """`known` are the variations in the order of their turns; those among `offered` are tried; `kinds` are the
+        kinds that they vary."""
         self._kinds = kinds
         pairs = tuple(known)
-        #: The schedules of each and their observed values, as in `KindSearch.tried`.
+        #: The schedules of each variation with their observed values, as in `KindSearch.tried`.
         self.values = {kind: dict[Schedule, float | None]() for kind, _ in pairs}
-        #: Those that are tried, in the order of turns.
+        #: The variations that are tried, in the order of their turns.
         self.pairs = [pair for pair in pairs if pair[0] in set(offered)]
 
     def untried(self) -> list[Pair]:
-        """Those without a trial so far."""
+        """The variations without a trial so far."""
         return [pair for pair in self.pairs if not self.values[pair[0]]]
 
     def by_turns(self) -> list[Pair]:
-        """The one whose turn it is first; every other time the most promising one."""
+        """The variations, starting with the one whose turn it is, or every other time with the most promising one."""
         num_given = sum(map(len, self.values.values()))
         turn = num_given // 2 % max(1, len(self.pairs))
         pairs = [*self.pairs[turn:], *self.pairs[:turn]]
@@ -50,7 +51,7 @@ class Variations:
         return pairs
 
     def leading(self) -> list[Pair]:
-        """Those that are faster than their base and have something left to try, the most promising first."""
+        """The variations that are faster than their base and have something left to try, the most promising first."""
         promises = {pair: self._promise(*pair) for pair in self.pairs if self._is_ahead(*pair)}
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
 
@@ -70,13 +71,13 @@ class Variations:
         return median(ratios) if ratios else 1.0
 
     def _ratios(self, kind: PlanKind, base: PlanKind) -> list[float]:
-        """Ratios for schedules that were measured both ways."""
+        """The ratios for schedules that were measured both ways."""
         both = ((self.values[kind].get(canonical(kind, one)), value) for one, value in self._kinds[base].own.items())
         return [varied / value for varied, value in both if varied is not None and value is not None]
 
     def unfounded(self) -> list[Candidate]:
-        """The best schedule of each tried variation, if its base has not tried it: as a prior it only came to the
-        variation, and a base's model knows only its own trials."""
+        """The best schedule of each tried variation, if its base has not tried it: a prior is only tried as a
+        variation, and the base's model knows only the base's own trials."""
         found = list[Candidate]()
         for kind, base in self.pairs:
             measured = [(value, schedule) for schedule, value in self.values[kind].items() if value is not None]
@@ -88,14 +89,14 @@ class Variations:
         return found
 
     def _is_ahead(self, kind: PlanKind, base: PlanKind) -> bool:
-        """Whether the best of a variation is faster than the best of its base."""
+        """Whether a variation's best schedule is faster than its base's best."""
         own = [value for value in self.values[kind].values() if value is not None]
         others = [value for value in self._kinds[base].tried.values() if value is not None]
         return bool(own and others) and min(own) < min(others)
 
     def _promise(self, kind: PlanKind, base: PlanKind) -> float:
-        """The expected value of a variation's next trial: the best of its base that it has not tried, scaled by its
-        ratio for other schedules; inf if unknown."""
+        """The expected value of a variation's next trial: that of its base's best schedule that the variation has not
+        tried, times the ratio for other schedules; inf if unknown."""
         ratios, untried = list[float](), list[float]()
         for schedule, value in self._kinds[base].tried.items():
             if value is None:

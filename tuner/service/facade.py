@@ -95,10 +95,10 @@ class Service(TrialReader):
         """`disk_limit_bytes` limits artifacts, builds and samples; `finals` is the procedure for finals (the default if
         None); a job has at most `max_ahead` + 1 candidates in progress; `observers` are called for every recorded
         trial. Jobs start from results for similar shapes in the database, and from `winners`. `leads` tells whether
-        this server runs the jobs; if not, it accepts jobs for the server that does; `leader_trouble` returns the reason
-        if no server does. `retention` says which ended jobs are kept; None means all. `webhook_sender` sends the
-        webhooks; without one, webhooks are refused. `search` starts a search, in this process or another. `always_asks`
-        refuses requests without a token."""
+        this server runs the jobs; if not, it accepts jobs for the server that does. `leader_trouble` returns the reason
+        if no server runs them. `retention` says which ended jobs are kept; None means all. `webhook_sender` sends the
+        webhooks; if there is none, webhooks are refused. `search` starts a search, in this process or another.
+        `always_asks` refuses requests without a token."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._leader_trouble = leader_trouble
@@ -116,11 +116,11 @@ class Service(TrialReader):
         self.access = Access(store, clock, always_asks=always_asks)
         #: Data for the charts of the pages.
         self.charts = JobCharts(store)
-        #: For Prometheus.
+        #: Figures for Prometheus.
         self.metrics = Metrics(store, dispatcher, clock)
         #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
-        #: What they did in the last day.
+        #: What the cards did in the last day.
         self.fleet_history = FleetHistory(self.fleet, clock)
         #: Data for listings besides the jobs.
         self.overview = Overview(store, winners, self.fleet.num_fit, clock)
@@ -193,11 +193,11 @@ class Service(TrialReader):
     ) -> tuple[JobRecord, bool]:
         """The job for `spec`, and whether it is new.
 
-        If `caller` used the key before, its job is returned. If the same problem is open, its job is returned, and the
-        caller then shares it. With `reuse`, a solved problem returns the job with the best result.
+        If `caller` used the key before, or if the same problem is open, the existing job is returned; in the second
+        case, the caller then shares it. With `reuse`, a solved problem returns the job with the best result.
 
         Raises:
-            InvalidInput: there is no worker for the target, or the key was used with another body.
+            InvalidInput: there is no worker for the target, or the key was used with a different body.
         """
         asked = Submission(
             spec=spec,
@@ -235,12 +235,12 @@ class Service(TrialReader):
         Raises:
             NotFound: no such job.
             Forbidden: it belongs to somebody else.
-            Conflict: it has succeeded or failed.
+            Conflict: the job has succeeded or failed.
         """
         return self.submissions.cancel(job_id, caller)
 
     def best(self, job_id: str) -> Best:
-        """Raises: NotFound: no such job, or it has no result, with the reason."""
+        """The result of a job; raises `NotFound` if there is no such job or result, with the reason."""
         with self._store.read() as session:
             job, best = jobs.get(session, job_id), bests.find(session, job_id)
         if best is None:
@@ -250,7 +250,7 @@ class Service(TrialReader):
         return best
 
     def beside(self, job_id: str, baselines: Sequence[Baseline]) -> Best:
-        """The job's result with the times of a user's own programs. Only `tuner.tune` in one process uses it, no
+        """The job's result with the times of a user's own programs. Only `tuner.tune` uses it, within one process; no
         request does.
 
         Raises:
@@ -284,7 +284,7 @@ class Service(TrialReader):
             return inspections.ask(session, job_id, number, kind, metrics, is_urgent=True, now=self._clock())
 
     def inspection(self, job_id: str, number: int, kind: InspectionKind) -> Inspection:
-        """The most recent inspection of this kind for a trial, with its result if there is one.
+        """A trial's most recent inspection of one kind, with its result if there is one.
 
         Raises:
             NotFound: no such job or trial, or none was requested.
@@ -309,7 +309,7 @@ class Service(TrialReader):
         return replace(inspection, reason=waiting) if waiting else inspection
 
     def inspections(self, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-        """All inspections of some trials of a job, without results; the newest of the same kind is last."""
+        """All inspections of some of a job's trials, without results; of one kind, the newest is last."""
         with self._store.read() as session:
             job, found = jobs.get(session, job_id), inspections.of_trials(session, job_id, numbers)
         return [self._inspection_with_wait(inspection, job) for inspection in found]
@@ -325,13 +325,14 @@ class Service(TrialReader):
         return check_match(found, question)
 
     def make_pack(self, order: PackOrder, caller: Caller = LOCAL) -> MadePack:
-        """A signed pack of finished jobs for `caller`, which is stored; raises as `service.results.pack_maker`."""
+        """A signed pack of finished jobs for `caller`, which is stored; raises the same exceptions as
+        `service.results.pack_maker`."""
         here = {target.id: environment for target, environment in self.targets()}.get(order.target_id)
         return make_pack(self._store, order, self._clock(), here.kernel_version if here else None, caller)
 
     def import_winners(self, target_id: str, winners: Sequence[Found], caller: Caller = LOCAL) -> int:
-        """Stores winners of an external search for a target, from which later jobs may start; returns how many were
-        new.
+        """Stores winners of an external search for a target, from which later jobs may start; returns how many of them
+        were new.
         """
         with self._store.write() as session:
             audit.append(session, caller, "winners.import", target_id, self._clock())
@@ -342,7 +343,7 @@ class Service(TrialReader):
         return self._store.collect_garbage(self._disk_limit_bytes if limit_bytes is None else limit_bytes)
 
     def artifact(self, digest: str) -> bytes:
-        """Raises: InvalidInput: it is not a digest. NotFound: no such artifact."""
+        """An artifact's content; raises `InvalidInput` if `digest` is malformed, `NotFound` if it is unknown."""
         return self._store.artifacts.get(digest)
 
     def signature(self, content: bytes) -> str:

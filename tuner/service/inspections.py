@@ -1,4 +1,4 @@
-"""Inspections of trials: which one a runner takes, and how it ends. They cannot affect their job's result."""
+"""Performs inspections of trials, which cannot affect their job's result."""
 
 from __future__ import annotations
 

@@ -29,13 +29,14 @@ from tuner.errors import StoreError
 from tuner.store import Store
 from tuner.store.jobs import jobs
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, of no use to anybody
+disable_created_metrics()  # type: ignore[no-untyped-call]  # an additional series for each counter, which nobody uses
 
 #: The content type of `Metrics.text`.
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: Seconds, from the duration of a proof to that of a build that reaches its deadline.
+#: Limits of the histogram's buckets, seconds: from the duration of a proof to that of a build that reaches its
+#: deadline.
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-#: Maximum stages with their own series.
+#: Maximum number of stages with their own series.
 _MAX_STAGES = 64
 
 
@@ -49,11 +50,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CardWork:
-    """What a card has done since the process began."""
+    """What a card has done since this process began."""
 
-    #: Since then.
+    #: Time since this process began.
     seconds: float
-    #: The time in which it was busy.
+    #: Time for which the card was busy.
     busy_s: float
     #: Recorded trials by outcome.
     trials: dict[str, int]
@@ -135,7 +136,8 @@ class Metrics:
         self._quarantines.labels(target_id, str(worker)).inc()
 
     def busy_clock(self, target_id: str, worker: int) -> BusyClock:
-        """Adds up the time in which a card is busy; from now on the card has series, even if zero."""
+        """Returns a clock that adds up the time for which a card is busy. From now on the card has series, even if they
+        are zero."""
         self._quarantines.labels(target_id, str(worker))
         counter = self._busy.labels(target_id, str(worker))
         return BusyClock(counter.inc)
@@ -165,7 +167,7 @@ class BusyClock:
 
 
 def _readings(cards: Sequence[CardReading]) -> Iterator[Metric]:
-    """The driver's readings of the cards of this machine, by their numbers."""
+    """The driver's readings of this machine's cards, labelled with the cards' numbers."""
     figures = (
         ("tuner_card_temperature_celsius", "Temperature of a card in this machine", "temperature_c"),
         ("tuner_card_sm_clock_mhz", "Clock of its SMs", "sm_clock_mhz"),
@@ -192,7 +194,7 @@ class _Stock(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The current figures; if the database does not respond, all except those from it."""
+        """The current figures; if the database does not respond, without those from the database."""
         is_up = GaugeMetricFamily("tuner_database_up", "Whether the database responds")
         try:
             with self._store.read() as session:

@@ -1,18 +1,18 @@
-"""The limit for a page of a listing."""
+"""Limits the length of a page of a listing."""
 
 from __future__ import annotations
 
 from tuner.errors import InvalidInput
 
-#: Rows of the largest page.
+#: Number of rows on the largest page.
 MAX_PAGE = 500
 
 
 def check_limit(limit: int) -> None:
-    """Refuses a page that is empty or too long.
+    """Refuses a limit that would make a page empty or too long.
 
     Raises:
-        InvalidInput: it is one of these.
+        InvalidInput: `limit` is out of range.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 PERIOD_S = 2.0
 #: Polling interval for jobs beyond the limits of age and number, seconds.
 RETENTION_PERIOD_S = 300.0
-#: Jobs deleted in one writing session.
+#: Maximum number of jobs deleted in one writing session.
 _SLICE = 20
 _DAY_S = 86400.0
 
@@ -112,7 +112,7 @@ class Remover:
         return len(found)
 
     def _expire_one(self, session: Session, job_id: str) -> None:
-        """Marks it, unless another process did, or the job is open."""
+        """Marks a job as deleted, unless another process has done so, or the job is open."""
         with suppress(Conflict, NotFound):
             removal.mark(session, job_id, self._clock(), str(self._retention))
             audit.append(session, LOCAL, "job.expire", job_id, self._clock())

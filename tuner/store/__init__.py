@@ -1,5 +1,5 @@
-"""Persistent data: jobs, trials, events, results and artifacts. It is the only source of truth, and only one process
-writes it."""
+"""Persistent data: jobs, trials, events, results and artifacts. They are the only source of truth, and only one process
+writes them."""
 
 from sqlalchemy.orm import Session
 

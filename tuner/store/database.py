@@ -49,7 +49,7 @@ class Store:
         self.build_cache = directory / "build"
         self.artifacts = ArtifactFolder(directory / "artifacts")
         self.engine = engine
-        #: Decides which server runs the jobs; without sharing, this one.
+        #: Decides which server runs the jobs; if the store is not shared, this one.
         self.leadership = leadership
         #: Finds the nearest results.
         self.shapes = ShapeIndex()
@@ -71,12 +71,12 @@ class Store:
     ) -> Self:
         """Locks `directory`, opens its database (or the one at `database_url`) and migrates it.
 
-        A write waits up to `lock_patience_s` for another write of this process, and equally long for one of another
+        A write waits up to `lock_patience_s` for another write of this process, and just as long for a write of another
         process. If `shared`, nothing is locked, several servers may have it open, and `leadership` decides which one
         runs the jobs.
 
         Raises:
-            StoreError: a network mount, a second server, an unusable or newer database.
+            StoreError: `directory` is on a network mount, another server uses it, or the database is unusable or newer.
         """
         make_folder(directory, holds_database=database_url is None)
         engine = make_engine(directory, database_url, lock_patience_s)
@@ -111,8 +111,8 @@ class Store:
 
     @contextmanager
     def write(self, *, brings_work: bool = True) -> Iterator[Session]:
-        """The only writing session. It commits at the end, or changes nothing if the block raises. `brings_work` says
-        whether an idle runner may have work afterwards.
+        """A writing session, of which there is only one at a time. It commits at the end, or changes nothing if the
+        block raises. `brings_work` says whether an idle runner may have work afterwards.
 
         Raises:
             StoreUnavailable: the database is locked for too long, or the disk is full; nothing was changed.
@@ -129,8 +129,8 @@ class Store:
         self.commits.note(job_ids, brings_work=brings_work)
 
     def collect_garbage(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
-        """Limits the disk space of artifacts, builds and samples of ended jobs; files of results are kept, and
-        everything younger than `spared_s`."""
+        """Limits the disk space of artifacts, builds and samples of ended jobs. Files of results and everything younger
+        than `spared_s` are kept."""
         return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes, spared_s)
 
     def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
@@ -143,7 +143,7 @@ class Store:
             return Sweeper(self.engine, self.read, self.write, self.artifacts).sweep(goes_on)
 
     def ping(self) -> None:
-        """Raises: StoreUnavailable: the database does not respond."""
+        """Raises `StoreUnavailable` if the database does not respond."""
         with self.read() as session:
             session.execute(text("select 1"))
 
@@ -159,7 +159,7 @@ def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> 
     """Migrates the tables to this version if needed. If another server is migrating them, waits for it.
 
     Raises:
-        StoreError: another server of another version uses them.
+        StoreError: a server of a different version uses them.
     """
     end = time.monotonic() + UPGRADE_PATIENCE_S
     while not migrate.is_current(engine):

@@ -62,7 +62,7 @@ def test_a_ladder_of_one_row_without_an_interval_has_a_picture_and_one_without_a
 
 
 def chain(starts: Sequence[int]) -> list[OpRow]:
-    """The ops of a block, in launches that start at these ops."""
+    """The ops of a block, in launches that start at the ops `starts`."""
     rows = OpRow.all_of(block(16), None)
     launches = [sum(start <= place for start in starts) for place in range(len(rows))]
     return [row.model_copy(update={"launch": one}) for row, one in zip(rows, launches, strict=True)]

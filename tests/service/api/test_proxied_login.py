@@ -111,7 +111,7 @@ def test_apache_and_openid_connect_log_a_user_in_who_submits_a_job(apache: str, 
             with browser.stream("GET", f"{url}/jobs/{job['id']}/events") as events:
                 assert next(line for line in events.iter_lines() if line.startswith("data:"))
             wait_until(lambda: browser.get(f"{url}/jobs/{job['id']}").json()["state"] == "succeeded", 120)
-        # A program has a token of the service; without one, the proxy's header is used, and the program's own is
+        # A program has a token of the service; without one, the proxy's header is used, and the program's own header is
         # ignored.
         wrong = httpx.get(
             f"{url}/jobs", verify=context, headers={"Authorization": "Bearer tuner_x", "X-Forwarded-User": "root"}

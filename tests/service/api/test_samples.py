@@ -22,7 +22,7 @@ ROUNDS = (
 
 @pytest.fixture
 def recorded(idle_api: Api) -> str:
-    """A job with a trial whose samples are known."""
+    """The id of a job with a trial whose samples are known."""
     outcome = measured(10.0, rounds=ROUNDS, procedure=PROCEDURE, truncated=True, remark="it was noisy")
     with idle_api.service._store.write() as session:
         job = jobs.insert(session, spec(), 1.0)

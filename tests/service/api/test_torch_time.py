@@ -35,7 +35,7 @@ class WithTorch(SimulatedEvaluator):
 
 
 def finished(api: Api) -> str:
-    """A job that has succeeded."""
+    """The id of a job that has succeeded."""
     job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
     assert wait_until_final(api.service, job_id) == "succeeded"
     return str(job_id)
@@ -117,7 +117,7 @@ class WithCompiled(SimulatedEvaluator):
 
 
 def finished_beside(api: Api) -> str:
-    """A job that asked for torch.compile, and has succeeded."""
+    """The id of a job that asked for torch.compile and has succeeded."""
     asked = body(budget={"trials": NUM_TRIALS}, objective={"torch_compile": True})
     job_id = api.http.post("/jobs", json=asked).json()["id"]
     assert wait_until_final(api.service, job_id) == "succeeded"

@@ -31,7 +31,7 @@ def client(server: Server) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def job_id(client: Client) -> str:
-    """A job that has succeeded."""
+    """The id of a job that has succeeded."""
     job = client.submit(body())
     assert list(client.events(job["id"], timeout_s=120))[-1]["data"]["state"] == "succeeded"
     return str(job["id"])

@@ -15,7 +15,7 @@ PAIR = ["--d-in", "4096", "--d-hidden", "1024", "--d-out", "4096", "--trials", "
 
 @pytest.fixture(scope="module")
 def batch_id(client: Client) -> str:
-    """A batch of two jobs."""
+    """The id of a batch of two jobs."""
     shape = {"d_in": 256, "d_hidden": 512, "d_out": 256, "m": [8, 16]}
     return str(client.submit_batch({"shapes": [shape], "budget": {"trials": 5}, "project": "client"})["id"])
 

@@ -35,7 +35,7 @@ def test_a_job_is_submitted_watched_and_its_result_printed(run: Run) -> None:
 
 
 def test_submit_prints_the_id_alone_on_stdout(run: Run, client: Client, job_id: str) -> None:
-    """The job of `job_id` was submitted before, perhaps with others of its problem, so the same id is printed."""
+    """Job `job_id` was submitted before, perhaps together with others for its problem, so its id is printed again."""
     before = {job["id"] for job in client.jobs()}
     result = run("submit", *PAIR, "--reuse")
     found = result.stdout.removesuffix("\n")

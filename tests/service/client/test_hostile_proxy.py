@@ -62,7 +62,7 @@ def finished(client: Client, **changes: Any) -> str:
 
 @pytest.fixture(scope="module")
 def other_id(client: Client) -> str:
-    """A job with a different number of rows."""
+    """The id of a job with a different number of rows."""
     return finished(client, pair={**body()["pair"], "m": 32})
 
 

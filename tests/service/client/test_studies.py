@@ -117,8 +117,7 @@ SPIRAL = (ROOT / "docs/schedule-space.md").read_text().partition("```python\n# s
 
 
 def test_an_order_of_ones_own_is_made_here_and_sent_as_a_table(run: Run, client: Client, tmp_path: Path) -> None:
-    """Covers the documented function, and a table that waits for a later tile; the trial of the latter has the
-    witness."""
+    """Covers the documented function, and a table that waits for a later tile, whose trial has the witness."""
     code, table = tmp_path / "spiral.py", tmp_path / "backwards.json"
     code.write_text("#" + SPIRAL)
     tiles = [[op, row, col] for op in range(2) for row in range(4) for col in range(4)]

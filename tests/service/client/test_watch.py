@@ -34,7 +34,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def ids(url: str) -> list[str]:
-    """Two jobs and a batch."""
+    """The ids of two jobs and a batch."""
     with Client(url) as client:
         jobs = [client.submit(body(seed=seed, pair={**SMALL_PAIR, "m": 8 + seed}))["id"] for seed in (1, 2)]
         batch = client.submit_batch({"shapes": [{**SHAPE, "m": [32, 64]}], "budget": {"trials": 6}})
@@ -108,7 +108,7 @@ _IN_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.sp
 
 
 def interrupted(command: list[str], shown: str) -> str:
-    """The client's output in a terminal after Ctrl-C, which is typed once this text was shown."""
+    """The client's output in a terminal after Ctrl-C, which is typed once `shown` has appeared."""
     client = [sys.executable, "-m", "tuner.client.cli", *command]
     with subprocess.Popen(
         [sys.executable, "-c", _IN_A_TERMINAL, *client], stdin=subprocess.PIPE, stdout=subprocess.PIPE

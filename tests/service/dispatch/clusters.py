@@ -58,7 +58,7 @@ class Members:
         limits: Limits | None = None,
         answer: Any = None,
     ) -> ClusterWorker:
-        """Adds a worker with these evaluators; `answer` replaces its responses."""
+        """Adds a worker with `evaluators`; `answer` replaces its responses."""
         calls = WorkerCalls(name, evaluators, self.folder, limits or Limits(), num_places=num_places)
 
         async def start() -> ClusterWorker:
@@ -134,7 +134,7 @@ class Process:
             )
 
     def address(self) -> str:
-        """The address that it printed first."""
+        """The first address that the command printed."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         assert line, self.log.read_text()
@@ -145,7 +145,7 @@ class Process:
             os.kill(self._process.pid, number)
 
     def end(self) -> int:
-        """Kills it and waits for it."""
+        """Kills the process and waits for it."""
         self.kill(signal.SIGCONT)
         self.kill()
         code = self._process.wait(120)
@@ -168,20 +168,20 @@ def ended(processes: list[Process]) -> Iterator[list[Process]]:
 
 
 def scheduler_process(log: Path, port: int = 0, tls: Path | None = None) -> tuple[Process, str]:
-    """`tuner scheduler` and its address."""
+    """Starts `tuner scheduler`; returns it with its address."""
     how = ("--tls", str(tls)) if tls else ("--plain",)
     process = Process("scheduler", "--port", str(port), *how, log=log)
     return process, process.address()
 
 
 def worker_process(scheduler: str, log: Path, name: str, *options: str, gpu: str = "simulated:h200") -> Process:
-    """`tuner worker`, joining the scheduler."""
+    """Starts `tuner worker`, which joins the scheduler."""
     own = ("--scheduler", scheduler, "--gpu", gpu, "--name", name, "--listen", HERE, "--places", "1")
     return Process("worker", *own, "--cache", str(log.parent / "builds"), *options, log=log)
 
 
 def wait_for_cards(dispatcher: ClusterDispatcher, count: int, target_id: str = "simulated:h200") -> None:
-    """Waits until this many healthy GPUs have joined."""
+    """Waits until `count` healthy GPUs have joined."""
 
     def num_fit() -> int:
         return sum(dispatcher.quarantine(target_id, n) is None for n in range(dispatcher.num_workers(target_id)))

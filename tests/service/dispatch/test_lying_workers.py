@@ -54,7 +54,7 @@ def ready(target_id: str = TARGET_ID) -> Watched:
 
 @contextmanager
 def members_with_liar(folder: Path, lie: Callable[[str, bytes], bytes]) -> Iterator[Members]:
-    """A cluster whose only worker replaces each response by `lie(call name, honest response)`."""
+    """A cluster whose only worker replaces each response with `lie(call name, honest response)`."""
     members = Members(security_for("tcp://127.0.0.1:1", None), folder)
     honest = WorkerCalls("liar", [ready()], folder / "liar", Limits(), num_places=2)
 

@@ -63,7 +63,7 @@ def state_on_disk(directory: Path) -> str:
 
 
 def wait_for_trials(directory: Path, at_least: int) -> None:
-    """Waits until this many trials of the only job are recorded."""
+    """Waits until at least `at_least` trials of the only job are recorded."""
     wait_until(lambda: int(str(on_disk(directory, "select count(*) from trials"))) >= at_least)
 
 

@@ -1,4 +1,4 @@
-"""Which schedules of other jobs a job of a ladder has to try after all searches: a real database with inserted
+"""Which schedules of other jobs a ladder's job has to try after all searches, in a real database with inserted
 trials."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FASTEST = replace(BY_ROWS, plan_kind=PlanKind.FUSED_PDL)
 
 
 def ordered(width: int) -> Ordering:
-    """The usual ordering, with consumers that wait for chunks of this many tiles."""
+    """The usual ordering, with consumers that wait for chunks of `width` tiles."""
     assert BY_ROWS.schedule
     return replace(BY_ROWS.schedule.ordering, granularity=Granularity.CHUNK, sync_width=width)
 
@@ -60,7 +60,7 @@ def ladder(tmp_path: Path) -> Iterator[tuple[Store, list[JobRecord]]]:
 
 
 def lay(store: Store, job: JobRecord, *candidates: tuple[Candidate, float]) -> list[Trial]:
-    """Inserts trials with these times in µs."""
+    """Inserts a trial of each candidate, with its time in µs."""
     laid = [
         replace(trial(number, measured(time_us)), candidate=candidate)
         for number, (candidate, time_us) in enumerate(candidates)

@@ -50,7 +50,7 @@ class Result:
 
 
 def best_of(one: Result) -> Best:
-    """A result whose fused launch gains at least this much."""
+    """A stored result like `one`: its fused launch gains at least `one.gains`, or the library won."""
     if one.gains is None:
         return replace(BEST, environment=one.here)
     row = FinalRow(

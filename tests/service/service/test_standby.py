@@ -253,7 +253,7 @@ def test_a_server_whose_lock_the_database_drops_gives_up(tmp_path: Path, server:
 
 @contextmanager
 def next_in_line(store: Store) -> Iterator[None]:
-    """Another connection waits for the lock, so it gets it as soon as it is released."""
+    """Another connection waits for the lock, and gets the lock as soon as it is released."""
     waiting = text("select count(*) from pg_locks where locktype = 'advisory' and objid = :lock and not granted")
     with store.engine.connect() as other, store.engine.connect() as watching:
         taken = threading.Thread(target=other.execute, args=(text(f"select pg_advisory_lock({LEADER_LOCK})"),))

@@ -10,8 +10,8 @@ from tuner.core.trial.job import JobTerms
 from tuner.store import Store
 from tuner.store.jobs import jobs
 
-#: Statements of a trial: begin, the job, the trial, its event, the job's sums; begin, and the reads; and two statements
-#: of timers.
+#: Statements per trial: a write (begin, the job, the trial, its event, the job's sums), a read (begin, and the
+#: queries), and two statements of timers.
 PER_TRIAL = 9
 #: Statements for a job's start and end, its finals and its artifact: about a hundred.
 PER_JOB = 200

@@ -17,7 +17,7 @@ from tuner.core.schedule.schedule import Schedule
 class Claim(StrEnum):
     """What a case asserts; each claim has its own test module."""
 
-    #: Compares every op's results with float64, checks the guards around every buffer, and takes a time.
+    #: Compares every op's results with float64, checks the guards around every buffer, and measures a time.
     NUMBERS = "numbers"
     #: All launches produce the same bits, and none of them is NaN.
     RELAUNCHES = "relaunches"
@@ -60,7 +60,7 @@ class Case:
     num_sms: int = 0
 
     def on(self, gpu: Gpu) -> Candidate:
-        """The candidate for a GPU with this many SMs."""
+        """The candidate for a GPU with as many SMs as `gpu`."""
         schedule = self.candidate.schedule
         if not self.num_sms or schedule is None:
             return self.candidate
@@ -103,7 +103,7 @@ def cross(
 
 
 def named(schedules: Mapping[str, Schedule], *names: str) -> dict[str, Schedule]:
-    """The cases with these names."""
+    """The schedules named `names`."""
     return {name: schedules[name] for name in names}
 
 

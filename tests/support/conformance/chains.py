@@ -52,7 +52,7 @@ def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
 
 
 def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[str, Schedule]:
-    """The same, launched in runs that begin at these ops."""
+    """The same schedules, launched in runs that begin at the ops `starts`."""
     return {
         f"{name}, from {'+'.join(map(str, one))}": chosen.but(ordering=replace(chosen.ordering, run_starts=one))
         for name, chosen in schedules.items()
@@ -61,7 +61,7 @@ def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[st
 
 
 def unequal(schedules: dict[str, Schedule]) -> dict[str, Schedule]:
-    """The same with one signal per tile."""
+    """The same schedules, with one signal per tile."""
     return {
         name: one.but(ordering=replace(one.ordering, granularity=Granularity.TILE)) for name, one in schedules.items()
     }

@@ -16,7 +16,7 @@ from tuner.core.schedule.tiling import CacheHint
 from tuner.ops.gemm.pairs import ffn_pair
 
 H200 = CATALOGUE["h200"]
-#: Copies of 16 bytes; and of 2 with an odd column after the last pair, which only one engine can read.
+#: Copies of 16 bytes, and copies of 2 bytes with an odd column after the last pair, which only one engine can read.
 PAIRS = {
     "ragged": RAGGED,
     "odd": ffn_pair(m=50, d_in=77, d_hidden=131, d_out=65, activation=Activation.SILU),

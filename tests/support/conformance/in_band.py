@@ -37,7 +37,7 @@ SHAPES = {
 
 
 def banded(shapes: dict[str, Schedule], *, ahead_window: int = 0, in_band: bool = True) -> dict[str, Schedule]:
-    """The same schedule, reading in band or by signals."""
+    """The same schedules, reading in band or by signals."""
     return {
         name: one.but(tiling=replace(one.tiling, in_band=in_band, ahead_window=ahead_window))
         for name, one in shapes.items()
@@ -45,7 +45,7 @@ def banded(shapes: dict[str, Schedule], *, ahead_window: int = 0, in_band: bool 
 
 
 ONE, SEVERAL = block(1), block(5)
-#: Few columns are left for the last tile and the last stage; all numbers of rows that can be read this way.
+#: Few columns are left for the last tile and the last stage; all row counts that can be read in band.
 RAGGED = block(8, heads=136, width=320, hidden=200, qkv=104, dtype=Dtype.BF16)
 PAIR = ffn_pair(m=3, d_in=512, d_hidden=1032, d_out=520)
 GATED = ffn_pair(m=8, d_in=512, d_hidden=1032, d_out=520, activation=Activation.SILU, gated=True, bias=True)

@@ -66,14 +66,14 @@ class OnCard:
         return outcome
 
     def launches(self, workload: Workload, candidate: Candidate, count: int) -> list[Bits]:
-        """The outputs of each of this many launches; they are filled with NaN before each."""
+        """The outputs of each of `count` launches; they are filled with NaN before each."""
         from tuner.workers.gpu.session import Kernels, load_runner
 
         prepared = self.session._prepare(problem(workload))
         return self.run(workload, load_runner(prepared, self.ready(workload, candidate).work, Kernels()), count)
 
     def run(self, workload: Workload, runner: Any, count: int) -> list[Bits]:
-        """The same for a runner. Equal outputs are stored once, so that many launches need little memory."""
+        """Same as `launches`, for a runner. Equal outputs are stored once, so that many launches need little memory."""
         prepared = self.session._prepare(problem(workload))
         left: list[Bits] = []
         for _ in range(count):

@@ -99,5 +99,5 @@ def waved(chosen: Schedule, reserved_sms: int = 120) -> Schedule:
 
 
 def prefetching(chosen: Schedule, stages: int = STARTUP_PREFETCHES[-1], **tiling: Any) -> Schedule:
-    """Prefetches the weights of this many stages into the L2 at the start."""
+    """Prefetches the weights of `stages` stages into the L2 at the start."""
     return chosen.but(tiling=replace(chosen.tiling, startup_prefetch=stages, **tiling))

@@ -46,7 +46,7 @@ def parts() -> list[Case]:
 
 
 def epilogues() -> dict[str, Workload]:
-    """Plain epilogues with a bias; and a gate and a row scale in the first op, with a residual in the second."""
+    """Plain epilogues with a bias, and a gate and a row scale in the first op with a residual in the second."""
     workloads = {}
     for activation in Activation:
         plain = ffn_pair(m=50, d_in=272, d_hidden=528, d_out=72, activation=activation, bias=True)
@@ -122,7 +122,7 @@ ASSIGNMENTS = (
 
 
 def tailed(shape: str, assignment: Assignment, partition: int, split_tiles: SplitTiles) -> tuple[Schedule, int]:
-    """Few SMs, so that only the few tiles of the last wave are split; and the number of SMs."""
+    """A schedule that splits only the few tiles of the last wave, and the number of SMs for which it does."""
     _, tiling, num_sms = TAILED[shape]
     ordering = portable(TILES, assignment=assignment, partition=partition).ordering
     schedule = Schedule.of(tiling=tiling, ordering=replace(ordering, split_tiles=split_tiles))
@@ -200,6 +200,6 @@ CASES = [
         {"ragged": RAGGED},
         claim=Claim.ARRIVALS,
         num_launches=3,
-        num_posts=17,  # the first op has this many consecutive tiles
+        num_posts=17,  # the first op has 17 consecutive tiles
     ),
 ]

@@ -30,17 +30,17 @@ def by_options(*options: dict[str, bool], **pair: Any) -> dict[str, Workload]:
 
 
 def by_dtype(workload: Workload) -> dict[str, Workload]:
-    """The same in every element type."""
+    """The same workload in every element type."""
     return {str(dtype): replace(workload, dtype=dtype) for dtype in UNSCALED}
 
 
 def by_rows(workload: Workload, *rows: int) -> dict[str, Workload]:
-    """The same with this many rows."""
+    """The same workload with each of these row counts."""
     return {f"m={m}": replace(workload, ops=tuple(replace(op, m=m) for op in workload.tile_ops)) for m in rows}
 
 
 def chain_of_three(m: int, dims: tuple[int, int, int, int]) -> Workload:
-    """A gated op, a plain one that reads it, and one with a residual that reads the latter."""
+    """A gated op, a plain one that reads it, and one with a residual that reads the plain one."""
     ops = (
         GemmOp(name="first", m=m, n=dims[1], k=dims[0], activation=Activation.SILU, gated=True),
         GemmOp(name="second", m=m, n=dims[2], k=dims[1], source="first"),

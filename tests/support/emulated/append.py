@@ -83,7 +83,7 @@ class EmulatedAppend:
 
     @property
     def values(self) -> Array:
-        """The same."""
+        """Same as for `keys`."""
         return self._in_order(self.held[1])
 
     def _in_order(self, cache: Array) -> Array:

@@ -116,7 +116,7 @@ class EmulatedBetween(EmulatedChain):
         self._put(self.front.source, drawn)
 
     def launch(self, order: Sequence[tuple[int, ...]]) -> None:
-        """Runs the launches in this order on the current memory."""
+        """Runs the launches in `order` on the current memory."""
         for ops in order:
             if ops not in self._held:
                 found = self.attention.run(

@@ -158,7 +158,7 @@ class EmulatedChain:
         return self._random.standard_normal(shape)
 
     def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
-        """int32."""
+        """Random int32 elements from `least` to `most`."""
         return self._random.integers(least, most, shape, endpoint=True)
 
     def factors(self, shape: tuple[int, ...]) -> Array:
@@ -276,13 +276,13 @@ class EmulatedChain:
         assert num_stuck == 0, f"{num_stuck} threads wait for ever"
 
     def _of_rows(self, recipe: TensorMap) -> TensorMap:
-        """Whether its second dimension is rows; false for weights."""
+        """The map of a tensor in a launch with fewer rows; maps of weights stay unchanged."""
         if self._rows is None or recipe.operand == "w":
             return recipe
         return replace(recipe, dims=(recipe.dims[0], self._rows, *recipe.dims[2:]))
 
     def take_operands(self, other: EmulatedChain) -> None:
-        """Takes its weights, and the first rows of its inputs."""
+        """Copies the weights of `other`, and the first rows of its inputs."""
         for name, held in self._tensors.items():
             held[...] = other._tensors[name][: len(held)]
 
@@ -370,7 +370,7 @@ class EmulatedChain:
         return from_bits(held, dtype) if held.dtype == dtype.row.bits_name else held
 
     def _left(self) -> list[str]:
-        """What ops write in addition to their outputs."""
+        """The names of the tensors that ops write in addition to their outputs."""
         beside = (one for op in self.workload.tile_ops for one in op.others(self.workload.dtype))
         return [one.name for one in beside if one.role in (Role.OUTPUT, Role.CACHE)]
 

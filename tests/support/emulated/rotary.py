@@ -33,7 +33,7 @@ class EmulatedCache:
             self.lengths[0] = rotary.max_length
         #: Pages of each sequence, for a paged cache.
         self.pages = np.full((sequences, paged.pages_of(rotary) if paged else 0), NO_PAGE, np.int32)
-        #: Of the cache.
+        #: Pages of the cache.
         self.num_pages = shape[0] if paged else 0
         if paged:
             free = np.random.default_rng(0).permutation(self.num_pages).astype(np.int32)
@@ -98,7 +98,7 @@ class EmulatedCache:
         return cache if self.rotary.heads_first else cache.swapaxes(1, 2), place
 
     def _table_at(self, positions: Array, rows: Array) -> Array:
-        """The table's pages for the positions of these rows."""
+        """The table's pages for the `positions` of `rows`."""
         assert self.rotary.page_tokens is not None
         inside = np.clip(positions, 0, self.rotary.max_length - 1)
         return self.pages[rows // self.rotary.new_tokens, inside // self.rotary.page_tokens]
@@ -119,8 +119,8 @@ class EmulatedCache:
         return np.concatenate(found, axis=1)
 
     def expected(self, sums: Array) -> Array:
-        """The same computed in float64 from the product's sums, which have the first halves of all heads and then the
-        second halves."""
+        """The expected result of `beside` in float64, from the product's sums, which have the first halves of all heads
+        and then the second halves."""
         rotary = self.rotary
         x, y = (half.reshape(self._rows, -1, rotary.head_dim // 2) for half in np.hsplit(sums, 2))
         angles = (self.positions().astype(np.float32)[:, None] * self.frequencies).astype(np.float64)[:, None]

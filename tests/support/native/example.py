@@ -14,7 +14,7 @@ COMPILERS = {"gcc": "g++", "clang": "clang++"}
 
 
 def run_command(*command: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command with these variables in its environment."""
+    """Runs a command with `variables` in its environment."""
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **variables})
 
 

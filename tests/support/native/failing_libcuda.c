@@ -1,5 +1,5 @@
-/* The driver's library, of which one launch fails as if its arguments were wrong: all other calls are those of libcuda,
- * with which this library is linked. */
+/* The driver library, except that one launch fails as if its arguments were wrong: all other calls go to libcuda, with
+ * which this library is linked. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 static int num_succeeding = -1;
 
-/* The launch after this many fails, once. */
+/* The launch after `num_succeeding` others fails, once. */
 void fail_behind(int count) { num_succeeding = count; }
 
 int cuLaunchKernelEx(const void *config, void *function, void **values, void **extra) {

@@ -58,7 +58,7 @@ class Fuzzer:
         self._program = compile_driver(folder, "fuzz", *SANITIZED, *sanitizers)
 
     def run(self, seed: int, count: int) -> Found:
-        """Runs this many inputs of a seed."""
+        """Runs `count` inputs that are drawn from `seed`."""
         command = [self._program, self._recorder, self._pack, "fuzz", str(seed), str(count)]
         ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         printed = re.fullmatch(r"(\d+) inputs, (\d+) opened\n", ran.stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
-#: The runtime compiles without warnings.
+#: Flags with which the runtime compiles without warnings.
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
 
 
@@ -97,7 +97,7 @@ class Recorder:
         self.cuda.fake_capture(0)
 
     def fail(self, name: str, status: int, *, behind: int = 0) -> None:
-        """Makes calls of this name fail from now on, except for the first `behind`."""
+        """Makes calls of `name` fail with `status` from now on, except for the first `behind`."""
         self._failing = name.encode()  # kept, since the recorder compares it at each call
         self.cuda.fake_fail(self._failing or None, status, behind)
 

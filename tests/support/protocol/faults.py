@@ -106,7 +106,7 @@ def _reader_and_slow(plan: Plan, tables: Tables) -> tuple[int, int]:
 
 
 def _signals(plan: Plan, begin: int, end: int) -> frozenset[int]:
-    """The signals that a task with these waits waits for."""
+    """The signals that the waits from `begin` to `end` wait for."""
     return frozenset(s for first, last, *_ in plan.waits[begin:end].tolist() for s in range(first, last))
 
 

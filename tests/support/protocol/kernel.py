@@ -114,7 +114,7 @@ def tables_for(workload: Workload, tiling: Tiling, ordering: Ordering, plans: Se
 
 
 def stretches_of(plans: Sequence[Plan]) -> dict[Tile, list[slice]]:
-    """The k-steps of each part of the tiles that these plans split, in the order of the parts."""
+    """The k-steps of each part of the tiles that `plans` split, in the order of the parts."""
     parts = sorted((*task[:3], task[6], *task[9:]) for plan in plans for task in plan.tasks.tolist() if task[7])
     stretches: dict[Tile, list[slice]] = {}
     for op, row, column, _, first, count in parts:
@@ -171,7 +171,7 @@ def tables_of(
 
 
 def _unit_of(columns: Mapping[int, int], begins: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a unit reads when it reads these columns of the rows of the tiles starting there, and in which step."""
+    """What a unit reads when it reads `columns` of the tile rows that start at `begins`, and in which step."""
     return tuple(begin + column for begin in begins for column in columns), tuple(columns.values()) * len(begins)
 
 
@@ -180,7 +180,7 @@ def _reads_nothing(steps: Sequence[range]) -> dict[int, int]:
 
 
 def _first_steps(steps: Sequence[range], width: int) -> dict[int, int]:
-    """Column of tiles of this width that are read in these k-steps -> the first step that reads it."""
+    """Column of tiles of width `width` that are read in the k-steps `steps` -> the first step that reads it."""
     last_first = ((k // width, number) for number, ks in reversed(list(enumerate(steps))) for k in ks)
     return dict(sorted(dict(last_first).items()))
 
@@ -198,7 +198,7 @@ class Record:
     abort: str | None
     #: [tiles] the last number that was written for each.
     words: Ints
-    #: [units] over all runs.
+    #: [units] how often each was done, over all runs.
     times_done: Ints
     #: [runs, reads of all units] when a unit read a tile, and [runs, tiles] when a tile was complete; nanoseconds, 0
     #: for never.
@@ -240,7 +240,7 @@ def faults(record: Record, tables: Tables, launches: Launches) -> list[str]:
 
 
 def posts_per_launch(plans: Sequence[Plan]) -> list[int]:
-    """For each signal: one post from each tile, whichever of its parts is last."""
+    """The posts per signal: one from each tile, whichever of its parts is last."""
     posts = Counter(
         {(op, row, col): post for plan in plans for op, row, col, _, _, post, *_ in plan.tasks.tolist()}.values()
     )
@@ -248,7 +248,7 @@ def posts_per_launch(plans: Sequence[Plan]) -> list[int]:
 
 
 def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
-    """For each slot: the parts of its tile. Whole tiles have none, whatever their words contain."""
+    """The arrivals per slot: the parts of its tile. Whole tiles have none, whatever their words contain."""
     met = [0] * plans[0].num_split_tiles
     for task in (task for plan in plans for task in plan.tasks.tolist()):
         if (parts := tables.num_units(tables.tile(task))) > 1:
@@ -257,7 +257,7 @@ def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
 
 
 def draws_per_launch(plan: Plan) -> tuple[int, ...]:
-    """For each counter. A CTA with a statically assigned first task makes one draw without a task; from the shared
+    """The draws per counter. A CTA with a statically assigned first task makes one draw without a task; from the shared
     list, each CTA also draws the end."""
     drawn = plan.num_tasks - plan.num_first_tasks
     lists = {STATIC: (0,), TICKET: (drawn,), FIRST_WAVE: (0, drawn)}[plan.assignment]

@@ -35,7 +35,7 @@ from tuner.workers.gpu.library.runners import ChainRunner, runner_of
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launch_args import WORD_BYTES, OpBuffers, workspace_layout
 
-#: SM clock cycles of the pauses: up to 5 microseconds, and 50 in one of 32.
+#: SM clock cycles of the pauses: up to 5 microseconds, or 50 for one in 32.
 SHORT_CYCLES, LONG_CYCLES = 8_000, 80_000
 #: SM clock cycles of a slow unit: more than ten times the duration of everything else in a launch.
 SLOW_CYCLES = 4_000_000
@@ -77,7 +77,7 @@ class Rig:
         kind: PlanKind = PlanKind.FUSED,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> ChainRunner:
-        """The plans, launched like a candidate of this kind, with counters of zero."""
+        """The plans, launched like a candidate of plan kind `kind`, with counters of zero."""
         work = Work(
             plan_kind=kind,
             launchables=((launchable := tied(plans, self._cubin)),),
@@ -99,7 +99,7 @@ class Rig:
         slow_unit: int = -1,
         slow_cycles: int = SLOW_CYCLES,
     ) -> Record:
-        """Enqueues this many runs back to back; the first one starts with counters of zero."""
+        """Enqueues `num_runs` runs back to back; the first one starts with counters of zero."""
         first_unit = cupy.asarray(np.array(tables.first_unit, dtype=np.int32))
         reads_begin = cupy.asarray(np.cumsum([0, *map(len, tables.reads)]).astype(np.int32))
         reads, read_steps = (

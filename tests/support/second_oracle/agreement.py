@@ -47,7 +47,7 @@ class Judged(NamedTuple):
 def judged_cases(
     seed: int, count: int, pools: Pools = (GRAPHS, CHAINS, SCATTERED), paired: Pool = PAIRED
 ) -> Iterator[Judged]:
-    """A number of plans, drawn by `random_case`."""
+    """`count` plans drawn by `random_case`, with both verdicts."""
     rng = random.Random(seed)
     for _ in range(count):
         yield judged_by_both(random_case(rng, pools, paired))

@@ -41,10 +41,10 @@ class Device:
     """One launch of a well-formed plan that covers its tiles."""
 
     def __init__(self, table: Table, kernel: Kernel) -> None:
-        """The first launch on its workspace."""
+        """Begins with the first launch on a workspace."""
         self.table, self.kernel, self.size = table, kernel, kernel.size
         self.num_units = len(table.tasks) * self.size
-        #: The count of a wait for one post of the plan.
+        #: How much one post of the plan counts in a wait.
         self.posts_of_one = self.size * kernel.posts_of_tile
         self.all = (1 << self.num_units) - 1
         self._writers: dict[tuple[int, int, int, int], int] = {}
@@ -56,8 +56,8 @@ class Device:
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
         #: [tasks] posts of each of its CTAs.
         self.posts_of = [self._posts_of(task) for task in table.tasks]
-        #: Signals that receive posts, and one that represents all others; each gets this many posts of CTAs in a
-        #: launch.
+        #: Signals that receive posts, and one that represents all others; `totals` has the posts of CTAs that each gets
+        #: per launch.
         self.signals = [*sorted({task.post for task in table.tasks if task.post >= 0}), -1]
         whole = self.size * kernel.posts_of_tile
         tiles = {task.tile: task.post for task in table.tasks}
@@ -113,7 +113,7 @@ class Device:
         return Unit(tuple(reads), tuple(waits), peers)
 
     def _writers_of(self, boxes: Sequence[Box]) -> int:
-        """The units that write an element of one of these boxes."""
+        """The units that write an element of one of `boxes`."""
         found = 0
         for written, units in self._written:
             if any(box.meets(other) for box in boxes for other in written):
@@ -145,9 +145,9 @@ class Device:
         return any(holds != sorted(holds) for index in used for holds in self.tests[index].values())
 
     def _posts(self, stored: int) -> tuple[int, ...]:
-        """The posts of CTAs, by index in `signals`, once these units are stored. For a split tile, the last part of
-        each rank posts; its counter shows which one that is: it began this launch at `launch * parts`, and has reached
-        the next multiple."""
+        """The posts of CTAs, by index in `signals`, once the units `stored` are stored. For a split tile, the last part
+        of each rank posts; its counter shows which one that is: it began this launch at `launch * parts`, and has
+        reached the next multiple."""
         posts = [0] * len(self.signals)
         arrived: dict[tuple[int, int], int] = {}
         for number, task in enumerate(self.table.tasks):

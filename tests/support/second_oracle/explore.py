@@ -25,9 +25,9 @@ RACE, HANG = "race", "hang"
 class Cta(NamedTuple):
     """A CTA, or a cluster."""
 
-    #: Taken, in order, and not stored by all of its CTAs.
+    #: Tasks that were taken, in order, and that not all of its CTAs have stored.
     tasks: tuple[int, ...]
-    #: [CTAs of the cluster] how many of these each has stored.
+    #: [CTAs of the cluster] how many of these tasks each has stored.
     stored: tuple[int, ...]
 
 
@@ -144,7 +144,7 @@ class Exploration:
         return ready
 
     def _finished(self, cta: Cta, rank: int) -> Cta:
-        """The state after the CTA of this rank has stored its next task."""
+        """The cluster after its CTA `rank` has stored its next task."""
         stored = [done + (other == rank) for other, done in enumerate(cta.stored)]
         gone = min(stored)
         return cta._replace(tasks=cta.tasks[gone:], stored=tuple(done - gone for done in stored))
@@ -154,13 +154,13 @@ class Exploration:
         if state.drawn == len(self.drawn_from) or len(cta.tasks) >= self.most_taken:
             return
         if not self.ahead and cta.tasks and ready[0] == 0:
-            return  # its task's waits are not over
+            return  # its task's waits have not passed
         taken = cta._replace(tasks=(*cta.tasks, self.drawn_from[state.drawn]))
         yield self._with(State(state.drawn + 1, state.ctas), number, taken)
 
     def _with(self, state: State, number: int, cta: Cta) -> State:
         ctas = [*state.ctas[:number], cta, *state.ctas[number + 1 :]]
-        if self.device.table.assignment in (TICKET, FIRST_WAVE):  # they are alike
+        if self.device.table.assignment in (TICKET, FIRST_WAVE):  # these CTAs are interchangeable
             ctas.sort()
         return State(state.drawn, tuple(ctas))
 

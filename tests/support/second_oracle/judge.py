@@ -20,7 +20,7 @@ from tests.support.second_oracle.table import (
     steps_of,
 )
 
-#: Numbers of launches on one workspace: the first two, and those in which a counter with this many posts per launch is
+#: Numbers of launches on one workspace: the first two, and those in which a counter with 1 to 8 posts per launch is
 #: about to reach 2^31, or to wrap at 2^32.
 LAUNCHES = (0, 1, *(edge // posts for edge in (2**31 - 1, 2**32 - 1) for posts in (1, 2, 3, 4, 5, 6, 8)))
 
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 
 
 def judge(raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
-    """The verdict on these words, over launches with these numbers on one workspace."""
+    """The verdict on the words `raw`, over the launches numbered `launches` on one workspace."""
     try:
         table = read(raw)
     except Malformed:

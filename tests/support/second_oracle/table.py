@@ -42,10 +42,10 @@ class Op(NamedTuple):
     """
 
     grid: tuple[int, int]
-    #: Of a tile.
+    #: Steps, and maximum parts, of a tile.
     num_steps: int
     most_parts: int
-    #: Bytes of the sums of a part.
+    #: Bytes of a part's sums.
     sums_bytes: int
     #: A CTA's tile -> what it writes.
     writes: Mapping[tuple[int, int, int], Sequence[Box]]
@@ -150,7 +150,7 @@ class Table(NamedTuple):
 
 
 class Malformed(Exception):
-    """The words are not a plan; the message names the wrong one."""
+    """The words are not a plan; the message says which word is wrong."""
 
 
 def _want(holds: bool, what: str) -> None:

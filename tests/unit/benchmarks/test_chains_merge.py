@@ -1,4 +1,4 @@
-"""Rows of several runs of the chains' benchmark, and their winners, are merged into one file each."""
+"""Rows of several runs of the chain benchmark are merged into one file, and their winners into another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of the engines' benchmark."""
+"""The rows of the engine benchmark."""
 
 from __future__ import annotations
 

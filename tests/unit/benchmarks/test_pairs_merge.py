@@ -1,4 +1,4 @@
-"""Rows of several runs of the pairs' benchmark are merged into one file."""
+"""Rows of several runs of the pair benchmark are merged into one file."""
 
 from __future__ import annotations
 

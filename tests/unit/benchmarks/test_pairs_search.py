@@ -169,7 +169,7 @@ def test_pytorch_is_a_cross_check_that_says_why_it_is_missing(bench: Workbench, 
 
 
 def ended(*kinds: PlanKind, **times: float | None) -> Ended:
-    """A job with finals of these kinds, a trial each; a kind without a time failed there."""
+    """A job with one finalist for each of `kinds`; a kind without a time failed in the finals."""
     finals, trials = [], []
     for number, kind in enumerate(kinds):
         time_us = times.get(str(kind), 50.0)

@@ -166,8 +166,8 @@ def test_a_step_solves_again_for_the_rest_where_a_rate_reaches_its_most() -> Non
 
 
 def test_schedules_of_attentions_are_ranked_as_they_were_measured() -> None:
-    """If a task cost as much as a product's task, and a tile of pages took no time, these would be 0.964, 0.614, 0.595
-    and 0.514."""
+    """If a task cost as much as a product's task, and a tile of pages took no time, the rank correlations would be
+    0.964, 0.614, 0.595 and 0.514."""
     gpu, rows = measured("h200")
     wanted = {"llama3-8b/16/512": 0.95, "llama3-70b-tp8/16/512": 0.8, "llama3-70b-tp8/16/2048": 0.85}
     wanted["llama3-8b/16/1-4096/pages16"] = 0.8

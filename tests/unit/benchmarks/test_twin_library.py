@@ -16,7 +16,7 @@ from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.workers.simulated.library import library_us
 
 H100 = CATALOGUE["h100"]
-#: Maximum error of a row in the mean of its group, and of the group.
+#: Maximum mean error of a group's rows, and of the group's mean ratio.
 ROW_BAR, GROUP_BAR = 0.09, 0.09
 
 

@@ -1,4 +1,5 @@
-"""`tuner-client submit KIND`: options of a kind by its fields; the flat options; and a kind of another package."""
+"""`tuner-client submit KIND`: a kind's options come from its fields; also the flat options, and a kind of another
+package."""
 
 from __future__ import annotations
 

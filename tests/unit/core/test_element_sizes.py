@@ -79,7 +79,7 @@ def apart(workload: Workload) -> Workload:
 
 
 def deeper(tiling: Tiling) -> Tiling:
-    """The same stages in bytes."""
+    """The tiling whose stages have the same bytes."""
     return replace(tiling, tiles=tuple(replace(tile, k=2 * tile.k) for tile in tiling.tiles))
 
 

@@ -83,12 +83,12 @@ PACKS: dict[int, Callable[[], list[Entry]]] = {
 
 
 def artifact_path(number: int) -> Path:
-    """The path of the artifact of that format."""
+    """The path of the artifact of format `number`."""
     return FOLDER / f"format{number}.zip"
 
 
 def pack_path(version: int) -> Path:
-    """The path of a pack with an index of that version."""
+    """The path of the pack with an index of `version`."""
     return FOLDER / f"index{version}.tunerpack.gz"
 
 

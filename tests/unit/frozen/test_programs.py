@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(folder: Path, language: str, version: int) -> str:
-    """What the program of that language prints about a frozen pack."""
+    """What the program in `language` prints about a frozen pack."""
     compiler, pack = COMPILERS[language.partition("_")[0]], folder / f"index{version}.tunerpack"
     program = folder / f"program_{language}"
     if not program.exists():

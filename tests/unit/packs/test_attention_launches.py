@@ -36,7 +36,7 @@ def put(value: Any, *path: str) -> Callable[[Json], None]:
 
 
 def field(name: str, value: int) -> Callable[[Json], None]:
-    """A field of the parameter."""
+    """Replaces the value of a field of the parameter."""
 
     def change(recipe: Json) -> None:
         (one,) = [one for one in recipe["parameter"]["fields"] if one["name"] == name]

@@ -101,7 +101,7 @@ def _on_the_recorder(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def tensors_of(artifact: Artifact, *roles: str) -> dict[str, OnDevice]:
-    """One tensor for each required argument and for each of these roles, at distinct addresses."""
+    """One tensor for each required argument and each of `roles`, at distinct addresses."""
     types, left_out = (
         {"fp16": "<u2", "bf16": "<u2", "fp32": "<f4", "int32": "<i4"},
         {"intermediate", "squares", "optional"},
@@ -114,7 +114,7 @@ def tensors_of(artifact: Artifact, *roles: str) -> dict[str, OnDevice]:
 
 
 def launched(recorder: Recorder, artifact: Artifact, given: dict[str, OnDevice], sizes: list[int]) -> list[Any]:
-    """The driver calls of enqueueing it; `sizes` are those of the launches' parameters."""
+    """The driver calls that enqueue the artifact; `sizes` are those of the launches' parameters."""
     launches = artifact.bind(given)
     recorder.clear()
     for launch, size in zip(launches._launches, sizes, strict=True):
@@ -296,7 +296,7 @@ def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
 
 
 def plan_of(manifest: dict[str, Any], ops: str) -> int:
-    """The plan of the launch of those products."""
+    """The index of the launch that computes `ops`, and of its plan."""
     return [",".join(launch["ops"]) for launch in manifest["launches"]].index(ops)
 
 

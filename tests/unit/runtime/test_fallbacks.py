@@ -44,7 +44,8 @@ def launched(recorder: Recorder) -> Call:
 
 
 def check_call(call: Call, made: Made, num_ctas: int) -> None:
-    """A launch's grid is that of the GPU, and its parameter has the header of the plan for that grid."""
+    """Checks that a launch's grid is that of the GPU, and that its parameter has the header of the plan for that
+    grid."""
     assert call.values[1] == num_ctas
     plan = "plan0.bin" if num_ctas == 120 else "fallback_plan0.bin"
     assert call.parameter[HEADER_IN_PARAMETER] == header_of(made, plan)
@@ -163,7 +164,7 @@ def flip(table: str, index: int, offset: int, bits: int) -> Callable[[Broken], N
 
 
 def larger_plan(pack: Broken) -> None:
-    """The first launch's plan: needlessly large, but valid to the C reader."""
+    """Makes the first launch's plan needlessly large, but valid to the C reader."""
     pack.copy_blob("launches", 1, 32, 0)
     pack.put("launches", 1, 0, 120)
 
@@ -248,7 +249,7 @@ def change_fallback(**changes: Any) -> dict[str, bytes]:
     ("changes", "field"),
     [
         ({"grid": [100, 1, 1]}, r"fallback_launches\[0\].grid"),
-        ({"plan": "plan0.bin", "grid": [120, 1, 1]}, ""),  # needless, and nothing wrong
+        ({"plan": "plan0.bin", "grid": [120, 1, 1]}, ""),  # needless but valid
         ({"block": [32, 1, 1]}, r"fallback_launches\[0\].block: is \[32, 1, 1\]"),
         ({"ops": ["down"]}, r"fallback_launches\[0\].ops"),
         ({"cooperative": True}, r"fallback_launches\[0\].cooperative"),

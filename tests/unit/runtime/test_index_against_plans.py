@@ -199,7 +199,7 @@ def by_value(place: int, value: int) -> Callable[[int], Change]:
 
 
 def of_table(fill: int, place: int, value: int) -> Callable[[int], Change]:
-    """Replaces a word of its tasks or its queues, which are in memory after its workspace."""
+    """Replaces a word of an attention's tasks or queues, which are in memory after its workspace."""
     return lambda caches: lambda pack: pack.put_in_blob("fills", fill, FILL_BLOB, place, value)
 
 

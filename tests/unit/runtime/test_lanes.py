@@ -64,7 +64,7 @@ def test_c_lays_out_what_python_does(recorder: Recorder, name: str) -> None:
 
 
 class LaidInBlocks(Laid):
-    """The same for 200 rows of fp8 with scales of blocks, the last of which has 72 rows."""
+    """Same as `Laid`, for 200 rows of fp8 with scales per block; the last block has 72 rows."""
 
     def __init__(self, c: Any, **changed: Any) -> None:
         tensors, config, name = in_blocks("deepseek")

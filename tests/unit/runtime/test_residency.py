@@ -59,7 +59,7 @@ def test_a_launch_on_a_stream_of_too_few_sms_is_refused_by_name(
 
 
 def test_a_kernel_is_not_prepared_on_a_stream_of_too_few_sms(recorder: Recorder, tmp_path: Path) -> None:
-    recorder.cuda.fake_green(ctypes.c_void_p(0x77), 16)  # what it is prepared on
+    recorder.cuda.fake_green(ctypes.c_void_p(0x77), 16)  # the context in which it is prepared
     with pytest.raises(RuntimeFailure, match="the 16 SMs of this stream's context hold 16"):
         Opened(recorder, many(), tmp_path)
     assert len(recorder.calls("cuModuleUnload")) == 1

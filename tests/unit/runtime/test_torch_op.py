@@ -254,7 +254,7 @@ def on_cpu(bound: Bound) -> Iterator[Bound]:
 
 
 def test_the_operator_in_cpp_passes_pytorchs_own_checks(on_cpu: Bound) -> None:
-    """They copy the operands, so that PyTorch's own products compute them, which C++ calls through Python."""
+    """The checks copy the operands, so PyTorch's own products compute them, which C++ calls through Python."""
     (x, w1, w2, *rest), _ = on_cpu
     given = (x.float(), w1.float(), w2.float(), *rest)
     found = torch.library.opcheck(torch.ops.tuner.ffn.default, given)

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor triggers.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
-#: The error in one operand of an FFN 64 -> 256 -> 128 with all options, at four rows; and its message.
+#: The error in one operand of an FFN 64 -> 256 -> 128 with all options, at four rows, and the message about it.
 WRONG: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "x of float32": ("x", lambda x: x.float(), r"x is \[4, 64\] of float32: pass \[m, 64\] of float16"),
     "x of bfloat16": ("x", lambda x: x.bfloat16(), r"x is \[4, 64\] of bfloat16"),

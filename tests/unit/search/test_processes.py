@@ -42,7 +42,7 @@ def trial(number: int, candidate: Candidate) -> Trial:
 
 
 def is_there(pid: int) -> bool:
-    """Whether it runs; a process that has ended but was not waited for does not."""
+    """Whether process `pid` runs; one that has ended but was not waited for does not."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

@@ -131,7 +131,7 @@ def test_what_is_drawn_is_foreseen_only_where_somebody_draws_it_meanwhile(num_tr
 
 
 def programmatically(factor: float) -> Judge:
-    """Programmatic launches take this share of the time."""
+    """A judge for which programmatic launches take `factor` times as long."""
 
     def judge(candidate: Candidate) -> Outcome:
         outcome = time_of(candidate)

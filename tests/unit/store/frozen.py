@@ -35,7 +35,7 @@ def frozen_spec(m: int) -> JobSpec:
 
 
 def fill(store: Store) -> tuple[str, str]:
-    """A job that succeeded and one that waits, with a row in every table; their ids."""
+    """Adds a job that succeeded and one that waits, with a row in every table; returns their ids."""
     outcomes = (
         measured(100.0),
         measured(80.0),

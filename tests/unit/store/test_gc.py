@@ -109,7 +109,7 @@ def test_what_is_no_digest_is_refused(store: Store, digest: str) -> None:
         store.artifacts.get(digest)
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # its description of a plan
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # reads SQLite's description of a query plan
 def test_samples_go_in_slices_between_which_others_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "_SLICE", 10)
     job_id = ended_job_of(store, 95)
@@ -136,7 +136,7 @@ def test_a_collection_that_is_cut_off_goes_on_where_it_was(store: Store, monkeyp
 
 
 def ended_job_of(store: Store, num_trials: int) -> str:
-    """A cancelled job with measured trials and samples."""
+    """The id of a cancelled job with measured trials and samples."""
     with store.write() as session:
         job = jobs.insert(session, spec(), 1.0)
         jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)

@@ -41,7 +41,7 @@ def chart(num_tasks: int) -> Trace:
 
 @pytest.fixture
 def job_id(store: Store) -> str:
-    """A running job with three trials."""
+    """The id of a running job with three trials."""
     with store.write() as session:
         job = jobs.insert(session, spec(), 1.0)
         jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)

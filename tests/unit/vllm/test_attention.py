@@ -92,7 +92,7 @@ def served(max_length: int = 2048, backend: type = FlashAttention, **changes: An
 
 
 def reaching(max_length: int) -> list[Rung]:
-    """A table with a kernel up to this context, and the library beyond."""
+    """A table with a kernel up to a context of `max_length` tokens, and the library beyond."""
     kernel = make().kernel
     return [
         Rung(m_lo=16, m_hi=16, max_length=max_length, kernel=kernel, speedup=1.1),

@@ -16,7 +16,7 @@ from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import cache_map
 from tuner.vllm.attention import Steps, dense
 
-#: Elements of a line of a row, as in a tensor map.
+#: Elements of a line in a row, as in a tensor map.
 _LINE = 64
 OP = DecodeAttention(
     sequences=3, max_length=64, kv_heads=4, query_heads=2, head_dim=128, new_tokens=1, dtype=Dtype.BF16
@@ -25,13 +25,13 @@ TILING = AttentionTiling(head_dim=128, columns=8, tile_tokens=64, num_stages=2, 
 
 
 def by_steps(steps: Steps, page: int, token: int, head: int) -> int:
-    """The address of a head's first element of a token."""
+    """The address of the first element of a token in a head."""
     return page * steps.block + head * steps.head + token * steps.token
 
 
 def by_map(paged: PagedCache, line: int, page: int, token: int, head: int) -> int:
-    """The same as the kernel computes it: `row_of`, then this many lines further; lines are `line` times as long as in
-    our caches."""
+    """Same as `by_steps`, computed as the kernel does: from `row_of` and the head's lines. Lines are `line` times as
+    long as in our caches."""
     row_bytes, line_bytes = cache_map(OP, TILING, paged).strides_bytes
     per_page = paged.page_tokens * (OP.kv_heads if paged.heads_first else 1)
     row = page * per_page + (head * paged.page_tokens if paged.heads_first else 0) + token

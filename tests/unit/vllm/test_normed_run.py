@@ -56,7 +56,8 @@ def weights() -> tuple[Any, Any]:
 
 @pytest.fixture
 def run_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Opens the run of a pack with these entries for some weights; also returns the row counts that were loaded."""
+    """Returns a function that opens the run of a pack with some entries, for some weights; the function also returns
+    the row counts that were loaded."""
     from tuner.vllm import normed_run
 
     loaded = list[int]()

@@ -80,7 +80,7 @@ def config(**changes: Any) -> Any:
 
 
 def loaded(asked: Any, by: str, /, **extra: Any) -> Any:
-    """A model with this load format and constant weights."""
+    """A model with constant weights, in load format `by`."""
     from vllm.model_executor.model_loader import LoadConfig, get_model_loader
 
     torch.manual_seed(1)

@@ -21,7 +21,7 @@ from tuner.workers.gpu.tensors.fitting import (
     slots_that_fit,
 )
 
-#: Of an H100, about.
+#: About that of an H100.
 FREE = 79 * 10**9
 #: 8 KV heads of 128, so that a token takes 4 KiB of a cache.
 SIZES: dict[str, Any] = {"kv_heads": 8, "head_dim": 128, "max_length": 2**14}

@@ -28,7 +28,7 @@ from tuner.wire.requests.problems import problem
 #: Paths that need no token: probes, the login, its page's files, and the list of routes.
 _OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
 _OPEN_FOLDER = "/static/"
-#: Paths that require another role than their method implies.
+#: Paths that require a different role than their method implies.
 _ADMINS = re.compile(r"(/ui)?/(access|audit|quotas|tokens)(?![^./:])")
 _ROLES = {
     **dict.fromkeys(("/metrics", "/targets", "/whoami", "/logout"), Role.WORKER),
@@ -52,7 +52,8 @@ def caller_of(request: Request) -> Caller:
 
 
 async def _asker(request: Request) -> Caller:
-    """Same, as a dependency. A plain function would run in another thread just to read a dict."""
+    """Same as `caller_of`, as a dependency. FastAPI would run a plain function in another thread, just to read a
+    dict."""
     return caller_of(request)
 
 
@@ -78,7 +79,7 @@ class AccessGuard:
         self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses the request, or calls the application with the caller in the scope."""
+        """Refuses the request, or stores the caller in its scope and calls the application."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         try:
@@ -126,7 +127,7 @@ class AccessGuard:
         return caller
 
     async def _token(self, connection: HTTPConnection, address: str) -> Token:
-        """The token in the header, otherwise the session's."""
+        """The token in the header if there is one, otherwise the session's token."""
         scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
         if scheme:
             secret = secret.strip()
@@ -153,7 +154,7 @@ class AccessGuard:
 
 
 def _check_proof(connection: HTTPConnection, session: Session) -> None:
-    """The session of a request; refuses a change that was not sent from a page of that session."""
+    """Stores the session in the request's scope; refuses a change that was not sent from a page of that session."""
     # A form has the proof in a field, which its route checks.
     is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
     if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):

@@ -13,10 +13,10 @@ from tuner.errors import Forbidden
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The non-empty fields; of equal names, the last one.
+    """The form's non-empty fields; if a name is repeated, its last value.
 
     Raises:
-        Forbidden: it was sent with a session, but not from a page of that session.
+        Forbidden: the form was sent with a session, but not from a page of that session.
     """
     fields = {
         name: values[-1].strip() for name, values in parse_qs((await request.body()).decode(errors="replace")).items()

@@ -31,7 +31,7 @@ def local_path(wanted: str) -> str:
 
 
 def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
-    """Adds the pages, which are not part of the API, and the route for the caller's identity."""
+    """Adds the login pages, which are not part of the API, and the route for the caller's identity."""
     access = service.access
 
     @router.get("/login", include_in_schema=False)

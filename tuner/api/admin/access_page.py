@@ -1,4 +1,4 @@
-"""The page of tokens and quotas, for admins."""
+"""The admins' page for tokens and quotas."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _page(request: Request, service: Service, made: NewTokenView | None = None) 
 
 
 def _filled(model: type[Model], form: Mapping[str, str]) -> Model:
-    """A form's data, as the model of the API's request body."""
+    """A form's data as `model`, the API's model of the request body."""
     try:
         return model.model_validate_strings(dict(form))
     except ValidationError as error:

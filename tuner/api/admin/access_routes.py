@@ -1,4 +1,4 @@
-"""Routes about access: the caller's identity and the audit log; and how the API description documents tokens."""
+"""Routes for the caller's identity and the audit log; also adds authentication to the API docs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.wire.responses.responses import PageView
 
 
 def access_routes(service: Service, rates: Rates) -> APIRouter:
-    """The caller's identity, and the audit log."""
+    """Returns the routes for the caller's identity and the audit log."""
     router = APIRouter(tags=["access"], responses=PROBLEM_RESPONSES)
     add_login(router, service, rates)
 
@@ -32,7 +32,7 @@ def access_routes(service: Service, rates: Rates) -> APIRouter:
 
 
 def describe_access(app: FastAPI) -> None:
-    """Documents the two ways to authenticate in the API description, and which routes need one of them."""
+    """Adds the two ways to authenticate to the API docs, and which routes need one of them."""
     plain = app.openapi
 
     def described() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def describe_access(app: FastAPI) -> None:
             for path, methods in schema["paths"].items():
                 for method, route in methods.items():
                     needs_one = role_for(method.upper(), path) is not None
-                    # The empty requirement: a service may have no tokens.
+                    # The empty requirement is one of the alternatives, since a service may have no tokens.
                     route["security"] = [{"token": []}, {"session": []}, {}] if needs_one else []
         assert app.openapi_schema is not None
         return app.openapi_schema

@@ -1,4 +1,4 @@
-"""Routes of tokens and quotas, for admins."""
+"""Routes for tokens and quotas; only admins may use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Name = Annotated[str, Path(min_length=1, max_length=64, description="an owner or
 
 
 def admin_routes(service: Service) -> APIRouter:
-    """Create, list and revoke tokens; set, list and remove quotas."""
+    """Returns the routes that create, list and revoke tokens, and that set, list and remove quotas."""
     router = APIRouter(tags=["access"], responses=PROBLEM_RESPONSES)
     access, quotas = service.access, service.submissions.quotas
 

@@ -9,7 +9,7 @@ from tuner.dispatch.machine import CardReading
 from tuner.service.fleet.history import FleetSample
 from tuner.wire.pages.fleet import SeriesView
 
-#: Maximum points of a series; minutes are grouped to stay below it.
+#: Maximum number of points in a series; minutes are grouped if there are more.
 _MOST_POINTS = 240
 
 _OF_A_CARD: tuple[tuple[str, str, Callable[[CardReading], float | None]], ...] = (
@@ -41,7 +41,7 @@ def series(samples: Sequence[FleetSample]) -> list[SeriesView]:
 
 
 def _series(name: str, unit: str, points: Sequence[tuple[float, float]]) -> SeriesView:
-    """At most `_MOST_POINTS` points. Each is the maximum of its group, so that peaks stay visible."""
+    """A series of at most `_MOST_POINTS` points. Each point is the maximum of its group, so that peaks stay visible."""
     now, stride = time.time(), -(-len(points) // _MOST_POINTS)
     shares = [points[begin : begin + stride] for begin in range(0, len(points), stride)]
     return SeriesView(

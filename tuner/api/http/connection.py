@@ -7,7 +7,7 @@ from itertools import chain
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: Maximum bytes of a request's head, and between two chunks of its body.
+#: Maximum number of bytes in a request's head, and between two chunks of its body.
 MAX_HEAD_BYTES = 64 * 1024
 
 
@@ -20,18 +20,18 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
     the peer has received no data for that long. Once there are `most` connections, a new one replaces the oldest that
     never sent a request, or otherwise the one idle for longest, so that silent connections cannot block others."""
 
-    #: Connections without a request so far, and idle ones, longest idle first.
+    #: Connections that have not sent a request yet, and connections that are idle; both longest idle first.
     silent: dict[Bounded, None] = {}
     idle: dict[Bounded, None] = {}
 
     class Bounded(HttpToolsProtocol):
         """Between two requests, the server's shorter limit applies until the first byte of the next request.
 
-        The C parser needs a quarter of the time of a Python one. It has no limits, so they are enforced here.
+        The C parser takes a quarter of the time of a Python parser, but has no limits, so they are enforced here.
         """
 
         _timer: asyncio.TimerHandle | None = None
-        #: Runs while the peer does not receive data.
+        #: The timer that runs while the peer does not receive data.
         _stalled: asyncio.TimerHandle | None = None
         #: Whether the current head is incomplete, and whether a request was received completely.
         _awaits_head = True
@@ -88,18 +88,18 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             self._watch()
 
         def on_message_begin(self) -> None:
-            """The beginning of a request, possibly directly after another one."""
+            """A request begins, possibly right after another one."""
             super().on_message_begin()
             self._is_received, self._awaits_head = False, True
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            """A header line. The trailer of a chunked body has the same form, but is not part of the head, and no proxy
-            has checked it."""
+            """A header line has arrived. The trailer of a chunked body has the same form, but is not part of the head,
+            and no proxy has checked it."""
             if self._awaits_head:
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
-            """The end of the head. The host is checked by name, so there must be exactly one."""
+            """The head is complete. The host is checked by name, so there must be exactly one."""
             num_hosts = sum(name == b"host" for name, _ in self.headers)
             if num_hosts != 1 and not (num_hosts == 0 and self.parser.get_http_version() == "1.0"):
                 raise _BadHead
@@ -109,12 +109,12 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
-            """A part of the body."""
+            """A part of the body has arrived."""
             self._unread = 0
             super().on_body(body)
 
         def on_message_complete(self) -> None:
-            """The end of the request."""
+            """The request is complete."""
             self._is_received, self._unread = True, 0
             self._is_at_work()
             super().on_message_complete()
@@ -126,7 +126,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
                 idle[self] = None
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """Waits no more."""
+            """Stops the timers."""
             self._unwatch()
             self._flows()
             self._is_at_work()

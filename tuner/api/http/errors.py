@@ -60,7 +60,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 _HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
 
-#: Same, for pages.
+#: The same for pages.
 PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": _HTML},
     **{status: {**one, "content": {**one["content"], **_HTML}} for status, one in PROBLEM_RESPONSES.items()},
@@ -81,7 +81,7 @@ def problem_response(document: Problem, headers: Mapping[str, str] | None = None
 
 
 def store_problem(error: StoreError) -> Response:
-    """The response of a middleware if the database does not respond."""
+    """The response that a middleware sends if the database does not respond."""
     return problem_response(problem(STATUS[StoreError], str(error)))
 
 
@@ -125,7 +125,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """The methods that the path supports over all its routes; HEAD works wherever GET does."""
+    """The methods that any route for this path supports; HEAD works wherever GET does."""
     known = [
         method
         for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -135,7 +135,8 @@ def _allowed(request: Request) -> str:
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:
-    """Starlette raises the error again after the response, so uvicorn closes the connection: the client must know."""
+    """Starlette raises the error again after the response, so uvicorn closes the connection; a header tells the
+    client."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     document = problem(500, f"an error in {culprit(error, 'this server')}; see the server's log")
     return _answer(request, document, {"connection": "close"})

@@ -20,7 +20,7 @@ _FORM_PATHS = ("/login", "/logout")
 _FORM_FOLDER = "/ui/"
 _FORM = "application/x-www-form-urlencoded"
 
-#: For how long the rest of a refused body is read and dropped, so that the sender can read the reason.
+#: How long the rest of a refused body is read and dropped, so that the sender can read the reason, seconds.
 _LINGER_S = 1.0
 
 

@@ -9,17 +9,17 @@ from anyio import CapacityLimiter, to_thread
 
 from tuner.core.access.caller import Token
 
-#: Rates are measured over this many seconds, so that bursts are accepted.
+#: The period over which a rate is measured, seconds; long enough to allow bursts.
 WINDOW_S = 10
-#: Wrong tokens that an address may send in that time; each costs a query.
+#: Number of wrong tokens that an address may send in this period; each costs a query.
 _MAX_WRONG = 20
-#: Maximum number of names per window; then counting restarts, since addresses are easily changed.
+#: Maximum number of names per window, since a client can easily change its address; beyond it, counting restarts.
 _MAX_NAMES = 100_000
 
 
 class SlidingWindow:
-    """At most this many hits per name in any `WINDOW_S`, estimated from two counts: the current window's, and the
-    remaining share of the previous one. Only the event loop uses it, so it needs no lock."""
+    """Allows at most `most` hits per name in any period of `WINDOW_S`, estimated from two counts: the current window's,
+    and the remaining share of the previous one. Only the event loop uses it, so it needs no lock."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -50,8 +50,8 @@ class Rates:
     """Rate limits of tokens and addresses."""
 
     def __init__(self, per_s: float) -> None:
-        """`per_s` is the average number of requests per second for a token, or for an address without one; 0 means
-        unlimited."""
+        """`per_s` is the average number of requests per second for a token, or for an address that sends no token; 0
+        means unlimited."""
         self._asked = SlidingWindow(max(1, round(per_s * WINDOW_S))) if per_s > 0 else None
         self._wrong = SlidingWindow(_MAX_WRONG)
         self._doubtful = CapacityLimiter(1)
@@ -61,9 +61,9 @@ class Rates:
         return self._asked is None or self._asked.hit(who)
 
     async def token_for(self, address: str, find: Callable[[str], Token | None], secret: str) -> Token | None:
-        """The token of a secret. Many clients may share an address, so a correct secret is always accepted. After too
-        many wrong ones from an address, its secrets are looked up one at a time, so that other clients are not slowed
-        down."""
+        """The token that `secret` belongs to. Many clients may share an address, so a correct secret is always
+        accepted. After too many wrong ones from an address, its secrets are looked up one at a time, so that other
+        clients are not slowed down."""
         limiter = None if self._wrong.has_room(address) else self._doubtful
         return await to_thread.run_sync(find, secret, limiter=limiter)
 

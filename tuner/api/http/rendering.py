@@ -1,4 +1,5 @@
-"""Pages: whether a page or JSON was requested, and Jinja templates, which use only files of this package."""
+"""Renders pages: decides whether a page or JSON was requested, and fills Jinja templates, which use only files of this
+package."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def wants_page(request: Request) -> bool:
 
 
 def render(request: Request, template: str, page: BaseModel, *, status: int = 200, **context: object) -> Response:
-    """The page, or as JSON the model that the template uses."""
+    """The rendered page, or the template's model as JSON."""
     if not wants_page(request):
         return Response(page.model_dump_json(), media_type="application/json", headers={"Vary": "Accept"})
 
@@ -122,7 +123,7 @@ def render_form(template: str, status: int = 200, **context: object) -> Response
 
 
 def _other_query(url: URL) -> str:
-    """The address of the same page with another query, below the root path."""
+    """The address of the same page with a different query, below the root path."""
     return f"{url.path}?{url.query}"
 
 

@@ -16,7 +16,7 @@ _LINKS = re.compile(r'(\s(?:href|src|action|formaction|data-[a-z]+)=")(?=/(?!/))
 
 
 def link_from_outside(html: str) -> str:
-    """A page with the root path in its links, styles, scripts, forms and streams."""
+    """The page with the root path added to the addresses of its links, styles, scripts, forms and streams."""
     root = root_path()
     return _LINKS.sub(lambda found: found[1] + root, html) if root else html
 
@@ -52,12 +52,12 @@ class BelowRootPath:
 
 
 def without_root_path(path: str) -> str:
-    """The application's path for an external one."""
+    """The application's path for an external path."""
     root = root_path()
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 def own_path(location: str, host: str) -> str:
-    """The target of a redirect; the router uses `http://host/jobs` for `/jobs` when it corrects a path."""
+    """The redirect's target as a path; the router uses `http://host/jobs` for `/jobs` when it corrects a path."""
     parts = urlsplit(location)
     return parts._replace(scheme="", netloc="").geturl() if parts.netloc == host else location

@@ -1,4 +1,4 @@
-"""Headers of every response for browsers: use the declared content type, and load nothing else."""
+"""Adds headers to every response that tell browsers to use the declared content type and to load nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Adds the headers that the response does not have."""
+        """Adds the headers that the response lacks."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 

@@ -14,16 +14,16 @@ from tuner.core.access.caller import SESSION_S, Token
 from tuner.wire.base.root_path import root_path
 
 COOKIE = "tuner_session"
-#: The keys of a request's scope for its sender and session.
+#: The keys under which a request's scope holds its sender and session.
 CALLER = "tuner.caller"
 SESSION = "tuner.session"
-#: The header with which a page's script proves its origin; forms have the field `csrf` for it.
+#: The header with which a page's script proves its origin; forms use the field `csrf` instead.
 CSRF_HEADER = "X-CSRF-Token"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """The login of a browser."""
+    """A browser's login."""
 
     #: Empty if a proxy identifies the user.
     token_id: str
@@ -42,7 +42,7 @@ def session_of(connection: HTTPConnection) -> Session | None:
 
 
 def _cookie_path() -> str:
-    """Limits the cookie to this service's path."""
+    """The path that the cookie is limited to: this service's."""
     return root_path() or "/"
 
 

@@ -20,7 +20,7 @@ _ROWS_PER_PAGE = 50
 
 
 def batch_page_routes(router: APIRouter, service: Service) -> None:
-    """Adds both."""
+    """Adds both pages."""
 
     @router.get("/ui/batches.json", response_model=BatchesPage, include_in_schema=False)
     @router.get("/ui/batches", response_model=BatchesPage)

@@ -77,7 +77,7 @@ def jobs_page_routes(router: APIRouter, service: Service) -> None:
 
 
 def _cancel(service: Service, job_ids: Sequence[str], batch_ids: Sequence[str], caller: Caller) -> None:
-    """Cancels those that the caller may cancel.
+    """Cancels the selected jobs and batches that the caller may cancel.
 
     Raises:
         InvalidInput: nothing was selected.
@@ -103,7 +103,7 @@ _NO_BATCHES: Mapping[str, BatchSummary] = {}
 def listed(
     service: Service, found: Page[JobRecord], batches: Mapping[str, BatchSummary] = _NO_BATCHES
 ) -> list[ListedJob]:
-    """The jobs of a page with their verdicts and positions; for some, the batch that the row represents."""
+    """A page's jobs with their verdicts and positions; if a row represents a batch, also with that batch."""
     verdicts = service.overview.verdicts([job.id for job in found.items])
     places = service.overview.places(found.items)
     nowhere = Place(position=None, eta_s=None)

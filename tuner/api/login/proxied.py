@@ -14,7 +14,7 @@ from tuner.api.http.session import Session
 from tuner.core.access.caller import Caller, Role
 from tuner.core.access.names import is_name
 
-#: The scope's key for the address of the connection, which no forwarding header changes.
+#: The key under which the scope holds the connection's address, which no forwarding header changes.
 PEER = "tuner.peer"
 
 
@@ -65,14 +65,14 @@ class ProxyLogin:
 
 
 def session_of_proxy(caller: Caller, key: bytes) -> Session:
-    """The proof that a form comes from a page of this user: browsers send the login with other sites' forms, too."""
+    """The user's session, which proves that a form comes from one of its pages: browsers send the login with other
+    sites' forms, too."""
     proof = hmac.new(key, b"tuner.proxied:" + caller.owner.encode(), hashlib.sha256).hexdigest()
     return Session(token_id="", csrf=proof)
 
 
 class NotePeer:
-    """ASGI middleware that stores the address of the connection. It is outside the one that applies forwarding
-    headers."""
+    """ASGI middleware that stores the connection's address. It wraps the middleware that applies forwarding headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

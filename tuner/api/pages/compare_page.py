@@ -60,7 +60,11 @@ def compare_page_routes(router: APIRouter, service: Service) -> None:
 
 
 def _side(service: Service, field: str, name: str) -> _Side:
-    """Raises: InvalidInput: it is neither a job nor a trial."""
+    """The side for a job or a trial.
+
+    Raises:
+        InvalidInput: `name` is neither a job nor a trial.
+    """
     found = re.fullmatch(r"(job-[0-9a-f]+)(?:[/ ](\d{1,9}))?", name)
     if found is None:
         raise InvalidInput(
@@ -97,7 +101,7 @@ def _job(service: Service, job_id: str) -> _Side:
 
 
 def _fastest_of_each_kind(finals: Sequence[FinalRowView]) -> dict[PlanKind, FinalRowView]:
-    """A plan kind may have several finalists, and one of them may have no time."""
+    """The fastest finalist of each plan kind, which may have several; some may have no time."""
     found: dict[PlanKind, FinalRowView] = {}
     for row in sorted(finals, key=lambda one: math.inf if one.time_us is None else one.time_us):
         found.setdefault(row.candidate.plan_kind, row)

@@ -110,7 +110,7 @@ class Chart:
 
 
 def explorer_routes(service: Service) -> APIRouter:
-    """The page and its JSON form."""
+    """Adds the page and its JSON form."""
     router = APIRouter(tags=["dashboard"], responses=PAGE_RESPONSES, default_response_class=Response)
 
     @router.get(_PATH, response_model=ExplorerPage)
@@ -158,20 +158,20 @@ class _Links:
         self.last = self.at(len(orders.steps)) if step < len(orders.steps) else ""
 
     def at(self, step: int) -> str:
-        """The same path up to this step."""
+        """A link to the same path up to this step."""
         own = {"path": self._orders.path} if self._orders.order == DRAWN else {}
         return self._href(order=self._orders.order, **own, step=step)
 
     def add(self, tile: str) -> str:
-        """The current path, followed by this tile."""
+        """A link to the current path, followed by this tile."""
         return self._drawn([*self._shown, tile])
 
     def order(self, name: str) -> str:
-        """A standard order or the optimum, at its first step."""
+        """A link to a standard order or the optimum, at its first step."""
         return self._href(order=name, step=0)
 
     def whole(self, name: str) -> str:
-        """The same order, complete."""
+        """A link to the end of the same order."""
         return self._href(order=name)
 
     def _drawn(self, tiles: Sequence[str]) -> str:
@@ -182,7 +182,7 @@ class _Links:
 
 
 def _compared(query: OrdersQuery, orders: OrdersView) -> dict[str, list[int]]:
-    """The traffic of a simple order and of the best known one, by step."""
+    """The traffic of a simple order and of the best known order, step by step."""
     names = [one.name for one in orders.standard]
     plain = next((name for name in names if name.rpartition(".")[2] == _PLAINEST), names[-1])
     found = {plain: _totals(query, plain)}

@@ -20,7 +20,7 @@ from tuner.wire.requests.problems import of_validation
 
 
 def explorer_job_routes(router: APIRouter, service: Service) -> None:
-    """Adds both."""
+    """Adds both routes."""
 
     @router.get("/ui/explorer/schedule", include_in_schema=False)
     def fetch_schedule(query: Annotated[DrawnQuery, Query()]) -> Response:

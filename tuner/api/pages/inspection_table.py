@@ -17,9 +17,9 @@ class InspectionTable:
     finalists: Sequence[InspectedFinalist]
     #: (name, one text per finalist), counters first.
     rows: Sequence[tuple[str, Sequence[str]]]
-    #: Sentences about inspections without a result, with the reason.
+    #: Sentences that say why an inspection has no result.
     reasons: Sequence[str]
-    #: Whether more results will follow, so that the page has to reload.
+    #: Whether more results will follow, so that the page has to be reloaded.
     is_pending: bool
 
 

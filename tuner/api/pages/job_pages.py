@@ -36,7 +36,7 @@ from tuner.wire.responses.inspections import InspectedFinalist
 from tuner.wire.responses.responses import BestView, TrialView
 
 _TRIALS_PER_PAGE = 100
-#: Trials per query for a file.
+#: Number of trials read per query when a file is written.
 _TRIALS_PER_READ = 500
 Columns = Annotated[
     list[str], Query(alias="column", max_length=40, description=("columns of the table; default: the usual ones"))
@@ -187,7 +187,7 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
 
 
 def _fetched(best: Best | None) -> Candidate | None:
-    """The winning candidate; if the library won, our fastest."""
+    """The winning candidate, or our fastest if the library won; None if none of ours has a time."""
     if best is None:
         return None
     ours = [(row.time_us, row.candidate) for row in best.finals if row.time_us is not None]
@@ -196,7 +196,8 @@ def _fetched(best: Best | None) -> Candidate | None:
 
 
 def job_reference_us(service: Service, job: JobRecord) -> float | None:
-    """The bound on the job's GPU: from a live card of this server, otherwise from the catalogue; else unknown."""
+    """The bound for the job's workload on its GPU, as a live card of this server or else the catalogue describes it;
+    None if the GPU is unknown."""
     live = {target.id: target.gpu for target, _ in service.targets()}
     try:
         gpu = live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu

@@ -12,7 +12,7 @@ from tuner.api.routes.jobs import JobId, study_view
 from tuner.service import Service
 from tuner.wire.responses.study import StudyMember, StudyQuery, StudyView
 
-#: Free share of the width on each side.
+#: The share of the width that is left free on each side.
 _MARGIN = 0.04
 
 
@@ -38,7 +38,7 @@ def study_page_routes(router: APIRouter, service: Service) -> None:
 
 
 def shared_words(page: StudyView) -> str:
-    """What the lines of all schedules have in common."""
+    """The words that the lines of all schedules have in common."""
     lines = [one.candidate.text.split() for one in page.members if one.candidate.text]
     return " ".join(word for word in (lines[0] if lines else []) if all(word in line for line in lines))
 
@@ -50,8 +50,8 @@ def fastest(members: list[StudyMember]) -> StudyMember | None:
 
 
 def marks_of(members: list[StudyMember]) -> list[Mark | None]:
-    """The position of each member with a time on a shared axis, which spans our times. If the library is outside, it is
-    drawn at the end."""
+    """The marks of all members with a time, on one axis that spans our times. If the library is outside, it is drawn at
+    the end."""
     ends = [_ends(one) for one in members]
     ours = [pair for one, pair in zip(members, ends, strict=True) if pair and one.candidate.plan_kind.is_ours]
     known = [value for pair in ours for value in pair]

@@ -45,7 +45,7 @@ _ASSIGNMENTS = {
     TICKET: "tickets",
     FIRST_WAVE: "an assigned first wave, then tickets",
 }
-#: Maximum waits in the tables.
+#: Maximum number of waits in a table.
 _MAX_WAITS = 20
 
 
@@ -190,7 +190,7 @@ def _waterfall(service: Service, job: JobRecord, trial: Trial) -> WaterfallView 
 
 
 def _advice(service: Service, job: JobRecord, trial: Trial, counters: CountersView | None) -> AdviceView | None:
-    """From counted bytes if there are counters, otherwise from the minimum."""
+    """Advice based on the counted bytes if there are counters, otherwise on the minimum number of bytes."""
     gpu, workload, outcome = gpu_of(service, job), job.spec.workload, trial.outcome
     if gpu is None or not isinstance(outcome, Measured) or not trial.candidate.plan_kind.is_ours:
         return None
@@ -261,7 +261,7 @@ def _artifact(service: Service, job: JobRecord, trial: Trial) -> list[DownloadVi
 
 
 def timeline_page(job_id: str, number: int, of: str, gantt: Gantt) -> TimelinePage:
-    """A run as tables."""
+    """The data of the page that shows a run as tables."""
     ops = gantt.tasks[:, 1]
     return TimelinePage(
         job_id=job_id,

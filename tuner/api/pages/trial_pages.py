@@ -25,7 +25,7 @@ _TRIAL = "/ui/jobs/{job_id}/trials/{number}"
 
 
 def trial_page_routes(service: Service) -> APIRouter:
-    """Each page with its JSON form at the same path and `.json`."""
+    """Adds each page, and its JSON form at the same path with `.json`."""
     router = APIRouter(tags=["dashboard"], responses=PAGE_RESPONSES, default_response_class=Response)
 
     @router.get(_TRIAL, response_model=TrialPage)

@@ -26,7 +26,7 @@ class Column:
     #: The meaning of the heading, if it is not obvious.
     title: str = ""
     is_number: bool = True
-    #: The sort order that it selects; empty if it cannot be sorted by.
+    #: The sort order that its heading selects; empty if the table cannot be sorted by this column.
     sort: Literal["number", "time", "speedup", ""] = ""
     #: Whether the table shows it by default.
     is_usual: bool = False
@@ -70,7 +70,7 @@ def _schedule(trial: TrialView) -> str:
 
 
 def _schedule_or_reason(trial: TrialView) -> str:
-    """A short summary of the outcome."""
+    """The outcome in a few words."""
     first, second = trial.candidate.text, _reason(trial)
     if _measured(trial) is None:
         first, second = second, first
@@ -96,7 +96,7 @@ def _words(name: str, heading: str, value: Callable[[TrialView], str], is_usual:
     return Column(name=name, heading=heading, text=value, value=value, is_number=False, is_usual=is_usual)
 
 
-#: In the order of the table.
+#: All columns, in the order of the table.
 COLUMNS = (
     Column(name="number", heading="Trial", text=lambda trial: str(trial.number), value=lambda trial: trial.number,
            sort="number", is_usual=True),
@@ -127,7 +127,7 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
-    """The columns with these names, in the table's order; by default the usual ones.
+    """The columns named in `names`, in the table's order; the usual columns if `names` is empty.
 
     Raises:
         InvalidInput: there is no such column.

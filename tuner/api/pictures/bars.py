@@ -11,7 +11,7 @@ from tuner.wire.responses.responses import BestView, FinalRowView
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One plan kind, PyTorch, or a user's own program."""
+    """The bar of a plan kind, of PyTorch, or of a user's own program."""
 
     name: str
     time_us: float
@@ -28,7 +28,7 @@ class Bars:
     """All bars, and the vertical lines."""
 
     bars: tuple[Bar, ...]
-    #: Percent of the width.
+    #: Positions of the bound and of the library, percent of the width.
     floor: float
     library: float | None
 

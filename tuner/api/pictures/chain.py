@@ -39,7 +39,7 @@ class Arrow:
     """An arrow from an op to one that reads its output."""
 
     path: str
-    #: CSS class: the role in which it is read.
+    #: CSS class: the role in which the output is read.
     kind: str
     title: str
 

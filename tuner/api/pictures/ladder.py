@@ -1,4 +1,4 @@
-"""The gain of a ladder over the library by rows: a curve with intervals, above the ranges of the kernels."""
+"""A ladder's gain over the library by number of rows: a curve with intervals, above the range of each kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.wire.responses.batches import GainView, LadderView, RungView
 
 WIDTH, HEIGHT = 760.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 16.0, 30.0, 38.0
-#: Colours of kernels, which repeat if there are more kernels.
+#: Number of colours for kernels; if there are more kernels, colours repeat.
 _NUM_COLOURS = 7
 #: Minimum width of a tick's label, and of a range's, in SVG units.
 _TICK_ROOM, _LABEL_ROOM = 28.0, 52.0
@@ -103,7 +103,8 @@ def _point(gain: GainView, x: Callable[[float], float], y: Callable[[float], flo
 
 
 def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Range, ...]:
-    """From half a row before the first to half a row after the last, so that a single number of rows has a width."""
+    """The ranges, each from half a row before its first row to half a row after its last, so that a single row has a
+    width."""
     found = []
     for kernel, members in groupby(rungs, key=lambda rung: rung.kernel):
         same = list(members)
@@ -117,7 +118,7 @@ def _ranges(rungs: Sequence[RungView], x: Callable[[float], float]) -> tuple[Ran
 
 
 def _row_ticks(rows: Sequence[int], x: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
-    """The measured numbers of rows from the largest down, as far as there is space."""
+    """Ticks at the measured numbers of rows, from the largest down, as far as there is space."""
     ticks: list[tuple[float, str]] = []
     for m in sorted(rows, reverse=True):
         if not ticks or ticks[-1][0] - x(m) >= _TICK_ROOM:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 760.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 132.0, 14.0, 36.0
-#: From this ratio of the longest to the shortest time, the axis is logarithmic.
+#: The axis is logarithmic if the longest time is more than this multiple of the shortest.
 _LOG_FROM = 5.0
 _MIN_LABEL_GAP = 15.0
 
@@ -62,7 +62,8 @@ def draw(
 ) -> Plot | None:
     """Plots (trial number, microseconds) of each best so far, on an axis of planned trials.
 
-    Returns None without any point. Baselines are (CSS class, label, microseconds); those without a time are left out.
+    Returns None if there are no points. Baselines are (CSS class, label, microseconds); those without a time are left
+    out.
     """
     if not curve:
         return None
@@ -104,7 +105,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 class _Scale:
-    """Microseconds to SVG units."""
+    """Maps microseconds to SVG units."""
 
     def __init__(self, low: float, high: float) -> None:
         self._is_log = high / low > _LOG_FROM
@@ -113,19 +114,19 @@ class _Scale:
         self._low, self._high = (low / grow, high * grow) if self._is_log else (max(0.0, low - margin), high + margin)
 
     def y(self, time_us: float) -> float:
-        """SVG units, downwards."""
+        """The position of a time, SVG units, downwards."""
         low, high, value = self._low, self._high, time_us
         if self._is_log:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return round(_TOP + (HEIGHT - _BOTTOM - _TOP) * (high - value) / (high - low), 1)
 
     def ticks(self) -> list[float]:
-        """Microseconds."""
+        """The times at which the axis has ticks, microseconds."""
         return log_ticks(self._low, self._high) if self._is_log else nice_ticks(self._low, self._high)
 
 
 def _place(known: Sequence[tuple[str, str, float]], scale: _Scale) -> tuple[Baseline, ...]:
-    """Lines from top to bottom; each label is at least a line's height below the previous one."""
+    """The lines from top to bottom; each label is at least a line's height below the previous one."""
     placed: list[Baseline] = []
     for name, label, time_us in sorted(known, key=lambda row: -row[2]):
         y = scale.y(time_us)

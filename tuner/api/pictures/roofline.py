@@ -29,7 +29,7 @@ class RooflineDot:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflinePlot:
-    """Both axes are logarithmic."""
+    """The roofline as geometry; both axes are logarithmic."""
 
     width: float
     height: float

@@ -14,16 +14,16 @@ WIDTH, _LEFT, _RIGHT, _BAND, _TOP, _BOTTOM = 760.0, 92.0, 16.0, 84.0, 10.0, 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """One side's rounds."""
+    """The rounds of one side: the candidate or the library."""
 
     name: str
     #: CSS class.
     kind: str
     y: float
     height: float
-    #: (x, y, whether it counts, tooltip).
+    #: One per round: (x, y, whether it counts, tooltip).
     dots: list[tuple[float, float, bool, str]]
-    #: Lower quartile, median, upper quartile; None if too few rounds count.
+    #: Lower quartile, median and upper quartile; None if too few rounds count.
     box: tuple[float, float, float] | None
     median_us: float
 

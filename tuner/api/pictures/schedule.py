@@ -21,7 +21,7 @@ _MAX_CELL, _MIN_HEIGHT, _MAX_HEIGHT = 34.0, 12.0, 300.0
 MAX_SIDE, MAX_CELLS = 64, 1024
 #: Minimum size of a cell with a number.
 _NUMBER_FROM = 20.0
-#: Maximum dependencies of a task that are drawn as lines; the others are only marked.
+#: Maximum number of a task's dependencies that are drawn as lines; the rest are only marked.
 _MAX_LINES = 24
 
 
@@ -67,7 +67,7 @@ class SchedulePicture:
 
 
 def begin_ranks(plan: Plan) -> Ints:
-    """[task] position in starting order: round-robin over the queues, or ticket order."""
+    """[task] each task's position in starting order: round-robin over the queues, or ticket order."""
     if plan.assignment != STATIC:
         return np.arange(plan.num_tasks, dtype=np.int64)
     queue = np.repeat(np.arange(plan.num_ctas), np.diff(plan.queues))
@@ -163,7 +163,7 @@ def _op(
 
 
 def _coarseness(num_rows: int, num_cols: int) -> tuple[int, int]:
-    """Rows and columns of tiles per cell."""
+    """How many rows and columns of tiles a cell covers."""
     side = MAX_SIDE
     while True:
         down, right = -(-num_rows // side), -(-num_cols // side)

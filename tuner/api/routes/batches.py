@@ -28,7 +28,7 @@ BatchId = Annotated[str, Path(max_length=100, description="a batch's id, e.g. `b
 
 
 def batch_routes(service: Service) -> APIRouter:
-    """Submit, read, cancel."""
+    """Returns the routes that submit, read, pause and cancel batches."""
     router = APIRouter(tags=["batches"], responses=PROBLEM_RESPONSES)
 
     @router.post("/batches", status_code=202, responses={200: {"model": BatchView, "description": "The batch existed"}})
@@ -122,7 +122,7 @@ def _view(service: Service, batch: BatchRecord) -> BatchView:
 
 
 def _views(service: Service, found: Sequence[BatchRecord]) -> list[BatchView]:
-    """Batches with their workloads, gains and positions in the queue."""
+    """The batches of `found` with their workloads, gains and positions in the queue."""
     facts = service.batches.facts([batch.id for batch in found])
     places = service.overview.places([one.next_open for one in facts.values() if one.next_open is not None])
     views = []

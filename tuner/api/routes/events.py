@@ -25,12 +25,12 @@ from tuner.wire.requests.problems import problem
 from tuner.wire.responses.responses import EventView
 
 _BATCH = 200
-#: Threads that read events, for all streams; requests use other threads. A waiting stream occupies no thread.
+#: Number of threads that read events for all streams; requests use other threads. A waiting stream occupies no thread.
 _NUM_READERS = 8
 #: How often an idle stream checks whether its job or batch still exists and runs, seconds.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
-#: After a refusal, clients may retry after this many seconds.
+#: How long clients should wait after a refusal before they retry, seconds.
 _RETRY_S = 10
 
 
@@ -79,19 +79,19 @@ class _Stream(EventSourceResponse):
 class Feed:
     """The source of a stream: the events of a job, or of a batch."""
 
-    #: At most this many events after an id, oldest first.
+    #: Called with an id and a maximum number; returns at most that many of the events after the id, oldest first.
     events: Callable[[int, int], Sequence[Event]]
-    #: Within the block, its argument is set whenever there may be new events.
+    #: Within the block, the `Wake` is set whenever there may be new events.
     listening: Callable[[Wake], AbstractContextManager[None]]
     #: Interval of checks without a wake-up, seconds.
     check_s: float
     #: Whether no more events can follow.
     is_over: Callable[[], bool]
-    #: Whether this event is certainly the last one.
+    #: Whether an event is certainly the last one.
     is_last: Callable[[Event], bool]
 
     def answer(self, last_event_id: int | None, after: int, readers: CapacityLimiter, seats: Seats) -> Response:
-        """All events after the last one that the client has received."""
+        """The response with all events after the last one that the client has received."""
         after_id = after if last_event_id is None else last_event_id
         is_final = self.is_over()
         if is_final and last_event_id is not None and not self.events(after_id, 1):
@@ -100,7 +100,7 @@ class Feed:
 
 
 def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
-    """Event streams, at most this many at a time."""
+    """Returns the routes of event streams, of which at most `max_streams` may be open at a time."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
     readers, seats = CapacityLimiter(_NUM_READERS), Seats(max_streams)
 
@@ -174,7 +174,7 @@ class _Awakening:
         self._event.clear()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Whether it was set within that time."""
+        """Whether it was set within `timeout_s`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), timeout_s)
         return self._event.is_set()

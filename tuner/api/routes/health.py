@@ -18,7 +18,7 @@ _FIGURES: dict[int | str, dict[str, Any]] = {
 
 
 def health_routes(service: Service) -> APIRouter:
-    """For orchestrators."""
+    """Returns the routes for orchestrators and monitoring."""
     router = APIRouter(tags=["health"], responses=BASE_RESPONSES)
 
     @router.get("/livez", responses={503: PROBLEM_RESPONSES[503]})

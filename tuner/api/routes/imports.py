@@ -11,7 +11,7 @@ from tuner.wire.requests.imports import ImportRequest, ImportView
 
 
 def import_routes(service: Service) -> APIRouter:
-    """Results from which later jobs may start."""
+    """Returns the route that stores results from which later jobs may start."""
     router = APIRouter(tags=["imports"], responses=PROBLEM_RESPONSES)
 
     @router.post("/imports", status_code=201)

@@ -1,4 +1,4 @@
-"""Routes of inspections of trials: energy, hardware counters and in-kernel traces."""
+"""Routes for a trial's inspections: energy, hardware counters and in-kernel traces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _VIEWS: dict[InspectionKind, type[EnergyView] | type[CountersView] | type[TraceV
 
 
 def _responses(model: type[BaseModel], *, asked: bool) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: the response is a 202 while it is pending, and a 200 once it has ended."""
+    """Responses for OpenAPI: a 202 while the inspection is pending, and a 200 once it has ended."""
     also = (
         {200: ("It was collected earlier, or could not be collected")}
         if asked
@@ -50,7 +50,7 @@ def _responses(model: type[BaseModel], *, asked: bool) -> dict[int | str, dict[s
 
 
 def inspection_routes(service: Service) -> APIRouter:
-    """Ask, and get."""
+    """Returns the routes that request inspections, and those that return them."""
     router = APIRouter(tags=["inspections"], responses=PROBLEM_RESPONSES)
 
     def answer(inspection: Inspection, *, asked: bool = False) -> Response:

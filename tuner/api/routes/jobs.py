@@ -70,7 +70,7 @@ def job_detail(service: Service, job: JobRecord) -> JobDetail:
 
 
 def job_routes(service: Service) -> APIRouter:
-    """Submit, read, cancel."""
+    """Returns the routes that submit, read, pause and cancel jobs."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
 
     @router.post(

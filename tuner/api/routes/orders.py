@@ -12,7 +12,7 @@ from tuner.wire.responses.orders import OrdersQuery, OrdersView
 
 
 def order_routes(_: Service) -> APIRouter:
-    """The response depends only on the request: the service is not used."""
+    """Returns the route. Its response depends only on the request, so the service is not used."""
     router = APIRouter(tags=["orders"], responses=PROBLEM_RESPONSES)
 
     @router.get("/orders")

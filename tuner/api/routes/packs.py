@@ -12,7 +12,7 @@ from tuner.wire.responses.packs import PackRequest, PackView
 
 
 def pack_routes(service: Service) -> APIRouter:
-    """What builds ask."""
+    """Returns the route that makes packs for build systems."""
     router = APIRouter(tags=["packs"], responses=PROBLEM_RESPONSES)
 
     @router.post("/packs", status_code=201)

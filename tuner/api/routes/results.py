@@ -13,7 +13,7 @@ from tuner.versions import SIGNATURE_HEADER
 from tuner.wire.requests.best_query import BestQuery
 from tuner.wire.responses.responses import BestMatchView, TargetView
 
-#: For OpenAPI.
+#: The signature's header, for OpenAPI.
 _SIGNATURE = {
     SIGNATURE_HEADER: {
         "description": "`ed25519`, the service's public key, and its signature of the body, both hexadecimal",
@@ -31,7 +31,7 @@ def target_views(service: Service) -> list[TargetView]:
 
 
 def result_routes(service: Service) -> APIRouter:
-    """What pipelines ask."""
+    """Returns the routes that read results, artifacts and targets."""
     router = APIRouter(tags=["results"], responses=PROBLEM_RESPONSES)
 
     @router.get("/best")

@@ -31,7 +31,7 @@ async def submit(service: Service, body: TuneRequest, caller: Caller, key: str |
     """The job for a body, and whether it is new.
 
     Raises:
-        TunerError: as `submission_of` and `Submissions.submit`.
+        TunerError: same as for `submission_of` and `Submissions.submit`.
     """
     target_id = service.submissions.own_target_id
     if body.target is None and target_id is None:  # it may wait for the database, which other requests should not

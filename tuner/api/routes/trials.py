@@ -34,12 +34,12 @@ Launch = Annotated[int, Query(ge=0, le=100, description="which launch of the can
 
 
 def trial_view(service: Service, job: JobRecord, trial: Trial) -> TrialView:
-    """The trial as in listings, with the figures of its inspections."""
+    """The trial as listings show it, with the figures of its inspections."""
     return trials_view(service, job, Page(items=[trial], next_cursor=None)).items[0]
 
 
 def gpu_of(service: Service, job: JobRecord) -> Gpu | None:
-    """The job's GPU: a live card of this server, otherwise the catalogue's; else unknown."""
+    """The job's GPU, as a live card of this server or else the catalogue describes it; None if it is unknown."""
     live = {target.id: target.gpu for target, _ in service.targets()}
     try:
         return live.get(job.spec.target_id) or parse_target(job.spec.target_id).gpu
@@ -51,7 +51,7 @@ def plans_of(service: Service, job: JobRecord, trial: Trial) -> tuple[VerifiedPl
     """The plans of a trial's launches; none for the library.
 
     Raises:
-        Conflict: they are refused, or the GPU is unknown, with the reason.
+        Conflict: the plans are refused, with the reason, or the GPU is unknown.
     """
     return _on_its_gpu(service, job, trial, _plans)
 
@@ -96,7 +96,7 @@ def gantt_of(service: Service, job_id: str, number: int, of: str) -> Gantt:
 
 
 def trial_routes(service: Service) -> APIRouter:
-    """What a trial's page loads and links to."""
+    """Returns the routes that a trial's page loads and links to."""
     router = APIRouter(tags=["trials"], responses=PROBLEM_RESPONSES)
 
     @router.get("/jobs/{job_id}/trials/{number}")

@@ -1,4 +1,4 @@
-"""Documents the requests that the service sends, in the API description."""
+"""Documents the requests that the service sends in the API docs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.wire.responses.webhooks import JobEnded
 
 
 def describe_webhooks(app: FastAPI) -> None:
-    """Adds the requests that receivers get to the API description; there are no such routes here."""
+    """Adds the requests that receivers get to the API docs; the service itself has no such routes."""
 
     @app.webhooks.post("job.ended", status_code=204)
     def job_ended(body: JobEnded) -> None:

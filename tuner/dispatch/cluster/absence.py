@@ -1,4 +1,4 @@
-"""Tracks a worker's lost scheduler: since when, why, and how often that is logged."""
+"""Tracks since when and why a worker's scheduler is lost, and limits how often that is logged."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ class Roll:
     #: Workers that this version supports, and their cards by target.
     num_workers: int
     cards: dict[str, int]
-    #: Why this version cannot use other workers, by address.
+    #: Why this version cannot use the other workers, by address.
     refused: dict[str, str]
 
 
 def call_the_roll(scheduler: str, tls: Path | None, *, insecure: bool, deadline_s: float) -> Roll:
-    """Who is there.
+    """The members of the cluster whose scheduler is at the address `scheduler`.
 
     Raises:
         InvalidInput: the address is invalid, or the certificates are missing.

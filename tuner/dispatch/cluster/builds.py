@@ -17,7 +17,7 @@ from tuner.dispatch.cluster.lane import ClusterLane
 from tuner.dispatch.cluster.members import Lost, Member, lacking
 from tuner.errors import WorkerError
 
-#: Maximum attempts to build a candidate after losing workers.
+#: Maximum number of attempts to build a candidate when workers are lost.
 MAX_ATTEMPTS = 5
 
 
@@ -46,7 +46,7 @@ class BuildLine:
 
     @property
     def num_places(self) -> int:
-        """On all machines, at least 1."""
+        """The number of build slots on all machines, at least 1."""
         return max(1, sum(member.announcement.num_places for member in self._members()))
 
     def prepare(self, lane: ClusterLane, problem: Problem, candidate: Candidate) -> Future[Preparation]:
@@ -90,7 +90,7 @@ class BuildLine:
 
     def _choose(self, build: _Build) -> Member | None:
         """The card's own machine if it has a free slot, since its builds need not be transferred; otherwise the least
-        busy one.
+        busy machine.
         """
         home = build.lane.member
         if home is not None and home.may_build and home not in build.tried:

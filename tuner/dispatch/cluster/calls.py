@@ -26,7 +26,7 @@ from tuner.errors import WorkerError
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.builder.shipping import ShippedKernel, adopt, ship
 
-#: Number of kernels prepared here whose proofs are kept, so that they need not be repeated if they are measured here.
+#: Number of kernels prepared here whose proofs are kept, so that they are not proven again if they are measured here.
 _NUM_KEPT = 32
 
 
@@ -60,7 +60,7 @@ class WorkerCalls:
         self._kept_lock = threading.Lock()
 
     def announcement(self) -> messages.Announcement:
-        """What the server must know about this worker, at each joining.
+        """What the server must know about this worker each time it joins.
 
         Raises:
             WorkerError: an evaluator does not know the source of its figures.
@@ -101,7 +101,7 @@ class WorkerCalls:
         self._preparers.close()
 
     def _prepare(self, call: messages.PrepareCall) -> Future[Preparation]:
-        """Prepared by an evaluator of exactly that target, otherwise without a card."""
+        """The candidate, prepared by an evaluator of exactly its target if there is one, otherwise without a card."""
         for lane, builds in self._lanes.values():
             if lane.target == call.target:
                 return builds.prepare(call.problem, call.candidate)
@@ -127,7 +127,7 @@ class WorkerCalls:
         return await asyncio.wrap_future(lane.measure(call.problem, prepared, call.incumbent_speedup))
 
     async def _taken_in(self, problem: Problem, shipped: ShippedKernel, builds: LocalBuilds) -> Preparation:
-        """Proven again here; its build already exists."""
+        """A kernel that was built elsewhere, taken into the build cache and proven again here."""
         await asyncio.to_thread(adopt, shipped, self._build_cache)
         preparation = await asyncio.wrap_future(builds.prepare(problem, shipped.candidate))
         return replace(preparation, stage_s=dict(shipped.stage_s))

@@ -21,8 +21,8 @@ AUTHORITY = "authority"
 
 
 def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
-    """Creates a folder under `folder` for each of `members`, signed by its authority, which is created if there is none
-    yet.
+    """Creates a folder under `folder` for each of `members`, with a certificate signed by the authority in `folder`,
+    which is created if there is none yet.
 
     Raises:
         InvalidInput: a member's name is not a valid folder name.

@@ -30,7 +30,7 @@ POLL_S = 0.5
 POLL_TIMEOUT_S = 10.0
 #: How long a new dispatcher waits for its first poll.
 FIRST_POLL_S = 5.0
-#: At shutdown, a task is cancelled this many times, with a wait of this many seconds each time.
+#: How often a task is cancelled at shutdown, and the wait after each time, seconds.
 _CANCELS, _CANCEL_S = 10, 1.0
 
 
@@ -46,7 +46,7 @@ class ClusterDispatcher:
         self._connection_args: dict[str, Any] = security.get_connection_args("client")
         self._slack_s = slack_s
         self._members: dict[str, Member] = {}
-        #: By target and UUID, in the order in which they were first seen; a lane is never removed.
+        #: The lanes by target and UUID, in the order in which their cards were first seen; a lane is never removed.
         self._lanes: dict[str, dict[str, ClusterLane]] = {}
         self._watchers: list[Callable[[Target, int], None]] = []
         #: Guards lanes and watchers.
@@ -63,7 +63,7 @@ class ClusterDispatcher:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """All targets since the start, without duplicates."""
+        """All targets seen since the start, without duplicates."""
         with self._lock:
             return tuple(next(iter(lanes.values())).target for lanes in self._lanes.values())
 
@@ -77,7 +77,7 @@ class ClusterDispatcher:
         return f"the scheduler {self._scheduler} {why}"
 
     def num_workers(self, target_id: str) -> int:
-        """How many cards of a target were seen; 0 if none was."""
+        """How many cards of a target were seen; 0 if there were none."""
         with self._lock:
             return len(self._lanes.get(target_id, ()))
 
@@ -98,7 +98,7 @@ class ClusterDispatcher:
         """The build pool for a card.
 
         Raises:
-            NotFound: as `lane`.
+            NotFound: same as for `lane`.
         """
         return ClusterBuilds(self._line, self.lane(target_id, worker))
 
@@ -136,7 +136,7 @@ class ClusterDispatcher:
                     lane.close()
             for member in self._members.values():
                 member.leave("the server closes")
-            for _ in range(_CANCELS):  # `asyncio.wait_for` of Python 3.11 may lose one
+            for _ in range(_CANCELS):  # `asyncio.wait_for` of Python 3.11 may swallow one
                 tasks = asyncio.all_tasks(self._loop)
                 for task in tasks:
                     task.cancel()

@@ -17,7 +17,7 @@ _LONGEST_S, _LONGEST_CYCLES = 86_400.0, 10**13
 
 
 def check_announcement(said: messages.Announcement) -> None:
-    """Raises: Unbelievable: the announcement is impossible."""
+    """Raises `Unbelievable` if the announcement is impossible."""
     for card in said.cards:
         believe(card.target, f"card {card.uuid[:80]!a}")
         believe(card.environment, f"card {card.uuid[:80]!a}")
@@ -36,7 +36,7 @@ def check_announcement(said: messages.Announcement) -> None:
 
 
 def check_answer(call: messages.Call, answer: Any) -> None:
-    """Raises: Unbelievable: a figure is out of its range, or it belongs to another call."""
+    """Raises `Unbelievable` if a figure in the answer is out of its range, or if the answer belongs to another call."""
     believe(answer)
     match call, answer:
         case messages.PrepareCall(), Prepared() if getattr(answer, "candidate", call.candidate) != call.candidate:
@@ -48,7 +48,7 @@ def check_answer(call: messages.Call, answer: Any) -> None:
 
 
 def check_error(call: messages.Call, error: TunerError) -> None:
-    """Raises: Unbelievable: such a call cannot raise this error."""
+    """Raises `Unbelievable` if such a call cannot raise this error."""
     believe(str(error), "the reason")
     if isinstance(error, InvalidInput) and not isinstance(call, messages.CountCall):
         raise Unbelievable(f"it rejects a {call.op} as invalid: {str(error)[:200]}")

@@ -30,11 +30,11 @@ class WorkerOptions:
     gpu: str
     #: Number of simulated GPUs.
     num_simulated: int
-    #: Parallel builds; None for as many as this machine's cores and memory allow.
+    #: Number of parallel builds; None means as many as this machine's cores and memory allow.
     num_places: int | None
     #: Its name; by default the machine's name and the process id.
     name: str
-    #: The address at which the server reaches it, and its port; None and 0 for Dask's choice.
+    #: The address at which the server reaches it, and its port; with None and 0, Dask chooses them.
     host: str | None
     port: int
     build_cache: Path
@@ -62,7 +62,7 @@ def work(
     """Measures and builds for a cluster until SIGTERM or SIGINT.
 
     Raises:
-        InvalidInput: as `join_as_server`, or `options.gpu` is invalid.
+        InvalidInput: same as for `join_as_server`, or `options.gpu` is invalid.
         WorkerError: a card cannot be identified.
     """
     security = security_for(scheduler, tls, insecure=insecure)
@@ -122,7 +122,7 @@ def schedule(
 
 
 def _stopped_by_signals() -> asyncio.Event:
-    """Set by SIGTERM or SIGINT."""
+    """An event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -53,7 +53,7 @@ class ClusterLane:
 
     @property
     def target(self) -> Target:
-        """What it measures on."""
+        """The target that it measures on."""
         return self._target
 
     @property
@@ -63,7 +63,7 @@ class ClusterLane:
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """From the worker's last announcement; none before a worker had the card."""
+        """The kinds in the worker's last announcement; none before a worker had the card."""
         return self._kinds
 
     @property
@@ -72,7 +72,7 @@ class ClusterLane:
         return self._away or self._unfit
 
     def environment(self) -> Environment:
-        """From the worker's last announcement."""
+        """The environment in the worker's last announcement."""
         return self._environment
 
     def attach(self, member: Member, card: messages.CardInfo) -> None:
@@ -124,7 +124,7 @@ class ClusterLane:
         num_rounds: int,
         winner: int,
     ) -> Future[tuple[BaselineTime, ...]]:
-        """A program cannot be sent."""
+        """Returns reasons instead of times, since a user's own program cannot be sent to a worker."""
         future = Future[tuple[BaselineTime, ...]]()
         future.set_result(tuple(BaselineTime(name=one.name, reason=_STAYS) for one in baselines))
         return future

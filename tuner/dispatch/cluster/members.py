@@ -21,7 +21,7 @@ from tuner.errors import TunerError, Unbelievable, WorkerError
 
 _log = logging.getLogger(__name__)
 
-#: A call may take this much longer than its worker's own limits, seconds: for transfer, and for the worker's queue.
+#: How much longer than its worker's own limits a call may take, seconds: for the transfer, and for the worker's queue.
 SLACK_S = 60.0
 
 
@@ -41,10 +41,10 @@ class Member:
         slack_s: float,
     ) -> None:
         self.address = address
-        #: Its complete announcement, which is new after each joining.
+        #: Its complete announcement, a new one each time it joins.
         self.text = text
         self.announcement = announcement
-        #: Builds that were sent to it and are not finished.
+        #: Number of builds that were sent to it and are not finished.
         self.num_building = 0
         #: Why nothing more is sent to it; empty if it is trusted.
         self.distrust = ""
@@ -60,7 +60,8 @@ class Member:
         return not self.distrust and self.num_building < THREADS_PER_PLACE * self.announcement.num_places
 
     def can_build_for(self, call: messages.PrepareCall, compiler: str) -> bool:
-        """Whether it has everything, and its builds are usable for a card whose machine has that compiler."""
+        """Whether it has everything that the candidate needs, and its builds are usable for a card whose machine has
+        `compiler`."""
         if lacking(call, self.announcement.kinds):
             return False
         return call.target.simulated or (bool(compiler) and self.announcement.compiler == compiler)
@@ -71,7 +72,7 @@ class Member:
         Raises:
             Lost: it left, or did not answer in time.
             NotUnderstood: it sent an invalid or impossible answer, and is no longer trusted.
-            Quarantined, InvalidInput, WorkerError: as the call did there.
+            Quarantined, InvalidInput, WorkerError: the call raised it on the worker.
         """
         deadline_s = deadline_of(call, self.announcement.limits) + self._slack_s
         try:
@@ -129,7 +130,7 @@ class Member:
 
 
 def lacking(call: messages.PrepareCall, versions: Mapping[str, int]) -> set[str]:
-    """What a candidate needs and a worker with these announced versions does not have."""
+    """What a candidate needs and a worker with the announced `versions` lacks."""
     return {*call.problem.workload.needs, *call.candidate.needs}.difference(usable_kinds(versions))
 
 
@@ -137,8 +138,8 @@ def _checked(call: messages.Call, answer: object) -> Any:
     """The answer, if it is possible.
 
     Raises:
-        NotUnderstood, Unbelievable: it is not an answer to that call, or it is impossible.
-        Quarantined, InvalidInput, WorkerError: as the call did there.
+        NotUnderstood, Unbelievable: the answer does not belong to `call`, or is impossible.
+        Quarantined, InvalidInput, WorkerError: the call raised it on the worker.
     """
     try:
         found = messages.decode_answer(call.op, answer)
@@ -161,7 +162,7 @@ def deadline_of(call: messages.Call, limits: Limits) -> float:
         case messages.MeasureCall():
             return build_s + start_s + limits.evaluate_deadline_s
         case messages.FinalsCall():
-            # Twice in two processes, and each one alone if one disturbed the others.
+            # Twice in two processes, and each candidate alone if one disturbed the others.
             num_alone = len(call.candidates) + 4
             finals_s = num_alone * (start_s + limits.finals_s(len(call.candidates)))
             torch_s = limits.torch_compile_deadline_s if call.torch_compile else 0.0

@@ -16,7 +16,7 @@ from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
 from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
-#: It is increased when a message changes such that the other side would misread it.
+#: Increased when a message changes in a way that the other side would misread.
 PROTOCOL: Literal[4] = 4
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class _Message(BaseModel):
 class CardInfo(_Message):
     """A card of a worker."""
 
-    #: From the driver, ``GPU-…``; a generated one for a simulated card.
+    #: The driver's, ``GPU-…``; generated for a simulated card.
     uuid: str
     target: Target
     environment: Environment
@@ -47,10 +47,10 @@ class Announcement(_Message):
     #: Must be `PROTOCOL`.
     protocol: Literal[4] = PROTOCOL
     tuner_version: str
-    #: A new one for each joining.
+    #: A new one each time the worker joins.
     joining: str
     cards: tuple[CardInfo, ...]
-    #: Builds that run at a time.
+    #: Number of builds that run at a time.
     num_places: int
     #: The supported kinds of ops, and the version of each.
     kinds: dict[str, int]
@@ -140,7 +140,7 @@ _CALL: TypeAdapter[Call] = TypeAdapter(Annotated[Call, Field(discriminator="op")
 
 
 class ErrorInfo(_Message):
-    """An exception by its kind; foreign exceptions are a fault of the worker."""
+    """An exception by its kind; exceptions that are not ours count as `WorkerError`."""
 
     kind: Literal["quarantined", "invalid_input", "worker"]
     message: str
@@ -177,7 +177,7 @@ _ANSWERS: dict[str, type[Answer[Any]]] = {
 
 
 def encode(message: BaseModel) -> bytes:
-    """As JSON."""
+    """The message as JSON."""
     return message.model_dump_json().encode()
 
 
@@ -185,7 +185,7 @@ def decode_call(payload: object) -> Call:
     """Inverse of `encode`.
 
     Raises:
-        NotUnderstood: it is not a call.
+        NotUnderstood: the bytes are not a call.
     """
     try:
         return _CALL.validate_json(_bytes(payload))
@@ -197,7 +197,7 @@ def decode_announcement(text: object) -> Announcement:
     """Inverse of `encode`.
 
     Raises:
-        NotUnderstood: it is not an announcement of this protocol.
+        NotUnderstood: the bytes are not an announcement of this protocol.
     """
     try:
         return Announcement.model_validate_json(_bytes(text))
@@ -211,7 +211,7 @@ def answer_with(call: Call, value: object) -> bytes:
 
 
 def answer_error(error: BaseException) -> bytes:
-    """The answer if a call raised."""
+    """The answer to a call that raised `error`."""
     match error:
         case Quarantined():
             info = ErrorInfo(kind="quarantined", message=str(error))
@@ -229,8 +229,8 @@ def decode_answer(op: str, payload: object) -> Any:
     """The result of a call of kind `op`.
 
     Raises:
-        NotUnderstood: it is not an answer to such a call.
-        Quarantined, InvalidInput, WorkerError: the call raised this.
+        NotUnderstood: the bytes are not an answer to such a call.
+        Quarantined, InvalidInput, WorkerError: the call raised it on the worker.
     """
     try:
         answer = _ANSWERS[op].model_validate_json(_bytes(payload))

@@ -26,20 +26,19 @@ from tuner.errors import WorkerError
 
 #: The key of a worker's announcement in the scheduler's data about it.
 ANNOUNCEMENT = "tuner"
-#: Our only operation of a worker.
+#: The only operation that we add to a worker.
 CALL = "tuner_call"
 
 #: A worker without a heartbeat for this long is considered gone, seconds; a live one sends one about every second.
 WORKER_TTL_S = 10.0
 #: Maximum time for a worker to leave, seconds.
 _CLOSE_S = 10.0
-#: A worker must have joined within this time, otherwise it starts again, seconds, since the response to its joining may
-#: be lost.
+#: A worker that has not joined within this time, seconds, starts again, since the response may have been lost.
 JOIN_S = 15.0
-#: Pause between two attempts of a worker to join, seconds.
+#: Pause between a worker's attempts to join, seconds.
 REJOIN_PAUSE_S = 1.0
 
-#: The remaining operations of each.
+#: The operations that a scheduler and a worker both keep, and all operations that each of the two keeps.
 _OF_BOTH = {"identity", "connection_stream", "worker-status-change"}
 _OF_SCHEDULER = _OF_BOTH | {"register-worker", "unregister", "heartbeat_worker", "keep-alive"}
 _OF_WORKER = _OF_BOTH | {"ping", CALL, "close", "remove-worker"}
@@ -50,7 +49,7 @@ class PickleRefused(WorkerError):
 
 
 def prepare_process() -> None:
-    """For this process: refuses pickles, and switches off Dask's own monitoring, which costs time."""
+    """Makes this process refuse pickles, and switches off Dask's own monitoring, which costs time."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PickleRefused("a peer sent a pickle; a cluster never unpickles anything")
@@ -81,7 +80,7 @@ class ClusterScheduler(Scheduler):
             security=security,
             worker_ttl=WORKER_TTL_S,
             dashboard=False,
-            extensions={},  # Dask's own would send plugins to the workers, as pickles
+            extensions={},  # Dask's own extensions would send plugins to the workers, as pickles
         )
         _keep_only(self.handlers, self.stream_handlers, _OF_SCHEDULER)
 
@@ -145,7 +144,7 @@ def _ignore(**_: object) -> None:
 
 
 def _keep_only(handlers: dict[str, Any], streamed: dict[str, Any], names: set[str]) -> None:
-    """Deletes all request operations, and ignores the streamed ones, except the named ones."""
+    """Deletes all request operations, and ignores all streamed ones, except those that are named."""
     for name in set(handlers) - names:
         del handlers[name]
     for name in set(streamed) - names:
@@ -214,7 +213,8 @@ async def run_worker(
 
 
 async def _live(node: ClusterWorker, joined: Callable[[str], None]) -> str | None:
-    """From joining to the end; returns the error if joining failed, empty if there was no answer in time."""
+    """Runs the worker from joining until the end; returns the error if joining failed, empty if there was no answer in
+    time."""
     try:
         await node
     except TimeoutError:

@@ -37,7 +37,7 @@ class KernelPreparer:
 
 
 class Preparers:
-    """One per target, created on demand. Thread-safe."""
+    """One preparer per target, created on demand. Thread-safe."""
 
     def __init__(self, build_cache: Path, limits: Limits, num_places: int | None) -> None:
         self._build_cache = build_cache

@@ -22,8 +22,8 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
     """How to connect to `address`; for `tls` see `tuner tls create`.
 
     Raises:
-        InvalidInput: the address is invalid; the required certificates are missing or invalid; or it is unencrypted and
-            reachable from other machines, and `insecure` does not allow that.
+        InvalidInput: the address is invalid; the required certificates are missing or invalid; or the address is
+            unencrypted and reachable from other machines, which `insecure` does not allow.
     """
     scheme, host = check_address(address)
     if scheme == "tls":
@@ -79,7 +79,7 @@ def check_address(address: str) -> tuple[str, str]:
     """Scheme and host of ``tls://host:port`` or ``tcp://host:port``.
 
     Raises:
-        InvalidInput: it is neither.
+        InvalidInput: `address` has neither form.
     """
     remedy = "use tls://HOST:PORT"
     try:

@@ -1,4 +1,4 @@
-"""Adapts a result for one shape to another: tiles, rings and order of a kernel, always legal."""
+"""Adapts a result for one shape to another: the kernel's tiles, rings and order. What it returns is always legal."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from tuner.search.guesses.seeds import forecast_us
 from tuner.search.launch_op import search_of
 from tuner.search.model.pool import canonical
 
-#: If tiles cover the rows in at most this many pieces, the adapted tiles cover the other rows in as many; otherwise the
-#: height is kept. Likewise for tiles that take at most this many waves.
+#: Up to this number of tiles per column, an adapted tiling covers the new rows with as many tiles as before; beyond it,
+#: the tiles keep their height. The same limit holds for the number of waves.
 MOST_COVERING = 4
-#: A tile's height is a multiple of one of these, by engine and by which operand the weights are.
+#: A tile's height is a multiple of one of these, depending on the engine and on which operand the weights are.
 HEIGHTS = (8, 16, 32, 64, 128)
 
 
@@ -64,8 +64,8 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
 
 
 def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:
-    """Each launch op's schedule and that of the tile ops, adapted separately. If the result has no launch ops, each of
-    these gets its first guess."""
+    """The schedules of each launch op and of the tile ops, adapted separately. If the result has no launch ops, each
+    launch op gets its first guess."""
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     assert schedule is not None
     if kind_problem(space.workload, space.gpu, kind) is not None:
@@ -88,9 +88,9 @@ def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:
 
 
 def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tiling]:
-    """Legal tilings similar to a found one: with a height that fits the rows, and with its own; for each, with a width
-    that fits the columns, and with its own. Rings are as deep as possible if they were before, otherwise at most as
-    deep as before. Tilings that no search proposes are left out."""
+    """Legal tilings similar to the found one: with a height that fits the rows, and with the found height; for each,
+    with a width that fits the columns, and with the found width. Rings are as deep as possible if they were before,
+    otherwise at most as deep as before. Tilings that no search proposes are left out."""
     was_full = is_full(before, space.gpu, schedule.tiling)
     as_wide = _as_wide(space, before, space.as_offered(schedule.tiling))
     for high in (*_covering(space, before, as_wide), as_wide):
@@ -113,8 +113,8 @@ def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
 
 
 def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling]:
-    """The tiling with the smallest tile_m that splits the rows into as many tiles as before, with any ring depth; only
-    for few tiles."""
+    """The tiling with the smallest tile_m that splits the rows into as many tiles as before, with any ring depth;
+    nothing if there were many tiles."""
     rows, rows_before = (max(op.m for op in workload.tile_ops) for workload in (space.workload, before))
     pieces = -(-rows_before // tiling.tiles[0].m)
     if rows == rows_before or pieces > MOST_COVERING:
@@ -129,8 +129,8 @@ def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling
 
 
 def _in_as_many_waves(space: Space, before: Workload, schedule: Schedule, tiling: Tiling) -> Tiling:
-    """The tiling with the narrowest tiles for which an op with other columns takes as many waves of the same grid as
-    before, if these are few."""
+    """The tiling with the narrowest tiles for which an op with a different number of columns takes as many waves of the
+    same grid as before; tiles that took many waves do not change."""
     ordering, old = schedule.ordering, schedule.tiling
 
     def num_waves(workload: Workload, index: int, tile: Tile, of: Tiling) -> int:
@@ -166,8 +166,8 @@ def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Orderin
 
 
 def _plainer(space: Space, tiling: Tiling, ordering: Ordering) -> Iterator[Ordering]:
-    """The ordering, then with more and more axes at their defaults. Orders given by users are left out, since searches
-    do not produce them.
+    """The ordering itself, then variants of it with more and more axes at their defaults. Orders given by users are
+    left out, since searches do not produce them.
     """
     if ordering.interleave.kind is InterleaveKind.GIVEN:
         ordering = replace(ordering, interleave=Interleave())

@@ -17,27 +17,27 @@ class OtherOrders:
     """The orders of one search."""
 
     def __init__(self, space: AnySpace, search: KindSearch) -> None:
-        """`search` belongs to the kind with the first guesses."""
+        """`search` is that of the plan kind that tries the first guesses."""
         self._space = space
         self._search = search
         self._of_guesses: tuple[Schedule, ...] | None = None
 
     def guesses(self) -> Iterator[Schedule]:
-        """The best so far with a first wave; then the variants of the best first guess."""
+        """The best schedule so far with a first wave, then the variants of the best first guess."""
         yield from self._with_first_wave()
         yield from self._orders_of_guesses()
 
     def _with_first_wave(self) -> list[Schedule]:
-        """The best so far with an assigned first wave and tickets for the rest, if legal. In jobs on cards, no other
-        change was an improvement as often (docs/findings/README.md)."""
+        """The best schedule so far with an assigned first wave and tickets for the rest, if legal. In jobs on cards, no
+        other change was an improvement as often (docs/findings/README.md)."""
         best = self._search.best()[:1]
         waved = (one.but(ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
         return [one for one in waved if one.tiling.tiles and self._space.is_legal(one)]
 
     def _orders_of_guesses(self) -> tuple[Schedule, ...]:
-        """The best first guess with other ways to wait, and with the order of each policy; empty before all first
-        guesses were observed. After that, the best first guess no longer changes, so a restarted search finds the same
-        one."""
+        """The best first guess with different ways to wait, and with the order of each policy; empty until all first
+        guesses have been observed. After that, the best first guess no longer changes, so a restarted search finds the
+        same one."""
         if not isinstance(self._space, Space):
             return ()
         if self._of_guesses is None:

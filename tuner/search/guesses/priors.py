@@ -18,20 +18,20 @@ from tuner.search.guesses.side_by_side import side_by_side
 from tuner.search.launch_op import distance_of
 from tuner.search.model.pool import canonical
 
-#: Maximum number of priors in a search, and their share of the budget: one trial in this many.
+#: Maximum number of priors in a search; they are also at most one trial in `BUDGET_SHARE` of the budget.
 NUM_PRIORS = 8
 BUDGET_SHARE = 4
-#: Maximum priors from one other shape, since the rest are similar to them. From the same shape all are tried.
+#: Maximum number of priors from one other shape, whose other results are similar. From the same shape all are tried.
 NUM_OF_NEIGHBOUR = 3
 #: Shapes farther away than this are not used.
 MAX_DISTANCE = 3.0
 #: Additional distance for a different epilogue, element type, or objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
-#: Additional distance for a chain that had no attention before it.
+#: Additional distance if the found chain had no attention before it.
 NO_LAUNCH_OP = 0.5
-#: Additional distance of results from other kernel sources, equal to that of a tenth more rows.
+#: Additional distance of results from different kernel sources, the same as for a tenth more rows.
 OTHER_KERNELS = 0.14
-#: The order in which the plan kinds of one shape are tried; their second bests follow.
+#: The order in which the best results of a shape's plan kinds are tried; the second best of each follows.
 _KINDS = (
     *(kind for kind in reversed(PlanKind) if kind.is_searched),
     *dict.fromkeys(kind for num_ops in range(1, MAX_OPS + 1) for kind in in_turn(num_ops)),
@@ -40,7 +40,7 @@ _KINDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What priors are requested for."""
+    """The question that priors are chosen for."""
 
     space: AnySpace
     objective: Objective
@@ -51,8 +51,8 @@ class Asked:
 
 
 def distance(workload: Workload, objective: Objective, found: Found) -> float:
-    """The distance of two questions, 0 for equal ones. Twice the rows is a distance of one, unless they are few, and so
-    is one op with four times the weights; infinity if nothing can be learned."""
+    """The distance between two questions; 0 if they are equal, infinity if one result teaches nothing about the other.
+    Twice the rows, unless they are few, is a distance of one, and so is one op with four times the weights."""
     ops, others = workload.tile_ops, found.workload.tile_ops
     if workload.kind != found.workload.kind or len(ops) != len(others):
         return math.inf
@@ -99,8 +99,8 @@ def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
 
 
 def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
-    """A result adapted to the space. If merged neighbours help, it is preceded by a variant with them, since many
-    results are older than that axis.
+    """A result adapted to the space. If merged neighbours help, a variant with them comes first, since many results are
+    older than that axis.
     """
     candidate = adapt(space, found)
     if candidate is None:
@@ -112,7 +112,7 @@ def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
 
 
 def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:
-    """Shape by shape, the nearest first."""
+    """The results shape by shape, the nearest shape first."""
     workload = asked.space.workload
     by_shape: dict[tuple[float, str, Objective], list[Found]] = {}
     for one in found:
@@ -128,7 +128,7 @@ def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:
 
 
 def _as_searched(found: Found) -> Found:
-    """The searched kind of whose schedules this kind is another way to launch."""
+    """The result as one of the searched kind whose schedules its own kind only launches differently."""
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     if kind.base is None or schedule is None:
         return found

@@ -33,7 +33,7 @@ def with_deepest_weights(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling
 
 
 def depths(workload: Workload, gpu: Gpu, tiling: Tiling) -> Iterator[Tiling]:
-    """The legal tilings with this many stages or fewer, deepest first."""
+    """The legal tilings with as many stages as `tiling` or fewer, deepest first."""
     inputs = range(tiling.input_stages, 1, -1) if tiling.input_stages else (0,)
     by_depth = sorted(product(range(tiling.num_stages, 1, -1), inputs), key=sum, reverse=True)
     for num_stages, input_stages in by_depth:
@@ -50,7 +50,7 @@ def _deeper(tiling: Tiling) -> Tiling:
 
 
 def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -> Tiling | None:
-    """The tiling with rings that take no more shared memory, reducing the ring of inputs first; None if none is
+    """The tiling with rings that take at most `most_smem_bytes`, reducing the ring of inputs first; None if none is
     legal.
     """
     for input_stages in range(tiling.input_stages, 1, -1):
@@ -65,7 +65,7 @@ def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -
 
 
 def windowed(workload: Workload, gpu: Gpu, tiling: Tiling, window_bytes: int) -> Tiling:
-    """With a window of about this many bytes of weights, if it is legal and shorter than the ring."""
+    """The tiling with a window of about `window_bytes` bytes of weights, if that is legal and shorter than the ring."""
     window = max(1, round(window_bytes / stage_bytes(workload, tiling)[1]))
     if tiling.engine is not Engine.WGMMA or window >= tiling.num_stages:
         return tiling

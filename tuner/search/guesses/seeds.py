@@ -1,4 +1,4 @@
-"""First guesses: calculated tilings that fill the GPU, and the simulator's choice from a random draw.
+"""First guesses: calculated tilings that fill the GPU, and the simulator's choices from random draws.
 
 Forecasts only sort the first few candidates. They are never taken as the truth: cards differ from them, and so does the
 simulated card, on purpose, by more than the best schedules differ from each other.
@@ -44,32 +44,34 @@ from tuner.search.guesses.side_by_side import side_by_side
 from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin, num_forks
 
-#: Schedules that are forecast.
+#: Number of drawn schedules that are forecast.
 NUM_FORECASTS = 96
-#: How many of these are tried.
+#: How many of the forecast schedules are tried.
 NUM_DRAWN = 6
-#: Maximum number of a space's own guesses that are tried before these.
+#: Maximum number of a space's own guesses that are tried before the drawn ones.
 NUM_GUESSES = 10
-#: Rasters. With many rows, the operands of a whole column do not stay in the L2, but those of a group do.
+#: The rasters of first guesses. With many rows, the operands of a whole column do not stay in the L2, but those of a
+#: group do.
 RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width in (4, 8, 16)))
-#: Maximum parts of a tile, if a guess without parts splits its last wave into equal shares.
+#: Maximum number of parts of a tile in guesses without parts whose last wave is split into equal shares.
 STREAM_PARTS = (2, 3)
-#: Tiles per signal, if a guess without parts waits by slice.
+#: Tiles per signal in guesses without parts that wait by slice.
 SLICE_TILES = 8
-#: Up to this many rows, tasks of first guesses wait by slice. In jobs on cards, that was faster than waiting for the
-#: row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/README.md).
+#: Up to this number of rows, tasks of first guesses wait by slice. In jobs on cards, that was faster than waiting for
+#: the row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/README.md).
 SLICED_ROWS = 128
 #: Approximate bytes of weights that are requested ahead while a task waits.
 AHEAD_WINDOW_BYTES = 40_960
-#: Maximum number of first guesses: these, plus one with strided parts or equal shares, and one that waits differently.
+#: Maximum number of first guesses: a space's own, one with strided parts or equal shares, one that waits differently,
+#: and the drawn ones.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
-#: Names of calls that can be made in advance, the first and last with the number of the tiling.
+#: Names of calls that can be made in advance; the first and the last name also need the number of a tiling.
 _PLAIN, _PARTS, _VARIED = "plain", "parts", "varied"
 
 
 def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) -> float:
-    """The simulator's time, microseconds; inf for refused candidates, which come last, and for those that take longer
-    than `limit_us`."""
+    """The simulator's time, microseconds; inf for refused candidates, so that they come last, and for candidates that
+    take longer than `limit_us`."""
     try:
         return forecast.forecast_us(space.workload, space.gpu, candidate, limit_us)
     except (IllegalSchedule, PlanError):
@@ -109,14 +111,14 @@ def seed_schedules(
 
 
 class _Ahead:
-    """Parts of the first guesses that do not depend on each other: computed on demand, or in background work. Either
-    way they are the same."""
+    """Parts of the first guesses that do not depend on each other. They are computed on demand or in the background,
+    with the same result."""
 
     def __init__(self, space: Space, tilings: Sequence[Tiling], begin: Begin | None) -> None:
-        """Starts the background work with `begin`, several calls at the same time."""
+        """Starts the background work with `begin`, which may run several calls at the same time."""
         self._space, self._tilings = space, tilings
         self.num_tilings = len(tilings)
-        #: By call, what returns its result.
+        #: By the name of a call, the function that returns its result.
         self._taken: dict[Hashable, Callable[[], Any]] = {}
         calls: dict[Hashable, Callable[[], Any]] = {
             **{(_PLAIN, index): partial(_best_plain, space, tiling) for index, tiling in enumerate(tilings)},
@@ -140,7 +142,8 @@ class _Ahead:
         return take() if take else part_guesses(self._space.workload, self._space.gpu, self._space.is_legal)
 
     def varied(self, given: Collection[Schedule]) -> list[Schedule]:
-        """The shortest forecast among all tilings with strided parts or equal shares, without `given` ones."""
+        """The schedule with the shortest forecast among those with strided parts or equal shares, of all tilings;
+        `given` ones are left out."""
         if not self._taken:
             others = (one for tiling in self._tilings for one in _varied(self._space, tiling) if one not in given)
             return _shortest(self._space, others)
@@ -149,7 +152,7 @@ class _Ahead:
 
 
 def _best_plain(space: Space, tiling: Tiling) -> list[Schedule]:
-    """The best simple order of a tiling, with the best rings; neighbours are placed together where that gains."""
+    """The best simple order of a tiling, with the best rings; neighbours are placed together where that helps."""
     return [side_by_side(space, one) or one for one in _with_best_rings(space, _plain(space, tiling))]
 
 
@@ -175,8 +178,8 @@ def first_guesses(
     drawn: Callable[[], Iterable[Schedule]] | None = None,
     begin: Begin | None = None,
 ) -> Iterator[Schedule]:
-    """The start of a search with this seed; `drawn` returns its drawn guesses if another process already computes
-    them, and `begin` starts background work for the others.
+    """The first guesses of a search with `seed`. `drawn` returns the drawn guesses if another process already computes
+    them, and `begin` starts background work for the rest.
     """
     drawn = drawn or partial(drawn_guesses, space, seed)
     if not isinstance(space, JointSpace):
@@ -188,7 +191,7 @@ def first_guesses(
 
 
 def _of_each(space: JointSpace, tiles: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The guesses of each launch op in turn, with the first guess for the others. Without duplicates."""
+    """The guesses of each launch op in turn, combined with the first guesses of the others, without duplicates."""
     searches = [search_of(one.op) for one in space.own]
     first = [search.first(space.around(index), None) for index, search in enumerate(searches)]
     settled = [one for one in first if one is not None]
@@ -207,13 +210,13 @@ def _of_each(space: JointSpace, tiles: Iterator[Schedule]) -> Iterator[Schedule]
 
 
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
-    """The order of each policy for a schedule's kernel and grid, without duplicates: at most three."""
+    """The schedule's kernel and grid in the order of each policy, without duplicates: at most three."""
     return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
 
 
 def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
-    """The best first guess with other ways to wait: intermediates read in band, few bytes of weights loaded ahead, or
-    both. Also with tiles of small ops for which the ring holds more of their weights, and with stages twice as deep.
+    """The best first guess with different ways to wait: intermediates read in band, few bytes of weights loaded ahead,
+    or both. Also with tiles of small ops for which the ring holds more of their weights, and with stages twice as deep.
     Forecasts do not resolve these differences."""
     if best.tiling.engine is not Engine.WGMMA:
         return []
@@ -225,14 +228,14 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
 
 
 def _paced(space: Space, schedule: Schedule) -> Schedule:
-    """With about this many bytes of weights requested ahead while a task waits."""
+    """The schedule with about `AHEAD_WINDOW_BYTES` of weights requested ahead while a task waits."""
     ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, schedule.tiling)[1]))
     return schedule.but(tiling=replace(schedule.tiling, ahead_window=ahead))
 
 
 def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """The kernel of a fused schedule with waits by slice, like those of first guesses: in a tile without parts each
-    k-step waits, otherwise each part, for what it reads. Empty with launch ops, or if that is not legal."""
+    """The kernel of a fused schedule with waits by slice, as in first guesses: each k-step of a tile without parts, or
+    each part of a tile, waits for what it reads. Empty with launch ops, or if that is not legal."""
     if not isinstance(space, Space):
         return []
     tiling, ordering = schedule.tiling, schedule.ordering
@@ -248,7 +251,7 @@ def _eager(space: Space, schedule: Schedule) -> list[Schedule]:
 
 
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """A schedule in each cut into runs that the proof allows, shortest forecast first; only tile ops are cut."""
+    """The schedule cut into runs in each way that the proof allows, shortest forecast first; only tile ops are cut."""
     if isinstance(space, JointSpace):
         behind = runs_by_forecast(space.tiles, schedule.but(launch_ops=())) if space.tiles else []
         return [one.but(launch_ops=schedule.launch_ops) for one in behind]
@@ -260,7 +263,8 @@ def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
 
 
 def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
-    """The first with the shortest forecast, if there is any. Simulations of the others stop at that time."""
+    """The first schedule with the shortest forecast, if there are any schedules. A simulation stops once it takes
+    longer than the shortest so far."""
     best, best_us = list[Schedule](), math.inf
     for schedule in schedules:
         time_us = forecast_us(space, in_fewest_launches(space.workload, schedule), best_us)
@@ -270,8 +274,8 @@ def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
-    """The shortest forecast of each engine, then the shortest of all, each with a different tiling; at most
-    `NUM_DRAWN`.
+    """The schedules with the shortest forecast of each engine, then of all engines, each with a different tiling; at
+    most `NUM_DRAWN`.
 
     Simulations stop at the engine's shortest time, or once enough others are shorter.
     """
@@ -293,9 +297,9 @@ def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
-    """Op after op with the raster that suits queues best, by queue, first wave or ticket, on each grid: the one with
-    the shortest forecast, if any. If weights have a window, parts are separate tasks, first parts of all tiles first,
-    and each waits for a quarter of what a tile reads."""
+    """Of the schedules op after op, with the raster that suits queues best, by queue, first wave or ticket, and on each
+    grid: the one with the shortest forecast, if any. If weights have a window, parts are separate tasks, starting with
+    the first parts of all tiles, and each part waits for a quarter of what a tile reads."""
     graph = tile_graph(space.workload, tiling)
     split_tiles = space.split_tiles(tiling)[0]
     in_parts = tiling.window and max(tiling.split_k, default=1) > 1 and split_tiles is SplitTiles.ALL
@@ -319,15 +323,16 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
 
 
 def _with_best_rings(space: Space, plain: list[Schedule]) -> list[Schedule]:
-    """The same with the stages and rings of the shortest forecast. A guess for a chain has stages that suit each op as
-    if that op used the rings alone."""
+    """The schedule with the stages and rings of the shortest forecast. Guesses for a chain include, for each op, the
+    stages that would suit it if it used the rings alone."""
     others = [one.but(tiling=tiling) for one in plain for tiling in space.with_full_rings(one.tiling)]
     return _shortest(space, [*plain, *filter(space.is_legal, others)]) if others else plain
 
 
 def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """Op after op with rows of tiles, by queue, on each grid. The parts of a tile advance along k together, and each
-    quarter of k has its own wait. Forecasts do not resolve the different start times of parts, so one is tried."""
+    """Schedules op after op, in rows of tiles, by queue, on each grid. The parts of a tile advance along k together,
+    and each quarter of k has its own wait. Forecasts do not resolve the different start times of parts, so one is
+    tried."""
     graph = tile_graph(space.workload, tiling)
     for ctas, reserved in space.grids(graph):
         ordering = Ordering(
@@ -341,7 +346,7 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
 
 
 def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
-    """The same, with the parts of a tile advancing along k together, and a wait for each quarter of k."""
+    """The ordering with the parts of a tile advancing along k together, and a wait for each quarter of k."""
     return replace(
         ordering,
         granularity=Granularity.CHUNK,
@@ -352,8 +357,8 @@ def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
 
 
 def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Schedules without parts in which each k-step waits for what it reads, so that a consumer begins while the slowest
-    producers still work, and its ring has free slots for more weights."""
+    """The `plain` schedules without parts, with each k-step waiting for what it reads, so that a consumer begins while
+    the slowest producers still work, and its ring has free slots for more weights."""
     for schedule in plain:
         if not schedule.tiling.split_k:
             ordering = replace(
@@ -367,7 +372,7 @@ def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
 
 
 def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
-    """The op with the longest tasks first, by queue, with the last wave's k-steps in equal shares."""
+    """Schedules with the op with the longest tasks first, by queue, with the last wave's k-steps in equal shares."""
     splits = [tiling.split_k] if tiling.split_k else [(parts,) * len(tiling.tiles) for parts in STREAM_PARTS]
     for split, kind in product(splits, (InterleaveKind.LONGEST_FIRST, InterleaveKind.PRODUCER_FIRST)):
         ordering = Ordering(

@@ -15,12 +15,13 @@ from tuner.core.space.joint import AnySpace, JointSpace
 
 
 def has_launches_of_one(workload: Workload) -> bool:
-    """Whether there is a tile op, and every launch has only one."""
+    """Whether there are tile ops, and every launch has only one."""
     return max(map(len, workload.sides), default=0) == 1
 
 
 def sharing_sms(space: AnySpace, guesses: Iterable[Schedule]) -> list[Schedule]:
-    """For launch ops and tile ops with one launch each: those whose CTAs fit on an SM together; otherwise empty."""
+    """The schedules whose CTAs fit on an SM together, if each launch op and each tile op has its own launch; otherwise
+    empty."""
     if not isinstance(space, JointSpace) or not has_launches_of_one(space.workload):
         return []
     return [schedule for schedule in guesses if shares_an_sm(space, schedule)]

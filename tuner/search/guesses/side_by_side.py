@@ -8,14 +8,15 @@ from tuner.core.schedule.tiling import Engine
 from tuner.core.space.joint import AnySpace
 from tuner.core.space.space import Space, placed_together
 
-#: Two rows of higher tiles had no reliable gain, nor had three and four rows (docs/findings/shared-weights.md).
+#: Two rows of higher tiles had no reliable gain, nor did three or four rows (docs/findings/shared-weights.md).
 FEW_ROWS, TILE_ROWS = 64, 2
 #: Rasters in which vertically adjacent tiles follow each other.
 _DOWNWARDS = (RasterKind.COLUMN, RasterKind.GROUPED)
 
 
 def side_by_side(space: AnySpace, schedule: Schedule) -> Schedule | None:
-    """The same with merged neighbours, if two low tiles, one below the other, have the same weights; otherwise None."""
+    """The schedule with merged neighbours, if two low tiles, one below the other, have the same weights; otherwise
+    None."""
     tiling = schedule.tiling
     if not isinstance(space, Space) or tiling.engine is not Engine.WGMMA or tiling.placed_ctas > 1:
         return None

@@ -31,16 +31,16 @@ from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
 
-#: Chains of at most this many ops are not cut into runs.
+#: Maximum number of ops of a chain that is not cut into runs.
 MAX_UNCUT_OPS = 2
-#: The kind of an op, in a parameter's name.
+#: Stands for the kind of an op in a parameter's name.
 _KIND = "op_kind"
 
 Features = npt.NDArray[np.float64]
 
 
 def _boundaries(num_ops: int) -> range:
-    """Ops at which a run of a chain may begin; pairs are not cut."""
+    """The ops of a chain at which a run may begin; none in pairs, which are not cut."""
     return range(1, num_ops if num_ops > MAX_UNCUT_OPS else 1)
 
 
@@ -64,7 +64,7 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
 
 
 def _values(schedule: Schedule) -> Iterator[tuple[str, Any]]:
-    """Each parameter's name and value."""
+    """The name and the value of each parameter."""
     if schedule.launch is not None and schedule.order is not None:
         yield from _named(schedule.launch, "{}")
         yield from _named(schedule.order, "{}")
@@ -114,7 +114,7 @@ def _of_kind(kind: str) -> type[OpSchedule]:
 
 
 def _launch_ops(params: dict[str, Any]) -> Iterator[LaunchOpSchedule]:
-    """In order, as long as there are any."""
+    """The schedules of the launch ops in order, from `params`."""
     kinds = {kind: one for kind in tuple(OP_SCHEDULES) if issubclass(one := _of_kind(kind), LaunchOpSchedule)}
     index = 0
     while found := [one for kind, one in kinds.items() if _first_name(kind, one, index) in params]:
@@ -146,13 +146,13 @@ def _hints(kind: Any) -> dict[str, Any]:
     return {one.name: hints[one.name] for one in fields(kind)}
 
 
-#: Each in the order of its fields.
+#: Features of each class, in the order of its fields.
 _KERNEL, _TILE, _RASTER = FeaturesOf(KernelConfig), FeaturesOf(Tile), FeaturesOf(Raster)
 _ORDERING = FeaturesOf(Ordering, [*axes_of(TaskOrder), *axes_of(GridConfig)])
 
 
 def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
-    """Features of what is compiled, and how well each op's tiles fill the last wave: what a tiling's speed depends on.
+    """Features of what is compiled, and how well each op's tiles fill the last wave: these determine a tiling's speed.
     Empty for a tiling without tiles."""
     if not tiling.tiles:
         return []
@@ -179,7 +179,7 @@ def _own(kind: Any) -> FeaturesOf:
 
 
 def ordering_features(ordering: Ordering) -> list[float]:
-    """Features of what is a table at run time. Empty for an ordering without rasters."""
+    """Features of the choices that become a table at run time. Empty for an ordering without rasters."""
     if not ordering.rasters:
         return []
     features = _ORDERING(ordering)

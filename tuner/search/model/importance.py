@@ -17,9 +17,9 @@ from optuna.trial import create_trial
 from tuner.core.schedule.candidate import Candidate
 from tuner.search.model.axes import to_params
 
-#: With fewer trials, no axis can be judged.
+#: With fewer trials, no axis is judged.
 FEWEST_TRIALS = 10
-#: The plan kind is an axis, too.
+#: The name of the plan kind, which is treated as an axis, too.
 PLAN_KIND = "plan_kind"
 
 
@@ -32,7 +32,7 @@ class AxisImportances:
     #: [num_trials] the numbers of the used trials, and the library's time divided by theirs.
     numbers: tuple[int, ...]
     speedups: tuple[float, ...]
-    #: By axis: [num_trials] the trials' values.
+    #: By axis: [num_trials] the value of each trial.
     values: dict[str, tuple[Any, ...]]
 
 
@@ -61,7 +61,7 @@ def _params(candidate: Candidate) -> dict[str, Any]:
 
 
 def _shares(varied: dict[str, tuple[Any, ...]], gains: Sequence[float]) -> dict[str, float]:
-    """The shares by Optuna; empty if there is too little data."""
+    """The axes' shares as Optuna computes them; empty if there is too little data."""
     if len(gains) < FEWEST_TRIALS or not varied:
         return {}
     # An axis has few legal values with uneven steps, so each value is treated as a separate choice.

@@ -26,16 +26,16 @@ class KindSearch:
         self._sampler = PoolSampler(self.pool, self._axes)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[Schedule, optuna.Trial] = {}
-        #: The observations in order: the time relative to the library's; None if it was not measured.
+        #: The observed schedules in order, each with its time relative to the library's; None if it was not measured.
         self.tried: dict[Schedule, float | None] = {}
-        #: Observations of the kind itself, not inferred from a variation.
+        #: The observations of the kind itself, without those inferred from a variation.
         self.own: dict[Schedule, float | None] = {}
         #: Issued or observed schedules, which must not be issued again.
         self.given: set[Schedule] = set()
 
     def ask(self, *, is_built: bool = False) -> Schedule | None:
-        """The model's choice; with `is_built`, among schedules of measured tilings if there are any. None if no legal
-        schedule is left untried."""
+        """The model's choice; with `is_built`, only among schedules of measured tilings, if any are left. None if no
+        legal schedule is left untried."""
         measured = (schedule.tiling for schedule, value in self.tried.items() if value is not None)
         self._sampler.preferred = frozenset(measured if is_built else ())
         try:
@@ -52,7 +52,7 @@ class KindSearch:
         self._sampler.withdraw(schedule)
 
     def think_ahead(self) -> bool:
-        """As `Searcher.think_ahead`."""
+        """Same as `Searcher.think_ahead`."""
         return self._sampler.think_ahead()
 
     def tell(self, schedule: Schedule, value: float | None, *, is_inferred: bool = False) -> None:

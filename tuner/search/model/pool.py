@@ -57,7 +57,7 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
 
 
 def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:
-    """The same, with later runs beginning at these ops."""
+    """The schedule with later runs beginning at the ops `starts`."""
     return schedule.but(ordering=replace(schedule.ordering, run_starts=starts)) if starts else schedule
 
 
@@ -72,11 +72,11 @@ class Pool:
         self._neighbours: dict[Schedule, list[Schedule]] = {}
         #: Draws made in advance, by period.
         self._ahead: dict[int, list[Schedule]] = {}
-        #: Periods that another process draws, and the source of these draws.
+        #: The functions that return the draws of periods which another process draws, by period.
         self._elsewhere: dict[int, Callable[[], list[Schedule]]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
-        #: Ways to cut the ops into runs, for the kind that has them.
+        #: The ways to cut the ops into runs, for the kind that has runs.
         self._run_starts = (
             run_starts_of(len(space.workload.tile_ops), space.workload.forced_starts) if kind.is_in_runs else ()
         )
@@ -96,7 +96,7 @@ class Pool:
         return True
 
     def take_draws(self, draws: Mapping[int, Callable[[], list[Schedule]]]) -> None:
-        """Makes it use `draw` of another process for these periods."""
+        """Makes the pool use draws of another process for the periods of `draws`."""
         self._elsewhere.update(draws)
 
     @property
@@ -119,7 +119,7 @@ class Pool:
         return self._plain(islice((near for one in best for near in self._neighbours_of(one)), NUM_NEAR))
 
     def _neighbours_of(self, schedule: Schedule) -> list[Schedule]:
-        """They are cached, since the best change rarely."""
+        """The schedule's neighbours, cached, since the best schedules change rarely."""
         if schedule not in self._neighbours:
             self._neighbours[schedule] = self._space.neighbours(schedule)
         return self._neighbours[schedule]
@@ -133,7 +133,7 @@ class Pool:
         return len(self._compiled(next(iter(self._space))))
 
     def features(self, schedules: Iterable[Schedule]) -> Features:
-        """[num_schedules, num_features]."""
+        """[num_schedules, num_features] the features of each schedule."""
         return np.array([self._encode(schedule) for schedule in schedules])
 
     def _encode(self, schedule: Schedule) -> list[float]:
@@ -155,7 +155,8 @@ class Pool:
 def draw_elsewhere(
     begin: Begin, pools: Mapping[PlanKind, Pool], every: Mapping[PlanKind, int], num_periods: int
 ) -> None:
-    """Starts the draws of this many periods, in order; one in `every` is for that kind's pool."""
+    """Starts the draws of `num_periods` periods, in order; one in `every[kind]` of them is for the pool of that
+    kind."""
     drawn = {kind: pool for kind, pool in pools.items() if pool.is_drawn}
     calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
     for step in range(num_periods):
@@ -170,12 +171,12 @@ def draw_elsewhere(
 
 
 class Untried:
-    """A pool's schedules of one period, with their features; tried ones are removed."""
+    """A pool's schedules in one period, with their features; tried schedules are removed."""
 
     def __init__(self, pool: Pool, schedules: list[Schedule]) -> None:
         self.schedules = schedules
         self.features = pool.features(schedules)
-        #: [num_schedules] whether it is still untried.
+        #: [num_schedules] whether each schedule is still untried.
         self.is_left = np.ones(len(schedules), dtype=bool)
         self._index = {schedule: index for index, schedule in enumerate(schedules)}
 

@@ -20,16 +20,17 @@ from tuner.search.model.axes import Features, from_params, to_params
 from tuner.search.model.pool import Pool, Untried
 from tuner.search.model.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
-#: After this many trials of its plan kind, the pool's neighbours and the surrogate's scales are renewed ...
+#: Number of trials of the plan kind after which the pool's neighbours and the surrogate's scales are renewed.
 RENEWED_EVERY = 5
-#: ... and after this many such periods, the part drawn from the whole space.
+#: Number of such periods after which the part of the pool drawn from the whole space is renewed.
 REDRAWN_EVERY = 4
-#: One choice in this many is from the whole pool, the others from the neighbours of the best. In jobs on cards, 123 of
-#: 2,595 neighbours and 31 of 2,630 others were faster than all before (docs/findings/README.md).
+#: One choice in `FAR_EVERY` is from the whole pool, the others are from the neighbours of the best. In jobs on cards,
+#: 123 of 2,595 neighbours and 31 of 2,630 others were faster than all before (docs/findings/README.md).
 FAR_EVERY = 4
 #: Number of best schedules whose neighbours are in the pool.
 NUM_BEST = 4
-#: Maximum number of trials to which the surrogate is fitted: the best, as half of it, and others evenly spaced in time.
+#: Maximum number of trials to which the surrogate is fitted: half are the best ones, the others are evenly spaced in
+#: time.
 MAX_FITTED = 120
 #: A failed or rejected trial is treated as this quantile of the measured values, and makes failure more likely around
 #: it. With a worse value (0.9), one random failure hid the best schedules next to it.
@@ -62,7 +63,7 @@ class PoolSampler(BaseSampler):
         self._period = -1
         self._drawn: list[Schedule] = []
         self._untried = Untried(pool, [])
-        #: The first this many are neighbours of the best.
+        #: How many schedules, at the front of `_untried`, are neighbours of the best.
         self._num_near = 0
         self._scales = Scales()
         self._history: list[_Observed] = []
@@ -73,11 +74,11 @@ class PoolSampler(BaseSampler):
         #: The expected improvement of each available schedule, and the number of trials on which it is based.
         self._promise: Matrix = np.zeros(0)
         self._ranked_by = -1
-        #: If given, a choice is made among schedules of these tilings, as long as some are left.
+        #: If not empty, choices are made among schedules of these tilings, as long as some are left.
         self.preferred: frozenset[Tiling] = frozenset()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All axes at once."""
+        """The distributions of all axes, which are sampled at once."""
         return self._axes
 
     def sample_independent(
@@ -92,7 +93,7 @@ class PoolSampler(BaseSampler):
         """The next schedule, as parameters.
 
         Raises:
-            PoolExhausted: nothing legal is left untried.
+            PoolExhausted: no legal schedule is left untried.
         """
         finished = (one for one in study.get_trials(deepcopy=False) if one.state.is_finished())
         self._history += [self._read(one) for one in finished if one.number not in self._read_numbers]
@@ -105,7 +106,7 @@ class PoolSampler(BaseSampler):
         return self._pool.draw_ahead(self._period // REDRAWN_EVERY + 1 if self._drawn else 0)
 
     def withdraw(self, schedule: Schedule) -> None:
-        """Removes it, since it is in progress or was tried."""
+        """Removes a schedule, since it is in progress or was tried."""
         self._withdrawn.add(schedule)
         self._untried.withdraw(schedule)
 
@@ -138,7 +139,8 @@ class PoolSampler(BaseSampler):
         return int(left[np.argmax(self._promise[left])])
 
     def _rank(self, history: Sequence[_Observed]) -> Matrix:
-        """[num_schedules available] the expected improvement of each; in pool order if nothing was measured."""
+        """[num_schedules] the expected improvement of each available schedule; in pool order if nothing was
+        measured."""
         measured = [one.log_value for one in history if one.log_value is not None]
         if not measured:
             return np.zeros(len(self._untried.schedules))
@@ -163,7 +165,7 @@ class PoolSampler(BaseSampler):
         self._period, self._ranked_by = period, -1
 
     def _fit(self, history: Sequence[_Observed], scales: Scales | None) -> Surrogate:
-        """The surrogate of the logarithm of the observed values."""
+        """A surrogate for the logarithm of the observed values."""
         measured = [one.log_value for one in history if one.log_value is not None]
         bad = float(np.quantile(measured, FAILED_QUANTILE))
         values = np.array([bad if one.log_value is None else one.log_value for one in history])
@@ -174,7 +176,7 @@ class PoolSampler(BaseSampler):
 
 
 def _num_ranked_by(num_observed: int) -> int:
-    """How many trials the ranking uses: all at first, later all except the last few, so that choices stay cheap. A
+    """How many trials the ranking uses: at first all, later all except the last few, so that choices stay cheap. A
     renewed pool is ranked again."""
     step = 1 if num_observed < 120 else RENEWED_EVERY
     return num_observed - num_observed % step

@@ -38,7 +38,7 @@ _GRID = tuple(
 
 
 def squared_distances(a: Matrix, b: Matrix) -> Matrix:
-    """[len(a), len(b)] squared Euclidean distances of rows."""
+    """[len(a), len(b)] squared Euclidean distances between rows of `a` and rows of `b`."""
     square = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T
     positive: Matrix = np.maximum(square, 0)
     return positive
@@ -68,7 +68,7 @@ class Surrogate:
     def __init__(
         self, features: Matrix, values: Matrix, real: Matrix, num_tiling: int, scales: Scales | None = None
     ) -> None:
-        """Without `scales`, the most likely ones are used."""
+        """If no `scales` are given, the most likely ones are used."""
         self._features = features
         self._num_tiling = num_tiling
         self._mean, self._deviation = float(values.mean()), float(values.std()) or 1.0
@@ -79,7 +79,7 @@ class Surrogate:
         self._weights = self._whiten.T @ (self._whiten @ np.column_stack([standard, 1 - real]))
 
     def _squares(self, rows: Matrix) -> tuple[Matrix, Matrix]:
-        """Squared distances of `rows` to the fitted rows: of the tilings, and of the whole schedules."""
+        """Squared distances from `rows` to the fitted rows: between the tilings, and between the whole schedules."""
         split, fitted = self._num_tiling, self._features
         tiling = squared_distances(rows[:, :split], fitted[:, :split])
         return tiling, tiling + squared_distances(rows[:, split:], fitted[:, split:])
@@ -103,7 +103,7 @@ def _kernel(squares: tuple[Matrix, Matrix], scales: Scales) -> Matrix:
 
 
 def _whitening(kernel: Matrix) -> Matrix:
-    """The inverse of the Cholesky factor of the kernel with its noise."""
+    """The inverse of the Cholesky factor of the kernel matrix plus noise."""
     lower = np.linalg.cholesky(kernel + _NOISE * np.eye(len(kernel)))
     return np.asarray(np.linalg.inv(lower), dtype=np.float64)
 

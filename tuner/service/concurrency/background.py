@@ -14,7 +14,7 @@ from tuner.store import Store
 
 
 class BackgroundWork:
-    """What these tasks have in common."""
+    """What all such tasks have in common."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class BackgroundWork:
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`claims` tells what other runners work on; `stop` is set when the service closes."""
+        """`claims` holds what other runners work on; `stop` is set when the service closes."""
         self._store = store
         self._lane = lane
         self._target = target

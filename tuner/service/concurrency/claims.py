@@ -1,4 +1,4 @@
-"""Which runner works on what: runners of a target share a queue, and no two may work on the same item.
+"""Tracks which runner works on what: the runners of a target share a queue, and no two may work on the same item.
 
 Claims are in memory: only one process owns the database, and its claims end with it.
 """
@@ -26,13 +26,13 @@ class Held(Generic[K, T]):
         self._taken: set[K] = set()
 
     def besides(self, key: K) -> frozenset[K]:
-        """All claims except that of the holder of `key`."""
+        """The keys of all claimed items except `key`."""
         with self._lock:
             return frozenset(self._taken - {key})
 
     @contextmanager
     def take(self, choose: Callable[[Collection[K]], T | None]) -> Iterator[T | None]:
-        """Claims what `choose` picks among unclaimed items, for the duration of the block."""
+        """Claims the item that `choose` returns, given the claimed keys, for the duration of the block."""
         with self._lock:
             found = choose(frozenset(self._taken))
             if found is not None:
@@ -51,5 +51,5 @@ class Claims:
 
     jobs: Held[str, JobRecord] = field(default_factory=lambda: Held(lambda job: job.id))
     inspections: Held[int, Inspection] = field(default_factory=lambda: Held(lambda inspection: inspection.seq))
-    #: By batch and number.
+    #: Ladders by their batch and number.
     ladders: Held[tuple[str, int], tuple[str, int]] = field(default_factory=lambda: Held(lambda ladder: ladder))

@@ -12,9 +12,9 @@ from tuner.store.jobs import queue
 
 _log = logging.getLogger(__name__)
 
-#: Smaller differences are normal clock corrections; seconds.
+#: Minimum size of a step, seconds; smaller differences are normal clock corrections.
 LEAST_STEP_S = 5.0
-#: For this many seconds after a step, nothing expires, since the clock may be set back soon.
+#: How long nothing expires after a step, seconds, since the clock may soon be set back.
 _UNSURE_S = 3600.0
 
 

@@ -30,7 +30,7 @@ class RetryingWriter:
 
     def write(self, work: Callable[[Session], T], *, brings_work: bool = True) -> T:
         """The result of `work` in a writing session, retried until the database accepts it, so `work` may run several
-        times. `brings_work` is as in `Store.write`.
+        times. `brings_work` means the same as for `Store.write`.
 
         Raises:
             Stopped: the service is closing, before the database accepted it.
@@ -43,7 +43,7 @@ class RetryingWriter:
         return self._until_done(attempt)
 
     def keep(self, content: bytes) -> str:
-        """Stores an artifact, retried until it is on disk; returns its digest.
+        """Stores an artifact, retrying until it is on disk; returns its digest.
 
         Raises:
             Stopped: the service is closing, before the file was on disk.

@@ -23,7 +23,7 @@ class Stopped(Exception):
 
 
 class GaveWay(Exception):
-    """The job stays open: it was paused, or another job has its turn."""
+    """The job stays open: it was paused, or it is another job's turn."""
 
 
 class JobFailed(TunerError):
@@ -44,7 +44,7 @@ def result_of(future: Future[T], stop: threading.Event) -> T:
 
 
 def wait_for_one(futures: Collection[Future[Any]], stop: threading.Event) -> None:
-    """Waits for one of them, for a limited time.
+    """Waits until one of `futures` is done, for a limited time.
 
     Raises:
         Stopped: `stop` is set.
@@ -86,7 +86,7 @@ class Patience:
         """The result of the call that `submit` makes, repeated after worker failures.
 
         Raises:
-            JobFailed, Quarantined: as in `failed`.
+            JobFailed, Quarantined: same as for `failed`.
             Stopped: the service is closing.
         """
         while True:

@@ -17,8 +17,8 @@ from tuner.store.results import bests
 
 
 def time_beside(store: Store, dispatcher: Dispatcher, job_id: str, baselines: Sequence[Baseline]) -> Best:
-    """The job's result with the times of these programs, which replace earlier ones. If a program or the card fails,
-    the reason is stored instead.
+    """The job's result with the times of the programs in `baselines`, which replace earlier times. If a program or the
+    card fails, the reason is stored instead.
 
     Raises:
         NotFound: no such job, or it has no result.

@@ -15,12 +15,12 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict, kernel_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
 
-#: Maximum additional finalists if the least energy is requested; each energy measurement takes over a second.
+#: Maximum number of additional finalists if the least energy is requested; each energy measurement takes over a second.
 NUM_FOR_ENERGY = 8
-#: Maximum given schedules that share the rounds of the finals: a whole sweep, or the fastest of a long list.
+#: Maximum number of given schedules that share the rounds of the finals: a whole sweep, or the fastest of a long list.
 MAX_SHARED = 64
-#: A time shorter by this share is clearly shorter. Compared with PyTorch's attention, one kind in seven had such a
-#: trial, by up to 9 %; compared with cuBLASLt alone, none had.
+#: A time that is shorter by more than this share is clearly shorter. Compared with PyTorch's attention, one kind in
+#: seven had such a trial, by up to 9 %; compared with cuBLASLt alone, none did.
 CLEARLY_SHORTER = 0.02
 
 
@@ -35,7 +35,7 @@ class Judgement:
     procedure: FinalsProcedure
     #: One per finalist, library first.
     rows: tuple[FinalRow, ...]
-    #: If set, the kernel with the least energy is chosen among those at most this many percent slower than the fastest.
+    #: If set, the kernel with the least energy is chosen; it may be slower than the fastest by at most this percentage.
     energy_within_percent: float | None = None
 
     @property
@@ -44,7 +44,7 @@ class Judgement:
         return kernel_row(self.rows, self.winner, self.energy_within_percent)
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest of `kernel`: the verdict, and the kernel's figures relative to the library."""
+        """The verdict and the kernel's figures relative to the library, for the manifest of `kernel`."""
         kernel = asdict(self.kernel) if self.kernel else {}
         figures = ("trial_number", "time_us", "spread", "speedup", "speedup_ci95", "energy_mj")
         return {
@@ -58,7 +58,7 @@ class Judgement:
 
 
 def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float | None:
-    """Our best speed-up over the library, including `before`; None before the first. Other candidates must come near
+    """Our best speed-up over the library, including `before`; None if there is none. Other candidates must come near
     it.
 
     The figure of a truncated trial is too imprecise to be a reference.
@@ -72,8 +72,8 @@ def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float 
 
 
 def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[Trial, ...]:
-    """The fastest completely measured trials of ours that are at most this many percent slower than the best: the
-    finals choose the one with the least energy."""
+    """The fastest completely measured trials of ours that are at most `within_percent` slower than the best. The finals
+    choose the one with the least energy."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     ours = [(outcome.speedup, trial) for outcome, trial in measured if trial.candidate.plan_kind.is_ours]
     best = best_speedup(trial for _, trial in ours) or 0.0
@@ -83,8 +83,8 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
 
 
 def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[Trial, ...]:
-    """The measured trials of a job's given schedules. They are compared with each other, so all share rounds, or the
-    fastest `MAX_SHARED` if there are more."""
+    """The measured trials of a job's given schedules. They are compared with each other, so all of them share rounds,
+    or the fastest `MAX_SHARED` if there are more."""
     measured = ((trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured))
     ranked = sorted(
         (item for item in measured if item[1].candidate in given),
@@ -96,7 +96,7 @@ def given_ones(history: Iterable[Trial], given: Collection[Candidate]) -> tuple[
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:
     """The library, the best measured trials of each kind by their ratios to it, and `besides`. A truncated trial is
     included only if its kind has no other. The library's time drifts by up to a sixth, so a trial whose own time is
-    clearly shorter is included, too. Under sustained load it is not, since it may have run at a higher clock."""
+    clearly shorter is included, too, except under sustained load, where it may have run at a higher clock."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     measured.sort(key=lambda item: (item[0].truncated, -item[0].speedup, item[1].number))
     chosen = [
@@ -110,7 +110,7 @@ def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) ->
 
 
 def _of_kind(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
-    """The first few, and the one with the shortest time if these are clearly slower."""
+    """The first `count` trials, and the trial with the shortest time if the others are clearly slower."""
     chosen = _first(ranked, count)
     is_sustained = any(outcome.procedure and outcome.procedure.regime is Regime.SUSTAINED for outcome, _ in ranked)
     if is_sustained or not all(trial.candidate.plan_kind.is_ours for trial in chosen):
@@ -122,7 +122,7 @@ def _of_kind(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial
 
 
 def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
-    """The first few with complete rounds; if there is none, the first."""
+    """The first `count` trials with complete rounds; if there are none, the first trial."""
     whole = [trial for outcome, trial in ranked if not outcome.truncated]
     return whole[:count] or [trial for _, trial in ranked[:1]]
 

@@ -1,4 +1,4 @@
-"""The end of a job: the finals, the winner's artifact, and the result."""
+"""Ends a job: holds the finals, and stores the winner's artifact and the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tuner.store.trials import inspections
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-#: Minimum seconds of a part of the finals that is logged.
+#: Steps of the finals are logged if they take at least this time, seconds.
 LOGGED_S = 0.05
 
 
@@ -131,7 +131,7 @@ class Finisher:
         return tuple(of(one) if us else None for one, us in zip(candidates, times.times_us, strict=True))
 
     def _policies(self, job: JobRecord, judgement: Judgement, past: list[Trial]) -> tuple[PolicyTime, ...]:
-        """The time of each policy with the kernel of the best fused finalist, if there is one."""
+        """The time of each policy with the kernel of the best fused finalist; empty if there is none."""
         row = best_fused(judgement.rows)
         if row is None or row.candidate.schedule is None:
             return ()
@@ -151,7 +151,7 @@ class Finisher:
 
 
 def _keep_result(session: Session, best: Best, content: bytes | None, finals_s: float, now: float) -> None:
-    """The end of a job: its result, its state, and the inspections of its finalists."""
+    """Ends a job: stores its result and state, and requests the inspections of its finalists."""
     if content and best.artifact_digest:
         register(session, best.artifact_digest, len(content), now)
     bests.insert(session, best)

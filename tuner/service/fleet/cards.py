@@ -18,9 +18,9 @@ from tuner.store.jobs import jobs
 from tuner.store.listings import failures
 from tuner.store.listings.failures import JobFailures
 
-#: Maximum running jobs that are listed; there are as many as cards.
+#: Maximum number of running jobs that are listed; at most one per card runs.
 _MAX_RUNNING = 100
-#: Maximum listed jobs with failed trials.
+#: Maximum number of listed jobs with failed trials.
 _MAX_FAILED = 20
 
 
@@ -29,7 +29,7 @@ class Worker:
     """A card, or the simulated GPU."""
 
     target: Target
-    #: Its number among those of the target.
+    #: Its number among the target's workers.
     number: int
     #: None if its evaluator does not report it.
     environment: Environment | None

@@ -23,13 +23,13 @@ _MOST = 24 * 60
 class FleetSample:
     """What the cards did since the previous sample."""
 
-    #: Seconds since the epoch.
+    #: When the sample was taken, seconds since the epoch.
     at: float
-    #: Length of that time, seconds.
+    #: Time since the previous sample, seconds.
     seconds: float
-    #: Trials of the whole fleet recorded in that time, by outcome.
+    #: Trials of the whole fleet recorded since the previous sample, by outcome.
     trials: Mapping[str, int]
-    #: The cards of this machine at the end of that time.
+    #: The cards of this machine when the sample was taken.
     cards: Sequence[CardReading]
 
     @property

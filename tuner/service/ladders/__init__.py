@@ -1,1 +1,1 @@
-"""Jobs of one ladder, and a ladder's result."""
+"""The jobs of a ladder, and its result."""

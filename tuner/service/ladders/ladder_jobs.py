@@ -1,4 +1,4 @@
-"""What the jobs of a ladder share with each other: priors, trials, finalists."""
+"""What the jobs of a ladder share: priors, trials, finalists."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tuner.search.model.pool import canonical
 from tuner.store import Store
 from tuner.store.jobs import batches
 
-#: This many of each job's fastest candidates are tried by the others.
+#: Number of each job's fastest candidates that the other jobs try.
 NUM_SHARED = 2
-#: This many of them are the job's own fastest kernel in other orders, which needs no build.
+#: Number of tried candidates that are the job's own fastest kernels in different orders, which need no build.
 NUM_REORDERED = 5
-#: A job is represented by this many of its fastest candidates.
+#: Number of a job's fastest candidates that represent it.
 NUM_KNOWN = 12
 #: Kernels within this relative distance of the fastest are treated as equally good in the search, which is less precise
 #: than finals.
 SEARCH_SLACK = 0.02
-#: Maximum finalists that a job adds for its ladder, and their maximum relative distance from its fastest.
+#: Maximum number of finalists that a job adds for its ladder, and their maximum relative distance from its fastest.
 MOST_FINALISTS = 4
 FINALISTS_SLACK = 0.03
 
@@ -42,7 +42,7 @@ FINALISTS_SLACK = 0.03
 class GivenCandidates:
     """Returns given candidates in order; used instead of a searcher."""
 
-    #: It never waits for an outcome.
+    #: Always false: no choice depends on an outcome.
     waits_for_all = False
 
     def __init__(self, candidates: Iterable[Candidate]) -> None:
@@ -60,7 +60,7 @@ class GivenCandidates:
         return False
 
     def wind_up(self) -> None:
-        """Ends it."""
+        """Drops the remaining candidates."""
         self._left.clear()
 
 
@@ -77,7 +77,7 @@ class LadderJobs:
         self._store = store
 
     def are_behind(self, job: JobRecord) -> bool:
-        """Whether some are behind `job`, which must wait for them.
+        """Whether other jobs of the ladder are behind `job`, which must wait for them.
 
         Raises:
             StoreUnavailable: the database stays locked.
@@ -86,7 +86,7 @@ class LadderJobs:
             return batches.is_behind(session, job.id)
 
     def found(self, job: JobRecord, kernel_version: str) -> list[Found]:
-        """The priors from the ladder's jobs that have searched; empty for a job that was submitted alone."""
+        """Priors for `job` from the other jobs of its ladder that have searched; empty if it was submitted alone."""
         return [
             Found(
                 workload=sibling.spec.workload,
@@ -122,8 +122,8 @@ class LadderJobs:
         return tuple(islice(dict.fromkeys(chain(first, new(new_kernels(space, past)), new(offered))), MOST_SHARED))
 
     def finalists(self, job: JobRecord, past: Sequence[Trial]) -> tuple[Trial, ...]:
-        """Trials of `job` that its finals should include for the ladder: the fastest here among the kernels that could
-        serve all its rows."""
+        """Trials of `job` that its finals should include for the ladder: `job`'s fastest trials of the kernels that
+        could serve all rows of the ladder."""
         known = self._known(job)
         if not known:
             return ()
@@ -144,7 +144,7 @@ class LadderJobs:
 
 
 def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
-    """The fastest of a job's trials, and the fastest fused one if it is another."""
+    """A job's fastest candidate, and its fastest fused one if that is different."""
     known = [trial for trial in past if trial.candidate.schedule is not None]
     fastest = [trial.candidate for trial in sorted(known, key=_time_us)]
     fused = [one for one in fastest if one.plan_kind.is_fused]
@@ -152,8 +152,8 @@ def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
 
 
 def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
-    """What a job will try and has to build, as far as known now: its fastest kernel with the deepest rings of weights
-    that fit. They depend more on its rows than on other jobs' results. Empty for attentions."""
+    """The candidates that a job will try and has to build, as far as known now: its fastest kernels with the deepest
+    rings of weights that fit. These depend more on the job's rows than on other jobs' results. Empty for attentions."""
     for own in _own_fastest(past):
         if own.schedule is None or own.schedule.launch_ops:
             continue
@@ -162,7 +162,7 @@ def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
 
 
 def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candidate]:
-    """The unchanged kernel of a candidate, in the order of each other candidate whose ops share launches in the same
+    """A candidate's kernel, unchanged, in the order of each other candidate whose ops share launches in the same
     way."""
     kind = own.plan_kind
     for other in others:
@@ -198,7 +198,7 @@ def _is_legal(space: AnySpace, candidate: Candidate) -> bool:
 
 
 def _measurement(job: JobRecord, trials: Sequence[Trial]) -> Measurement | None:
-    """The measurements of a job's search, in the form of finals; None if there are none."""
+    """The measurements of a job's search, in the same form as those of finals; None if there are none."""
     outcomes = [(trial.candidate, trial.outcome) for trial in trials if isinstance(trial.outcome, Measured)]
     if not outcomes:
         return None

@@ -33,7 +33,7 @@ from tuner.store.results.artifacts import register
 
 _log = logging.getLogger(__name__)
 
-#: A ladder: its batch, and its number in the batch.
+#: A ladder's batch, and its number in the batch.
 Key = tuple[str, int]
 
 

@@ -17,9 +17,9 @@ from tuner.store.trials.points import TrialPoints
 
 T = TypeVar("T")
 
-#: Axes are analysed with at most this many of our measured trials, evenly spaced.
+#: Maximum number of our measured trials with which axes are analysed; they are evenly spaced.
 MAX_JUDGED = 400
-#: While a job runs, they are analysed again after this many more trials.
+#: Number of new trials after which a running job's axes are analysed again.
 _JUDGED_EVERY = 20
 _NUM_KEPT = 8
 
@@ -54,8 +54,8 @@ class JobCharts:
         return self._importances.get((job_id, period), lambda: self._judge(job_id))
 
     def forecasts(self, job_id: str) -> list[tuple[float, float]]:
-        """(forecast in microseconds, measured time relative to the library's) of fused trials with one kind of launch:
-        at most a thousand.
+        """(forecast in microseconds, measured time relative to the library's) of at most a thousand fused trials with
+        one kind of launch.
 
         Raises:
             NotFound: no such job.

@@ -1,4 +1,4 @@
-"""Data about all jobs: verdicts, and the positions of open jobs."""
+"""Data about all jobs: their verdicts, and the positions of open jobs."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Overview:
         return list(dict.fromkeys(target_id for target_id, _ in self.shipped()))
 
     def results(self, job_ids: Collection[str]) -> dict[str, Best]:
-        """The results of those jobs that have one."""
+        """The results of jobs, without jobs that have none."""
         with self._store.read() as session:
             return bests.of_jobs(session, job_ids)
 
     def verdicts(self, job_ids: Collection[str]) -> dict[str, tuple[Verdict, PlanKind]]:
-        """The verdict and the winning kind of each job that has one."""
+        """The verdict and the winning kind of each job that has a result."""
         with self._store.read() as session:
             return bests.verdicts(session, job_ids)
 
@@ -78,7 +78,7 @@ class Overview:
         """Rows of jobs and batches; `chosen` is described in `tuner.store.jobs.jobs.JobFilter`.
 
         Raises:
-            InvalidInput: a cursor of another listing, or a limit out of range.
+            InvalidInput: the cursor belongs to another listing, or the limit is out of range.
         """
         check_limit(limit)
         with self._store.read() as session:
@@ -91,7 +91,7 @@ class Overview:
         return sum(count for (_, state), count in counts.items() if not JobState(state).is_final)
 
     def places(self, found: Sequence[JobRecord]) -> dict[str, Place]:
-        """The positions of those jobs that are open."""
+        """The positions of the open jobs among the given ones."""
         still_open = [job for job in found if not job.state.is_final]
         with self._store.read() as session:
             places = queue.places(session, still_open, self._num_cards, self._clock())

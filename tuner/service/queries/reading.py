@@ -41,7 +41,7 @@ class TrialReader:
 
         Raises:
             NotFound: no such job.
-            InvalidInput: a cursor of another listing, or a limit out of range.
+            InvalidInput: the cursor belongs to another listing, or the limit is out of range.
         """
         check_limit(limit)
         chosen = trials.TrialFilter(outcome=outcome, plan_kind=plan_kind, reason=reason, sort=sort)
@@ -70,7 +70,7 @@ class TrialReader:
         """The source of a trial's kernel.
 
         Raises:
-            NotFound: no such job or trial, or it does not run a kernel of ours.
+            NotFound: no such job or trial, or the trial does not run a kernel of ours.
             IllegalSchedule: its tiling is no longer legal.
         """
         with self._store.read() as session:
@@ -83,7 +83,7 @@ class TrialReader:
         """A trial and its outcome with its rounds.
 
         Raises:
-            NotFound: no such job or trial, or it has no raw samples, with the reason.
+            NotFound: no such job or trial, or the trial has no raw samples, with the reason.
         """
         with self._store.read() as session:
             trial = trials.get(session, job_id, number)
@@ -121,11 +121,11 @@ class TrialReader:
             return judge_forecasts(trials.forecasts(session, job_id))
 
     def events(self, job_id: str, after_id: int = 0, limit: int = 100) -> list[Event]:
-        """Events of a job after one, oldest first.
+        """A job's events after the one with id `after_id`, oldest first.
 
         Raises:
             NotFound: no such job.
-            InvalidInput: a limit out of range.
+            InvalidInput: the limit is out of range.
         """
         check_limit(limit)
         with self._store.read() as session:
@@ -137,7 +137,7 @@ class TrialReader:
         return self._store.commits.listening([job_id], wake)
 
     def priors(self, job_id: str) -> list[PriorUse]:
-        """The priors of the job's search, and the result of each; empty before the search began.
+        """The priors of the job's search, and the result of each prior; empty before the search has begun.
 
         Raises:
             NotFound: no such job.

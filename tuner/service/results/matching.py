@@ -36,7 +36,7 @@ def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> Bes
     """Checks that the closest existing result fits at least as well as requested.
 
     Raises:
-        NotFound: it does not; the message describes it.
+        NotFound: it does not fit; the message describes it.
     """
     wanted = f"{question.workload.describe()} on {question.target_id}"
     if found is None:

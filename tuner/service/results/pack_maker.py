@@ -37,7 +37,7 @@ def make_pack(
     older ones, since older artifacts may not have what a pack needs.
 
     Raises:
-        NotFound: a shape has no result at one of its m, or another workload has none.
+        NotFound: a shape has no result at one of its m, or a workload has no result.
         InvalidInput: a kernel was made by an older version.
         SigningUnavailable: there is no key, and none can be created.
     """
@@ -67,7 +67,7 @@ def make_pack(
 
 
 def workload_of(shape: Shape, m: int) -> Workload:
-    """The pair of a shape at m rows."""
+    """The pair of ops for a shape at m rows."""
     return asked.workload_of({"kind": WorkloadKind.FFN, "m": m, **asdict(shape)})
 
 

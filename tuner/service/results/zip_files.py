@@ -1,4 +1,4 @@
-"""The zip for downloads: the same files give the same bytes, and so the same digest."""
+"""Makes zips for downloads: the same files give the same bytes, and so the same digest."""
 
 from __future__ import annotations
 

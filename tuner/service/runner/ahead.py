@@ -6,12 +6,12 @@ import math
 from collections import deque
 from statistics import mean, median_low
 
-#: At most one trial in this many of the budget may be in progress, since a search without results chooses blindly.
+#: At most one trial in `BUDGET_SHARE` of the budget may be in progress, since a search without results chooses blindly.
 BUDGET_SHARE = 6
-#: This many may be in progress if they are at most a third of the budget: a small budget consists of priors and first
-#: guesses, which need no results.
+#: Number of candidates that may be in progress in any case if they are at most a third of the budget: a small budget
+#: consists of priors and first guesses, which need no results.
 NUM_GUESSED = 6
-#: An estimate uses this many of the latest candidates.
+#: Number of latest candidates on which an estimate is based.
 WINDOW = 8
 
 
@@ -19,7 +19,7 @@ class Ahead:
     """Keeps the card busy without making the search choose earlier than necessary.
 
     By Little's law, the builders hold as many candidates as the cards measure during one build. Each card holds one
-    more, and one is ready for it. Until the first measurement, the maximum number is in progress.
+    more, and another one is ready for it. Until the first measurement, the maximum number is in progress.
     """
 
     def __init__(self, *, num_places: int, num_trials: int, max_ahead: int | None = None) -> None:
@@ -29,15 +29,15 @@ class Ahead:
         self._most = max(1, most if max_ahead is None else min(most, 1 + max_ahead))
         self._made_s = deque[float](maxlen=WINDOW)
         self._measured_s = deque[float](maxlen=WINDOW)
-        #: Cards that measure.
+        #: Number of cards that measure.
         self.num_lanes = 1
 
     def saw_made(self, seconds: float) -> None:
-        """A candidate became ready or was refused after that time, excluding its waiting time."""
+        """A candidate became ready or was refused after `seconds`, excluding its waiting time."""
         self._made_s.append(seconds)
 
     def saw_measured(self, seconds: float) -> None:
-        """A candidate occupied the card for that time."""
+        """A candidate occupied the card for `seconds`."""
         self._measured_s.append(seconds)
 
     @property
@@ -47,6 +47,6 @@ class Ahead:
             return self._most
         # A cached build takes no time, and says nothing about the next build.
         slower_half = sorted(self._made_s)[len(self._made_s) // 2 :]
-        # One that hangs takes a hundred times longer to measure; the median ignores it.
+        # A candidate that hangs takes a hundred times longer to measure; the median ignores it.
         at_a_time = mean(slower_half) / max(median_low(self._measured_s), 1e-6)
         return min(self._most, 2 * self.num_lanes + math.floor(self.num_lanes * at_a_time))

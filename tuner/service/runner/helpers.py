@@ -29,13 +29,13 @@ class Helpers:
         self._jobs: dict[int, str] = {}
 
     def lend(self, lane: MeasureLane) -> None:
-        """The runner of this lane is idle."""
+        """The lane's runner is idle."""
         with self._lock:
             if lane not in self._lent:
                 self._lent.append(lane)
 
     def withdraw(self, lane: MeasureLane) -> None:
-        """The runner of this lane has work again. Calls already queued in the lane are still measured."""
+        """The lane's runner has work again. Calls already queued in the lane are still measured."""
         with self._lock:
             if lane in self._lent:
                 self._lent.remove(lane)
@@ -60,7 +60,7 @@ class Helpers:
 
 
 def _are_alike(one: MeasureLane, other: MeasureLane) -> bool:
-    """Whether both report the same model, driver, kernels and kinds of ops, and the first may be used."""
+    """Whether both lanes report the same model, driver, kernels and kinds of ops, and the first one may be used."""
     try:
         is_free = one.target == other.target and one.quarantine is None
         return is_free and one.kinds == other.kinds and one.environment() == other.environment()

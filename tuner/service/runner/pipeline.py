@@ -89,29 +89,30 @@ class _Traveller:
     chosen_at: float
     preparing: Future[Preparation]
     prepared: Prepared | None = None
-    #: Where it is measured, and its future outcome; None before.
+    #: Where it is measured, and its future outcome; None until it is sent there.
     lane: MeasureLane | None = None
     measuring: Future[Outcome] | None = None
     #: Whether the job's own card has to measure it.
     is_own: bool = False
     outcome: Outcome | None = None
-    #: When it entered and left the lane, by the monotonic clock; 0 before.
+    #: When it entered and left the lane, by the monotonic clock; 0 until then.
     sent_at: float = 0.0
     done_at: float = 0.0
-    #: Seconds in between on the job's own card, excluding other candidates.
+    #: Seconds for which it occupied the job's own card.
     card_s: float = 0.0
     #: Number of times that the card's process died during it.
     num_crashes: int = 0
 
     @property
     def pending(self) -> Future[Any] | None:
-        """The future that it waits for; None while it is queued, and at the end."""
+        """The future that the candidate waits for; None while it is queued, and once it has its outcome."""
         if self.outcome is not None:
             return None
         return self.preparing if self.prepared is None else self.measuring
 
     def is_to_be_repeated(self, outcome: Outcome) -> bool:
-        """Whether this outcome of the library's trial is only due to a failure of the card's process; counts it."""
+        """Whether this outcome of the library's trial is only due to a failure of the card's process; counts such
+        failures."""
         if self.candidate.plan_kind.is_ours or not isinstance(outcome, Failed) or outcome.kind != FailureKind.CRASH:
             return False
         self.num_crashes += 1
@@ -136,8 +137,8 @@ class Pipeline:
         helpers: Lanes = tuple,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`searcher` knows `num_known` trials already; the goal is `num_trials`. Once `drain` is set, it ends when the
-        candidate on the card has its outcome. `helpers` provides further lanes."""
+        """`searcher` knows `num_known` trials already; the goal is `num_trials`. Once `drain` is set, the pipeline ends
+        when the candidate on the card has its outcome. `helpers` provides further lanes."""
         self._searcher = searcher
         self._problem = problem
         self._builds = builds
@@ -155,11 +156,11 @@ class Pipeline:
         self._is_exhausted = False
         self._is_winding_up = False
         self._unobserved: list[Trial] = []
-        #: In order of choice.
+        #: The candidates in progress, in the order in which they were chosen.
         self._travellers: list[_Traveller] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search {lane.target.id}")
         self._choosing: Future[tuple[Candidate | None, int, float]] | None = None
-        #: Work in advance for a later choice, while no choice is pending; None if there is none left.
+        #: Work in advance for a later choice, while no choice is pending; None if none is being done.
         self._thinking: Future[bool] | None = None
         self._has_thought = False
         #: When each lane returned its last outcome, by lane.
@@ -278,8 +279,8 @@ class Pipeline:
         )
 
     def _note_all(self) -> Quarantined | None:
-        """Updates all candidates; returns why the card was quarantined, if it was. Outcomes from before are still
-        recorded as trials."""
+        """Updates all candidates; returns why the card was quarantined, if it was. Outcomes from before the quarantine
+        are still recorded as trials."""
         unfit = None
         for one in self._travellers:
             try:
@@ -336,7 +337,7 @@ class Pipeline:
             one.measuring, one.is_own = None, True
 
     def _arrived(self) -> Arrival | None:
-        """The arrived outcome of the earliest chosen candidate, which is removed."""
+        """The earliest chosen candidate that has its outcome, which is removed; None if there is none."""
         for one in self._travellers:
             if one.outcome is not None:
                 self._travellers.remove(one)
@@ -379,7 +380,7 @@ class Pipeline:
 
 
 def end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
-    """Stops all choices if the time is over, and new ones after too long without progress."""
+    """Stops all choices if time runs out, and new ones after too long without progress."""
     if left_s <= 0:
         pipeline.end()
     elif progress.is_over:

@@ -42,12 +42,12 @@ class NextJob:
     """A job that will run soon."""
 
     problem: Problem
-    #: With the priors known so far.
+    #: What its search starts with, including the priors known so far.
     order: SearchOrder
 
 
 def next_job(job: JobRecord, gpu: Gpu, priors: PriorBook, environment: Environment) -> NextJob:
-    """A job's start, if it began now.
+    """What a job would start with if it began now.
 
     Raises:
         StoreUnavailable: the database stays locked.
@@ -82,7 +82,8 @@ class Prefetch:
         self._begun: tuple[_Begun, Future[None]] | None = None
 
     def begin(self, find: Callable[[], NextJob | None]) -> None:
-        """Starts with the job that `find` returns, in a separate thread, and drops any earlier start."""
+        """Starts the search of the job that `find` returns, in a separate thread, and drops any search started
+        before."""
         self.drop()
         builds = self._builds()
         if builds.num_places >= LEAST_PLACES:
@@ -91,7 +92,7 @@ class Prefetch:
 
     @contextmanager
     def search(self, order: SearchOrder) -> Iterator[Chooser]:
-        """The search of a job: the prefetched one, if it is for this job."""
+        """The search for `order`: the prefetched one if it is for the same job, otherwise a new one."""
         begun = self._taken()
         with begun.stack:
             if begun.search and begun.job and replace(begun.job.order, priors=()) == replace(order, priors=()):
@@ -119,7 +120,7 @@ class Prefetch:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _taken(self) -> _Begun:
-        """The prefetched search in its current state; its thread no longer uses it."""
+        """The prefetched search in its current state, which its thread no longer uses."""
         if self._begun is None:
             return _Begun()
         (begun, working), self._begun = self._begun, None

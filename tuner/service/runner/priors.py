@@ -30,7 +30,7 @@ class PriorBook:
         self._ladder_jobs = LadderJobs(store)
 
     def of(self, job: JobRecord, space: AnySpace, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
-        """The priors of a job with these trials; empty for a search that began in an older version.
+        """The priors of a job with the trials so far; empty for a search that began in an older version.
 
         Results of other jobs of its ladder are not an earlier search, so a fair job uses them as well.
 

@@ -20,7 +20,7 @@ _RECHECK_S = 0.5
 
 
 class Probing:
-    """Used for one worker, in its runner's thread."""
+    """Probes the card of one worker, in its runner's thread."""
 
     def __init__(self, dispatcher: Dispatcher, lane: MeasureLane, worker: int, stop: threading.Event) -> None:
         self._dispatcher = dispatcher

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tuner.core.trial.job import Trial
 from tuner.service.finals.finals import best_speedup
 
-#: A trial is progress if it is faster than the last such trial by this relative amount. Less is noise.
+#: A trial is progress if it is faster than the last such trial by at least this relative amount; less is noise.
 MIN_PROGRESS = 0.005
 
 
@@ -15,12 +15,12 @@ class Progress:
     """Counts our trials since the last progress."""
 
     def __init__(self, patience: int | None, past: Iterable[Trial]) -> None:
-        """`past` are the trials recorded so far; without a `patience` there is no limit."""
+        """`past` are the trials recorded so far; if `patience` is None, there is no limit."""
         self._patience = patience
         self._best = 0.0
         #: Trials recorded since the last progress.
         self.num_since = 0
-        #: Whether the patience has run out. It stays so: later results do not restart the search.
+        #: Whether the patience has run out. Once true, it stays true: later results do not restart the search.
         self.is_over = False
         for trial in past:
             self.saw(trial)

@@ -95,7 +95,7 @@ class Runner:
         #: The error that ended the thread; empty otherwise.
         self.fault = ""
         self._stop = threading.Event()
-        #: Set if it should end when the candidate on the card has its outcome.
+        #: Set if the runner should end when the candidate on the card has its outcome.
         self._drain = threading.Event()
         self._is_working = False
         self._probing = Probing(dispatcher, self._lane, worker, self._stop)
@@ -163,7 +163,7 @@ class Runner:
                 return
             seen = self._store.commits.num_works
             is_busy = self._ladders.take_one() or self._work_on_next() or self._inspector.take_one()
-        except Quarantined as error:  # a started one stays open, and continues from its recorded trials
+        except Quarantined as error:  # a started job stays open, and continues from its recorded trials
             self._helpers.withdraw(self._lane)
             _log.warning("%s is in quarantine: %s", self.target.id, error)
             self._metrics.saw_quarantine(self.target.id, self._worker)
@@ -184,7 +184,7 @@ class Runner:
         """Waits for a write that may bring work. Other runners may also release work without a write."""
         end = time.monotonic() + _ASK_AGAIN_S
         while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
-            # A write wakes it immediately; the limit only bounds how long `stop` waits.
+            # A write wakes the runner immediately; the limit only bounds how long `stop` waits.
             if self._store.commits.wait_for_work(seen, 0.2) != seen:
                 return
 
@@ -236,7 +236,7 @@ class Runner:
             _log.info("%s was cancelled by a client before it failed: %s", job_id, reason)
 
     def _has_ended(self, job_id: str) -> bool:
-        """Whether it was ended or deleted in the meantime."""
+        """Whether the job was ended or deleted in the meantime."""
         with self._store.read() as session:
             try:
                 return jobs.get(session, job_id).state.is_final
@@ -266,7 +266,7 @@ class Runner:
         """Tries the results of the ladder's other jobs, once all of these have searched.
 
         Raises:
-            GaveWay: it has to wait for them.
+            GaveWay: the job has to wait for them.
         """
         if job.batch_step is None:
             return
@@ -325,7 +325,7 @@ class Runner:
         patience: int | None = None,
         priors: Sequence[Prior] = (),
     ) -> None:
-        """Records outcomes of candidates from `chooser`, until there are this many trials or the time is over.
+        """Records outcomes of candidates from `chooser`, until there are `num_trials` trials or time runs out.
 
         Raises:
             GaveWay: another job got its turn first.
@@ -359,8 +359,8 @@ class Runner:
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
-                # Once its patience has run out, a few last trials are left, which take less time than another turn
-                # would cost.
+                # Once the search's patience has run out, only a few last trials are left, which take less time than
+                # another turn would cost.
                 gives_way = gives_way or (not progress.is_over and turn.is_over())
                 end_if_due(pipeline, progress, 0.0 if gives_way else left_s)
                 if not self._drain.is_set():

@@ -13,14 +13,14 @@ from tuner.service.runner.runner import Runner
 
 
 class Runners:
-    """Thread-safe. Workers that connect before `start` begin with it; those after `begin_drain` or `stop` never
-    begin."""
+    """All runners of a service; thread-safe. If a worker connects before `start`, its runner begins with `start`; if it
+    connects after `begin_drain` or `stop`, its runner never begins."""
 
     def __init__(self, make: Callable[[Target, int, Claims], Runner]) -> None:
         """`make` returns the runner for a worker of a target, by its number; all share the claims."""
         self._make = make
         self._claims = Claims()
-        #: Reentrant, since a signal handler drains while its thread may be in any method.
+        #: Reentrant, since a signal handler calls `begin_drain` while its thread may be in any method.
         self._lock = threading.RLock()
         self._runners: list[Runner] = []
         self._is_started = False
@@ -53,26 +53,26 @@ class Runners:
                 runner.drain()
 
     def drain(self, timeout_s: float) -> None:
-        """Returns when all have ended, or after `timeout_s`."""
+        """Returns when all runners have ended, or after `timeout_s`."""
         self.begin_drain()
         deadline = time.monotonic() + timeout_s
         for runner in self._runners:
             runner.wait(max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> None:
-        """Makes all end soon."""
+        """Makes all runners end soon."""
         with self._lock:
             self._is_stopped = True
             for runner in self._runners:
                 runner.stop()
 
     def join(self) -> None:
-        """Waits until all have ended."""
+        """Waits until all runners have ended."""
         for runner in self._runners:
             runner.join()
 
     def check_alive(self) -> None:
-        """Raises: WorkerError: a runner ended with an error; only a restart helps."""
+        """Raises `WorkerError` if a runner ended with an error; only a restart helps."""
         with self._lock:
             for runner in self._runners:
                 if runner.fault:
@@ -81,9 +81,7 @@ class Runners:
                     )
 
     def check_ready(self) -> None:
-        """Raises:
-        StoreUnavailable: a runner waits for the database.
-        WorkerError: a runner has ended."""
+        """Raises `StoreUnavailable` if a runner waits for the database, `WorkerError` if one has ended."""
         self.check_alive()
         with self._lock:
             for runner in self._runners:

@@ -19,7 +19,8 @@ from tuner.service.runner.pipeline import Chooser
 
 _log = logging.getLogger(__name__)
 
-#: A job whose search is lost this often without a recorded trial in between fails, since it may be the cause.
+#: Number of times that a job's search may be lost without a recorded trial in between; then the job fails, since it may
+#: be the cause.
 MOST_LOST = 5
 
 
@@ -31,7 +32,7 @@ class BegunSearch(Chooser, Protocol):
         ...
 
     def begin_with(self, priors: Sequence[Candidate]) -> None:
-        """Makes it try these first, instead of its initial priors."""
+        """Makes the search try `priors` first, instead of its initial ones."""
         ...
 
 
@@ -40,7 +41,7 @@ Search = Callable[[SearchOrder], AbstractContextManager[BegunSearch]]
 
 
 def order_of(job: JobRecord, gpu: Gpu, past: Iterable[Trial], priors: Iterable[Prior]) -> SearchOrder:
-    """The search of a job, after its recorded trials."""
+    """What a job's search starts with, given its recorded trials."""
     return SearchOrder(
         workload=job.spec.workload,
         gpu=gpu,

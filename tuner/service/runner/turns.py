@@ -11,8 +11,8 @@ from tuner.service.concurrency.claims import Claims
 from tuner.store import Store
 from tuner.store.jobs import jobs, queue
 
-#: Among equal priorities, a job keeps the card at least this long, seconds, since a change costs new inputs and a new
-#: baseline.
+#: Minimum time for which a job keeps the card if no other has a higher priority, seconds, since a change costs new
+#: inputs and a new baseline.
 TURN_S = 30.0
 #: Interval between two database queries, seconds.
 _CHECK_S = 0.5
@@ -29,18 +29,19 @@ class Turn:
         clock: Callable[[], float],
         kinds: Collection[str] | None = None,
     ) -> None:
-        """If given, only other jobs whose ops are of these kinds count."""
+        """If `kinds` is given, only other jobs whose ops are of these kinds count."""
         self._store = store
         self._claims = claims
         self._job = job
         self._clock = clock
         self._kinds = kinds
-        #: By the monotonic clock. A turn starts with its first trial; the time before is the cost of the change.
+        #: When the turn began, by the monotonic clock. It starts with its first trial; the time before is the cost of
+        #: the change.
         self._began_at: float | None = None
         self._checked_at = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether it is paused, a job of higher priority waits, or another owner has waited for long enough."""
+        """Whether the job is paused, a job of higher priority waits, or another owner has waited for long enough."""
         now = time.monotonic()
         if self._began_at is None:
             self._began_at = now

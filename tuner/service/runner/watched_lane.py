@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class WatchedLane:
-    """Wraps another `MeasureLane`, and times the calls that need the card."""
+    """Wraps a `MeasureLane`, and times the calls that need the card."""
 
     def __init__(self, lane: MeasureLane, worker: int, busy: BusyClock) -> None:
         self._lane = lane

@@ -1,4 +1,4 @@
-"""The owner of a secret, looked up in the database and cached briefly, so that most requests need no query."""
+"""Looks up the owner of a secret in the database, and caches it briefly, so that most requests need no query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.service.paging import check_limit
 from tuner.store import Store
 from tuner.store.access import audit, ended_sessions, tokens
 
-#: A token or session that another process revokes or ends is refused after at most this many seconds.
+#: Maximum time until a token or session that another process revoked or ended is refused, seconds.
 REMEMBERED_S = 1.0
 #: Seconds of a day.
 DAY_S = 24 * 3600.0
@@ -31,8 +31,8 @@ class Access:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        #: By the secret's digest, or by the token's id and session: the token, and when it was looked up, by the
-        #: monotonic clock.
+        #: By the secret's digest, or by the token's id and session: the token, and the monotonic clock's time when it
+        #: was looked up.
         self._seen: dict[str, tuple[Token, float]] = {}
         self._is_on = always_asks
         self._asked_at = float("-inf")
@@ -40,7 +40,7 @@ class Access:
 
     @property
     def is_on(self) -> bool:
-        """Whether a token is required: always once the first one was created."""
+        """Whether a token is required: always, once the first one has been created."""
         if self.is_known_to_be_on is None:
             with self._store.read() as session:
                 self._is_on = tokens.has_any(session)
@@ -49,18 +49,18 @@ class Access:
 
     @property
     def is_known_to_be_on(self) -> bool | None:
-        """The result of `is_on` if it is cached; else None."""
+        """The result of `is_on` if it is cached, otherwise None."""
         return None if not self._is_on and time.monotonic() - self._asked_at > REMEMBERED_S else self._is_on
 
     def remembered(self, secret: str) -> Token | None:
-        """The result of `by_secret` if it is cached; else None."""
+        """The result of `by_secret` if it is cached, otherwise None."""
         with self._lock:
             token, at = self._seen.get(tokens.digest_of(secret), (None, float("-inf")))
         is_fresh = token is not None and time.monotonic() - at <= REMEMBERED_S
         return token if token is not None and is_fresh and token.is_valid(self._clock()) else None
 
     def by_secret(self, secret: str) -> Token | None:
-        """The valid token of a secret; None for any other string."""
+        """The valid token that has a secret; None for any other string."""
         return self._valid(tokens.digest_of(secret), lambda: self._find(secret))
 
     def by_session(self, token_id: str, proof: str) -> Token | None:
@@ -103,7 +103,7 @@ class Access:
             return tokens.every(session)
 
     def make_token(self, caller: Caller, owner: str, role: Role, note: str, days: float | None) -> tuple[Token, str]:
-        """A new token, valid for this many days or forever, and its secret, which cannot be read again.
+        """A new token, valid for `days` days or forever, and its secret, which cannot be read again.
 
         Raises:
             InvalidInput: the owner or the note is too long, or the owner is not a plain name.
@@ -138,7 +138,7 @@ class Access:
         """The audit log, the newest entry first.
 
         Raises:
-            InvalidInput: a cursor of another listing, or a limit out of range.
+            InvalidInput: the cursor belongs to another listing, or the limit is out of range.
         """
         check_limit(limit)
         with self._store.read() as session:

@@ -1,4 +1,4 @@
-"""Batches: submission, queries, and ending."""
+"""Submits, queries and ends batches."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Batches:
     ) -> tuple[BatchRecord, bool]:
         """The batch of these problems, and whether it is new. Either all of its jobs are accepted, or none.
 
-        If `caller` has an open batch of the same problems, that one is returned. A problem that another job works on
-        adds that job to the batch; with `reuse`, so does a solved one.
+        If `caller` has an open batch of the same problems, that one is returned. If a job already works on one of the
+        problems, that job becomes part of the batch; with `reuse`, also a job that has solved it.
 
         Raises:
             InvalidInput: too few or too many problems, a duplicate, several targets, a target without a worker, or a
-                key that was used with another body.
+                key that was used with a different body.
             Forbidden: the priority is above 0, and `caller` is not an admin.
         """
         terms = terms or JobTerms()
@@ -98,18 +98,18 @@ class Batches:
         """Batches, the newest first.
 
         Raises:
-            InvalidInput: a cursor of another listing, or a limit out of range.
+            InvalidInput: the cursor belongs to another listing, or the limit is out of range.
         """
         check_limit(limit)
         with self._store.read() as session:
             return batches.page(session, cursor, limit, owner, project)
 
     def jobs(self, batch_id: str, cursor: str | None = None, limit: int = 50) -> Page[tuple[JobRecord, int]]:
-        """Its jobs, each with its ladder, in search order.
+        """A batch's jobs, each with its ladder, in search order.
 
         Raises:
             NotFound: no such batch.
-            InvalidInput: a cursor of another listing, or a limit out of range.
+            InvalidInput: the cursor belongs to another listing, or the limit is out of range.
         """
         check_limit(limit)
         with self._store.read() as session:
@@ -120,12 +120,12 @@ class Batches:
         )
 
     def cancel(self, batch_id: str, caller: Caller = LOCAL) -> BatchRecord:
-        """Cancels a batch, and its open jobs that no other request needs, alone or in another batch.
+        """Cancels a batch, and its open jobs that no other request needs, be it a single request or another batch.
 
         Raises:
             NotFound: no such batch.
             Forbidden: it belongs to somebody else.
-            Conflict: it has already ended.
+            Conflict: the batch has already ended.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -142,12 +142,12 @@ class Batches:
             return batches.get(session, batch_id)
 
     def pause(self, batch_id: str, caller: Caller, is_paused: bool) -> BatchRecord:
-        """Pauses or resumes its open jobs. Jobs that others share continue, unless `caller` is an admin.
+        """Pauses or resumes a batch's open jobs. Jobs that others share continue, unless `caller` is an admin.
 
         Raises:
             NotFound: no such batch.
             Forbidden: it belongs to somebody else.
-            Conflict: it has ended.
+            Conflict: the batch has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
         with self._store.write() as session:
@@ -163,12 +163,12 @@ class Batches:
             return batches.get(session, batch_id)
 
     def facts(self, batch_ids: Collection[str]) -> dict[str, BatchFacts]:
-        """Data for listings, for those batches that have jobs."""
+        """Data for listings, for the batches that have jobs."""
         with self._store.read() as session:
             return facts(session, batch_ids)
 
     def ladders(self, batch_id: str) -> dict[int, Ladder]:
-        """The existing results of its ladders, by number.
+        """The existing results of a batch's ladders, by number.
 
         Raises:
             NotFound: no such batch, or it has no result yet.
@@ -181,7 +181,7 @@ class Batches:
         return found
 
     def workloads(self, batch_id: str) -> dict[str, Workload]:
-        """The workloads of its jobs, by their ids.
+        """The workloads of a batch's jobs, by the jobs' ids.
 
         Raises:
             NotFound: no such batch.
@@ -190,18 +190,18 @@ class Batches:
             return {job.id: job.spec.workload for job, _ in batches.jobs_of(session, batch_id)}
 
     def events(self, batch_id: str, after_id: int = 0, limit: int = 100) -> list[Event]:
-        """Events of its jobs after one, oldest first.
+        """Events of a batch's jobs after the one with id `after_id`, oldest first.
 
         Raises:
             NotFound: no such batch.
-            InvalidInput: a limit out of range.
+            InvalidInput: the limit is out of range.
         """
         check_limit(limit)
         with self._store.read() as session:
             return batches.events_after(session, batch_id, after_id, limit)
 
     def listening(self, batch_id: str, wake: Wake) -> AbstractContextManager[None]:
-        """Within the block, `wake` is set whenever one of its jobs may have new events.
+        """Within the block, `wake` is set whenever one of the batch's jobs may have new events.
 
         Raises:
             NotFound: no such batch.
@@ -212,7 +212,7 @@ class Batches:
 
 
 def _check_owner(batch: BatchRecord, caller: Caller, verb: str) -> None:
-    """Raises: Forbidden: it belongs to somebody else, so the caller may not `verb` it."""
+    """Raises `Forbidden` if the batch belongs to somebody else, so that the caller may not `verb` it."""
     if not caller.owns((batch.owner,)):
         raise Forbidden(f"{batch.id} belongs to {batch.owner or 'nobody'}; only its owner and admins may {verb} it")
 

@@ -10,7 +10,7 @@ from tuner.core.trial.records import JobRecord
 from tuner.errors import StoreUnavailable
 from tuner.service.submission.submissions import Submission, Submissions
 
-#: Maximum submissions per transaction, since other writers wait for it.
+#: Maximum number of submissions per transaction, since other writers wait for it.
 MAX_TOGETHER = 64
 #: Minimum seconds between the starts of two transactions. Under load several requests share one; a single request does
 #: not wait.
@@ -20,8 +20,8 @@ Answer = Future[tuple[JobRecord, bool]]
 
 
 class Intake:
-    """One thread that submits for all requests. A request waits at most for the current transaction or its period to
-    end. If the database is not writable, all waiting requests fail immediately."""
+    """One thread that submits for all requests. A request waits at most until the current transaction and its period
+    have ended. If the database is not writable, all waiting requests fail immediately."""
 
     def __init__(self, submissions: Submissions) -> None:
         self._submissions = submissions
@@ -45,7 +45,7 @@ class Intake:
         self._thread.shutdown()
 
     def _work(self) -> None:
-        """Submits what waits."""
+        """Submits the requests that wait."""
         time.sleep(max(0.0, self._next_at - time.monotonic()))
         self._next_at = time.monotonic() + PERIOD_S
         with self._lock:
@@ -56,7 +56,7 @@ class Intake:
             if refused is None:
                 outcomes = self._submissions.submit_together([asked for asked, _ in part])
                 refused = next((one for one in outcomes if isinstance(one, StoreUnavailable)), None)
-            else:  # all waited equally long; in parts, each would wait for the database again
+            else:  # all have waited equally long; one by one, each would wait for the database again
                 outcomes = [refused] * len(part)
             for (_, answer), outcome in zip(part, outcomes, strict=True):
                 if isinstance(outcome, Exception):

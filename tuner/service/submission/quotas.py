@@ -22,7 +22,7 @@ class Quotas:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        #: A cache, so that submissions need no query, and when it was read, by the monotonic clock.
+        #: A cache, so that submissions need no query, and the monotonic clock's time when it was read.
         self._seen: dict[tuple[QuotaScope, str], Quota] = {}
         self._seen_at = float("-inf")
 
@@ -57,7 +57,7 @@ class Quotas:
         """In a writing session: checks that another job of `caller` is within the quotas of the caller and the project.
 
         Raises:
-            Forbidden: it is not; the message names the quota and the remedy.
+            Forbidden: the job would exceed a quota; the message names the quota and the remedy.
         """
         if caller.role is Role.ADMIN:
             return

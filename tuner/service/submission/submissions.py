@@ -34,14 +34,14 @@ class Submission:
     """A job submission."""
 
     spec: JobSpec
-    #: Who asks.
+    #: Who submits the job.
     caller: Caller = LOCAL
     terms: JobTerms = _PLAIN
-    #: A name of the request from the client; sending it twice makes only one job.
+    #: The client's name for the request; sending it twice makes only one job.
     idempotency_key: str | None = None
-    #: Digest of the request's body; the same key must not be used with another body.
+    #: Digest of the request's body; the same key must not be used with a different body.
     body_digest: str = ""
-    #: Whether a finished job of the same problem is accepted.
+    #: Whether a finished job for the same problem is accepted instead of a new one.
     reuse: bool = False
 
 
@@ -58,7 +58,7 @@ class Submissions:
     ) -> None:
         """`leads` tells whether this server runs the jobs; if not, it accepts jobs for the server that does. `policy`
         says which webhooks are allowed; None means none."""
-        #: Quotas that each new job is checked against.
+        #: The quotas that each new job is checked against.
         self.quotas = Quotas(store, clock)
         self._policy = policy or WebhookPolicy()
         self._store = store
@@ -70,7 +70,7 @@ class Submissions:
         """The job for this submission, and whether it is new; the caller becomes one of its owners.
 
         Raises:
-            InvalidInput: there is no worker for the target, or the key was used with another body.
+            InvalidInput: there is no worker for the target, or the key was used with a different body.
             Forbidden: the priority is above 0 and the caller is not an admin, or a quota would be exceeded.
             StoreUnavailable: the database cannot be written now; nothing was changed.
         """
@@ -81,7 +81,8 @@ class Submissions:
 
     def submit_together(self, asked: Sequence[Submission]) -> list[tuple[JobRecord, bool] | Exception]:
         """`submit` for each, in one transaction, since a common commit costs little more than a single one. Exceptions
-        are returned among the results. If one is refused, nothing is written, and each gets its own transaction."""
+        are returned among the results. If a submission is refused, nothing is written, and each submission gets its own
+        transaction."""
         try:
             with self._store.write() as session, gathering(session):
                 taken = jobs.open_among(session, {one.spec.problem_digest for one in asked})
@@ -93,7 +94,7 @@ class Submissions:
         return [(self.with_wait(job), is_new) for job, is_new in found]
 
     def _admit(self, session: Session, asked: Submission, taken: set[str]) -> tuple[JobRecord, bool]:
-        """`submit` in a writing session that collects rows. `taken` are the problems of open jobs."""
+        """Does the work of `submit`, in a writing session that collects rows. `taken` are the problems of open jobs."""
         caller, terms, problem = asked.caller, asked.terms, asked.spec.problem_digest
         check_terms(terms, caller)
         if terms.webhook is not None:
@@ -129,8 +130,9 @@ class Submissions:
         is_free: bool = False,
         batch_id: str | None = None,
     ) -> tuple[JobRecord, bool]:
-        """In a writing session: the job that works on a problem, or with `reuse` one that solved it, otherwise a new
-        job, part of the batch if given; and whether it is new. `is_free` means that no open job works on it.
+        """In a writing session: the job that works on a problem, or with `reuse` a job that solved it, or else a new
+        job, which is part of the batch if one is given; and whether the job is new. `is_free` means that no open job
+        works on the problem.
 
         Raises:
             InvalidInput: there is no worker for the target, or its GPU does not run the workload.
@@ -150,10 +152,10 @@ class Submissions:
         return job, True
 
     def join(self, session: Session, job: JobRecord, caller: Caller, terms: JobTerms) -> JobRecord:
-        """In a writing session: adds another request to the job of the same problem.
+        """In a writing session: adds another request to the job for the same problem.
 
         Raises:
-            InvalidInput: it would exceed the maximum number of labels.
+            InvalidInput: the job would have too many labels.
         """
         is_owner = not caller.owner or caller.owner in job.owners
         if is_owner and terms.priority <= job.priority and set(terms.labels) <= set(job.labels):
@@ -173,13 +175,13 @@ class Submissions:
         Raises:
             NotFound: no such job.
             Forbidden: it belongs to somebody else.
-            Conflict: it has succeeded or failed.
+            Conflict: the job has succeeded or failed.
         """
         with self._store.write() as session:
             return self.end(session, jobs.get(session, job_id), caller)
 
     def end(self, session: Session, job: JobRecord, caller: Caller) -> JobRecord:
-        """`cancel` in a writing session."""
+        """Does the work of `cancel`, in a writing session."""
         now = self._clock()
         check_owner(caller, job, "end")
         if job.state is JobState.CANCELLED:
@@ -202,13 +204,13 @@ class Submissions:
             self._detach(session, job.id, batch.owner, caller, now)
 
     def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
-        """Deletes an ended job with all its data, and returns None. If others share its run, it is kept for them, open
-        or not, and returned without `caller`.
+        """Deletes an ended job with all its data, and returns None. If others share its run, the job is kept for them,
+        whether open or not, and is returned without `caller`.
 
         Raises:
             NotFound: no such job, or it was already deleted.
             Forbidden: it belongs to somebody else.
-            Conflict: it is open, and has no other owner.
+            Conflict: the job is open, and has no other owner.
         """
         now = self._clock()
         with self._store.write() as session:
@@ -225,14 +227,14 @@ class Submissions:
         return jobs.set_state(session, job_id, JobState.CANCELLED, now)
 
     def _detach(self, session: Session, job_id: str, owner: str, caller: Caller, now: float) -> JobRecord:
-        """The job without one of its owners, and without that owner's webhooks."""
+        """Removes an owner from the job, with that owner's webhooks; returns the job."""
         audit.append(session, caller, "job.detach", job_id, now)
         webhooks.drop(session, job_id, owner)
         asking.drop_single(session, job_id, owner)
         return jobs.detach(session, job_id, owner)
 
     def webhooks(self, job_id: str) -> list[Webhook]:
-        """The webhooks of a job, with the state of each."""
+        """A job's webhooks and their states."""
         with self._store.read() as session:
             return webhooks.of_job(session, job_id)
 
@@ -242,7 +244,7 @@ class Submissions:
         Raises:
             NotFound: no such job.
             Forbidden: it belongs to somebody else, or others share the run to be paused.
-            Conflict: it has ended.
+            Conflict: the job has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
         with self._store.write() as session:
@@ -258,7 +260,7 @@ class Submissions:
 
         Raises:
             NotFound: no such job.
-            Conflict: it has neither failed nor been cancelled.
+            Conflict: the job has neither failed nor been cancelled.
         """
         with self._store.read() as session:
             job = jobs.get(session, job_id)
@@ -279,7 +281,7 @@ class Submissions:
         return self.submit(Submission(spec=job.spec, caller=caller, terms=terms))
 
     def place(self, job_id: str) -> tuple[int | None, float | None]:
-        """The number of jobs ahead of an open one, and its estimated seconds until the end; None if unknown.
+        """The number of jobs ahead of an open job, and the estimated seconds until it ends; None if unknown.
 
         Raises:
             NotFound: no such job.
@@ -319,13 +321,13 @@ class Submissions:
             raise InvalidInput("target", problem, f"use one of {', '.join(leaders)}")
 
     def unserved(self, target_id: str) -> str:
-        """Why an open job of that target can never continue on this server; empty if it can."""
+        """Why an open job for a target can never continue on this server; empty if it can."""
         if not self._leads() or any(target.id == target_id for target in self._dispatcher.targets):
             return ""
         return f"it waits, since no worker of this server measures on {target_id}; start the server with such a card"
 
     def waiting(self, target_id: str) -> str:
-        """Why an open job of that target does not continue; empty if it does."""
+        """Why an open job for a target does not continue; empty if it does."""
         quarantine = self._dispatcher.quarantine(target_id)
         if quarantine is None:
             return self.unserved(target_id)
@@ -340,7 +342,7 @@ class Submissions:
         return replace(job, reason=waiting) if waiting else job
 
     def _lack(self, job: JobRecord) -> str:
-        """What an open job needs from packages and no worker has; empty if nothing is missing."""
+        """What an open job needs from packages that no worker has; empty if nothing is missing."""
         workload, target_id = job.spec.workload, job.spec.target_id
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
@@ -374,13 +376,13 @@ class Submissions:
 
 
 def check_terms(terms: JobTerms, caller: Caller) -> None:
-    """Raises: Forbidden: the priority is above 0, and `caller` is not an admin."""
+    """Raises `Forbidden` if the priority is above 0 and `caller` is not an admin."""
     if terms.priority > 0 and caller.role is not Role.ADMIN:
         raise Forbidden(f"only an admin may set a priority above 0, got {terms.priority}")
 
 
 def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:
-    """Refuses changes of somebody else's job.
+    """Refuses changes to somebody else's job.
 
     Raises:
         Forbidden: `caller` is neither one of its owners nor an admin.

@@ -11,7 +11,8 @@ from tuner.core.schedule.tiling import Engine
 
 
 def refusal(workload: Workload, gpu: Gpu) -> tuple[str, str, str] | None:
-    """The field of a pair that no kernel supports there, the reason, and the remedy; None if no obstacle is known."""
+    """The field of a workload that no kernel supports on `gpu`, the reason, and the remedy; None if no obstacle is
+    known."""
     for field, problem in (
         ("dtype", conversion_problem(workload, gpu)),
         ("weights", converted.gpu_problem(workload, gpu)),

@@ -1,4 +1,4 @@
-"""One POST to a webhook: to a checked address, with one deadline for everything, and without redirects."""
+"""Sends one POST to a webhook: to a checked address, with one deadline for everything, and without redirects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Deadline:
         self._end = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """Raises: httpcore.ReadTimeout: no time is left."""
+        """The seconds that are left; raises `httpcore.ReadTimeout` if there are none."""
         left_s = self._end - time.monotonic()
         if left_s <= 0:
             raise httpcore.ReadTimeout("it took too long")
@@ -43,25 +43,25 @@ class _Stream(httpcore.NetworkStream):
         self._deadline = deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """As in its base class."""
+        """Same as in the base class."""
         return self._stream.read(max_bytes, self._deadline.left_s())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """As in its base class."""
+        """Same as in the base class."""
         self._stream.write(buffer, self._deadline.left_s())
 
     def close(self) -> None:
-        """As in its base class."""
+        """Same as in the base class."""
         self._stream.close()
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """As in its base class."""
+        """Same as in the base class."""
         return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._deadline.left_s()), self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
-        """As in its base class."""
+        """Same as in the base class."""
         return self._stream.get_extra_info(info)
 
 
@@ -81,7 +81,7 @@ class _Network(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """As in its base class; uses the first address that responds."""
+        """Same as in the base class, but uses the first address that responds."""
         refusal: Exception | None = None
         for address in self._policy.addresses(host, port):
             try:
@@ -95,7 +95,7 @@ class _Network(httpcore.NetworkBackend):
 
 @cache
 def _authorities() -> ssl.SSLContext:
-    """The trusted certificates: the system's, or those of SSL_CERT_FILE. Reading them takes a while.
+    """The trusted certificates: the system's, or those of SSL_CERT_FILE. Reading them is slow.
 
     Raises:
         Misconfigured: the variable's file has no certificates.
@@ -105,7 +105,7 @@ def _authorities() -> ssl.SSLContext:
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy, timeout_s: float) -> int:
-    """The status of the answer; its body is not read. Redirects are treated like any other answer.
+    """The status of the answer, whose body is not read. Redirects are treated like any other answer.
 
     Raises:
         NotAllowed: the host's name resolves to an address that is not allowed.

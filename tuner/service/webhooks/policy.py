@@ -11,7 +11,7 @@ from tuner.errors import InvalidInput, TunerError
 
 Address = IPv4Address | IPv6Address
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-#: IPv6 prefixes of embedded IPv4 addresses in networks that translate: RFC 6052.
+#: IPv6 prefixes of addresses that embed an IPv4 address, for networks that translate between the two: RFC 6052.
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -61,7 +61,7 @@ class WebhookPolicy:
         """The current addresses of a host's name, all of them allowed.
 
         Raises:
-            NotAllowed: one of them is not.
+            NotAllowed: one of the addresses is not allowed.
             OSError: the name does not resolve.
         """
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -83,7 +83,7 @@ class WebhookPolicy:
 
 
 def _split(url: str) -> SplitResult:
-    """Raises: NotAllowed: it is not a plain web address."""
+    """The parts of a URL; raises `NotAllowed` if it is not a plain web address."""
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
         raise NotAllowed("it has characters that are not allowed in an address")
     try:

@@ -26,7 +26,7 @@ from tuner.versions import WIRE_HEADER, WIRE_VERSION
 
 _log = logging.getLogger(__name__)
 
-#: Pauses between attempts, seconds; after the last one, it is given up.
+#: Pauses between attempts, seconds; after the last pause, one more attempt is made, and then the webhook is given up.
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0)
 #: Time limit for an attempt, from the name's look-up to the answer's status, seconds.
 ATTEMPT_S = 10.0
@@ -35,7 +35,8 @@ PERIOD_S = 1.0
 #: After a failure, a receiver is left alone for this long, seconds; the pause doubles after each further failure, up to
 #: a maximum.
 _REST_S, _MOST_REST_S = 5.0, 300.0
-#: Simultaneous attempts in total, each to another receiver, and per host, so that none delays the others.
+#: Maximum number of simultaneous attempts in total, each to a different receiver, and per host, so that none delays the
+#: others.
 _NUM_THREADS, _NUM_AT_HOST = 16, 4
 #: With this status, a receiver refuses further attempts for a webhook.
 _GONE = 410
@@ -66,8 +67,8 @@ class WebhookSender:
         self._wake = threading.Event()
         self._writer = RetryingWriter(store, self._stop)
         self._lock = threading.Lock()
-        #: Receivers with a current attempt, by URL, each with its host; and failed receivers: failures in a row, and
-        #: until when they are left alone, by the monotonic clock.
+        #: The hosts of receivers with a current attempt, by URL. For failed receivers: the number of failures in a row,
+        #: and until when they are left alone, by the monotonic clock.
         self._busy: dict[str, str] = {}
         self._failing: dict[str, tuple[int, float]] = {}
         self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="webhook_sender")
@@ -83,7 +84,7 @@ class WebhookSender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Makes it end soon; an unfinished attempt is repeated after the next start."""
+        """Makes the thread end soon; an unfinished attempt is repeated after the next start."""
         self._stop.set()
         self._wake.set()
 
@@ -100,7 +101,7 @@ class WebhookSender:
                     pass
             except StoreUnavailable as error:
                 _log.warning("webhooks wait: %s", error)
-            except Exception:  # must not end the service; the next round may succeed
+            except Exception:  # must not end the service; the next attempt may succeed
                 _log.exception("webhooks cannot be sent")
             self._wake.wait(PERIOD_S)
             self._wake.clear()
@@ -111,7 +112,7 @@ class WebhookSender:
             if len(self._busy) >= _NUM_THREADS:
                 return False
             now, at_host = time.monotonic(), Counter(self._busy.values())
-            # If a receiver was left alone for as long again as its pause, its failures are forgotten.
+            # A receiver's failures are forgotten once its pause has been over for `_MOST_REST_S`.
             self._failing = {url: one for url, one in self._failing.items() if one[1] + _MOST_REST_S > now}
             resting = [url for url, (_, until) in self._failing.items() if until > now]
             full = [host for host, count in at_host.items() if count >= _NUM_AT_HOST]
@@ -145,7 +146,7 @@ class WebhookSender:
             self._wake.set()
 
     def _attempt(self, webhook: Webhook) -> bool:
-        """Whether the receiver accepted it."""
+        """Makes one attempt; returns whether the receiver accepted the webhook."""
         problem, is_final = self._send(webhook)
         now = self._clock()
         if not problem:
@@ -162,7 +163,8 @@ class WebhookSender:
         return False
 
     def _send(self, webhook: Webhook) -> tuple[str, bool]:
-        """Why it was not accepted (empty if it was), and whether another attempt is useless."""
+        """Sends the webhook; returns why it was not accepted (empty if it was), and whether another attempt would be
+        useless."""
         body = self._body(webhook)
         headers = {
             "Host": webhook.host,
@@ -183,8 +185,7 @@ class WebhookSender:
         return ("", False) if 200 <= status < 300 else (f"the answer was {status}", status == _GONE)
 
     def _body(self, webhook: Webhook) -> bytes:
-        """Raises:
-        NotFound: the job was deleted meanwhile."""
+        """The body of the webhook; raises `NotFound` if the job was deleted meanwhile."""
         with self._store.read() as session:
             job, best = jobs.get(session, webhook.job_id), bests.find(session, webhook.job_id)
         return self._body_of(webhook, job, best)

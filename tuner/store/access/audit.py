@@ -13,7 +13,7 @@ from tuner.store.tables.access_models import AuditRow
 from tuner.store.tables.models import table_of
 
 _LISTING = "audit"
-#: Uses the table, since the session's row is not needed afterwards.
+#: Inserts through the table, since the session's row is not needed afterwards.
 _INSERT = insert(table_of(AuditRow))
 
 
@@ -45,7 +45,7 @@ def page(session: Session, cursor: str | None, limit: int) -> Page[AuditEntry]:
 
 
 def last_subject(session: Session, action: str) -> str | None:
-    """The subject of the newest entry of an action; None if there is none."""
+    """The subject of an action's newest entry; None if there is none."""
     query = select(AuditRow.subject).where(AuditRow.action == action).order_by(AuditRow.seq.desc()).limit(1)
     return session.scalar(query)
 

@@ -23,10 +23,10 @@ def end(session: Session, proof: str, now: float) -> bool:
 
 
 def is_ended(session: Session, proof: str) -> bool:
-    """Whether it was ended."""
+    """Whether the session was ended."""
     return bool(session.scalar(select(exists().where(EndedSessionRow.digest == _digest(proof)))))
 
 
 def forget(session: Session, before: float) -> None:
-    """Removes sessions that ended before that time; their cookies have expired."""
+    """Removes sessions that ended before `before`; their cookies have expired."""
     session.execute(delete(EndedSessionRow).where(EndedSessionRow.ended_at < before))

@@ -66,7 +66,7 @@ def create(
 
 
 def find(session: Session, secret: str) -> Token | None:
-    """The token of a secret, including revoked and expired ones."""
+    """The token that has a secret, even if it is revoked or expired."""
     row = session.scalar(select(TokenRow).where(TokenRow.digest == digest_of(secret)))
     return _to_token(row) if row else None
 

@@ -32,7 +32,7 @@ FORMAT = 1
 _MANIFEST = "backup.json"
 _VERSION_TABLE = "alembic_version"
 _REMEDY = "pass a file that `tuner db backup` wrote"
-#: Rows written at a time.
+#: Number of rows written at a time.
 _SLICE = 1000
 
 
@@ -96,7 +96,7 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
     """Fills an empty database from a backup, and migrates it to this version; returns the number of rows by table.
 
     Raises:
-        StoreError: it is not a backup, is damaged or of a newer version, or the database is not empty.
+        StoreError: the file is not a backup, is damaged or of a newer version, or the database is not empty.
     """
     if set(inspect(engine).get_table_names()) - {_VERSION_TABLE}:
         raise StoreError(f"the database at {engine.url!r} is not empty; pass an empty one, or move it away")

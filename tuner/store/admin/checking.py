@@ -11,7 +11,7 @@ from tuner.errors import StoreError
 from tuner.store.admin.migrate import revision_of
 from tuner.store.engine.directory import DATABASE_FILE
 
-#: Larger files are not checked completely at the start, which takes seconds per gigabyte.
+#: Larger files are not checked completely at the start, since that takes seconds per gigabyte.
 _MAX_CHECKED_BYTES = 2**30
 
 
@@ -37,10 +37,10 @@ def check_file(engine: Engine, directory: Path) -> None:
 
 
 def check_tables(engine: Engine) -> list[str]:
-    """The contents of the tables, in sentences.
+    """Checks the tables, and describes their contents in sentences.
 
     Raises:
-        StoreError: they are damaged or inconsistent.
+        StoreError: the tables are damaged or inconsistent.
     """
     found = revision_of(engine)
     if found is None:

@@ -18,7 +18,7 @@ from tuner.store.results.artifacts import ArtifactFolder, is_named
 from tuner.store.tables.batch_models import BatchKernelRow
 from tuner.store.tables.models import ArtifactRow, BestRow, InspectionRow, JobRow, PackRow, TrialRow
 
-#: Rows changed in one writing session.
+#: Maximum number of rows changed in one writing session.
 _SLICE = 200
 #: Pause between two slices, seconds, in which others can write.
 _PAUSE_S = 0.002
@@ -31,16 +31,16 @@ class Freed:
     """The result of one collection."""
 
     num_files: int
-    #: Jobs whose raw samples were dropped; their medians and spreads are kept.
+    #: Number of jobs whose raw samples were dropped; their medians and spreads are kept.
     num_jobs: int
-    #: Dropped counters and traces of ended jobs; they can be requested again.
+    #: Number of dropped counters and traces of ended jobs; they can be requested again.
     num_inspections: int
     freed_bytes: int
     #: The remaining size of artifacts, builds, samples, counters and traces.
     kept_bytes: int
 
 
-#: A reading or a writing session of the store.
+#: Opens a reading or a writing session of the store.
 Sessions = Callable[[], AbstractContextManager[Session]]
 
 
@@ -48,7 +48,7 @@ Sessions = Callable[[], AbstractContextManager[Session]]
 class _Item:
     """Something that may be removed."""
 
-    #: Seconds since the epoch; the oldest is removed first.
+    #: When it was written, seconds since the epoch; the oldest item is removed first.
     at: float
     size_bytes: int
     #: ``file``, ``samples`` or ``inspection``.
@@ -66,7 +66,7 @@ def _files_below(root: Path) -> Iterator[tuple[Path, float, int]]:
 class Collector:
     """Removes builds, artifacts that no result names, and samples, counters and traces of ended jobs.
 
-    Holds the writer lock only for one slice at a time: sizes are recorded when data is written, and looked up in
+    It holds the writer lock only for one slice at a time: sizes are recorded when data is written, and are looked up in
     reading sessions.
     """
 
@@ -77,8 +77,8 @@ class Collector:
         self._build_cache = build_cache
 
     def collect(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
-        """Removes the oldest data first, until the rest fits `limit_bytes`. Data younger than `spared_s` is kept, since
-        another server may have written a file that no row refers to yet."""
+        """Removes the oldest data first, until the rest fits into `limit_bytes`. Data younger than `spared_s` is kept,
+        since another server may have written a file that no row refers to yet."""
         total_bytes, items = self._survey()
         freed_bytes, removed = 0, Counter[str]()
         before = time.time() - spared_s
@@ -171,7 +171,7 @@ def _named() -> CompoundSelect[str]:
 
 
 def _drop_slice(session: Session, job_id: str, after: int) -> int | None:
-    """Drops the samples of the next `_SLICE` trials after the number `after`; returns the last one's number, or None at
+    """Drops the samples of the next `_SLICE` trials after trial `after`; returns the number of the last one, or None at
     the end."""
     query = select(TrialRow.number, func.length(TrialRow.samples)).where(
         TrialRow.job_id == job_id, TrialRow.number > after

@@ -1,4 +1,4 @@
-"""Which of several servers runs the jobs: exactly one, and after its death another one.
+"""Decides which of several servers runs the jobs: exactly one, and after its death another one.
 
 The kernel releases a file's lock when its process ends. PostgreSQL releases an advisory lock when its connection ends.
 """
@@ -23,7 +23,7 @@ from tuner.store.engine.directory import DirectoryLock, sign_of_life
 from tuner.store.engine.engines import LEADER_LOCK, writing
 from tuner.store.engine.faults import as_store_errors
 
-#: The audit log's name of the start of a leadership.
+#: The name of an audit log entry for the start of a leadership.
 _ACTION = "server.lead"
 
 
@@ -35,7 +35,7 @@ class Leadership:
         self._engine = engine
         self._file: DirectoryLock | None = None
         self._connection: Connection | None = None
-        #: The name of this leadership in the audit log.
+        #: The name under which this leadership is in the audit log.
         self._name = ""
 
     def take(self) -> None:

@@ -63,7 +63,7 @@ def revisions() -> set[str]:
 
 
 def is_current(engine: Engine) -> bool:
-    """Whether the tables are those of this version."""
+    """Whether the tables match this version."""
     return revision_of(engine) == head()
 
 
@@ -79,5 +79,5 @@ def revision_of(engine: Engine) -> str | None:
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
-    """Takes migrations back."""
+    """Reverts migrations."""
     command.downgrade(_config(engine), revision)

@@ -21,7 +21,7 @@ def engine_beside_servers(directory: Path, database_url: str | None, lock_patien
     """The existing database, for the duration of the block; a server may write to it meanwhile.
 
     Raises:
-        StoreError: it cannot be used.
+        StoreError: the database cannot be used.
     """
     engine = make_engine(directory, database_url, lock_patience_s)
     try:
@@ -37,7 +37,7 @@ def locked_engine(directory: Path, database_url: str | None, lock_patience_s: fl
     """Locks `directory`, which is created if missing, and its database for the duration of the block.
 
     Raises:
-        StoreError: a server uses it, or it cannot be used.
+        StoreError: a server uses the database, or it cannot be used.
     """
     make_folder(directory, holds_database=database_url is None)
     with engine_beside_servers(directory, database_url, lock_patience_s) as engine:

@@ -38,11 +38,11 @@ from tuner.store.tables.models import (
 )
 
 _FINAL_STATES = tuple(str(state) for state in JobState if state.is_final)
-#: Rows removed in one writing session.
+#: Maximum number of rows removed in one writing session.
 _SLICE = 500
 #: Pause between two slices, seconds, in which others can write.
 _PAUSE_S = 0.002
-#: Pages released to the disk at a time.
+#: Number of pages released to the disk at a time.
 _PAGES = 500
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def mark(session: Session, job_id: str, now: float, reason: str) -> None:
 
     Raises:
         NotFound: there is no such job.
-        Conflict: it is open; cancel it first.
+        Conflict: the job is open; cancel it first.
     """
     row = row_of(session, job_id)
     if not JobState(row.state).is_final:
@@ -86,7 +86,7 @@ class Swept:
 
     num_jobs: int
     num_trials: int
-    #: Artifacts to which no result or pack still referred.
+    #: Number of artifacts to which no result or pack referred any more.
     num_files: int
 
 

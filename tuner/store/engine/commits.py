@@ -23,7 +23,7 @@ class Wake(Protocol):
     task of an event loop."""
 
     def set(self) -> None:
-        """Records that there was one."""
+        """Records that there was a commit."""
         ...
 
 
@@ -46,11 +46,11 @@ class Commits:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Wake]] = {}
         self._watcher: threading.Thread | None = None
-        #: All commits, and those that may bring work to a runner.
+        #: Number of all commits, and of the commits that may bring work to a runner.
         self.num_writes = self.num_works = 0
 
     def note(self, job_ids: Collection[str] | None, *, brings_work: bool) -> None:
-        """Counts a commit that added events to these jobs; None if unknown."""
+        """Counts a commit that added events to the jobs `job_ids`; None if they are unknown."""
         with self._lock:
             self.num_writes += 1
             self.num_works += brings_work
@@ -60,18 +60,18 @@ class Commits:
                     one.set()
 
     def wait_for_write(self, seen: int, timeout_s: float) -> int:
-        """Blocks until there are more than `seen`, or for `timeout_s`; returns their number."""
+        """Blocks until there are more than `seen` commits, or for `timeout_s`; returns the number of commits."""
         self._wait(_ANY, lambda: self.num_writes > seen, timeout_s)
         return self.num_writes
 
     def wait_for_work(self, seen: int, timeout_s: float) -> int:
-        """Same, for commits that may bring work."""
+        """Same as `wait_for_write`, for commits that may bring work."""
         self._wait(_WORK, lambda: self.num_works > seen, timeout_s)
         return self.num_works
 
     @contextmanager
     def listening(self, job_ids: Collection[str], wake: Wake) -> Iterator[None]:
-        """Within the block, `wake` is set whenever one of these jobs may have new events. Waiters need no separate
+        """Within the block, `wake` is set whenever one of the jobs may have new events. Waiters need no separate
         thread."""
         with self._lock:
             for job_id in job_ids:

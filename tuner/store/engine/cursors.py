@@ -21,7 +21,7 @@ def decode_cursor(listing: str, cursor: str, shape: tuple[type, ...]) -> list[An
     """Inverse of `encode_cursor`; `shape` has the types of the position's members.
 
     Raises:
-        InvalidInput: it is not a cursor, or belongs to another listing.
+        InvalidInput: `cursor` is not a cursor, or belongs to another listing.
     """
     try:
         owner, position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
@@ -37,5 +37,5 @@ def decode_cursor(listing: str, cursor: str, shape: tuple[type, ...]) -> list[An
 
 
 def _fits(position: list[Any]) -> bool:
-    """Whether a database can compare with these numbers."""
+    """Whether a database can compare its values with the numbers in `position`."""
     return all(abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value) for value in position)

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 #: The SQLite database in the data directory.
 DATABASE_FILE = "tuner.db"
-#: Entries that an earlier version may have left readable to others: in the folder, and folders in it.
+#: Names that an earlier version may have left readable to others: of files and of folders in the data directory.
 _ONCE_OPEN = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", "lock", "artifacts", "backups", "build")
 
 #: File systems whose locks or shared memory do not work across machines, as SQLite's WAL requires.
@@ -41,7 +41,7 @@ def make_folder(directory: Path, *, holds_database: bool) -> None:
     """Creates the data directory if missing, and makes it private if this user owns it.
 
     Raises:
-        StoreError: it cannot be created, or its database would be on a network mount.
+        StoreError: the directory cannot be created, or its database would be on a network mount.
     """
     try:
         make_private_folder(directory)
@@ -67,7 +67,7 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     if mounts is None:
         try:
             mounts = Path("/proc/mounts").read_text(errors="surrogateescape")
-        except OSError:  # not Linux: nothing to check
+        except OSError:  # not Linux, so there is nothing to check
             return
     point, kind = mount_of(path.resolve(), mounts)
     if kind in _NETWORK_KINDS:

@@ -25,7 +25,7 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
     `is_writing` waits up to `lock_patience_s` for another one to end.
 
     Raises:
-        StoreError: it is not a URL, or the database is not supported, or its driver is not installed.
+        StoreError: `database_url` is not a URL, or the database is not supported, or its driver is not installed.
     """
     url = _url(directory, database_url)
     if url.drivername in ("postgresql", "postgres"):
@@ -96,8 +96,8 @@ def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
 
 
 def _postgresql(url: Any, lock_patience_s: float) -> Engine:
-    """A reading transaction sees one state. A writing one first takes the writer lock, so that its reads cannot become
-    outdated; it must not see a state from before the wait."""
+    """A reading transaction sees one state. A writing transaction first takes the writer lock, so that its reads cannot
+    become outdated; it must not see a state from before it had the lock."""
     options = f"-c lock_timeout={round(1000 * lock_patience_s)}"
     engine = create_engine(
         url,

@@ -14,15 +14,15 @@ POLL_S = 0.2
 
 
 class ForeignWrites:
-    """Whether another process has written. May be called from any thread; the database is queried only at this
-    interval.
+    """Tells whether another process has written. May be called from any thread; the database is queried at most twice
+    per `POLL_S`.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
         self._asked_at = 0.0
-        #: For SQLite, which reports other connections' writes per connection.
+        #: A separate connection for SQLite, which tells each connection about the writes of others.
         self._connection = None if engine.dialect.name == "postgresql" else engine.raw_connection()
         self._version = self._ask()
 
@@ -35,7 +35,7 @@ class ForeignWrites:
             return self._version != before
 
     def close(self) -> None:
-        """Ends its connection."""
+        """Closes its connection to the database."""
         if self._connection is not None:
             self._connection.close()
 

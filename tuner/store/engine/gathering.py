@@ -14,8 +14,8 @@ _KEY = "tuner.store.engine.gathering"
 
 @contextmanager
 def gathering(session: Session) -> Iterator[None]:
-    """Rows added in the block are written at its end, grouped by statement, in their order. If the block raises, none
-    is written."""
+    """Rows added in the block are written at its end, grouped by statement and otherwise in order. If the block raises,
+    none is written."""
     session.info[_KEY] = {}
     try:
         yield

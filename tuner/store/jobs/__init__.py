@@ -1,1 +1,1 @@
-"""Queries of jobs: the queue, batches, events, webhooks."""
+"""Queries about jobs: the queue, batches, events, webhooks."""

@@ -13,7 +13,7 @@ from tuner.store.tables.models import JobRow, table_of
 
 _OWNER: BindParameter[str] = bindparam("owner", type_=String(64))
 _IS_KNOWN = exists().where(SingleRequestRow.job_seq == JobRow.seq, SingleRequestRow.owner == _OWNER)
-#: As a select, since the database assigns the job's number, and repeated requests are stored once.
+#: Inserts from a select, since the database assigns the job's number, and repeated requests are stored once.
 _NOTE = sql_insert(table_of(SingleRequestRow)).from_select(
     ["job_seq", "owner"], select(JobRow.seq, _OWNER).where(JobRow.id == bindparam("job_id"), ~_IS_KNOWN)
 )
@@ -35,8 +35,8 @@ def drop_single(session: Session, job_id: str, owner: str) -> None:
 
 
 def who_else(session: Session, job_id: str, batch_id: str) -> set[str]:
-    """Who requested a job other than through this batch: individually, or in another batch that is still open. Empty if
-    the service had no tokens at the time of the request.
+    """Who requested a job other than through the batch `batch_id`: individually, or in another batch that is still
+    open. Empty if the service had no tokens at the time of the request.
 
     Raises:
         NotFound: no such job.

@@ -24,8 +24,7 @@ from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
 
 def row_of_batch(session: Session, batch_id: str) -> BatchRow:
-    """Raises:
-    NotFound: no such batch."""
+    """A batch's row; raises `NotFound` if there is no such batch."""
     row = session.scalar(select(BatchRow).where(BatchRow.id == batch_id))
     if row is None:
         raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists all")
@@ -48,8 +47,7 @@ def insert(session: Session, row: BatchRow, jobs: Sequence[tuple[str, int]]) -> 
 
 
 def get(session: Session, batch_id: str) -> BatchRecord:
-    """Raises:
-    NotFound: no such batch."""
+    """A batch; raises `NotFound` if there is no such batch."""
     return _records(session, [row_of_batch(session, batch_id)])[0]
 
 
@@ -57,7 +55,7 @@ def by_key(session: Session, key: str, body_digest: str) -> BatchRecord | None:
     """The batch that was created with a client's key; None if the key is new.
 
     Raises:
-        InvalidInput: the key was used with another body.
+        InvalidInput: the key was used with a different body.
     """
     row = session.scalar(select(BatchRow).where(BatchRow.idempotency_key == key))
     if row is not None and row.body_digest != body_digest:
@@ -102,12 +100,12 @@ class _Sums:
     planned: int
     paused: int
     search_s: float
-    #: None if an older version did not count it for one of them.
+    #: Busy seconds of the card; None if an older version did not count them for one of the jobs.
     card_s: float | None
-    #: Finals with a known duration, and their total.
+    #: Number of finals with a known duration, and their total duration.
     finals: int
     finals_s: float
-    #: The latest of their deadlines; None if one of them has no deadline.
+    #: The latest deadline of the jobs; None if one of them has no deadline.
     deadline_at: float | None
 
 
@@ -212,7 +210,7 @@ def jobs_of(session: Session, batch_id: str, ladder: int | None = None) -> list[
 
 
 def job_page(session: Session, batch_id: str, cursor: str | None, limit: int) -> Page[tuple[JobRecord, int]]:
-    """A page of them.
+    """A page of a batch's jobs, each with its ladder, in search order.
 
     Raises:
         NotFound: no such batch.
@@ -253,7 +251,7 @@ def open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
 
 
 def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
-    """The fastest complete trials of ours of a job, without their rounds."""
+    """Our fastest complete trials in a job, without their rounds."""
     ours = [str(kind) for kind in PlanKind if kind.is_ours]
     query = (
         select(TrialRow)
@@ -267,7 +265,7 @@ def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
 
 
 def cancel(session: Session, batch_id: str, now: float) -> None:
-    """Records that its owner cancelled it; its jobs are handled separately."""
+    """Records that its owner cancelled the batch; its jobs are handled separately."""
     row_of_batch(session, batch_id).cancelled_at = now
 
 
@@ -279,7 +277,7 @@ def advance(session: Session, job_id: str, step: BatchStep) -> JobRecord:
 
 
 def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
-    """The other jobs in the ladder of a job, in the batch that made it."""
+    """The other jobs in a job's ladder, in the batch that made it."""
     if job.batch_id is None:
         return []
     of_batch = jobs_of(session, job.batch_id)
@@ -287,12 +285,12 @@ def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
     return [one for one, number in of_batch if number == ladder and one.id != job.id]
 
 
-#: Whether it has completed its own trials.
+#: Whether a job has completed its own trials, and is trying the results of its ladder's other jobs.
 _SHARES = (JobRow.state == str(JobState.SEARCHING)) & (JobRow.batch_step > int(BatchStep.SEARCH))
 
 
 def _behind() -> Select[str, bool]:
-    """As SQL, for a job of a ladder: the jobs of its ladder that are behind it, by id, and whether they are paused."""
+    """SQL for a job of a ladder: the ids of the ladder's jobs that are behind it, and whether they are paused."""
     own, place, other = aliased(BatchJobRow), aliased(BatchJobRow), aliased(JobRow)
     still_searches = (other.state == str(JobState.QUEUED)) | (
         (other.state == str(JobState.SEARCHING)) & (func.coalesce(other.batch_step, int(BatchStep.SEARCH)) == 0)
@@ -312,7 +310,7 @@ def _behind() -> Select[str, bool]:
 
 
 def must_wait() -> ColumnElement[bool]:
-    """As SQL, for a job: whether others of its ladder are behind it."""
+    """SQL for a job: whether it has to wait for jobs of its ladder that are behind it."""
     return _SHARES & _behind().exists()
 
 
@@ -329,7 +327,7 @@ def is_behind(session: Session, job_id: str) -> bool:
 
 @cache
 def _unanswered() -> Select[str, int]:
-    """Built once, since each idle runner uses it."""
+    """The query of `next_unanswered`, built once, since each idle runner uses it."""
     answer, open_job = aliased(BatchLadderRow), aliased(JobRow)
     place = aliased(BatchJobRow)
     is_answered = select(answer.ladder).where(
@@ -372,7 +370,7 @@ def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: fl
 
 
 def ladders(session: Session, batch_id: str) -> dict[int, Ladder]:
-    """The existing results, by number.
+    """The existing results of a batch's ladders, by number.
 
     Raises:
         NotFound: no such batch.

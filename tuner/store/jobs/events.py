@@ -11,7 +11,7 @@ from tuner.core.trial.records import Event
 from tuner.store.engine import commits, gathering
 from tuner.store.tables.models import EventRow, table_of
 
-#: Uses the table, since the session's row is not needed afterwards.
+#: Inserts through the table, since the session's row is not needed afterwards.
 _INSERT = insert(table_of(EventRow))
 
 

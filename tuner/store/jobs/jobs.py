@@ -23,7 +23,7 @@ from tuner.store.tables.models import DeletedJobRow, JobLabelRow, JobOwnerRow, J
 
 #: States of open jobs, in the database's spelling.
 OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
-#: For rows that are not deleted.
+#: Selects rows that are not deleted.
 IS_KEPT = JobRow.deleted_at.is_(None)
 
 _INSERT_JOB = sql_insert(table_of(JobRow))
@@ -39,7 +39,7 @@ _OPEN_AMONG = select(JobRow.problem_digest).where(
     JobRow.problem_digest.in_(bindparam("digests", expanding=True)), JobRow.state.in_(OPEN_STATES)
 )
 _OPEN_ID = select(JobRow.id).where(JobRow.problem_digest == bindparam("digest"), JobRow.state.in_(OPEN_STATES))
-#: Owners and labels are only read when needed.
+#: Reads owners and labels only when needed.
 _ROW = (
     select(JobRow)
     .options(lazyload(JobRow.owners), lazyload(JobRow.labels))
@@ -90,8 +90,7 @@ def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
 
 
 def row_of(session: Session, job_id: str) -> JobRow:
-    """Raises:
-    NotFound: no such job."""
+    """A job's row; raises `NotFound` if there is no such job."""
     row = session.scalar(_ROW, {"job_id": job_id})
     if row is None:
         raise NotFound(_why_absent(session, job_id))
@@ -99,15 +98,13 @@ def row_of(session: Session, job_id: str) -> JobRow:
 
 
 def check_there(session: Session, job_id: str) -> None:
-    """Raises:
-    NotFound: no such job."""
+    """Raises `NotFound` if there is no such job."""
     if session.connection().scalar(_IS_THERE, {"job_id": job_id}) is None:
         raise NotFound(_why_absent(session, job_id))
 
 
 def is_paused(session: Session, job_id: str) -> bool:
-    """Raises:
-    NotFound: no such job."""
+    """Whether a job is paused; raises `NotFound` if there is no such job."""
     found = session.connection().scalar(_IS_PAUSED, {"job_id": job_id})
     if found is None:
         raise NotFound(_why_absent(session, job_id))
@@ -188,7 +185,7 @@ def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: floa
     row.labels.extend(JobLabelRow(label=label, owner=owner) for label in sorted(set(terms.labels) - known))
     row.priority = max(row.priority, terms.priority)
     session.flush()
-    session.expire(row, ["labels"])  # in order when read again
+    session.expire(row, ["labels"])  # so that they are in order when read again
     return to_record(row)
 
 
@@ -211,8 +208,7 @@ def detach(session: Session, job_id: str, owner: str) -> JobRecord:
 
 
 def get(session: Session, job_id: str) -> JobRecord:
-    """Raises:
-    NotFound: no such job."""
+    """A job; raises `NotFound` if there is no such job."""
     row = row_of(session, job_id)  # pending rows must be written before they are read
     connection, of_job = session.connection(), {"seq": row.seq}
     # Uses the tables: the relation would create a statement and mapper objects, which takes three times as long.
@@ -221,20 +217,20 @@ def get(session: Session, job_id: str) -> JobRecord:
 
 
 def find_open(session: Session, problem_digest: str) -> JobRecord | None:
-    """The open job for that problem, if any."""
-    # First only its id, through the table, since a new problem has none.
+    """The open job for a problem, or None."""
+    # Only looks for the job's id at first, through the table, since a new problem has no job.
     session.flush()
     job_id = session.connection().scalar(_OPEN_ID, {"digest": problem_digest})
     return None if job_id is None else get(session, job_id)
 
 
 def open_among(session: Session, problem_digests: Collection[str]) -> set[str]:
-    """Those problems that have an open job, with one query for all."""
+    """The problems that have an open job, found with one query."""
     return set(session.connection().scalars(_OPEN_AMONG, {"digests": list(problem_digests)}))
 
 
 def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
-    """The job that solved that problem best, as `GET /best` would choose it."""
+    """The job that solved a problem best, as `GET /best` would choose it."""
     is_solved = JobRow.state == str(JobState.SUCCEEDED)
     query = select(JobRow).outerjoin(ResultKeyRow, ResultKeyRow.job_id == JobRow.id)
     query = query.where(JobRow.problem_digest == problem_digest, is_solved, IS_KEPT)
@@ -251,7 +247,7 @@ def counts_by_state(session: Session) -> dict[tuple[str, str], int]:
 
 
 def oldest_queued(session: Session) -> dict[str, float]:
-    """When the oldest queued job of each target was requested."""
+    """When each target's oldest queued job was requested."""
     query = select(JobRow.target_id, func.min(JobRow.created_at)).where(JobRow.state == str(JobState.QUEUED))
     return {row[0]: row[1] for row in session.execute(query.group_by(JobRow.target_id))}
 
@@ -265,7 +261,7 @@ class JobFilter:
     project: str | None = None
     label: str | None = None
     target_id: str | None = None
-    #: The batch that made them.
+    #: The batch that made the jobs.
     batch_id: str | None = None
     #: Sizes of the first op; for an FFN pair, its first product.
     m: int | None = None
@@ -274,7 +270,7 @@ class JobFilter:
 
     @property
     def listing(self) -> str:
-        """A name for its cursors."""
+        """The name of the listing in its cursors."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         return f"jobs {json.dumps(given, sort_keys=True)}"
 
@@ -310,7 +306,7 @@ def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> Jo
 
     Raises:
         NotFound: no such job.
-        Conflict: it has ended.
+        Conflict: the job has ended.
     """
     row = row_of(session, job_id)
     if row.state not in OPEN_STATES:

@@ -12,7 +12,7 @@ def job_of(session: Session, key: str, body_digest: str) -> str | None:
     """The job that was created with `key`, or None if the key is new.
 
     Raises:
-        InvalidInput: the key was used with another body.
+        InvalidInput: the key was used with a different body.
     """
     row = session.get(IdempotencyKeyRow, key)
     if row is not None and row.body_digest != body_digest:

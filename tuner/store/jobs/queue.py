@@ -17,11 +17,11 @@ from tuner.store.jobs.batches import must_wait
 from tuner.store.jobs.jobs import OPEN_STATES, row_of, to_record
 from tuner.store.tables.models import JobOwnerRow, JobRow
 
-#: An owner's GPU use from before this many seconds does not count.
+#: An owner's GPU use is counted over this period, seconds.
 SHARE_WINDOW_S = 3600.0
-#: The pace of waiting jobs is estimated from this many finished ones.
+#: Number of finished jobs from which the pace of waiting jobs is estimated.
 _NUM_PACE_JOBS = 20
-#: Maximum jobs that are added up for an ETA.
+#: Maximum number of jobs that are added up for an ETA.
 _MAX_AHEAD = 1000
 
 _owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
@@ -36,7 +36,7 @@ _WAITS = (
     JobRow.is_paused.is_(False),
     ~must_wait(),
 )
-#: And the runner has everything that it needs.
+#: The conditions above, for a runner that has everything that the job needs.
 _CAN = (*_WAITS, JobRow.op_kinds.not_in(bindparam("lacking", expanding=True)))
 #: What the open jobs of a target need beyond the basic runner.
 _NEEDED = (
@@ -55,9 +55,9 @@ _OF_TOP = (
     .where(*_CAN, JobRow.priority == bindparam("top"))
 )
 _FIRST_OF_EACH = _OF_TOP.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)
-#: A started job has priority over a queued one.
+#: The owner's first job; a started job comes before a queued one.
 _FIRST = _OF_TOP.where(_owner_column == bindparam("owner")).order_by(_IS_QUEUED, JobRow.seq).limit(1)
-#: Queries the job's current priority, which another request may have raised.
+#: Queries a job's current priority, which another request may have raised.
 _OWN = aliased(JobRow)
 _PRIORITY = select(_OWN.priority).where(_OWN.id == bindparam("job_id")).scalar_subquery()
 _OUTRANKING = select(JobRow.seq).where(*_CAN, JobRow.priority > _PRIORITY).limit(1)
@@ -91,7 +91,7 @@ def next_open(
 
 
 def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) -> list[str]:
-    """What jobs need and a runner with these kinds does not have."""
+    """What jobs need and a runner that supports `kinds` lacks."""
     if kinds is None:
         return []
     needed = session.scalars(_NEEDED, {"target_id": target_id})
@@ -99,7 +99,7 @@ def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) ->
 
 
 def move_deadlines(session: Session, step_s: float) -> None:
-    """Shifts the deadlines of all open jobs by this many seconds, after a step of the clock."""
+    """Shifts the deadlines of all open jobs by `step_s`, after a step of the clock."""
     is_due = JobRow.state.in_(OPEN_STATES) & JobRow.deadline_at.is_not(None)
     session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 
@@ -132,7 +132,7 @@ Place = tuple[int | None, float | None]
 
 
 def place(session: Session, job_id: str, num_cards: Callable[[str], int], now: float) -> Place:
-    """The position of one job, as in `places`."""
+    """The position of one job, in the same form as in `places`."""
     return places(session, [to_record(row_of(session, job_id), is_bare=True)], num_cards, now)[job_id]
 
 
@@ -140,8 +140,9 @@ def places(
     session: Session, asked: Collection[JobRecord], num_cards: Callable[[str], int], now: float
 ) -> dict[str, Place]:
     """For each open job: the number of jobs of its target ahead of it, by priority and age, and its estimated seconds
-    until the end, from budgets, deadlines and the durations of ended jobs. None if it is not in the queue or nothing is
-    known. `num_cards` returns the number of a target's cards that can run jobs. Each queue is read only once."""
+    until the end, from budgets, deadlines and the durations of ended jobs. None if the job is not in the queue or
+    nothing is known. `num_cards` returns the number of a target's cards that can run jobs. Each queue is read only
+    once."""
     found: dict[str, Place] = {job.id: (None, None) for job in asked}
     for target_id in {job.spec.target_id for job in asked if not job.state.is_final}:
         in_line = _line(session, target_id, _pace(session, target_id), num_cards(target_id), now)
@@ -149,7 +150,7 @@ def places(
     return found
 
 
-#: The columns needed for a waiting job, since creating records would take as long as a whole page may.
+#: Reads only the columns needed for a waiting job, since creating records would take as long as a whole page may.
 _IN_LINE = (
     select(
         JobRow.id,
@@ -174,11 +175,11 @@ class _Pace:
     finals_s: float
 
     def search_s(self, job: Any, due_s: float) -> float:
-        """Remaining seconds of a search, for a row of `_IN_LINE`: until the first of its budgets ends, or its
-        deadline."""
+        """Remaining seconds of a search, for a row of `_IN_LINE`: until the first of its budgets is spent, or its
+        deadline passes."""
         if job.state == str(JobState.FINALS):
             return 0.0
-        has_own = job.state == str(JobState.SEARCHING) and job.num_trials  # the pace that its own page shows
+        has_own = job.state == str(JobState.SEARCHING) and job.num_trials  # the same pace as on the job's page
         trial_s = job.search_s / job.num_trials if has_own else self.trial_s
         search_s: float = min(job.seconds - job.search_s, (job.trials - job.num_trials) * trial_s)
         return min(max(0.0, search_s), due_s)

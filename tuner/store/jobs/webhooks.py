@@ -1,4 +1,5 @@
-"""Webhooks: who is notified of the end of a job, and the state of each. They are rows, so that a restart loses none."""
+"""Webhooks: who is notified of the end of a job, and the state of each notification. They are rows, so that a restart
+loses none."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def delivered(session: Session, seq: int, now: float) -> None:
 
 
 def postpone(session: Session, seq: int, due_at: float, reason: str) -> None:
-    """Records a failed attempt, after which another follows."""
+    """Records a failed attempt that will be followed by another."""
     _count(session, seq, {"due_at": due_at, "reason": reason[:255]})
 
 

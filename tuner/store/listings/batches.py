@@ -23,14 +23,14 @@ class BatchFacts:
     first: JobRecord
     #: The smallest and the largest number of rows; None if the first op has no rows.
     rows: tuple[int, int] | None
-    #: The smallest and the largest gain over the library among its succeeded jobs; None before the first.
+    #: The smallest and the largest gain over the library among its succeeded jobs; None if there are none.
     speedups: tuple[float, float] | None
-    #: The job that is being searched, or is next; None if none is open, or all are paused.
+    #: The job that is being searched or is next; None if no job is open, or all are paused.
     next_open: JobRecord | None
 
 
 def facts(session: Session, batch_ids: Collection[str]) -> dict[str, BatchFacts]:
-    """The facts of those batches that have jobs."""
+    """The facts of the batches that have jobs."""
     rows = cast(JobRow.spec["workload"]["ops"][0]["m"].as_string(), Integer)
     gain = JobRow.best_speedup
     has_succeeded = JobRow.state == str(JobState.SUCCEEDED)

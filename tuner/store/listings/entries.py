@@ -1,4 +1,5 @@
-"""The front page's rows: running ones first, then waiting ones, then ended ones. A batch is one row."""
+"""The front page's rows: first those that are running, then those that wait, then those that have ended. A batch is one
+row."""
 
 from __future__ import annotations
 
@@ -33,13 +34,13 @@ class Order(StrEnum):
     NEWEST = "newest"
     #: Largest gain over the library first.
     SPEEDUP = "speedup"
-    #: Shortest time of ours first.
+    #: Our shortest time first.
     TIME = "time"
     #: The most trials first.
     TRIALS = "trials"
 
 
-#: The sort key of an order, smallest first.
+#: The sort key of each order; the smallest comes first.
 _KEYS: dict[Order, ColumnElement[float]] = {
     Order.NEWEST: cast(-JobRow.seq, Double),
     Order.SPEEDUP: func.coalesce(-JobRow.best_speedup, 1.0),

@@ -27,7 +27,7 @@ class ArtifactFolder:
         """The path of the artifact with this digest.
 
         Raises:
-            InvalidInput: it is not 64 lower-case hex digits.
+            InvalidInput: `digest` is not 64 lower-case hex digits.
         """
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise InvalidInput("digest", f"{digest[:80]!r} is not an artifact digest", "use 64 lower-case hex digits")
@@ -54,7 +54,7 @@ class ArtifactFolder:
         """The content of an artifact.
 
         Raises:
-            InvalidInput: it is not a digest.
+            InvalidInput: `digest` is not a digest.
             NotFound: no such artifact.
         """
         try:

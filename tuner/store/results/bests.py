@@ -25,7 +25,7 @@ from tuner.store.tables.models import BestRow, JobRow
 
 
 def insert(session: Session, best: Best) -> None:
-    """Stores the result of a job with its search keys; its artifact must be registered before."""
+    """Stores a job's result with its search keys; the result's artifact must already be registered."""
     job = row_of(session, best.job_id)
     _show_finals(job, best)
     session.add(key_of(job.seq, job.id, to_record(job).spec, best))
@@ -49,8 +49,8 @@ def insert(session: Session, best: Best) -> None:
 
 
 def _show_finals(job: JobRow, best: Best) -> None:
-    """Replaces the search's figures with those of the finals, so that a job has the same time and speed-up
-    everywhere."""
+    """Replaces the job's figures from the search with those of the finals, so that the job has the same time and
+    speed-up everywhere."""
     timed = [(row.time_us, row) for row in best.finals if row.time_us is not None]
     ours = kernel_row(best.finals, best.winner, None)
     library = [time_us for time_us, row in timed if not row.candidate.plan_kind.is_ours]
@@ -118,13 +118,13 @@ def put_energy(session: Session, job_id: str, trial_number: int, energy_mj: floa
 
 
 def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, Best]:
-    """The results of those jobs that have one, by job."""
+    """The results of the jobs that have one, by job."""
     rows = session.scalars(select(BestRow).where(BestRow.job_id.in_(job_ids)))
     return {row.job_id: _to_best(row) for row in rows}
 
 
 def verdicts(session: Session, job_ids: Collection[str]) -> dict[str, tuple[Verdict, PlanKind]]:
-    """The verdict of each result and the winning kind, by job, without the schedules of its finals."""
+    """The verdict and the winning kind of each result, by job; the schedules of its finals are not read."""
     query = select(BestRow.job_id, BestRow.verdict, BestRow.winner).where(BestRow.job_id.in_(job_ids))
     return {job_id: (Verdict(verdict), PlanKind(winner)) for job_id, verdict, winner in session.execute(query)}
 

@@ -16,12 +16,12 @@ from tuner.core.trial.priors import Found
 from tuner.store.tables.encoding import candidate_from_json, candidate_to_json
 from tuner.store.tables.models import ImportedWinnerRow
 
-#: The newest ones of a target that are considered; a job's file has about a dozen.
+#: Maximum number of a target's winners that are considered, newest first; a file for one job has about a dozen.
 MAX_KNOWN = 256
 
 
 def add(session: Session, target_id: str, winners: Sequence[Found], owner: str, now: float) -> int:
-    """Stores the new ones; returns how many."""
+    """Stores the winners that are new; returns their number."""
     rows = {_digest(target_id, data): data for data in map(_to_json, winners)}
     query = select(ImportedWinnerRow.digest).where(ImportedWinnerRow.digest.in_(rows))
     new = rows.keys() - set(session.scalars(query))

@@ -24,7 +24,7 @@ MAX_RESULTS = 64
 
 
 def chosen(session: Session, job_id: str) -> tuple[Prior, ...] | None:
-    """A job's priors; None before they were chosen."""
+    """A job's priors; None if they have not been chosen yet."""
     data = row_of(session, job_id).priors
     return None if data is None else tuple(_from_json(one) for one in data)
 
@@ -48,7 +48,7 @@ def choose(session: Session, job_id: str, priors: tuple[Prior, ...], now: float)
 
 
 def uses(session: Session, job_id: str) -> list[PriorUse]:
-    """A job's priors in order, each with its result; none before they were chosen."""
+    """A job's priors in order, each with its result; empty if they have not been chosen yet."""
     priors = chosen(session, job_id) or ()
     query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.prior.is_not(None))
     tried = {row.prior: row_to_trial(row) for row in session.scalars(query)} if priors else {}

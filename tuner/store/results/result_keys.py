@@ -30,8 +30,8 @@ def _digest(value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def form_digest(workload: Workload) -> str:
-    """16 hex digits, equal for workloads that differ only in sizes, or for chains only in rows. So the distance of two
-    workloads of a form depends only on the sizes of two ops."""
+    """16 hex digits, equal for workloads that differ only in sizes, or, if they are chains, only in rows. So the
+    distance between two workloads of the same form depends only on the sizes of two ops."""
     data, in_chain = workload.to_json(), workload.kind is WorkloadKind.CHAIN
     pairs = zip(workload.ops, data["ops"], strict=True)
     ops = [one | dict.fromkeys(op.FREE_IN_CHAIN if in_chain else op.FREE, 1) for op, one in pairs]
@@ -101,7 +101,7 @@ def best_of_each() -> Select[str]:
 
 
 def _facts(question: Question) -> dict[str, Any]:
-    """The request by columns; for the machine that will run the kernel, the known facts."""
+    """The request by columns, with the known facts about the machine that will run the kernel."""
     simulated = question.target_id.startswith(SIMULATED_PREFIX)
     known: dict[str, Any] = dict(question.machine.known(simulated=simulated))
     if "kernel_version" in known:
@@ -121,8 +121,8 @@ def _facts_of(shape: NearShape) -> dict[str, Any]:
 
 
 def _same(*names: str) -> list[ColumnElement[bool]]:
-    """A condition for each of these columns, which are named like the facts they are compared with. For kernel
-    versions, the facts contain all equivalent ones."""
+    """A condition for each of the columns `names`, which are named like the facts that they are compared with. For
+    kernel versions, the facts contain all equivalent ones."""
     return [
         ResultKeyRow.kernel_version.in_(bindparam(name, expanding=True))
         if name == "kernel_version"
@@ -143,7 +143,8 @@ def _exact(known: tuple[str, ...]) -> Select[str]:
 
 @lru_cache(maxsize=64)
 def _best_of(known: tuple[str, ...]) -> Select[str]:
-    """The best of a shape's results; those with the objective and for the machine come first."""
+    """The query for the best of a shape's results; results with the requested objective and for the machine come
+    first."""
     same = _same("form_digest", "is_simulated", "target_id", "sizes")
     unlike = [~condition for condition in _same("objective", *known)]
     return select(ResultKeyRow.job_id).where(*same).order_by(*unlike, *_BEST_FIRST).limit(1)

@@ -23,10 +23,10 @@ _COLUMNS = (
     ResultKeyRow.target_id,
     ResultKeyRow.sizes,
 )
-#: Maximum rows per query.
+#: Maximum number of rows per query.
 _SLICE = 500
 
-#: Results of one form, real or simulated, on one target, and with this many sizes.
+#: A group of results: their form, whether they are simulated, their target, and their number of sizes.
 _Group = tuple[str, bool, str, int]
 
 
@@ -46,9 +46,9 @@ class NearShape:
     """A shape that has a result."""
 
     target_id: str
-    #: As in the database.
+    #: The sizes as in the database.
     sizes: str
-    #: From the requested shape, by `shape_distance`.
+    #: Its distance from the requested shape, by `shape_distance`.
     distance: float
 
 
@@ -56,9 +56,9 @@ class NearShape:
 class _Shapes:
     """The shapes of one group, unordered."""
 
-    #: [num] of the jobs.
+    #: [num] the numbers of the jobs.
     seqs: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    #: [num, sizes]
+    #: [num, num_sizes] the sizes of each shape.
     sizes: npt.NDArray[np.float64]
 
 
@@ -66,13 +66,13 @@ class ShapeIndex:
     """The shapes in `ResultKeyRow`. Thread-safe; changes by any process are seen.
 
     Results are added and removed, but never changed. Each removal adds a permanent row to the deleted jobs. So while
-    the number of those rows is unchanged, results were only added; if the number of results is also unchanged, there
+    the number of deleted jobs is unchanged, results were only added; if the number of results is unchanged, too, there
     was no change.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Numbers of deleted jobs and of results at the last update; none before the first.
+        #: The number of deleted jobs and the number of results at the last update; None before the first update.
         self._state = (-1, 0)
         self._known: set[int] = set()
         self._groups: dict[_Group, _Shapes] = {}
@@ -80,8 +80,8 @@ class ShapeIndex:
     def nearest(
         self, session: Session, form: str, target: str, sizes: Sequence[float], *, is_simulated: bool, elsewhere: bool
     ) -> NearShape | None:
-        """The nearest shape of that form on the target, or, with `elsewhere`, on another target; among equally near
-        ones, the one with the newest result. None if there is none."""
+        """The nearest shape of the form `form` on the target, or, with `elsewhere`, on another target; among equally
+        near shapes, the one with the newest result. None if there is none."""
         found = []
         with self._lock:
             self._follow(session)
@@ -92,8 +92,8 @@ class ShapeIndex:
         return min(found, key=lambda one: one[0], default=(None, None))[1]
 
     def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
-        """At most this many jobs on a target, nearest sizes first, whatever their form; among equally near ones, the
-        newest. A size that only one of the two has is 1 in the other."""
+        """At most `limit` jobs on a target, of any form, nearest sizes first, and among equally near ones the newest.
+        If one of two shapes has more sizes, the additional ones count as 1 in the other."""
         asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         with self._lock:
             self._follow(session)
@@ -138,7 +138,7 @@ class ShapeIndex:
 
 
 def _nearest_of(shapes: _Shapes, target_id: str, sizes: Sequence[float]) -> tuple[tuple[float, int], NearShape]:
-    """The nearest shape with its sort key: the distance, then the newest first."""
+    """A group's nearest shape with its sort key: the distance, and then the newest first."""
     exact = np.abs(shapes.sizes - np.array(sizes)).sum(axis=1)
     # Only distances within a rounding error of the smallest are rounded, since rounding all takes longer than the
     # search.

@@ -13,7 +13,7 @@ class TokenRow(Base):
 
     __tablename__ = "tokens"
 
-    #: Order of making.
+    #: The order in which tokens were created.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     id: Mapped[str] = mapped_column(String(32), unique=True)
     #: SHA-256 of the secret, hex.
@@ -33,7 +33,7 @@ class QuotaRow(Base):
 
     #: ``owner`` or ``project``.
     scope: Mapped[str] = mapped_column(String(16), primary_key=True)
-    #: The owner's or the project's name; ``*`` for all without their own quota.
+    #: The owner's or the project's name; ``*`` stands for all that have no quota of their own.
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     open_jobs: Mapped[int | None]
     card_hours_per_day: Mapped[float | None]
@@ -44,7 +44,7 @@ class EndedSessionRow(Base):
 
     __tablename__ = "ended_sessions"
 
-    #: SHA-256 of its random word, hex.
+    #: SHA-256 of the session's random word, hex.
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
     ended_at: Mapped[float]
 

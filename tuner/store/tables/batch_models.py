@@ -22,7 +22,7 @@ class BatchRow(Base):
     #: Order of arrival.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     id: Mapped[str] = mapped_column(String(32), unique=True)
-    #: Digest of all its problems.
+    #: Digest of all problems in the batch.
     digest: Mapped[str] = mapped_column(String(64))
     target_id: Mapped[str] = mapped_column(String(64))
     owner: Mapped[str] = mapped_column(String(64))
@@ -67,7 +67,7 @@ class BatchLadderRow(Base):
     batch_seq: Mapped[int] = mapped_column(ForeignKey("batches.seq"), primary_key=True)
     ladder: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     content: Mapped[dict[str, Any]] = mapped_column(JSON)
-    #: Whether it has a result; otherwise `reason` in the content says why not.
+    #: Whether the ladder has a result; otherwise `reason` in the content says why not.
     has_rungs: Mapped[bool]
     created_at: Mapped[float]
 

@@ -68,10 +68,10 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
-    #: Time of our fastest so far, by speed-up; for a succeeded job, in its finals.
+    #: Time of our fastest candidate so far, by speed-up; for a succeeded job, its time in the finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
-    #: Speed-up of our fastest, the median over its rounds.
+    #: Speed-up of our fastest candidate: the median over its rounds.
     best_speedup: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Seconds for which the card was busy with its trials; null in jobs of older versions.
@@ -90,9 +90,9 @@ class JobRow(Base):
     #: When its search must end; null for no deadline.
     deadline_at: Mapped[float | None]
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
-    #: When it was deleted, so that its rows are being removed; null for a job that is kept.
+    #: When it was deleted (its rows are then being removed); null for a job that is kept.
     deleted_at: Mapped[float | None]
-    #: Kinds of its ops, without duplicates, separated by spaces; empty if there are only products.
+    #: Kinds of its ops, without duplicates, separated by spaces; empty if all ops are products.
     op_kinds: Mapped[str] = mapped_column(Text, default="", server_default="")
     #: The batch that made it, and its progress with its ladder; null if it was submitted alone.
     batch_id: Mapped[str | None] = mapped_column(String(32))
@@ -246,7 +246,7 @@ class ResultKeyRow(Base):
     workload_digest: Mapped[str] = mapped_column(String(16))
     target_id: Mapped[str] = mapped_column(String(64))
     is_simulated: Mapped[bool]
-    #: L2 and regime.
+    #: The objective: the L2 state and the regime.
     objective: Mapped[str] = mapped_column(String(32))
     #: The winner's minimum gain over the library, and the budget's trials; they decide between equally good results.
     sure_speedup: Mapped[float]
@@ -266,7 +266,7 @@ class IdempotencyKeyRow(Base):
     __tablename__ = "idempotency_keys"
 
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
-    #: Digest of the request's body; the same key with another body is refused.
+    #: Digest of the request's body; the same key with a different body is refused.
     body_digest: Mapped[str] = mapped_column(String(64))
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float]
@@ -355,7 +355,7 @@ class InspectionRow(Base):
         Index("ix_inspections_state", "state"),
     )
 
-    #: Order of asking.
+    #: The order of the requests.
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     trial_number: Mapped[int]
@@ -370,7 +370,7 @@ class InspectionRow(Base):
     reason: Mapped[str] = mapped_column(Text, default="")
     #: Field, problem and remedy.
     refusal: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
-    #: [name, unit, value] of the figures in tables.
+    #: [name, unit, value] of the figures that tables show.
     figures: Mapped[list[list[Any]] | None] = mapped_column(JSON(none_as_null=True))
     #: JSON compressed with zlib; not loaded with the row, since traces are large.
     result: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)

@@ -14,7 +14,7 @@ from tuner.store.jobs.jobs import IS_KEPT
 from tuner.store.tables.compressed import pack, unpack_counters, unpack_energy, unpack_trace
 from tuner.store.tables.models import InspectionRow, JobRow
 
-#: How often an inspection is started; an attempt during which a process or worker ends counts, too.
+#: Maximum number of times that an inspection is started, including attempts during which a process or worker ended.
 MAX_ATTEMPTS = 2
 
 
@@ -80,7 +80,7 @@ def ask(
 
 
 def _of_trial(job_id: str, trial_number: int, kind: InspectionKind) -> Select[InspectionRow]:
-    """The inspections of a kind of a trial, the most recently requested first."""
+    """A trial's inspections of one kind, the most recently requested first."""
     return (
         select(InspectionRow)
         .where(
@@ -93,13 +93,13 @@ def _of_trial(job_id: str, trial_number: int, kind: InspectionKind) -> Select[In
 
 
 def newest(session: Session, job_id: str, trial_number: int, kind: InspectionKind) -> Inspection | None:
-    """The most recently requested inspection of a kind, with its result; None if there is none."""
+    """A trial's most recently requested inspection of one kind, with its result; None if there is none."""
     row = session.scalar(_of_trial(job_id, trial_number, kind).options(undefer(InspectionRow.result)).limit(1))
     return None if row is None else _to_record(row, whole=True)
 
 
 def of_trials(session: Session, job_id: str, numbers: Collection[int]) -> list[Inspection]:
-    """All inspections of some trials of a job without their results, in the order of the requests."""
+    """All inspections of some of a job's trials, without their results, in the order of the requests."""
     query = select(InspectionRow).where(InspectionRow.job_id == job_id, InspectionRow.trial_number.in_(numbers))
     return [_to_record(row) for row in session.scalars(query.order_by(InspectionRow.seq))]
 
@@ -107,8 +107,8 @@ def of_trials(session: Session, job_id: str, numbers: Collection[int]) -> list[I
 def next_pending(
     session: Session, target_id: str, *, urgent_only: bool, besides: Collection[int] = ()
 ) -> Inspection | None:
-    """The inspection that a runner of a target should perform: requested by clients first, already started ones
-    last.
+    """The inspection that a runner of a target should perform: those requested by clients come first, those already
+    started last.
     """
     query = (
         select(InspectionRow)
@@ -128,7 +128,7 @@ def next_pending(
 
 
 def _row(session: Session, seq: int) -> InspectionRow:
-    """The row; an unsaved one if its job was deleted."""
+    """An inspection's row; if its job was deleted, a row that is never saved."""
     return session.get(InspectionRow, seq) or InspectionRow(num_attempts=0)
 
 
@@ -138,14 +138,14 @@ def begin(session: Session, seq: int) -> None:
 
 
 def put_back(session: Session, seq: int) -> None:
-    """Takes an attempt back: the service stopped, and the inspection did not fail."""
+    """Takes back an attempt that did not fail, but was interrupted because the service stopped."""
     _row(session, seq).num_attempts -= 1
 
 
 def finish(
     session: Session, seq: int, result: CounterReport | EnergyReport | Trace, figures: Collection[Metric], now: float
 ) -> None:
-    """Stores the result, which may also be a reason why there is none."""
+    """Stores the result, or the reason why there is none."""
     row = _row(session, seq)
     row.state, row.finished_at, row.reason = str(InspectionState.DONE), now, result.reason
     row.result = pack(result)
@@ -154,7 +154,7 @@ def finish(
 
 
 def refuse(session: Session, seq: int, refusal: tuple[str, str, str], now: float) -> None:
-    """Ends an impossible inspection with field, problem and remedy."""
+    """Ends an impossible inspection; `refusal` has the field, the problem and the remedy."""
     row = _row(session, seq)
     row.state, row.finished_at, row.refusal = str(InspectionState.REFUSED), now, list(refusal)
 

@@ -19,8 +19,8 @@ from tuner.store.tables.models import JobRow, TrialRow
 
 def measured_candidates(session: Session, target_id: str) -> Iterator[tuple[Workload, list[tuple[Candidate, float]]]]:
     """For each workload of products that was timed cold on a target: our candidates with their times, microseconds. A
-    time is the median ratio to the library over the candidate's rounds, times the library's median over the job. If
-    several jobs measured a candidate, the last one counts."""
+    time is the candidate's median ratio to the library over its rounds, times the library's median time over the job.
+    If several jobs measured a candidate, the last job counts."""
     found = dict[Workload, dict[Candidate, float]]()
     is_meant = (IS_KEPT, JobRow.target_id == target_id, JobRow.num_measured > 0, JobRow.op_kinds == "")
     for job_id, data in session.execute(select(JobRow.id, JobRow.spec).where(*is_meant).order_by(JobRow.seq)).all():

@@ -1,4 +1,4 @@
-"""Which trials of a job are on a page: their numbers, found only through indexes, however many trials there are."""
+"""Finds the numbers of the trials on a page, only through indexes, however many trials the job has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrialFilter:
     plan_kind: PlanKind | None = None
     #: Kind of failure.
     reason: FailureKind | None = None
-    #: By number, by shortest time, or by largest speed-up.
+    #: The order: by number, by shortest time, or by largest speed-up.
     sort: SortKey = "number"
 
     @property
@@ -61,7 +61,7 @@ def find_places(session: Session, job_id: str, chosen: TrialFilter, after: Place
 def _by_number(
     session: Session, job_id: str, chosen: TrialFilter, outcomes: frozenset[str], after: Place | None, count: int
 ) -> list[Place]:
-    # Each outcome in index order, then merged, without sorting all trials.
+    # Reads each outcome in index order and merges them, without sorting all trials.
     wanted = _of(chosen, TrialRow.failure_kind) if chosen.reason else []
     found: list[int] = []
     for outcome in sorted(outcomes) if len(outcomes) < 3 else (None,):
@@ -89,6 +89,6 @@ def _by_figure(session: Session, job_id: str, chosen: TrialFilter, after: Place 
 
 
 def _of(chosen: TrialFilter, column: InstrumentedAttribute[Any]) -> list[ColumnElement[bool]]:
-    """The condition on a column, if there is one."""
+    """The filter's condition on a column, if it has one."""
     wanted = chosen.plan_kind if column is TrialRow.plan_kind else chosen.reason
     return [] if wanted is None else [column == str(wanted)]

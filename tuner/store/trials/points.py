@@ -14,7 +14,8 @@ from tuner.store.jobs.jobs import row_of
 from tuner.store.tables.encoding import candidate_from_json
 from tuner.store.tables.models import EventRow, JobRow, TrialRow
 
-#: Jobs with more trials show an evenly spaced selection, which always includes those that were the best so far.
+#: Charts of jobs with more trials show an evenly spaced selection, which always includes the trials that were the best
+#: so far.
 MAX_POINTS = 4_000
 
 
@@ -75,7 +76,7 @@ def points(session: Session, job_id: str) -> TrialPoints:
 
 
 def num_recorded(job: JobRow) -> int:
-    """A job's recorded trials."""
+    """The number of a job's recorded trials."""
     return job.num_measured + job.num_rejected + job.num_failed
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "record",
 ]  # fmt: skip
 
-#: In the order of an index that covers it, so that for a kind without a time not all trials are searched.
+#: In the order of an index that covers the query, so that for a kind without a time not all trials are searched.
 _FASTEST = (
     select(TrialRow.time_us, TrialRow.number)
     .where(
@@ -38,7 +38,7 @@ _FASTEST = (
     .limit(1)
 )
 
-#: The forecasts of a job are evaluated with at most this many of its trials.
+#: Maximum number of a job's trials on which its forecasts are evaluated.
 MAX_FORECASTS = 1000
 
 
@@ -71,8 +71,8 @@ def record(
 
 
 def _improve(job: JobRow, trial: Trial) -> bool:
-    """Updates the job's best figures; returns whether our fastest changed, by the ratio to the library in the same
-    rounds."""
+    """Updates the job's best figures; returns whether our fastest candidate changed, judged by its ratio to the library
+    in the same rounds."""
     if not isinstance(trial.outcome, Measured) or trial.outcome.truncated:
         return False
     time_us = trial.outcome.time_us
@@ -110,7 +110,7 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
 
 
 def get(session: Session, job_id: str, number: int) -> Trial:
-    """Raises: NotFound: no such job, or it has no such trial."""
+    """A trial; raises `NotFound` if there is no such job or trial."""
     job = row_of(session, job_id)
     row = session.get(TrialRow, (job_id, number))
     if row is None:

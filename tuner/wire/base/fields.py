@@ -1,4 +1,4 @@
-"""The common base of request models: strictness, and shared fields."""
+"""What request models have in common: strictness, and shared fields."""
 
 from __future__ import annotations
 

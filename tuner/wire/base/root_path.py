@@ -1,7 +1,7 @@
 """The path prefix of a service that a proxy serves under a path of a site.
 
-The application's own paths start at its root. External values (JSON, pages, `Location`, cookies) get the prefix of the
-request's root path.
+The application's own paths start at its root. What leaves the service (JSON, pages, `Location`, cookies) gets the
+request's root path as a prefix.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _ROOT_PATH: ContextVar[str] = ContextVar("root_path", default="")
 
 
 def root_path() -> str:
-    """The root path of the current request, e.g. `/tuner`; empty for none."""
+    """The root path of the current request, e.g. `/tuner`; empty if there is none."""
     return _ROOT_PATH.get()
 
 
 def outside(path: str) -> str:
-    """A path of the application as seen from outside; other texts do not change."""
+    """A path of the application as seen from outside; other texts are returned unchanged."""
     is_path = path.startswith("/") and not path.startswith("//")
     return _ROOT_PATH.get() + path if is_path else path
 
 
 @contextmanager
 def answering_below(path: str) -> Iterator[None]:
-    """Everything written in the block is for a client that reaches the service under `path`, e.g. `/tuner`."""
+    """Makes everything written in the block be for a client that reaches the service under `path`, e.g. `/tuner`."""
     token = _ROOT_PATH.set(path)
     try:
         yield

@@ -10,7 +10,7 @@ from tuner.core.problem.gpu import SIMULATED_PREFIX
 
 
 def is_simulated(target_id: str) -> bool:
-    """Whether figures for that target come from the simulated GPU."""
+    """Whether figures for a target come from the simulated GPU."""
     return target_id.startswith(SIMULATED_PREFIX)
 
 

@@ -58,8 +58,8 @@ def points_page(
 
 
 def _since(start: float, moments: Sequence[float]) -> list[float]:
-    """Seconds from `start` to each of these consecutive times. If a clock was set back between two of them, that step
-    is counted as zero."""
+    """Seconds from `start` to each of the consecutive `moments`. If the clock was set back between two of them, that
+    step counts as zero."""
     steps = (max(0.0, after - before) for before, after in pairwise((start, *moments)))
     return [round(at_s, 3) for at_s in accumulate(steps)]
 

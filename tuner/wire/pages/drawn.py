@@ -17,7 +17,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.errors import InvalidInput
 from tuner.wire.responses.orders import OrdersQuery, OrdersView, stops_of
 
-#: Sizes of a tile and of a k-step; stages and warps. Every GPU of the catalogue supports such a kernel.
+#: Sizes of a tile and of a k-step, and numbers of stages and warps. Every GPU in the catalogue supports such a kernel.
 _SIDE, _STAGES, _WARPS = 64, 3, 4
 MAX_CTAS = 64
 
@@ -42,7 +42,7 @@ def drawn_body(query: DrawnQuery, default_target_id: str | None) -> dict[str, An
 
 
 def drawn_file(query: DrawnQuery, default_target_id: str | None) -> dict[str, Any]:
-    """The same order as a schedule file.
+    """The order of `query` as a schedule file.
 
     Raises:
         InvalidInput: the path is invalid, or does not contain every tile; or the target is unknown.

@@ -54,12 +54,12 @@ class SeriesView(View):
 
     @property
     def last(self) -> float:
-        """The newest."""
+        """The newest value."""
         return self.points[-1][1]
 
     @property
     def most(self) -> float:
-        """The largest."""
+        """The largest value."""
         return max(value for _, value in self.points)
 
 

@@ -37,7 +37,7 @@ class BatchSummaryView(View):
 
     @property
     def state(self) -> JobState:
-        """The state of its jobs: the first that any of them has, in the order running, waiting, ended."""
+        """The state of its jobs: running if any of them runs, otherwise waiting if any waits, otherwise ended."""
         return next(state for state in _IN_ORDER if state in self.jobs_by_state)
 
     @classmethod
@@ -82,8 +82,8 @@ class ListedJob(JobView):
         place: tuple[int | None, float | None],
         batch: BatchSummary | None = None,
     ) -> Self:
-        """Copies all: verdict and winner; position in the queue and seconds until the end of the search; the batch of
-        the row."""
+        """Copies the verdict and the winner, the position in the queue and the seconds until the end of the search, and
+        the batch of the row."""
         verdict, winner = result or (None, None)
         return cls(
             **dict(JobView.of(job)),
@@ -173,7 +173,7 @@ class OpRow(View):
 
     @classmethod
     def all_of(cls, workload: Workload, best: Candidate | None) -> list[Self]:
-        """The ops of a chain, in `best`'s launches; empty for a pair."""
+        """The ops of a chain, with the launches that `best` puts them in; empty for a pair."""
         if workload.kind is not WorkloadKind.CHAIN:
             return []
         rows, names, launches = [], {op.name for op in workload.ops}, _launches(workload, best)
@@ -195,7 +195,7 @@ class OpRow(View):
 
 
 def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
-    """For each op the number of its launch, from 1; empty if unknown."""
+    """The number of each op's launch, counted from 1; empty if unknown."""
     if best is None or best.schedule is None or workload.unknown_kinds:
         return {}
     launches = enumerate(launches_of(workload, best), start=1)

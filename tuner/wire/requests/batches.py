@@ -50,7 +50,7 @@ class LadderShape(FfnShape):
     m: RowCounts
 
     def to_workloads(self) -> list[Workload]:
-        """The pair at each number of rows."""
+        """The pair of ops for each number of rows."""
         return [asked.workload_of({"kind": WorkloadKind.FFN, **self.model_dump(), "m": m}) for m in self.m]
 
 
@@ -86,7 +86,7 @@ class BatchRequest(JobRequest):
         return [self.spec_of(workload, target_id) for workload in workloads]
 
     def _workloads(self, target_id: str) -> list[Workload]:
-        """Each requested workload once."""
+        """The requested workloads, each once."""
         named = [
             (f"shapes.{index}.m.{row}", workload)
             for index, shape in enumerate(self.shapes)

@@ -93,13 +93,13 @@ class _Question(BaseModel):
             pair = model_of(one).model_validate(document_of(one, dict(self)))
         except ValidationError as error:
             first = of_validation(error.errors()[0])
-            named = first.field.partition(".")[0]  # several numbers form one parameter
+            named = first.field.partition(".")[0]  # a parameter may consist of several numbers
             raise InvalidInput(called.get(named, named), first.problem, first.remedy) from error
         return workload_of(pair)
 
 
 def _spelled(kinds: Mapping[str, type[AskedWorkload]]) -> dict[str, Any]:
-    """A parameter for each field of any kind, with its meaning for each kind."""
+    """A parameter for each field that any kind has, with its meaning for each of these kinds."""
     types: dict[str, list[Any]] = {}
     words: dict[str, dict[str, list[str]]] = {}
     for kind, one in kinds.items():

@@ -19,7 +19,7 @@ from tuner.wire.base.fields import Strict
 
 #: Maximum number of schedules in a job.
 MAX_SCHEDULES = 256
-#: Upper limit of counts.
+#: Upper limit of the counts in a schedule.
 _MOST = 2**31
 
 Line = Annotated[str, Field(max_length=1000)]
@@ -40,7 +40,7 @@ class GivenSchedule(Strict):
 def candidates_of(
     field: str, given: Sequence[GivenSchedule], workload: Workload, target_id: str
 ) -> tuple[Candidate, ...]:
-    """The candidates of the list that `field` names.
+    """The candidates of a list of given schedules, whose field is called `field`.
 
     Raises:
         InvalidInput: the target is unknown, or a schedule is invalid, or not legal for the workload on it.
@@ -87,7 +87,7 @@ def _line(field: str, text: str) -> dict[str, Any]:
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """All numbers in a schedule, each of which is a count."""
+    """All numbers in a schedule; each of them is a count."""
     if isinstance(value, dict | list | tuple):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _numbers(inner)

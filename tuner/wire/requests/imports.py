@@ -14,7 +14,7 @@ from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import AnswerPair, workload_of
 from tuner.wire.requests.searches import ObjectiveRequest
 
-#: Maximum number of winners of one search.
+#: Maximum number of winners from one search.
 MAX_WINNERS = 64
 
 
@@ -41,7 +41,8 @@ class ImportRequest(Strict):
         """The winners as stored, with what is known about them.
 
         Raises:
-            InvalidInput: the target is unknown, the pair is malformed, or a schedule is not legal for both.
+            InvalidInput: the target is unknown, the pair is malformed, or a schedule is not legal for the pair on the
+                target.
         """
         workload = workload_of(self.pair)
         regime = self.objective.regime or default_regime(workload.num_rows)

@@ -12,7 +12,7 @@ from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Strict
 from tuner.wire.requests.searches import MAX_SECONDS, BudgetRequest, ObjectiveRequest, objective_of
 
-#: Seeds must be in the range of every random generator.
+#: Seeds must be in the range that every random generator supports.
 MAX_SEED = 2**31 - 1
 
 #: A single line of text without NUL, which some databases do not support.
@@ -67,7 +67,7 @@ class JobRequest(Strict):
         )
 
     def target_id(self, default_target_id: str | None) -> str:
-        """Where they run.
+        """The target on which the jobs run.
 
         Raises:
             InvalidInput: no target is given and the server has none.

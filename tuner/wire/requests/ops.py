@@ -20,7 +20,7 @@ class _Op(Strict):
 
     @model_serializer(mode="wrap")
     def _without_empty_lists(self, handler: Any):  # type: ignore[no-untyped-def]  # with a type OpenAPI has no fields
-        """The published schema, which has no such list."""
+        """The op without empty lists, as the published schema has none."""
         return {name: value for name, value in handler(self).items() if value != []}
 
 
@@ -34,14 +34,14 @@ def _model(kind: OpKind) -> type[Strict]:
 
 #: The prefix of an op's tag in a union; requests do not contain it.
 _TAG = "op:"
-#: The possible ops of a chain; the first is the kind without a name.
+#: The kinds that the ops of a chain may have; the first is the kind without a name.
 _KINDS = sorted(op_kinds().values(), key=lambda kind: not kind.is_unnamed)
 #: Tags of the union of ops.
 OP_TAGS = tuple(f"{_TAG}{kind.name}" for kind in _KINDS)
 
 
 def _tag(op: Any) -> str:
-    """The tag of an op, which is more than its kind."""
+    """The tag of an op: its kind with a prefix."""
     said = op.get("op") if isinstance(op, dict) else getattr(op, "op", None)
     if said is None:
         return OP_TAGS[0]
@@ -58,7 +58,7 @@ else:
 
 
 def of_unknown_kind(context: Mapping[str, Any]) -> str:
-    """The remedy if Pydantic found an op of an unknown kind; empty for other unions."""
+    """The remedy if Pydantic found an op of an unknown kind; empty if the error is about another union."""
     if not context.get("discriminator", "").startswith(_tag.__name__):
         return ""
     if why := broken_kinds().get(str(context.get("tag", "")).removeprefix(_TAG)):

@@ -43,7 +43,7 @@ class Chain(Pair):
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
-        """Any workload, op by op."""
+        """Describes any workload, op by op."""
         return cls.model_validate(asked.chain_of(workload))
 
 
@@ -71,10 +71,10 @@ def model_of(one: type[AskedWorkload]) -> type[Pair]:
     return create_model(one.__name__, __base__=Pair, __doc__=one.__doc__, **{"kind": kind, **members(one)})
 
 
-#: All names, which are the tags of the union.
+#: The names of all descriptions, which are the tags of the union.
 KINDS = (*asked_workloads(), CHAIN)
 _MODELS: dict[str, type[Pair]] = {**{name: model_of(one) for name, one in asked_workloads().items()}, CHAIN: Chain}
-#: Those that appear in responses; a preset is returned as its chain.
+#: The descriptions that appear in responses; a preset is returned as its chain.
 _ANSWERED = tuple(_MODELS[one.KIND] for one in asked_workloads().values() if one.of is not AskedWorkload.of)
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def workload_of(pair: Pair) -> Workload:
             # The domain names the added tensor; the client only says whether there is one.
             field = error.field.replace(".residual_source", ".residual")
             raise InvalidInput(f"pair.{field}", error.problem, error.remedy) from error
-        # The domain names an op's matrix, but the client only knows the pair.
+        # The domain's message names an op's matrix, but the client only knows the pair.
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
 
 

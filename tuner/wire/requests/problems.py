@@ -23,7 +23,7 @@ _TYPE_ERRORS = ("type", "attributes_type", "parsing", "from_float")
 
 MEDIA_TYPE = "application/problem+json"
 
-#: Maximum length of a value that a message repeats.
+#: Values in messages are cut to this length.
 _MAX_ECHO = 60
 
 
@@ -55,7 +55,7 @@ def problem(status: int, detail: str, errors: Sequence[FieldProblem] = ()) -> Pr
 
 
 def of_invalid_input(error: InvalidInput) -> FieldProblem:
-    """The domain's refusal as an error of one field."""
+    """The domain's refusal as an error in one field."""
     return FieldProblem(field=error.field, problem=error.problem, remedy=error.remedy)
 
 

@@ -118,7 +118,7 @@ class TuneRequest(JobRequest):
         """The given schedules, with the variants of a sweep.
 
         Raises:
-            InvalidInput: one is not legal, or there are too many.
+            InvalidInput: a schedule is not legal, or there are too many.
         """
         given = candidates_of("schedules", self.schedules, workload, target_id)
         if self.sweep is None:
@@ -135,14 +135,14 @@ class TuneRequest(JobRequest):
         return found
 
     def _budget(self, num_tried: int) -> Budget:
-        """A search's budget; for given schedules, their number."""
+        """The search's budget; if schedules are given, as many trials as there are schedules."""
         budget = self.budget.to_budget()
         return replace(budget, trials=num_tried + 1, patience=None) if num_tried else budget
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical body, hex: equal requests have equal digests. Fields that were added later are left
-        out while they have their defaults, so that digests of older bodies do not change."""
+        out if they have their defaults, so that digests of older bodies do not change."""
         body = self.model_dump(mode="json")
         if self.priors is PriorsChoice.NEAREST:
             del body["priors"]

@@ -66,5 +66,5 @@ def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
 
 
 def objective_for(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
-    """The regime depends on the number of rows unless given."""
+    """The requested objective; unless the regime is given, it depends on the number of rows."""
     return Objective(l2=l2, regime=regime or default_regime(workload.num_rows))

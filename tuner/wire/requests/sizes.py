@@ -13,9 +13,9 @@ from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Strict
 
-#: Rows, columns and inner sizes of a product.
+#: Maximum number of rows and columns, and maximum inner size, of a product.
 MOST_SIZE = 2**20
-#: Maximum number of tiles of all ops. An output of 2^31 elements has half as many.
+#: Maximum number of tiles of all ops together, twice that of an output of 2^31 elements.
 MOST_TILES = 2**18
 _SIZES = ("m", "n", "k", "d_in", "d_hidden", "d_out")
 
@@ -40,7 +40,7 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
 
 
 def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Each size of a product in a request, with the full name of its field; `name` is the last part."""
+    """Each size of a product in a request, with the full name of its field, whose last part is `name`."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _sizes(f"{field}.{key}", inner, key)

@@ -19,15 +19,15 @@ from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 
-#: Maximum numbers of rows in a ladder, each of which is a separate search.
+#: How many numbers of rows a ladder may have; each of them is a separate search.
 MAX_ROWS = 40
 #: Pairs for which the page accepts several numbers of rows.
 FFN = "ffn"
-#: What can be tuned, by its name on the page: its description, and the fixed fields that go with it.
+#: What can be tuned, by its name on the page: how it is described in a request, and the fixed fields that go with it.
 WHAT: Mapping[str, tuple[type[AskedWorkload], Mapping[str, Any]]] = {
     words: (one, said) for one in asked_workloads().values() for words, said in (one.CHOICES or {one.KIND: {}}).items()
 }
-#: The fields of a model, which determines the sizes of the pairs that are not described by it.
+#: The fields of a model. The model also determines the sizes of pairs that are described in other ways.
 _OF_MODEL = ("model", "tp")
 
 
@@ -41,7 +41,7 @@ class Input:
     title: str
     #: Its initial value.
     value: str
-    #: The choices; empty for typed values.
+    #: The choices; empty if the value is typed.
     choices: tuple[str, ...]
     #: The text of the default choice; empty if there is none.
     usual: str
@@ -80,7 +80,7 @@ def _inputs() -> Iterator[Input]:
 
 
 def _filled_in(entries: list[dataclasses.Field[Any]]) -> str:
-    """The initial values: an example for required fields, otherwise the common default."""
+    """The initial value of a field: an example if it is required, otherwise the default that all `entries` share."""
     if entries[0].default is MISSING:
         return str(entries[0].metadata.get("example", ""))
     defaults = {field.default for field in entries}
@@ -88,7 +88,7 @@ def _filled_in(entries: list[dataclasses.Field[Any]]) -> str:
 
 
 def _example(name: str) -> tuple[dataclasses.Field[Any], Any]:
-    """The field of that name in a model's description."""
+    """The field called `name` in the description by model."""
     one = next(one for one in asked_workloads().values() if name in parameter_names(one))
     return next(field for field in fields_of(one) if field.name == name), _plain(hints_of(one)[name])
 
@@ -108,7 +108,7 @@ def _plain(hint: Any) -> Any:
     return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
 
 
-#: All inputs, by name; those of the most entries come first.
+#: All inputs, by name; inputs that are shown for the most entries of `WHAT` come first.
 INPUTS = {one.name: one for one in sorted(_inputs(), key=lambda one: -len(one.whats))}
 
 
@@ -133,7 +133,7 @@ class _Form(View):
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> Self:
-        """Takes the known fields."""
+        """Takes the fields that the form knows."""
         return cls(**{name: value for name, value in fields.items() if name in cls.model_fields})
 
     def body(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class _Form(View):
         return {"pair": pair, **body}
 
     def _pair(self) -> dict[str, Any]:
-        """What to tune, in the form of `POST /jobs`; for an FFN possibly with several numbers of rows."""
+        """What to tune, in the form that `POST /jobs` expects; an FFN may have several numbers of rows."""
         if self.what not in WHAT:
             raise InvalidInput("what", f"{self.what!r} is unknown", f"choose one of {', '.join(WHAT)}")
         one, said = WHAT[self.what]
@@ -187,8 +187,8 @@ class _Form(View):
         return pair
 
     def _by_model(self, one: type[AskedWorkload], texts: dict[str, str]) -> dict[str, Any]:
-        """The fields that a model determines for pairs that are not described by it; removes model and ranks from the
-        texts.
+        """The fields that a model determines for pairs that are described in other ways; removes model and ranks from
+        the texts.
         """
         if not one.by_model:
             return {}
@@ -250,13 +250,13 @@ def path_of(body: Mapping[str, Any]) -> str:
 
 
 def as_curl(url: str, body: Mapping[str, Any]) -> str:
-    """The request as a command."""
+    """The request as a `curl` command."""
     sent = shlex.quote(json.dumps(body))
     return f"curl {url}{path_of(body)} -H 'content-type: application/json' -d {sent}"
 
 
 def as_client(url: str, body: Mapping[str, Any]) -> str:
-    """The same as a `tuner-client` command."""
+    """The request as a `tuner-client` command."""
     pair, budget = body["pair"] if "pair" in body else {"kind": FFN, **body["shapes"][0]}, body["budget"]
     options = {name: body[name] for name in ("target", "project", "priors") if name in body}
     options |= {**budget, "seconds": f"{budget['seconds']:g}"}

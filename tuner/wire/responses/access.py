@@ -90,7 +90,7 @@ class QuotaView(View):
 
     @classmethod
     def of(cls, quota: Quota, usage: Usage | None) -> Self:
-        """Copies both."""
+        """Copies a quota and its usage."""
         return cls(
             **{name: getattr(quota, name) for name in ("scope", "name", "open_jobs", "card_hours_per_day")},
             used_open_jobs=usage.open_jobs if usage else None,

@@ -70,7 +70,7 @@ class BatchView(View):
         speedups: tuple[float, float] | None,
         queue_position: int | None,
     ) -> Self:
-        """Copies `batch`, whose jobs can run on this many cards, and what is known about its jobs."""
+        """Copies `batch` and what is known about its jobs, which can run on `num_cards` cards."""
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(

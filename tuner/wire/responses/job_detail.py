@@ -102,7 +102,7 @@ class JobDetail(JobView):
         place: tuple[int | None, float | None] = (None, None),
         webhooks: Iterable[Webhook] = (),
     ) -> Self:
-        """Copies all five; `place` is its position in the queue and the seconds until its end."""
+        """Copies all arguments; `place` is the job's position in the queue, and the seconds until its end."""
         return cls(
             **dict(JobView.of(job)),
             forecast=ForecastView.model_validate(quality),

@@ -13,9 +13,10 @@ from tuner.core.plan.order.tile_paths import StandardOrder, Stop, TileGrid
 from tuner.errors import InvalidInput
 from tuner.wire.base.view import View
 
-#: Maximum tile rows and columns, and k-steps, so that a page is readable and a response below a megabyte.
+#: Maximum number of tile rows and columns, and of k-steps, so that a page is readable and a response is below a
+#: megabyte.
 MAX_SIDE, MAX_STEPS, MAX_CACHE = 8, 8, 512
-#: Orders that are not standard ones.
+#: Names of orders that are not standard orders.
 DRAWN, EXACT = "drawn", "exact"
 
 _STOP = re.compile(r"(b?)(\d{1,2})\.(\d{1,2})")

@@ -34,7 +34,7 @@ class PackShape(FfnShape):
     rows: Rows
 
     def to_shape(self) -> Shape:
-        """The shape alone."""
+        """The shape without its numbers of rows."""
         data = self.model_dump(exclude={"rows"})
         return Shape(**data | {"dtype": str(self.dtype), "activation": str(self.activation)})
 
@@ -78,7 +78,7 @@ class PackRequest(Strict):
 
         Raises:
             InvalidInput: nothing is requested, a shape is repeated, a workload is in the wrong list, invariance is
-                requested for other workloads than FFNs, or no target is given and there is none.
+                requested for workloads other than FFNs, or no target is given and the server has none.
         """
         workloads = tuple(_workloads(self))
         if not self.shapes and not workloads:

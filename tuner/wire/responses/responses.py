@@ -221,7 +221,7 @@ class TorchTimeView(View):
 
     @classmethod
     def of(cls, best: Best) -> Self | None:
-        """Copies that of `best`; None if it was not requested."""
+        """Copies PyTorch's time in `best`; None if it was not requested."""
         if best.torch is None:
             return None
         return cls(winner_speedup=best.torch_speedup, is_library=best.torch.is_library, **asdict(best.torch))
@@ -343,7 +343,7 @@ class TargetView(View):
 
     @classmethod
     def of(cls, target: Target, environment: Environment | None, quarantine: Quarantine | None) -> Self:
-        """Copies all three."""
+        """Copies a target, where its figures come from, and its quarantine."""
         return cls(
             id=target.id,
             simulated=target.simulated,

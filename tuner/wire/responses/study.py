@@ -20,7 +20,7 @@ from tuner.wire.responses.responses import CandidateView, FinalRowView
 MAX_CACHE = 512
 
 
-#: For a measured schedule that was not in rounds with the others.
+#: The reason shown for a measured schedule that was not in rounds with the others.
 _ALONE = "not in the shared rounds, which include only the 64 fastest; this time is from its own trial"
 
 
@@ -72,7 +72,7 @@ class StudyView(View):
 
     @classmethod
     def of(cls, job: JobRecord, trials: Mapping[Candidate, Trial], best: Best | None, cache: int) -> Self:
-        """For the job's given schedules, or its finalists; `trials` are their records."""
+        """The study of the job's given schedules, or of its finalists; `trials` are their records."""
         rows = {row.candidate: FinalRowView.of(row, job.spec.workload) for row in best.finals} if best else {}
         library = [one for one in (*rows, *trials) if not one.plan_kind.is_ours][:1]
         ours = job.spec.tried or tuple(one for one in rows if one.plan_kind.is_ours)
@@ -103,7 +103,8 @@ def _member(
     *,
     was_held: bool,
 ) -> StudyMember:
-    """`was_held` says whether the finals are over; in that case, a measured trial without a row was not in them."""
+    """A member of the study. `was_held` says whether the finals are over; if so, a measured trial without a row was not
+    in them."""
     outcome = trial.outcome if trial else None
     measured = outcome if isinstance(outcome, Measured) else None
     return StudyMember(

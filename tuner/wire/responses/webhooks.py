@@ -46,7 +46,7 @@ class JobEnded(View):
 
     @classmethod
     def of(cls, webhook: Webhook, job: JobRecord, best: Best | None) -> Self:
-        """Copies all three."""
+        """Copies a job, its result and its webhook's name."""
         result = None if best is None else JobResult.of(best)
         return cls(delivery=webhook.delivery, job=JobView.of(job), result=result)
 

@@ -68,7 +68,7 @@ class DepthwiseOp(TileOp):
 
     @property
     def num_flops(self) -> int:
-        """Two a tap."""
+        """Two per tap."""
         return 2 * self.m * self.n * self.taps
 
     def row_extents(self, tile_m: int) -> list[int]:

@@ -13,7 +13,7 @@ _OTHER_REGISTERS = 40
 
 
 def refuse(workload: Workload, gpu: Gpu, op: DepthwiseOp, schedule: DepthwiseSchedule) -> str | None:
-    """Why a thread cannot compute this many rows at once."""
+    """Why a thread cannot compute `rows_at_once` rows at once; None if it can."""
     if schedule.tile.m % schedule.rows_at_once:
         return f"{schedule.rows_at_once} rows at once of {op.name}: its tiles have {schedule.tile.m}, use a divisor"
     return None

@@ -25,7 +25,7 @@ class GatherPlan:
 
 
 def plan_of(op: GatherOp, schedule: GatherSchedule, gpu: Gpu) -> GatherPlan:
-    """Rows in order, this many per CTA."""
+    """Assigns rows in order, `rows_per_cta` to each CTA."""
     return GatherPlan(num_ctas=-(-op.m // schedule.rows_per_cta), rows_per_cta=schedule.rows_per_cta)
 
 

@@ -12,7 +12,7 @@ ROWS_PER_CTA = (1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class GatherSchedule(LaunchOpSchedule, kind="gather"):
-    """One launch of CTAs with this many threads and rows each."""
+    """One launch; the threads and the rows of each CTA."""
 
     threads: int = axis(128, values=THREADS, features=log2)
     rows_per_cta: int = axis(1, values=ROWS_PER_CTA, features=log2)

@@ -56,7 +56,7 @@ def _distance(ops: Sequence[Any], others: Sequence[Any]) -> float:
 
 
 def search_of(compiled: str) -> LaunchOpSearch:
-    """A search whose schedules are distinguished by this axis at compile time."""
+    """A search that distinguishes compiled schedules by the axis `compiled`."""
     return LaunchOpSearch(
         guesses=_guesses,
         first=lambda space, tiles: next(iter(space.offered), None),

@@ -65,7 +65,7 @@ def test_a_simulated_trace_has_the_attention_where_it_runs(num_behind: int) -> N
 
 
 def stamps_of_products(plan: Plan, begin_ns: int) -> Stamps:
-    """Stamps of all tasks, starting simultaneously at this time."""
+    """Stamps of all tasks, starting simultaneously at `begin_ns`."""
     table = np.zeros((plan.num_tasks + plan.num_ctas, 6), dtype=np.int64)
     times = 2 * (begin_ns + np.array([0, 100, 200, 300, 400]))
     table[: plan.num_tasks, :5] = times
@@ -76,7 +76,7 @@ def stamps_of_products(plan: Plan, begin_ns: int) -> Stamps:
 
 
 def stamps_of_attention(plan: AttentionPlan, begin_ns: int) -> Stamps:
-    """Stamps of one task per CTA, starting at this time."""
+    """Stamps of one task per CTA, starting at `begin_ns`."""
     words = np.zeros((plan.num_ctas, 1 + plan.most_tasks, 7), dtype=np.int64)
     words[:, 0, :4] = 2 * begin_ns, begin_ns, 2 * (begin_ns + 500), begin_ns + 500
     words[:, 0, 4] = np.arange(plan.num_ctas)

@@ -83,7 +83,7 @@ def test_of_a_deadlock_the_circle_is_drawn(file: Path, proven: VerifiedPlan, tmp
 def test_of_another_fault_the_witness_is_told(file: Path, proven: VerifiedPlan, tmp_path: Path) -> None:
     plan, path = proven.plan, tmp_path / "plan0.bin"
     last = plan.num_tasks - 1
-    path.write_bytes(mutants.edit(plan, last, 4, int(plan.tasks[last, 3])).table)  # which no longer waits
+    path.write_bytes(mutants.edit(plan, last, 4, int(plan.tasks[last, 3])).table)  # the last task no longer waits
     result = run(file, "--plan", path)
     assert result.exit_code == 1
     assert "Refused: a read can come before its write.\nWitness: task 11 (down tile 0,3) can load" in result.stdout

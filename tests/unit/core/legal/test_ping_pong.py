@@ -13,7 +13,7 @@ from tests.support.roles import ARRIVE, WAIT, Action, first_problem
 TEAMS, WARPS, FEED_SLOTS = 2, 2, 2
 #: By a barrier's name: the arrivals that complete a phase, if not one.
 ARRIVALS = {"empty": WARPS, "turn": WARPS, "free": 2 + WARPS, "met": WARPS}
-#: A post is an arrival at it.
+#: The barrier at which a post is an arrival.
 POSTED = ("posted", 0)
 
 

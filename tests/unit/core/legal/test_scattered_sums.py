@@ -107,7 +107,7 @@ def verified(words: np.ndarray, schedule: Schedule) -> VerifiedPlan:
 
 
 def with_queues(*queues: tuple[int, ...]) -> np.ndarray:
-    """A plan of only the second op, whose first tasks, two tiles of four parts, are in these queues."""
+    """A plan of only the second op, whose first tasks, two tiles of four parts, are in `queues`."""
     plan = make_plan(tile_graph(PAIR, FEW.tiling, (1,)), FEW.ordering, H200)
     rank = plan.tasks.reshape(len(queues), -1, plan.tasks.shape[1])
     tasks = rank.copy()

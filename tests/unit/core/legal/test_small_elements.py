@@ -24,7 +24,7 @@ SWAPPED = TILINGS["swapped"]
 
 
 def with_options(**options: Any) -> Workload:
-    """A workload whose first op, which is not gated, has these options."""
+    """A workload whose first op, which is not gated, has `options`."""
     first, second = PAIR.tile_ops
     return replace(PAIR, ops=(replace(first, gated=False, **options), second))
 

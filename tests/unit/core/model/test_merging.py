@@ -1,4 +1,5 @@
-"""Weight requests of two SMs that are merged: depending on the order, the launch and the tiles; and measurements."""
+"""Which weight requests of two SMs are merged, depending on the order, the launch and the tiles; compared with
+measurements."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_box_that_is_empty_in_another_dimension_has_no_rows() -> None:
 
 
 def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
-    """The same ops, but this one has only this read and is not split."""
+    """The same ops, but op `consumer` only has `read`, and is not split."""
     ops = [
         TileSpace(
             name=space.name,

@@ -11,7 +11,7 @@ from tests.support.roles import ARRIVE, WAIT, Action, first_problem
 
 SEND, READ = "send", "read"
 SLOTS = 2
-#: By task: the warps of a CTA that compute its tile, all but the last ones; and the exchanges of its sums.
+#: By task: the warps of a CTA that compute its tile (all but the last ones), and the exchanges of its sums.
 Tasks = tuple[tuple[int, int], ...]
 
 

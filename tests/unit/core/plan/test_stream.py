@@ -38,7 +38,7 @@ FIVE = tile_graph(independent_pair((16, 160, 192), (16, 64, 96)), tiling((16, 32
 
 
 def stretches(plan: Plan) -> list[list[tuple[int, ...]]]:
-    """By CTA, op, tile column, first k-step and number of k-steps of each task, 0 of 0 for a whole tile."""
+    """By CTA: op, tile column, first k-step and number of k-steps of each task; the last two are 0 for a whole tile."""
     queues = [plan.tasks[a:b] for a, b in zip(plan.queues[:-1].tolist(), plan.queues[1:].tolist(), strict=True)]
     return [[(op, col, first, count) for op, _, col, *_, first, count in queue.tolist()] for queue in queues]
 
@@ -56,8 +56,8 @@ def test_the_sketch_in_the_docs_is_true() -> None:
 
 
 def test_what_cannot_be_cut_is_dealt_whole_and_the_others_fill_up() -> None:
-    """On four CTAs, the fifth of five tiles of 6 remains, and two of 3 that stay whole: each CTA gets 3. On eight CTAs,
-    two have 3 already, and the 36 in all give 4 or 5 each."""
+    """On four CTAs, one of the five tiles of 6 k-steps remains, and two tiles of 3 stay whole: each CTA gets 3 k-steps
+    of these. On eight CTAs, two CTAs have 3 already, and the 36 k-steps in all give 4 or 5 to each."""
     assert stretches(make_plan(FIVE, STREAM, small_gpu(4))) == [
         [(0, 0, 0, 0), (0, 4, 0, 3)],
         [(0, 1, 0, 0), (1, 0, 0, 0)],
@@ -218,7 +218,7 @@ def test_parts_may_have_each_others_steps_and_tiles_different_numbers_of_parts()
     refused(mutants.edit(third, 0, 7, 2), alone, CoverageError, r"part 0 of 2\) is one of 2, task 1 .* is one of 3")
 
 
-#: 14 tiles of 12 k-steps, and 11 of 14: 25.
+#: 14 tiles of 12 k-steps and 11 of 14, 25 tiles in all.
 MANY = ffn_pair(m=16, d_in=384, d_hidden=448, d_out=352)
 
 

@@ -36,7 +36,7 @@ QUEUES = plain_ordering(assignment=Assignment.STATIC)
 
 
 def edited(plan: Plan, **arrays: object) -> Plan:
-    """The plan with other arrays."""
+    """The plan with some of its arrays replaced."""
     return replace(plan, **arrays)  # type: ignore[arg-type]
 
 

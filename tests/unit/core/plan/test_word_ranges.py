@@ -22,7 +22,7 @@ CLUSTERED = tile_graph(ffn_pair(m=16, d_in=64, d_hidden=128, d_out=128), wgmma((
 
 
 def with_a_wait_in_front(plan: Plan, threshold: int) -> Plan:
-    """The first waiting task gets an additional wait, before the others, for the same signals with this threshold."""
+    """Gives the first waiting task an additional wait, before the others, for the same signals and with `threshold`."""
     task = int(np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])[0])
     begin, end = plan.tasks[task, 3:5].tolist()
     mine = plan.waits[begin:end]

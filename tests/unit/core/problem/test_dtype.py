@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 def values_of(dtype: Dtype) -> Array:
     """The float64 values of all bit patterns."""
     bits = np.arange(2**dtype.row.bits, dtype=np.uint64).astype(dtype.row.bits_name)
-    with np.errstate(invalid="ignore"):  # of a NaN that signals
+    with np.errstate(invalid="ignore"):  # a signalling NaN
         return np.asarray(dtype.row.from_bits(np, bits)).astype(np.float64)
 
 
@@ -110,6 +110,6 @@ def test_a_name_of_no_row_says_so() -> None:
 
 @pytest.mark.parametrize("change", [{"bits": 12}, {"bits": 8}])
 def test_a_size_that_no_engine_takes_is_refused(change: dict[str, Any]) -> None:
-    """An 8-bit type with a product kind that requires 16 bits, too."""
+    """Also an 8-bit type with a product kind that requires 16 bits."""
     with pytest.raises(InvalidInput, match="bits"):
         OperandRow(**{**vars(Dtype.FP16.row), **change})

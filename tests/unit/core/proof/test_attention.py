@@ -303,7 +303,7 @@ def test_a_slot_that_the_next_launch_fills_too_early_shows() -> None:
     run, expected = Interpreter(plan_of()), attention(OP, *tensors, lengths, np)
     outs = [np.full_like(tensors[0], np.nan) for _ in range(2)]
     launches = [run.steps(out, tensors, lengths, rng) for out in outs]
-    for _ in range(12):  # of the first launch
+    for _ in range(12):  # steps of the first launch
         next(launches[0])
     for launch in reversed(launches):
         for _ in launch:

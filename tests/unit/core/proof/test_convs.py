@@ -23,7 +23,7 @@ from tuner.ops.conv.op import ConvOp
 
 
 def pixels_of(op: ConvOp, pixels: range) -> set[int]:
-    """The input pixels of these output pixels, one by one, by definition."""
+    """The input pixels of the output pixels `pixels`, found one by one from the definition."""
     found = set[int]()
     for pixel in pixels:
         image, place = divmod(pixel, op.out_height * op.out_width)
@@ -53,12 +53,12 @@ def test_a_tile_reads_from_the_first_pixel_that_it_is_made_of_to_the_last() -> N
             assert (begin, end) == (min(wanted), max(wanted) + 1) if wanted else begin == end, (op, tile)
 
 
-#: Three images of 4 x 4, each a tile; the position of a 3 x 3 filter around them belongs to no other.
+#: Three images of 4 x 4, one tile each; a 3 x 3 filter around a tile's pixels reads no other tile.
 SIZES = {"images": 3, "height": 4, "width": 4, "channels": 16, "filters": 16}
 
 
 def graph_of(second: dict[str, int], read: Extent | None = None) -> BoxGraph:
-    """A pair whose second op reads these pixels, by default the right ones."""
+    """A pair whose second op reads the pixels `read`, by default the right ones."""
     made = workload(conv("a", **SIZES), conv("b", "a", **SIZES | second))
     spaces = tile_graph(made, tiling((8, 16, 32), (8, 16, 32))).spaces
     first, reader = spaces[0], spaces[1]

@@ -78,7 +78,7 @@ def test_its_order_is_a_linear_extension_as_that_of_tickets() -> None:
 
 
 def by_tile(plan: Plan, *tiles: tuple[int, int, int]) -> Plan:
-    """The plan with its tasks in this order."""
+    """The plan with its tasks in the order of `tiles`."""
     at = [int(np.flatnonzero((plan.tasks[:, :3] == tile).all(axis=1))[0]) for tile in tiles]
     return replace(plan, tasks=plan.tasks[at].copy())
 

@@ -32,7 +32,7 @@ def launched(draw: st.DrawFn) -> tuple[Workload, tuple[tuple[int, ...], ...]]:
 
 
 def is_right(workload: Workload, launches: tuple[tuple[int, ...], ...]) -> bool:
-    """Each of these ops reads the previous one, so none may precede it; the attention has its own launch."""
+    """Whether no op is launched before the previous op, which it reads, and the attention has its own launch."""
     launch_of = {workload.ops[op].name: number for number, launch in enumerate(launches) for op in launch}
     numbers = [launch_of[op.name] for op in workload.ops]
     return numbers == sorted(numbers) and numbers.count(launch_of["attention"]) == 1

@@ -37,7 +37,7 @@ from tuner.errors import CoverageError, LivenessError, SafetyError
 
 
 def run(plan: Plan, graph: BoxGraph, routed: tuple[int, ...], seed: int, num_launches: int = 2) -> bool:
-    """Whether a launch with these values computes the right result; it may also hang."""
+    """Whether launches with the counts `routed` compute the right result; they may also hang."""
     tensors, values = inputs(seed), {"routed": routed}
     arithmetic = {op: ExpertTiles(space, values) for op, space in graph.spaces.items()}
     made = launch_plan(plan, graph, arithmetic, tensors, random.Random(seed), num_launches=num_launches, values=values)
@@ -103,7 +103,8 @@ def chained(position: WaitPosition) -> tuple[BoxGraph, Plan]:
 
 
 def test_what_lies_behind_a_wait_that_is_passed_over_may_not_be_there() -> None:
-    """This is why such a plan is refused, but not for its own reads: no reader depends on tokens that are missing."""
+    """Such a plan is refused for this reason, not because of its own reads: no reader depends on tokens that are
+    missing."""
     for position, is_kept in ((WaitPosition.TASK, True), (WaitPosition.SLICE, False)):
         graph, plan = chained(position)
         arithmetic = {op: ExpertTiles(space, {"routed": (0,) * EXPERTS}) for op, space in graph.spaces.items()}

@@ -30,7 +30,7 @@ from tuner.core.plan.table.words import Plan
 from tuner.core.proof import verify as prover
 
 FOLDER = Path(second_oracle.__file__).parent
-#: The word of a plan's header.
+#: The index of the number of slots in a plan's header.
 NUM_SLOTS = 14
 
 
@@ -69,7 +69,7 @@ def test_a_cta_beyond_the_columns_requests_rows_for_those_beside_it() -> None:
     assert op.reads[beyond] == op.reads[mine]
     assert all(op.reads[beyond])
     assert (op.writes[beyond], op.late[beyond]) == ([], [])
-    rng = random.Random(55)  # whose fifth plan is one
+    rng = random.Random(55)  # the fifth plan of this seed is one
     cases = (random_case(rng) for _ in range(2000))
     some = (judged_by_both(one) for one in cases if one.graph.tiling == chosen and len(one.graph.op_indices) == 3)
     judged = next(one for one in some if one.verdict.in_order == {"race"})

@@ -53,7 +53,7 @@ class Exchange(LaunchOpSchedule, kind="exchange"):
 
 @pytest.fixture(autouse=True, scope="module")
 def forgotten() -> Iterator[None]:
-    """Removes these kinds after the test."""
+    """Unregisters `Halo` and `Exchange` after the tests of this module."""
     yield
     for kind in (Halo, Exchange):
         levels._KINDS.pop(kind.kind)
@@ -215,7 +215,7 @@ def test_a_kind_whose_file_another_thread_imports_is_not_known_before_it_is_whol
         assert slow.begun.wait(60)
         second = threads.submit(lambda: axes_of(levels.schedule_class("halved")))
         wait_until(lambda: second.running() or second.done())
-        time.sleep(0.05)  # for who would not wait
+        time.sleep(0.05)  # so that a thread that does not wait would have ended
         slow.may_end.set()
         assert list(second.result(60)) == ["num_halves"]
         assert first.result(60) is slow.Halved

@@ -80,7 +80,7 @@ ROW = """        turns=(0, 3),
     ),
 """
 
-#: Replaces the module's table by one with the new kind before it is read, then searches, judges and reports.
+#: Replaces the module's table with one that has the new kind before it is read, then searches, judges and reports.
 PROGRAM = """
 import sys, types
 from tuner.core.schedule import plan_kinds  # its package, and what it needs itself

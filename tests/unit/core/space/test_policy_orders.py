@@ -122,7 +122,7 @@ def test_another_walk_another_grid_and_other_signals_are_no_policys() -> None:
         other = schedule.but(ordering=replace(schedule.ordering, **changed))
         assert policies_of(PAIR, gpu, other) == []
     fewer = schedule.but(ordering=replace(schedule.ordering, reserved_sms=1))
-    assert "wavefront" in policies_of(PAIR, gpu, fewer)  # of its own grid
+    assert "wavefront" in policies_of(PAIR, gpu, fewer)  # it is one on its own grid
 
 
 def test_how_far_a_ring_is_filled_ahead_is_no_matter_of_order() -> None:

@@ -82,7 +82,7 @@ def test_who_is_ahead_is_so_with_the_whole_interval_however_it_leans(low: float,
 
 
 def times_apart(lead: float, seed: int, noise: float = 0.004) -> tuple[list[float], list[float]]:
-    """40 rounds of two kernels, the first of which is ahead by this much."""
+    """40 rounds of two kernels, the first of which is ahead by `lead`."""
     rng = random.Random(seed)
     return tuple([us * rng.gauss(1.0, noise) for _ in range(40)] for us in (100.0, 100.0 * (1 + lead)))  # type: ignore[return-value]
 

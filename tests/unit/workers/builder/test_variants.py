@@ -50,7 +50,7 @@ def test_a_guarded_source_counts_its_ctas_and_tells_the_host() -> None:
 
 
 def body_of(source: str, head: str) -> str:
-    """The parameters and body of the function that begins with this text."""
+    """The parameters and body of the function whose text begins with `head`."""
     _, found, rest = source.partition(head)
     assert found
     return rest.partition("\n}\n")[0]

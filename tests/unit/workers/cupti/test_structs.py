@@ -40,7 +40,7 @@ RECORDED_BYTES = {
     "CUpti_RangeProfiler_DecodeData_Params": 32,
     "CUpti_RangeProfiler_GetCounterDataInfo_Params": 40,
 }
-#: What the headers need from cuda.h, which is in another package; and from C++, which C does not have.
+#: What the headers need from cuda.h, which is in another package, and what they need from C++.
 STUBS = {
     "cuda.h": "typedef struct CUctx_st* CUcontext;\ntypedef int CUdevice;\n",
     "string": "",

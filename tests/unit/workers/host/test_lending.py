@@ -115,7 +115,7 @@ def test_a_process_that_only_waits_at_the_card_leaves_it_too(lent: Lent) -> None
 
 
 def until_gone(lent: Lent, deadline: float) -> None:
-    """Requests its greeting until there is none."""
+    """Asks the process for its greeting until this raises because it is gone, or until `deadline`."""
     while time.monotonic() < deadline:
         lent.processes.hello()
         time.sleep(0.02)

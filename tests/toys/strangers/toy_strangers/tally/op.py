@@ -11,8 +11,8 @@ from tuner.extend import Dtype, InvalidInput, LaunchOp, Op, OpKind, Read, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class TallyOp(LaunchOp):
-    """state[i, :] += x[i, :] for i < count, and out = state. The state is fp32 and kept. It has a size `k`, as products
-    have, and is none."""
+    """state[i, :] += x[i, :] for i < count, and out = state. The state is fp32 and kept. It has a size `k` like a
+    product, but is not one."""
 
     KIND: ClassVar[str] = "tally"
 
