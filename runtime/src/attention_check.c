@@ -23,8 +23,8 @@ static int is_within(uint64_t offset, uint64_t num_bytes, uint64_t total) {
   return offset <= total && num_bytes <= total - offset;
 }
 
-/* For an attention's program one of its seven tensors, for a layer's one of its operands; for both also the memory and
- * the number of pages. */
+/* Whether a number refers to something: for an attention's program to one of its seven tensors, for a layer's to one of
+ * its operands, and for both also to the memory or the number of pages. */
 static int is_tensor(uint32_t tensor, const pack_program *program) {
   if (tensor == PACK_TENSOR_MEMORY || tensor == PACK_TENSOR_NUM_PAGES) return 1;
   if (tensor == PACK_TENSOR_ROWS) return program->most_rows > 0;
@@ -63,7 +63,7 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
   return TUNER_OK;
 }
 
-/* For maps of the memory and of a layer's operands. The sizes of an attention's seven tensors are not known here. */
+/* Checks maps of the memory and of a layer's operands. The sizes of an attention's seven tensors are not known here. */
 static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, const pack_map *map, const pack_program *program) {
   uint64_t num_bytes = rows_map_bytes(map->data_type);
   if (num_bytes == 0)

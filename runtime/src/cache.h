@@ -12,7 +12,7 @@ typedef struct cache {
   uint32_t num_entries, next_victim;
 } cache;
 
-/* `num_entries`: 0 for 64. `key_bytes` is a multiple of 8. */
+/* `num_entries`: 0 means 64. `key_bytes` is a multiple of 8. */
 tuner_status cache_make(cache *made, size_t key_bytes, size_t parameter_bytes, uint32_t num_entries);
 void cache_free(cache *made);
 /* The parameters for a key, at a multiple of 64 bytes; if `is_new`, the caller must pack them. No key may consist only

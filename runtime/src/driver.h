@@ -1,4 +1,5 @@
-/* The used part of CUDA's driver API, loaded by dlopen: a program that uses packs needs no CUDA toolkit to build.
+/* The functions of CUDA's driver API that are used, loaded by dlopen: building a program that uses packs needs no
+ * toolkit.
  * Source: cuda.h of CUDA 12 and 13, whose ABI is the same for all of these declarations. */
 #ifndef TUNER_DRIVER_H
 #define TUNER_DRIVER_H
@@ -106,7 +107,7 @@ typedef struct tuner_driver {
 
 /* The loaded driver, or null and an error message. */
 const tuner_driver *tuner_driver_get(void);
-/* Whether the SMs of the stream hold all CTAs of the launch at once if it needs that, otherwise one of its clusters. */
+/* Whether the stream's SMs hold all CTAs of the launch at once if it needs that, otherwise one of its clusters. */
 tuner_status tuner_check_residency(const tuner_driver *driver, CUfunction function, const CUlaunchConfig *config,
                                    uint32_t cluster_size, int needs_all_ctas);
 /* TUNER_OK, or the error message that `what` failed. */

@@ -8,7 +8,7 @@
 __attribute__((format(printf, 2, 3)))
 #endif
 tuner_status tuner_fail(tuner_status status, const char *format, ...);
-/* The same status; the formatted text is appended to the existing message. */
+/* Returns the same status; appends the formatted text to the existing message. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif

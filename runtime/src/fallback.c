@@ -32,7 +32,7 @@ static int is_same_operand(const tuner_pack *pack, uint32_t one, uint32_t other)
          memcmp(a.dims, b.dims, sizeof a.dims) == 0;
 }
 
-/* The parts' templates of a program. */
+/* The templates of a program's parts. */
 static int is_same_kernel(const tuner_pack *pack, uint32_t row) {
   const pack_kernel a = pack_get_kernel(pack, row), b = pack_get_kernel(pack, row + 1);
   if (a.spin_limit_cycles != b.spin_limit_cycles || a.first_tasks_offset != b.first_tasks_offset ||

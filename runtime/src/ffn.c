@@ -42,7 +42,7 @@ static tuner_status note_record(const tuner_ffn *ffn, CUstream stream) {
   return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
-/* Bytes of an element of a kernel, from the first shape that uses it. */
+/* Bytes per element of a kernel, from the first shape that uses it. */
 static uint32_t element_bytes_of(const tuner_pack *pack, uint32_t kernel) {
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_shape shape = pack_get_shape(pack, i);

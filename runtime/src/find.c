@@ -5,8 +5,8 @@
 #include "pack.h"
 #include "rows_of.h"
 
-/* The first rung for this many rows and contexts up to `length`, or NONE. `next` is the smallest larger number of rows
- * with a different result. */
+/* Finds the first rung for `rows` rows and contexts up to `length`, or returns NONE. `next` is the next larger number
+ * of rows with a different result. */
 static tuner_status find(const tuner_pack *pack, const pack_ladder *ladder, int32_t rows, int32_t length, pack_rung *found,
                          int32_t *next) {
   *next = INT32_MAX;
@@ -129,7 +129,7 @@ static void begin(tuner_attention_choice *choice, int32_t sequences) {
   choice->program = PACK_NONE, choice->sequences = sequences, choice->text = "";
 }
 
-/* From a ladder whose kernels are programs; `text` describes its shape. */
+/* Finds a choice in a ladder whose kernels are programs; `text` describes its shape. */
 static tuner_status find_program(const tuner_pack *pack, const pack_ladder *ladder, int32_t rows, int32_t length,
                                  const char *text, tuner_attention_choice *choice) {
   pack_rung rung;

@@ -30,7 +30,7 @@ static tuner_status check_row(const tuner_pack *pack, const tuner_driver *driver
   return TUNER_OK;
 }
 
-/* Or for its fallback. */
+/* Checks a row, or its fallback if the row does not fit. */
 static tuner_status check_rows(const tuner_pack *pack, const tuner_driver *driver, uint32_t row, int has_fallback) {
   const tuner_status status = check_row(pack, driver, row);
   return status == TUNER_MISMATCH && has_fallback ? check_row(pack, driver, row + 1) : status;

@@ -8,12 +8,11 @@
 /* A format. */
 typedef struct lanes {
   const char *name, *layout;
-  uint32_t bits, chunk, group; /* bits of a code; columns in 16 bytes; weights of a row that share a factor, 0 for none
-                                  */
-  uint32_t bundle;             /* number of columns whose factors of a row are adjacent */
+  uint32_t bits, chunk, group; /* bits per code; columns per 16 bytes; weights that share a factor (0 if none) */
+  uint32_t bundle;             /* number of columns whose factors are adjacent in a row */
   uint32_t has_zeros;
-  uint32_t factor_bytes;       /* bytes of a group's factor: 2 for an element, 1 for a power of two (e8m0),
-                                  4 for a float32 of a block of 128 x 128 */
+  uint32_t factor_bytes;       /* bytes per factor: 2 for an element, 1 for a power of two (e8m0),
+                                  4 for the float32 of a 128 x 128 block */
   uint16_t raised[2];          /* the stored value for a zero point of 0, for fp16 and bf16 */
   const uint32_t *base;        /* the four words of a chunk of zero codes */
   const uint8_t *word;         /* [column of a chunk] the word that contains its code */
@@ -71,7 +70,7 @@ static uint32_t scale_at(const product *of, uint32_t row, uint32_t group) {
   return found;
 }
 
-/* Above 15 if it does not fit in four bits. */
+/* Returns a value above 15 if it does not fit in four bits. */
 static uint32_t zero_at(const product *of, uint32_t row, uint32_t group) {
   const uint64_t rows = (uint32_t)of->from->rows, groups = (uint32_t)(of->is->k / of->is->group);
   const void *zeros = of->from->zeros;
@@ -82,7 +81,7 @@ static uint32_t zero_at(const product *of, uint32_t row, uint32_t group) {
   return nibble(zeros, word, row % CODES_A_WORD) + (of->source == TUNER_FROM_GPTQ ? 1 : 0);
 }
 
-/* Whether the bits of a factor are a finite positive number. */
+/* Whether a factor's bits represent a finite positive number. */
 static int is_factor(const product *of, uint32_t bits) {
   const uint32_t infinite = of->form->factor_bytes == sizeof(float) ? 0x7F800000 : of->is_bf16 ? 0x7F80 : 0x7C00;
   return bits > 0 && bits < infinite;

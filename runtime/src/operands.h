@@ -12,8 +12,8 @@ enum { OPERAND_ALIGNMENT = 16 };
 typedef struct operand_span {
   const char *name;
   uint64_t address, num_bytes;
-  int may_be_shared; /* for written operands: whether it may be the same memory as an operand with this flag */
-  int may_be_output; /* with the same address */
+  int may_be_shared; /* for written operands: whether it may be the same memory as an operand with the flag below */
+  int may_be_output; /* whether such a written operand may have the same address */
 } operand_span;
 
 tuner_status operand_check_address(const char *name, uint64_t address, int is_needed);

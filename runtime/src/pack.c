@@ -362,7 +362,7 @@ static tuner_status read_file(const char *path, void **bytes, size_t *num_bytes)
   FILE *file = fopen(path, "rb");
   if (file == NULL) return tuner_fail(TUNER_BAD_PACK, "%s cannot be opened: %s", path, strerror(errno));
   long end = -1;
-  const int is_folder = fgetc(file) == EOF && ferror(file); /* a folder can also be opened, and has some end */
+  const int is_folder = fgetc(file) == EOF && ferror(file); /* a folder can be opened, too, and reports a size */
   if (!is_folder && fseek(file, 0, SEEK_END) == 0) end = ftell(file);
   *bytes = NULL;
   tuner_status status = TUNER_OK;

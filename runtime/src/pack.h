@@ -154,7 +154,7 @@ typedef struct pack_part {
   uint32_t first_patch, num_patches, first_map, num_maps;
   uint64_t abort_offset;
   pack_blob cubin, parameter;
-  uint32_t gate_ctas; /* only for an FFN: the number for which the start gate before it waits; 0 if there is no gate */
+  uint32_t gate_ctas; /* only for an FFN: how many CTAs the start gate before it waits for; 0 if there is no gate */
   const char *gate_symbol;
 } pack_part;
 
@@ -183,7 +183,7 @@ struct tuner_pack {
   const uint8_t *attentions, *attention_rungs, *programs, *fills, *parts, *patches;
   uint32_t num_layers, num_operands, num_weights;
   const uint8_t *layers, *operands, *weights;
-  pthread_mutex_t lock; /* number of following items */
+  pthread_mutex_t lock; /* guards the following fields */
   uint32_t num_holders; /* its owner until it is closed, and everything that was prepared from it */
   pack_module *modules;
 };
@@ -220,7 +220,7 @@ pack_layout pack_get_layout(const tuner_pack *pack, const pack_kernel *kernel);
 tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, const uint64_t dims[5], uint64_t address,
                               uint8_t *into);
 
-/* Numbers and blobs as the file has them. */
+/* Numbers and blobs as stored in the file. */
 uint32_t pack_u32(const uint8_t *at);
 uint64_t pack_u64(const uint8_t *at);
 pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
@@ -230,10 +230,10 @@ pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
 tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
                            uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);
 
-/* Adds and removes a user; the last one frees it. */
+/* Adds and removes a user; removing the last one frees the pack. */
 void pack_hold(tuner_pack *pack);
 void pack_let_go(tuner_pack *pack);
-/* The module of a cubin in the current context, loaded once for all users; and released. */
+/* Gets and releases the module of a cubin in the current context, which is loaded once for all users. */
 tuner_status module_get(tuner_pack *pack, const tuner_driver *driver, const pack_blob *cubin, pack_module **module);
 void module_release(tuner_pack *pack, const tuner_driver *driver, pack_module *module);
 
@@ -247,7 +247,7 @@ tuner_status pack_check_fallbacks(const tuner_pack *pack); /* fallback.c */
 /* Checks that a ladder is in its table, and has one entry for each size. */
 tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder);
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);
-/* Whether everything that a valid map covers is within the first bytes of its tensor; whether it has a type. */
+/* Whether everything that a valid map covers is within the first bytes of its tensor; whether the map has a type. */
 int pack_map_is_within(const pack_map *map, uint64_t num_bytes);
 tuner_status pack_check_blobs(const tuner_pack *pack);
 /* Whether a device can hold the launches at once: fits.c. */

@@ -7,7 +7,7 @@
 #include "rows_of.h"
 
 enum { HEAD_BYTES = 104, OP_ARGS_BYTES = 64, ENCODED_MAP_BYTES = 128, GUARD_END = 256 };
-/* Of a kernel. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". */
+/* Limits of a kernel. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". */
 enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
 /* Larger than the memory of any device. */
 static const uint64_t kMaxBytes = 1ull << 40;

@@ -17,7 +17,7 @@ typedef struct plan_launch {
   int is_paired;             /* the second of two launches that run at the same time, with a start gate */
 } plan_launch;
 
-/* The header of a plan's words, of which there are this many bytes. */
+/* Reads the header of a plan's words, which have `num_bytes` bytes. */
 const char *plan_read(const uint8_t *words, size_t num_bytes, plan_header *header);
 const char *plan_check_launch(const plan_header *plan, const plan_launch *launch);
 const char *plan_check_spin_limit(int64_t cycles);

@@ -32,7 +32,7 @@ struct tuner_torch_ffn {
   tuner_tensors tensors;  // weights, biases and memory for the intermediate
   tuner_status (*launch)(const tuner_launch*);
   const char* (*error)(void);
-  int32_t (*current_stream)(int32_t device, void** stream);  // 0 if it has been found
+  int32_t (*current_stream)(int32_t device, void** stream);  // returns 0 on success
   const char* const* activations;  // all names of the shape's activation
   int64_t num_activations;
 };

@@ -120,7 +120,7 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 
 @contextmanager
 def _beside_servers(options: dict[str, Any]) -> Iterator[Any]:
-    """The existing database, which a server may use."""
+    """The existing database, which a server may be using."""
     from tuner.store.admin.opening import engine_beside_servers
 
     settings = settings_of_service(options)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.candidate import Candidate
 
-#: Minimum number of trials for a fit, of workloads, and of trials for each. With two workloads, a fit to one would be
-#: evaluated with the other.
+#: Minimum numbers for a fit: trials, workloads, and trials per workload. With two workloads, a fit to one would be
+#: evaluated on the other.
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 3, 20
 #: Trials of a workload that are used for a fit.
 NUM_SHOWN = 100
@@ -76,7 +76,7 @@ def fit(gpu_id: str, *, remove: bool, **place: Any) -> None:
 
 
 def _changes(changes: Sequence[Changed], start_name: str) -> list[str]:
-    """What a fit changed, and what it left."""
+    """What a fit changed, and what it left unchanged."""
     moved = [one for one in changes if one.change >= SHOWN_CHANGE]
     unknown = [one.name for one in changes if not one.is_determined]
     lines = [f"Fitted, from {start_name}:"]
@@ -86,7 +86,7 @@ def _changes(changes: Sequence[Changed], start_name: str) -> list[str]:
 
 
 def _evaluations(evaluated: Sequence[Evaluated], start_name: str) -> list[str]:
-    """Each workload, then all."""
+    """The rank correlation of each workload, then of all of them."""
     lines = ["Rank correlation (trials), before, and by a fit to the other workloads:"]
     lines += [f"  {e.before:.3f} -> {e.after:.3f} ({e.num_trials})  {e.workload}" for e in evaluated]
     before, after = [one.before for one in evaluated], [one.after for one in evaluated]
@@ -205,7 +205,7 @@ def _keep(path: Path, gpu: Gpu, rates: Rates, num_trials: int) -> None:
 
 
 def _remove(folder: Path, gpu_id: str) -> None:
-    """Removes a stored fit, which may be invalid, or of a GPU that is not here any more.
+    """Removes a stored fit, which may be invalid, or for a GPU that this machine no longer has.
 
     Raises:
         click.ClickException: there is none.

@@ -24,8 +24,8 @@ database_option = click.option("--database-url", help="postgresql://USER@HOST/NA
 
 
 def settings_of(options: dict[str, Any], *, reads_fits: bool = True) -> Settings:
-    """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that they name,
-    unless `reads_fits` is false.
+    """The given options, otherwise the environment, otherwise the defaults. The simulator uses the fits that the
+    settings name, unless `reads_fits` is false.
 
     Raises:
         click.UsageError: a setting is wrong, with its name.

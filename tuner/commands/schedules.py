@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner.core.schedule.schedule import Schedule
     from tuner.core.trial.job import JobSpec, Trial
 
-#: The GPU of a line, unless `--target` names another.
+#: The GPU for which a line is read, unless `--target` names a different one.
 _GPU_OF_LINES = "h200"
 
 
@@ -226,7 +226,7 @@ def _from_job(job_id: str, place: dict[str, Any]) -> _Subject:
 
 
 def _waterfall(what: str, place: dict[str, Any]) -> list[str]:
-    """The bars of a trial, in lines."""
+    """The waterfall of a trial, as lines of text."""
     from tuner.core.insight.waterfall import NoWaterfall, in_words, waterfall_of_trial
     from tuner.core.trial.outcome import Measured
     from tuner.core.trial.records import InspectionKind

@@ -100,7 +100,7 @@ class Rung:
 
     @property
     def sizes(self) -> str:
-        """In words."""
+        """The sizes in words."""
         if self.max_length:
             return f"{self.m_hi} x {self.max_length} tokens"
         return f"rows {self.m_lo} to {self.m_hi}"

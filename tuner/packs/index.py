@@ -63,18 +63,18 @@ class _Tables:
 
     @property
     def of_kernels(self) -> tuple[list[bytes], ...]:
-        """In the order of the index; these tables exist in every version."""
+        """The tables of FFNs and their kernels, in the order of the index; every version has them."""
         return self._shapes, self._rungs, self._kernels, self._launches, self._ops, self.maps
 
     @property
     def of_programs(self) -> tuple[list[bytes], ...]:
-        """Behind these."""
+        """The tables of programs, which follow those of kernels."""
         by_contexts = (self._of_calls, self._program_rungs, self._programs, self._fills, self._parts, self._patches)
         return (*by_contexts, self._layers, self._operands)
 
     @property
     def of_weights(self) -> tuple[list[bytes], ...]:
-        """The tables after these, if any."""
+        """The tables after those of programs, if there are any."""
         return (self._weights,) if self._weights else ()
 
     @property
@@ -83,7 +83,7 @@ class _Tables:
         return bytes(self._strings.data) + bytes(-len(self._strings.data) % 8)
 
     def add_entry(self, entry: Entry, numbers: Mapping[str, int]) -> None:
-        """A shape with its ladder; `numbers` are indices of kernels or programs by digest."""
+        """Adds a shape with its ladder; `numbers` are indices of kernels or programs by digest."""
         shape, text = entry.shape, self._strings.add
         if isinstance(shape, Shape):
             flags = sum(flag for name, flag in form.SHAPE_FLAGS.items() if getattr(shape, name))
@@ -111,7 +111,7 @@ class _Tables:
         self._layers.append(form.LAYER.pack(*figures_of_it, *around, first, count, *texts))
 
     def _answer(self, rung: Rung, numbers: Mapping[str, int]) -> tuple[int, ...]:
-        """Choice, kernel or program, figures, and the library's text."""
+        """The fields of a rung: choice, kernel or program, figures, and the library's text."""
         choice = form.CHOICES["library" if rung.kernel is None else "kernel"]
         number = form.NONE if rung.kernel is None else numbers[rung.kernel.digest]
         figures = (rung.speedup or 0.0, *(rung.interval or (0.0, 0.0)))
@@ -119,7 +119,7 @@ class _Tables:
         return choice, number, *(min(round(figure * form.PPM), form.NONE) for figure in figures), library
 
     def add_kernel(self, kernel: Kernel) -> int:
-        """Returns the index of its row, which its fallback's row follows."""
+        """Adds a kernel; returns the index of its row, which its fallback's row follows."""
         number, first, lists = len(self._kernels), 0, kernel.launch_lists
         for launches in lists:
             self._add_launches(kernel, launches, first, has_fallback=launches is not lists[-1])
@@ -127,7 +127,7 @@ class _Tables:
         return number
 
     def _add_launches(self, kernel: Kernel, launches: list[dict[str, Any]], first: int, *, has_fallback: bool) -> None:
-        """A row; `first` is the index of its first launch among all of the kernel."""
+        """Adds a row; `first` is the index of its first launch among all launches of the kernel."""
         manifest, facts, parameter = kernel.manifest, kernel.manifest["kernel"], kernel.manifest["parameter"]
         offsets = {field["name"]: field["offset"] for field in parameter["fields"]}
         maps = [name for name in offsets if name.endswith("_map")]
@@ -220,7 +220,7 @@ class _Tables:
         )
 
     def add_programs(self, programs: Sequence[Program]) -> int:
-        """The index of the first row for an artifact's launches, which its fallback's row follows."""
+        """Returns the index of the first row for an artifact's launches, which its fallback's row follows."""
         number, first = len(self._programs), 0
         for program in programs:
             self._add_program(program, first, has_fallback=program is not programs[-1])
@@ -228,7 +228,7 @@ class _Tables:
         return number
 
     def _add_program(self, program: Program, first: int, *, has_fallback: bool) -> None:
-        """A row; `first` is the index of its first part among all of the artifact."""
+        """Adds a row; `first` is the index of its first part among all parts of the artifact."""
         kernel, manifest = program.kernel, program.kernel.manifest
         on = {"simulated": kernel.simulated, "has_fallback": has_fallback}
         head = form.PROGRAM.pack(
@@ -327,7 +327,7 @@ def first_tasks_name(launch: int) -> str:
 
 
 def blob_path(kernel: Kernel, name: str) -> str:
-    """The position of a kernel's file in the pack."""
+    """The path of a kernel's file in the pack."""
     return f"kernels/{kernel.digest}/{name}"
 
 
@@ -360,7 +360,7 @@ def index_bytes(
 
 
 def version_of(entries: Sequence[Entry], kernels: Sequence[Kernel]) -> int:
-    """The format's version for a pack of these."""
+    """The format's version for a pack of these entries and kernels."""
     if any("stored" in tensor for kernel in kernels for tensor in kernel.manifest["tensors"]):
         return form.WEIGHTS_VERSION
     if any(len(kernel.launch_lists) > 1 for kernel in kernels):

@@ -1,7 +1,7 @@
 """Batch-invariant ladders: a row's bits depend neither on the number of rows nor on its position.
 
 Up to the largest m there are only kernels, all of which sum in the same order (`tuner.core.proof.order_of_sums`). The
-library does not guarantee that, so it is used only above.
+library does not guarantee that, so it is used only for more rows.
 """
 
 from __future__ import annotations

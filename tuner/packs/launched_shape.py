@@ -53,7 +53,7 @@ class LaunchedShape(BaseShape, ABC):
     @property
     @abstractmethod
     def columns(self) -> int:
-        """Columns of its rows."""
+        """Columns of the op's rows."""
 
     @abstractmethod
     def figures(self, columns: int) -> tuple[Any, ...]:

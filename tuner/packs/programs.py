@@ -68,7 +68,7 @@ class MapPatch:
     """An encoded tensor map in a parameter."""
 
     offset: int
-    #: As a patch's.
+    #: Same as in `Patch`.
     tensor: str | int
     addend: int
     recipe: Json
@@ -99,7 +99,7 @@ class Part:
     """One launch."""
 
     recipe: Json
-    #: In the manifest.
+    #: The kernel's entry in the manifest.
     kernel: Json
     parameter: bytes
     patches: tuple[Patch, ...]
@@ -108,7 +108,7 @@ class Part:
     dependent_offset: int | None = None
     #: Offset in the memory of the abort record; None if there is none.
     abort_offset: int | None = None
-    #: Whether the record of refused input is `REFUSED_BEHIND_ABORT` bytes after it.
+    #: Whether the record of refused input is `REFUSED_BEHIND_ABORT` bytes after the abort record.
     tells_refused: bool = False
 
 
@@ -177,7 +177,7 @@ def programs_of(kernel: Kernel) -> tuple[Program, ...]:
 
 
 def program_of(kernel: Kernel) -> Program:
-    """The first of these."""
+    """The first program of an artifact; see `programs_of`."""
     return programs_of(kernel)[0]
 
 

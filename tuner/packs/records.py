@@ -24,7 +24,7 @@ PPM, NOWHERE = 1_000_000, 2**64 - 1
 #: kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of attentions,
 #: their rungs and those of layers, programs, fills, parts, patches, layers and operands.
 HEADER = struct.Struct("<8sIIQQIIIIIIII32s8I")
-#: After it, in packs of the version of weights: how many of these, and a zero.
+#: After the header, if the pack's version has weights: their number, and a zero.
 MORE_COUNTS = struct.Struct("<2I")
 DIGEST_OFFSET = 64
 #: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
@@ -89,8 +89,8 @@ FILL = struct.Struct("<QQ")
 PART = struct.Struct("<12IQ")
 #: Offset in the parameter, which tensor: of `TENSORS`, after them an operand, or `ROWS`; the addend.
 PATCH = struct.Struct("<IIQ")
-#: As an attention up to its soft cap, with its output columns; input columns, products before it, all products; first
-#: rung, number of rungs, its text, its ops' names separated by blanks. A chain has no heads.
+#: Same as for an attention up to its soft cap, with its output columns; input columns, products before it, all
+#: products; first rung, number of rungs, its text, its ops' names separated by blanks. A chain has no heads.
 LAYER = struct.Struct("<9I2f7I")
 #: Program, name, role, dtype, flags, rank; dims. In the order of programs, and for a program in that of patches.
 OPERAND = struct.Struct("<6I4I")

@@ -113,7 +113,7 @@ class _OpsShape(BaseShape):
 
     @property
     def ops(self) -> list[Json]:
-        """In order; new at each call."""
+        """The ops in order; a new list at each call."""
         found: list[Json] = json.loads(self.ops_json)
         return found
 
@@ -138,7 +138,7 @@ class _OpsShape(BaseShape):
 
     @property
     def num_products(self) -> int:
-        """All of them."""
+        """Number of all products."""
         return sum(map(is_product, self.ops))
 
     @property

@@ -16,7 +16,7 @@ def stored_in(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _words(stored: Mapping[str, Any]) -> str:
-    """Of one tensor."""
+    """The storage of one tensor, as text."""
     factors = f"a {stored['factors']} factor for {stored['group']} of a row" if stored["group"] else ""
     zeros = "zero points" if stored["has_zeros"] else ""
     about = ", ".join(filter(None, (f"{stored['bits']} bits", factors, zeros)))

@@ -66,7 +66,7 @@ def pack_bytes(
     provenance: Mapping[str, Any] | None = None,
     sign: Sign | None = None,
 ) -> bytes:
-    """The pack of `entries`, byte for byte; as `write_pack`."""
+    """The pack of `entries`, byte for byte; same as for `write_pack`."""
     sections = list(shape_kinds())
     table = tuple(sorted(entries, key=lambda one: (sections.index(one.shape.section), str(one.shape), one.shape.name)))
     check(table)

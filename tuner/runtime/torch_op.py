@@ -52,7 +52,7 @@ class _Prepared:
 
     def computes(self, given: tuple[torch.Tensor | None, ...], activation: str, gated: bool) -> bool:
         """Whether its kernel may be launched on these tensors, which include its weights; `given` as in the schema.
-        If not, the call may still be valid or not."""
+        If not, the call may be valid or invalid."""
         x, *_, residual, row_scale = given
         assert x is not None
         of, rows = self.ffn.weights, x.shape[0] if x.dim() == 2 else 0

@@ -153,8 +153,8 @@ _registered = Found[_Registered]()
 
 
 def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: range | None = None) -> int:
-    """From now on the operator uses the program for these weights and this many rows: by default all rows that the
-    program supports. Returns a number for `forget`.
+    """Makes the operator use the program for these weights and numbers of rows: by default all that the program
+    supports. Returns a number for `forget`.
 
     Raises:
         WrongOperand: a weight is missing.
@@ -341,7 +341,7 @@ def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence
 
 
 def _with_squares(program: Program, name: str, given: torch.Tensor | None, there: Tensors) -> torch.Tensor:
-    """Unchanged, but with as many sums of squares as the kernels read, some after the last row."""
+    """The given tensor; sums of squares are padded to as many as the kernels read, some after the last row."""
     if not name.endswith(".squares"):
         assert given is not None
         return given

@@ -234,7 +234,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
 
 def _config(app: Any, settings: Settings, most: int) -> uvicorn.Config:
-    """The server configuration for the application, with this many connections."""
+    """The server configuration for the application, with at most `most` connections."""
     return uvicorn.Config(
         app,
         http=protocol_with(settings.request_deadline_s, most),
@@ -248,7 +248,7 @@ def _config(app: Any, settings: Settings, most: int) -> uvicorn.Config:
 
 
 def _login(settings: Settings) -> ProxyLogin | None:
-    """Which proxies may name the user; None for none."""
+    """Which proxies may name the user; None if no proxy may."""
     if not settings.login_header:
         return None
     return ProxyLogin(
@@ -279,13 +279,13 @@ class _Server(uvicorn.Server):
     """The server, which leaves signals to `_Ending`, and whose event loop does not flood the log."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """The server, which leaves signals to `_Ending`, and whose event loop limits its log lines."""
+        """Starts the server, and limits the log lines of its event loop."""
         asyncio.get_running_loop().set_exception_handler(quietly())
         await super().startup(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Takes none."""
+        """Leaves all signals to `_Ending`."""
         yield
 
 

@@ -47,7 +47,7 @@ class Telemetry:
         return self._middleware(app, excluded_urls="livez,readyz,metrics,static", tracer_provider=self._provider)
 
     def saw_trial(self, job_id: str, target_id: str, worker: int, trial: Trial) -> None:
-        """Sends the remaining spans."""
+        """Records the span of a trial."""
         attributes: dict[str, str | int] = {
             "tuner.job_id": job_id,
             "tuner.trial_number": trial.number,
@@ -60,5 +60,5 @@ class Telemetry:
         span.end(int(trial.finished_at * _NS))
 
     def close(self) -> None:
-        """Sends what is left."""
+        """Sends the spans that have not been sent yet."""
         self._provider.shutdown()

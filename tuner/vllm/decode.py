@@ -40,7 +40,7 @@ class Decoder:
         inputs_embeds: torch.Tensor | None = None,
         **others: Any,
     ) -> Any:
-        """As the outer model's: normalized rows [tokens, hidden]."""
+        """Same as the outer model's `forward`: returns normalized rows [tokens, hidden]."""
         step = None if others or intermediate_tensors is not None else self._step(positions)
         launches = None if step is None else self._launches(len(positions), step)
         if step is None or launches is None:

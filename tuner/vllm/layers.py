@@ -176,7 +176,7 @@ class Packed:
         return found
 
     def _programs(self, entry: Entry, sequences: int) -> tuple[Any, ...]:
-        """None if the pack uses the library."""
+        """The programs of an entry; an item is None if the pack uses the library for it."""
         pack, length = opened(self.path), self.vllm_config.model_config.max_model_len
         first = pack.layer(number=self.number(entry), sequences=sequences, length=length, shares_sms=True)
         if not isinstance(entry.shape, LayerShape) or entry.shape.names == LAYER or self.mlps is None:

@@ -27,7 +27,7 @@ FORMAT = "tuner"
 INNER_FORMAT = "load_format"
 #: Another key: if false, vLLM computes the layers, and kernels only the MLPs.
 LAYERS = "layers"
-#: Key of the same: if true, the norms of layers whose MLP is replaced are replaced as well.
+#: Another key: if true, the norms of layers whose MLP is replaced are replaced as well.
 NORMS = "norms"
 
 

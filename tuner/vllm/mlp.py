@@ -88,7 +88,7 @@ class PackedMlp(torch.nn.Module):  # type: ignore[misc]
         self.is_summed = mlp.down_proj.reduce_results and mlp.down_proj.tp_size > 1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] to the same shape, summed over the ranks."""
+        """Maps [..., hidden] to the same shape, summed over the ranks."""
         rows = x.reshape(-1, x.shape[-1])
         y = torch.ops.tuner_vllm.mlp(rows, self.gate_up_proj.weight, self.down_proj.weight, self.activation)
         y = y.view(*x.shape[:-1], y.shape[-1])

@@ -40,11 +40,11 @@ class RunKernels:
         return next((one for those, one in self._programs.items() if rows in those), None)
 
     def is_kernel(self, rows: int) -> bool:
-        """As in `operator.Kernels`."""
+        """Same as in `operator.Kernels`."""
         return self._program(rows) is not None
 
     def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
-        """As in `operator.Kernels`."""
+        """Same as in `operator.Kernels`."""
         program = self._program(x.shape[0])
         assert program is not None, "is_kernel was asked"
         (count,) = program.shape("residual.squares")

@@ -26,7 +26,7 @@ class Kernels(Protocol):
         """Whether it supports this number of rows."""
 
     def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
-        """Rows [rows, hidden] to the same shape, on the current stream."""
+        """Maps rows [rows, hidden] to the same shape, on the current stream."""
 
 
 class FfnKernels:
@@ -36,11 +36,11 @@ class FfnKernels:
         self._ffn, self._number = ffn, torch_op.register(ffn)
 
     def is_kernel(self, rows: int) -> bool:
-        """As in `Kernels`."""
+        """Same as in `Kernels`."""
         return self._ffn.is_kernel(rows)
 
     def __call__(self, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
-        """As in `Kernels`."""
+        """Same as in `Kernels`."""
         found: torch.Tensor = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, activation, True, self._number)
         return found
 

@@ -84,8 +84,8 @@ def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str
 
 
 def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
-    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why not the others. A quantised
-    model may have plain ones, which are not among these."""
+    """The quantised MLPs of a loaded model that the pack has kernels for; the log says why it has none for the others.
+    A quantised model may have plain ones, which are not among these."""
     if not (config := quantisation_of(vars(model_config.hf_config))):
         return []
     try:
@@ -157,7 +157,7 @@ class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
         _bound[self.laid.data_ptr()] = mlp, laid
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] to the same shape."""
+        """Maps [..., hidden] to the same shape."""
         y: torch.Tensor = torch.ops.tuner_vllm.quantised_mlp(x.reshape(-1, x.shape[-1]), self.laid)
         return y.view(x.shape)
 
@@ -167,7 +167,7 @@ _bound: dict[int, tuple[Any, Laid]] = {}
 
 
 def install(model: Any, found: list[Laid]) -> None:
-    """Replaces each of them by the operator."""
+    """Replaces each of the MLPs with the operator."""
     for one in found:
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, QuantisedMlp(model.get_submodule(one.name), one))

@@ -42,7 +42,7 @@ class Runs(Batch):
         return {"residual": self._stream, "residual.squares": self._squares_of[program]}
 
     def run(self, hidden: torch.Tensor, positions: torch.Tensor, step: Step, launches: list[Any]) -> torch.Tensor:
-        """As in `Batch`."""
+        """Same as in `Batch`."""
         stream, squares = stream_of(hidden), self._squares[: self.sequences]
         add = _compiled() if hidden.is_cuda else _add
         self._stream.zero_()
@@ -62,5 +62,5 @@ def _add(stream: torch.Tensor, rows: torch.Tensor, squares: torch.Tensor) -> Non
 
 @cache
 def _compiled() -> Any:
-    """The same as one compiled kernel."""
+    """`_add` as one compiled kernel."""
     return torch.compile(_add, dynamic=True)

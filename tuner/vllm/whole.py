@@ -47,7 +47,7 @@ class WholeLayers(Batch):
         }
 
     def run(self, hidden: torch.Tensor, positions: torch.Tensor, step: Step, launches: list[Any]) -> torch.Tensor:
-        """As in `Batch`."""
+        """Same as in `Batch`."""
         first = self.model.inner.layers[0]
         attention = first.self_attn
         self._streams[0].copy_(hidden)

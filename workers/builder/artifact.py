@@ -140,7 +140,7 @@ def assemble(
 
 
 def _format(workload: Workload, own: Sequence[OwnArtifact]) -> int:
-    """The oldest format whose readers run it correctly."""
+    """The oldest manifest format whose readers run the artifact correctly."""
     if any(isinstance(one, OwnKernels) for one in own):
         return MANIFEST_FORMAT
     caches = (op.written_cache for op in workload.tile_ops)

@@ -48,13 +48,13 @@ _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spil
 class Resources:
     """The compiler's report on one kernel's resources."""
 
-    #: 32-bit registers of a thread.
+    #: 32-bit registers per thread.
     registers_per_thread: int
     #: Bytes of shared memory declared in the source, without the ring.
     static_smem_bytes: int
     #: Bytes spilled to local memory, stores and loads.
     spill_bytes: int
-    #: Bytes of local memory of a thread.
+    #: Bytes of local memory per thread.
     stack_bytes: int
     #: Warnings in the log (among them C75xx); a candidate with any is refused.
     warnings: tuple[str, ...]
@@ -199,10 +199,10 @@ def _do_nothing() -> None:
     pass
 
 
-#: One process in this many compiles is reserved for short calls. A proof must not wait behind compiles, which may
-#: occupy every process for seconds.
+#: The number of compiles for which one process is reserved for short calls. A proof must not wait behind compiles,
+#: which may occupy every process for seconds.
 _COMPILES_PER_SHORT = 4
-#: If fewer compiles run at the same time, the calling thread runs short calls itself: with few cores, one interpreter
+#: With fewer parallel compiles than this, the calling thread runs short calls itself: with few cores, one interpreter
 #: is enough, and another process would take a core.
 _LEAST_COMPILES = 3
 
@@ -393,7 +393,7 @@ def keep_build(cache_dir: Path, built: Built, source: str) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Afterwards `path` has either all of `data` or its previous content."""
+    """Writes `data` so that `path` has either all of it or its previous content."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

@@ -19,7 +19,8 @@ class Once(Generic[K, T]):
         self._making: dict[K, Future[T]] = {}
 
     def get(self, key: K, make: Callable[[], T]) -> tuple[T, bool]:
-        """The result of `make`, and whether another thread computed it. An exception is raised in all of them."""
+        """The result of `make`, and whether another thread computed it. An exception is raised in all of these
+        threads."""
         with self._lock:
             theirs = self._making.get(key)
             if theirs is None:

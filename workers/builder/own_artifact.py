@@ -157,7 +157,7 @@ class OwnKernels:
         return found
 
 
-#: Larger clusters than those of every card need an opt-in by the kernel. Source: CUDA C++ Programming Guide, "Thread
+#: Clusters larger than every card supports need an opt-in by the kernel. Source: CUDA C++ Programming Guide, "Thread
 #: Block Clusters".
 _MOST_PORTABLE_CLUSTER = 8
 

@@ -15,7 +15,7 @@ def num_places(num_cores: int, free_bytes: int) -> int:
 
 
 def places_here() -> int:
-    """The number for this machine's cores and its free memory now."""
+    """The number of places for this machine's cores and its currently free memory."""
     return num_places(len(os.sched_getaffinity(0)), _free_bytes())
 
 

@@ -59,7 +59,7 @@ class Proven:
     gpu: Gpu
     candidate: Candidate
     kernels: tuple[Kernel, ...]
-    #: Sources of each kernel.
+    #: The source of each kernel.
     sources: tuple[str, ...]
     #: Whether the builds stamp their tasks.
     traced: bool

@@ -76,7 +76,7 @@ def tie_own(
     *,
     traced_tasks: int = 0,
 ) -> OwnLaunchable:
-    """Ties a proven plan of a launch op to the build of its kernels, which stamp this many tasks of each CTA.
+    """Ties a proven plan of a launch op to the build of its kernels, which stamp `traced_tasks` tasks per CTA.
 
     Raises:
         LaunchRefused: the build does not belong to the op, or lacks a kernel that its launches name.

@@ -139,7 +139,7 @@ class ProfilerHost:
         return next(iter(get_close_matches(ending, endings, cutoff=0.3)), endings[-1])
 
     def configure(self, metrics: tuple[str, ...]) -> Config:
-        """The configuration for all of them together; to be called once.
+        """The configuration for all `metrics` together; to be called once.
 
         Raises:
             CuptiError: one of them cannot be read.

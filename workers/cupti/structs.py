@@ -22,7 +22,7 @@ _Bytes = POINTER(c_uint8)
 
 
 class Params(Structure):
-    """The first fields of all of them."""
+    """The first fields of all parameter structures."""
 
     #: Name of the structure in C.
     c_name: str

@@ -43,7 +43,7 @@ def usable_gpus() -> list[Card]:
     """The cards of `choice_of_gpus`.
 
     Raises:
-        WorkerError: as it does.
+        WorkerError: same as for `choice_of_gpus`.
     """
     return list(choice_of_gpus().usable)
 

@@ -33,7 +33,7 @@ from ..timing.library_choice import Picked
 #: Seconds that are enough to read an answer that has arrived, and for a process to end after its pipe has closed.
 _GRACE_S = 2.0
 
-#: The process's main function: pipe, UUID of the card, process id of the supervisor.
+#: The process's main function, which takes the pipe, the card's UUID, and the supervisor's process id.
 Main = Callable[[Connection, str, int], None]
 
 #: Maximum spares. Imports take some seconds, and the finals of a ladder's jobs use a process every two seconds.
@@ -120,7 +120,7 @@ class GpuProcess:
         return answer
 
     def end(self) -> None:
-        """SIGKILL, and closes its pipe, so that no thread waits for an answer; any thread may call this. A process
+        """Sends SIGKILL and closes the pipe, so that no thread waits for an answer; any thread may call this. A process
         that waits inside the driver survives SIGKILL for a while, with its end of the pipe open."""
         with suppress(ValueError):  # another thread has closed it
             self._process.kill()
@@ -128,7 +128,7 @@ class GpuProcess:
             pipe.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
-        """SIGKILL, and waits for its end; for the thread that uses it."""
+        """Sends SIGKILL and waits until the process has ended; only for the thread that uses it."""
         self._process.kill()
         self._process.join(10)
         with self._pipe_lock:

@@ -179,7 +179,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Tries all of them on the first usable card."""
+    """Tries all kernels on the first usable card."""
     try:
         card = usable_gpus()[0]
         with tempfile.TemporaryDirectory() as cache:

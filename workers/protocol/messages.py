@@ -188,7 +188,7 @@ class CountRequest:
 
     problem: Problem
     work: Work
-    #: By the vendor's names; None for the base set.
+    #: The metrics, by the vendor's names; None for the base set.
     metrics: tuple[str, ...] | None
 
 

@@ -52,7 +52,7 @@ INPUT_SQUARES_US = 1.5
 STATIC_W = 300.0
 DRAM_J_PER_BYTE = 60e-12
 TENSOR_J_PER_FLOP = 0.4e-12
-#: Each schedule uses more by a fixed share of it, with this standard deviation.
+#: Each schedule uses more energy by a fixed share, which has this standard deviation.
 ENERGY_ERROR = 0.05
 
 NO_TORCH = TorchTime(reason="a simulated GPU has no PyTorch", calls=TorchCalls.COMPILED)
@@ -388,4 +388,4 @@ class SimulatedEvaluator:
             return no_trace(str(error), simulated=True)
 
     def close(self) -> None:
-        """Nothing to do: it has no processes."""
+        """Does nothing: there are no processes."""

@@ -246,7 +246,7 @@ def _fields_of(op: Product, arguments: Sequence[Argument], begin: int) -> list[d
 
 
 def squares_of(tensor: str) -> str:
-    """Name of the table of the sums of squares of a tensor's rows; empty for none."""
+    """Name of the table with the sums of squares of a tensor's rows; empty if there is none."""
     return f"{tensor}.squares" if tensor else ""
 
 

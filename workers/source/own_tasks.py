@@ -78,8 +78,8 @@ def _c_type(dtype: str) -> str:
 
 
 def _members(op: TileOp, dtype: Dtype) -> str:
-    """A function for each of its other tensors, by the tensor's name; and code that sets those that it writes to NaN
-    after an abort."""
+    """A function for each of the op's other tensors, by the tensor's name, and code that sets the tensors that it
+    writes to NaN after an abort."""
     lines, spoiled = list[str](), list[str]()
     for number, tensor in enumerate(op.others(dtype)):
         of, pointer = ("Element::Bits" if tensor.dtype == str(dtype) else _c_type(tensor.dtype)), f"op.parts[{number}]"

@@ -44,7 +44,7 @@ def member_of(op: TileOp, tensor: Tensor) -> str:
 
 
 def num_pointers(workload: Workload) -> int:
-    """The number of these pointers in each op's arguments: the maximum over the ops."""
+    """The number of such pointers in each op's arguments: the maximum over the ops."""
     return max((len(pointers_of(op)) for op in workload.tile_ops), default=0)
 
 

@@ -31,7 +31,7 @@ from .variants import Variant, with_switches
 _PAGES_FILE = "pages.cuh"
 #: The file for `wgmma` kernels whose weights are stored in fewer bits.
 _CONVERTED_FILE = "converted_wgmma.cuh"
-#: The file for those with a product that gathers its rows.
+#: The file for `wgmma` kernels with a product that gathers its rows.
 _GATHERED_FILE = "gathered_wgmma.cuh"
 _BASE_FILES = (
     "config.cuh",

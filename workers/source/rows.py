@@ -58,7 +58,7 @@ def with_rows(
 
 
 def in_place(text: str, said: Mapping[str, str]) -> str:
-    """A device file with other lines instead of those for the case that a switch is not defined."""
+    """A device file with different lines in place of those for the case that a switch is not defined."""
     for switch, instead in said.items():
         before, found, after = text.partition(f"#ifndef {switch}\n")
         text = before + instead + after.partition("#endif\n")[2] if found else text

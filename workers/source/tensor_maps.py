@@ -121,7 +121,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
 
 
 def _im2col_map(index: int, im2col: Im2col, dtype: Dtype, num_pixels: int) -> TensorMap:
-    """The map of images [images, height, width, channels]: a request loads a line of that many pixels."""
+    """The map of images [images, height, width, channels]: a request loads a line of `num_pixels` pixels."""
     pixel_bytes = im2col.channels * dtype.size_bytes
     row_bytes = im2col.width * pixel_bytes
     return TensorMap(

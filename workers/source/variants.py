@@ -28,7 +28,7 @@ class Variant(StrEnum):
 
     @property
     def switches(self) -> frozenset[str]:
-        """The switches in device files that it defines."""
+        """The switches in device files that the variant defines."""
         return _SWITCHES[self]
 
 

@@ -59,7 +59,7 @@ class Picked:
         )
 
 
-#: Times of both in the same rounds, microseconds: the default way, and the other.
+#: Times of two ways in the same rounds, microseconds: the default way first.
 Rounds = tuple[Sequence[float], Sequence[float]]
 
 
@@ -101,19 +101,19 @@ def pick(
 
 
 def pick_streams(picked: Picked, rounds_us: Rounds) -> Picked:
-    """`picked` with the times of its algorithms one after the other and side by side, by rounds of both."""
+    """`picked` with the times of its algorithms, sequentially and side by side, from rounds of both."""
     one_us, two_us, is_ahead = contest(rounds_us)
     return replace(picked, one_stream_us=one_us, two_streams_us=two_us, beside=is_ahead)
 
 
 def pick_adds(picked: Picked, rounds_us: Rounds) -> Picked:
-    """`picked` with its residuals added by the products or by the norms' kernels, by rounds of both."""
+    """`picked` with residuals added by the products or by the norm kernels, according to rounds of both."""
     products_us, norms_us, is_ahead = contest(rounds_us)
     return replace(picked, best_us=norms_us if is_ahead else products_us, adds_in_norms=is_ahead)
 
 
 def contest(rounds_us: Rounds) -> tuple[float, float, bool]:
-    """The median times of both, and whether the other is faster by the margin."""
+    """The median times of both ways, and whether the second is faster by the margin."""
     usual, other = rounds_us
     return median(usual), median(other), median(paired_ratios(usual, other)) > 1 + MARGIN
 
@@ -124,5 +124,5 @@ def first_of(ops: Sequence[object]) -> Choices:
 
 
 def with_one(choices: Choices, op: int, algorithm: int) -> Choices:
-    """`choices` with another algorithm for one op."""
+    """`choices` with a different algorithm for one op."""
     return (*choices[:op], algorithm, *choices[op + 1 :])

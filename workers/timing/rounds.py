@@ -22,7 +22,7 @@ from tuner.core.trial.stats import median, relative_spread
 from .clocks import Sample, drop_reasons
 from .stop_rules import BEHIND, PREVIEW, HopelessRule, StopRule
 
-#: With fewer valid rounds, all are used, and the trial says so.
+#: If fewer rounds than this are valid, all are used, and the trial says so.
 MIN_KEPT = 3
 
 
@@ -74,7 +74,7 @@ def counting_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regim
 
 
 def are_enough_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> bool:
-    """Whether this many rounds are valid; up to a third more, rounded up, replace invalid ones."""
+    """Whether `num_rounds` rounds are valid; up to a third more, rounded up, replace invalid ones."""
     num_taken = len(tracks[0])
     if num_taken < num_rounds or 3 * num_taken >= 4 * num_rounds:
         return num_taken >= num_rounds

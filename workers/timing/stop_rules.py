@@ -59,8 +59,7 @@ class HopelessRule:
         return any(speedup >= self.share * incumbent_speedup for speedup in speedups)
 
 
-#: A candidate that is certainly this much slower than the best so far needs no finer figure: a few rounds are enough
-#: for its rank.
+#: The rule for candidates that are certainly so much slower than the best that a few rounds are enough for their rank.
 BEHIND = HopelessRule(share=0.98)
 
 #: The rule for a preview before the first round: the ratios at one clock of short samples after a short load. All of
@@ -76,8 +75,8 @@ def is_previewed(regime: Regime) -> bool:
 
 
 def stop_rule(regime: Regime) -> StopRule:
-    """Under sustained load a round includes its load, so there are fewer, and each sample is longer. At the power
-    limit the clock oscillates with a period of 0.9 s, so rounds span one period."""
+    """The stop rule of a regime. Under sustained load a round includes its load, so there are fewer rounds, and each
+    sample is longer. At the power limit the clock oscillates with a period of 0.9 s, so rounds span one period."""
     if regime is Regime.SUSTAINED:
         return StopRule(min_rounds=5, max_rounds=10, rel_error=0.004, seconds=0.9)
     return StopRule()

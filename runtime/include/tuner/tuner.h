@@ -42,8 +42,8 @@ enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 
 /* Flags of tuner_ffn_prepare. The default is the guarded build. */
 enum {
   TUNER_AS_MEASURED = 1, /* the build that was timed: it does not detect two simultaneous launches, it reports no abort
-                            to the host, and a programmatic launch after it may begin before the launch before it has
-                            ended */
+                            to the host, and a programmatic launch that follows may begin before the launch that
+                            precedes this build has ended */
   TUNER_SAFE_WEIGHTS = 2 /* the preceding work in the stream may write the weights */
 };
 /* Flags of tuner_ffn_launch. */
@@ -86,7 +86,7 @@ typedef struct tuner_tensors {
 typedef struct tuner_abort_record {
   int32_t task;   /* number of the task in the plan; -1: the start gate; -2: two launches ran at the same time on one
                      workspace */
-  int32_t signal; /* the signal that was waited for; -1 for none: the start gate, or a task that reads in band */
+  int32_t signal; /* the signal that was waited for; -1 if none: at the start gate, or in a task that reads in band */
   uint32_t seen, expected;
   int32_t cta;
 } tuner_abort_record;
@@ -102,9 +102,9 @@ tuner_status tuner_pack_open(const char *path, tuner_pack **pack);
 /* Opens a pack in memory. The bytes must stay in place until the pack is closed and everything prepared from it is
  * released. */
 tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **pack);
-/* Afterwards nothing more can be prepared. What was prepared stays usable until it is released. */
+/* After this, nothing more can be prepared from the pack. What was prepared stays usable until it is released. */
 void tuner_pack_close(tuner_pack *pack);
-/* OK if all kernels run on the device, OTHER_CARD if they run at other speeds, MISMATCH if some do not, for example
+/* OK if all kernels run on the device, OTHER_CARD if they run at different speeds, MISMATCH if some do not, for example
  * because the device cannot hold the CTAs or clusters that must be resident at once. This check loads the kernels: into
  * the current context if it belongs to the device, otherwise into the device's primary context. */
 tuner_status tuner_pack_check(const tuner_pack *pack, int device);
@@ -115,8 +115,8 @@ tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shap
  * below 1. `m_lo` and `m_hi` bound the rows with the same result, also for NONE. */
 tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, int32_t m, tuner_choice *choice);
 /* Loads the kernel into the current context, and places plans and workspaces in `memory`: choice.memory_bytes of device
- * memory at a multiple of 256. Returns when everything is copied. `num_cached`: the number of sets of addresses and
- * rows that are kept ready; 0 for 64. */
+ * memory at a multiple of 256. Returns when everything is copied. `num_cached`: for how many sets of addresses and rows
+ * the parameters are kept ready; 0 means 64. */
 tuner_status tuner_ffn_prepare(tuner_pack *pack, const tuner_choice *choice, void *memory, void *stream, uint32_t flags,
                                uint32_t num_cached, tuner_ffn **ffn);
 /* No launch may be running. */
@@ -146,9 +146,9 @@ tuner_status tuner_reset(tuner_ffn *ffn, void *stream);
  * not 0, the result is projected. Y[sequences * new_tokens, d_out or heads * head_dim]. */
 typedef struct tuner_attention_shape {
   int32_t dtype, heads, kv_heads, head_dim, new_tokens;
-  int32_t page_tokens; /* tokens of a page of the cache; 0: the cache is contiguous */
+  int32_t page_tokens; /* tokens per page of the cache; 0: the cache is contiguous */
   uint32_t flags;      /* TUNER_HEADS_FIRST; required if the cache is contiguous */
-  int32_t window;      /* maximum tokens that a query sees; 0 for all */
+  int32_t window;      /* maximum number of tokens that a query sees; 0 for all */
   int32_t d_out;       /* columns of the projection; 0 for no projection */
   float scale;         /* factor of the scores, e.g. 1 / sqrt(head_dim) */
   float soft_cap;      /* soft cap of the scores; 0 for none */
@@ -160,7 +160,7 @@ enum { TUNER_HEADS_FIRST = 1 };
 typedef struct tuner_attention_choice {
   uint32_t program;      /* the kernel's number in the pack */
   int32_t sequences;
-  int32_t max_length;    /* tokens of the longest supported context; with a contiguous cache, the rows of a head */
+  int32_t max_length;    /* tokens of the longest supported context; with a contiguous cache, the rows per head */
   double speedup;        /* the library's time divided by the kernel's; 0 if nothing was measured */
   size_t memory_bytes;   /* device memory that tuner_attention_prepare needs */
   const char *text;      /* the plan kind and the schedule, or the library's recipe; owned by the pack */
@@ -245,19 +245,19 @@ typedef struct tuner_layer_tensors {
 
 /* Layer number `index`, and the number of layers; NONE after the last one. */
 tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_layer_shape *shape, uint32_t *num_layers);
-/* Like tuner_attention_find, for layer number `index`; for a chain, the rows are used and `length` is ignored. */
+/* Like tuner_attention_find, for layer number `index`. For a chain, it uses the number of rows and ignores `length`. */
 tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
                               tuner_attention_choice *choice);
 /* Tensor number `index` of a kernel; NONE after the last one. */
 tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
                                    tuner_layer_tensor *tensor);
-/* How quantised weights are stored: as one tensor of bytes [rows, bytes of a row]. */
+/* How quantised weights are stored: as one tensor of bytes [rows, bytes per row]. */
 typedef struct tuner_weights {
   const char *format;  /* e.g. "int4_g128_zp"; these texts are owned by the pack */
   const char *layout;  /* name of the layout of codes and factors; tuner_weights_lay supports those of this version's
                           kernels */
   const char *factors; /* element type of the groups' factors, e.g. "bf16"; empty if there are none */
-  int32_t bits, group; /* bits of a code; weights of a row that share a factor, 0 if there are no factors */
+  int32_t bits, group; /* bits per code; weights of a row that share a factor, 0 if there are no factors */
   int32_t has_zeros;   /* whether each group of a row has a zero point */
   int32_t rows, k;     /* weights in a row */
 } tuner_weights;
@@ -274,7 +274,7 @@ typedef struct tuner_stored_product {
   int32_t rows;
 } tuner_stored_product;
 /* Source of the tensors: GPTQ, whose stored zero points are one less; gptq_v2; AWQ's gemm; compressed-tensors'
- * pack-quantized; e4m3 [rows, k], in blocks with the float32 scales of 128 x 128, [rows / 128 rounded up, k / 128]; or
+ * pack-quantized; e4m3 [rows, k], with one float32 scale per block of 128 x 128, [rows / 128 rounded up, k / 128]; or
  * e2m1 [rows, k / 2] bytes, the first of two codes in the lower bits, with e8m0 [rows, k / 32]. */
 enum {
   TUNER_FROM_GPTQ = 1,
@@ -296,10 +296,10 @@ tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice 
                                  uint32_t num_cached, tuner_layer **layer);
 /* No launch may be running. */
 void tuner_layer_release(tuner_layer *layer);
-/* Enqueues the launches, like tuner_ffn_launch; for a chain, with all rows that its kernel supports. `flags`:
+/* Enqueues the launches, like tuner_ffn_launch. A chain runs with all rows that its kernel supports. `flags`:
  * TUNER_NO_PDL. */
 tuner_status tuner_layer_launch(tuner_layer *layer, const tuner_layer_tensors *tensors, void *stream, uint32_t flags);
-/* The same with `m` rows for a chain, whose kernel must support them; 0 for a layer with an attention. */
+/* The same for `m` rows of a chain, whose kernel must support them; `m` is 0 for a layer with an attention. */
 tuner_status tuner_layer_launch_rows(tuner_layer *layer, int32_t m, const tuner_layer_tensors *tensors, void *stream,
                                      uint32_t flags);
 /* Like tuner_attention_refused and tuner_attention_reset. After an abort, rows of the output are NaN, and each key and

@@ -25,12 +25,12 @@ inline tuner_status checked(tuner_status status) {
   return status;
 }
 
-// What the pack says of a shape and its rows: a kernel, or the library.
+// The pack's choice for a shape and a number of rows: a kernel or the library.
 struct Choice : tuner_choice {
   bool is_kernel = false;
 };
 
-// A kernel that is ready; of one thread and one stream at a time. The pack must outlive it.
+// A prepared kernel, which only one thread and one stream may use at a time. The pack must outlive it.
 class Ffn {
  public:
   Ffn(tuner_pack* pack, const Choice& choice, void* memory, void* stream, std::uint32_t flags, std::uint32_t num_cached) {
@@ -38,11 +38,11 @@ class Ffn {
     checked(tuner_ffn_prepare(pack, &choice, memory, stream, flags, num_cached, &made));
     ffn_.reset(made);
   }
-  // Enqueues it; may be captured in a graph.
+  // Enqueues the launches; may be captured in a graph.
   void launch(int m, const tuner_tensors& tensors, void* stream, std::uint32_t flags = 0) {
     checked(tuner_ffn_launch(ffn_.get(), m, &tensors, stream, flags));
   }
-  // Why a launch gave up since the last reset, if one did; asks no driver.
+  // Why a launch was aborted since the last reset, if one was; does not call the driver.
   std::optional<tuner_abort_record> aborted() const {
     tuner_abort_record record;
     if (checked(tuner_abort_poll(ffn_.get(), &record)) != TUNER_ABORTED) return std::nullopt;
@@ -57,13 +57,13 @@ class Ffn {
   std::unique_ptr<tuner_ffn, Release> ffn_;
 };
 
-// What the pack says of an attention, its sequences and a context: kernels, or the library.
+// The pack's choice for an attention, a number of sequences and a context: kernels or the library.
 struct AttentionChoice : tuner_attention_choice {
   bool is_kernel = false;
 };
 
-// An attention that is ready, with the projection behind it if its shape has one; of one thread and one stream at a time.
-// All layers of a model may share it. The pack must outlive it.
+// A prepared attention, with the projection after it if its shape has one. Only one thread and one stream may use it at
+// a time. All layers of a model may share it. The pack must outlive it.
 class Attention {
  public:
   Attention(tuner_pack* pack, const AttentionChoice& choice, void* memory, void* stream, std::uint32_t num_cached) {
@@ -71,11 +71,11 @@ class Attention {
     checked(tuner_attention_prepare(pack, &choice, memory, stream, num_cached, &made));
     attention_.reset(made);
   }
-  // Enqueues it; may be captured in a graph.
+  // Enqueues the launches; may be captured in a graph.
   void launch(const tuner_attention_tensors& tensors, void* stream, std::uint32_t flags = 0) {
     checked(tuner_attention_launch(attention_.get(), &tensors, stream, flags));
   }
-  // What a launch found wrong first since the last reset, if one did; waits for the stream.
+  // The first invalid input of a launch since the last reset, if there was one; waits for the stream.
   std::optional<tuner_attention_refusal> refused(void* stream) const {
     tuner_attention_refusal found;
     if (checked(tuner_attention_refused(attention_.get(), stream, &found)) != TUNER_ABORTED) return std::nullopt;
@@ -90,12 +90,12 @@ class Attention {
   std::unique_ptr<tuner_attention, Release> attention_;
 };
 
-// What the pack says of a layer, its sequences and a context: kernels, or the library.
+// The pack's choice for a layer, a number of sequences and a context: kernels or the library.
 struct LayerChoice : tuner_attention_choice {
   bool is_kernel = false;
 };
 
-// A layer that is ready: products around an attention. As an Attention otherwise. Its tensors have names.
+// A prepared layer: products around an attention. It is used like an Attention, but its tensors have names.
 class Layer {
  public:
   Layer(tuner_pack* pack, const LayerChoice& choice, void* memory, void* stream, std::uint32_t num_cached) {
@@ -106,26 +106,26 @@ class Layer {
     for (std::uint32_t i = 0; checked(tuner_layer_tensor_at(pack, &choice, i, &tensor)) == TUNER_OK; ++i)
       tensors_.push_back(tensor);
   }
-  // What a launch is given, in order.
+  // The tensors that a launch takes, in order.
   const std::vector<tuner_layer_tensor>& tensors() const { return tensors_; }
-  // The place of a tensor among them.
+  // The position of a tensor among them.
   std::size_t place(const std::string& name) const {
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       if (name == tensors_[i].name) return i;
     throw std::out_of_range("the layer has no tensor " + name);
   }
-  // Enqueues it; may be captured in a graph. `num_pages`: of a cache with pages.
+  // Enqueues the launches; may be captured in a graph. `num_pages`: the pages of a paged cache.
   void launch(const std::vector<const void*>& addresses, void* stream, std::int64_t num_pages = 0,
               std::uint32_t flags = 0) {
     const tuner_layer_tensors given = {addresses.data(), static_cast<std::uint32_t>(addresses.size()), num_pages};
     checked(tuner_layer_launch(layer_.get(), &given, stream, flags));
   }
-  // The same of a chain without an attention, for `m` rows.
+  // The same for a chain without an attention, with `m` rows.
   void launch_rows(int m, const std::vector<const void*>& addresses, void* stream, std::uint32_t flags = 0) {
     const tuner_layer_tensors given = {addresses.data(), static_cast<std::uint32_t>(addresses.size()), 0};
     checked(tuner_layer_launch_rows(layer_.get(), m, &given, stream, flags));
   }
-  // What a launch found wrong first since the last reset, if one did; waits for the stream.
+  // The first invalid input of a launch since the last reset, if there was one; waits for the stream.
   std::optional<tuner_attention_refusal> refused(void* stream) const {
     tuner_attention_refusal found;
     if (checked(tuner_layer_refused(layer_.get(), stream, &found)) != TUNER_ABORTED) return std::nullopt;
@@ -148,13 +148,13 @@ class Pack {
     checked(tuner_pack_open(path.c_str(), &opened));
     pack_.reset(opened);
   }
-  // Of bytes that stay where they are, such as those of tuner_add_pack.
+  // Opens a pack whose bytes stay where they are, such as those of tuner_add_pack.
   Pack(const void* bytes, std::size_t num_bytes) {
     tuner_pack* opened = nullptr;
     checked(tuner_pack_open_bytes(bytes, num_bytes, &opened));
     pack_.reset(opened);
   }
-  // Throws where its kernels do not run on the device; false where their speed was measured on another card.
+  // Throws if the kernels do not run on the device; returns false if their speed was measured on a different card.
   bool check(int device) const { return checked(tuner_pack_check(pack_.get(), device)) == TUNER_OK; }
   tuner_shape shape(std::uint32_t index) const {
     tuner_shape found;
@@ -166,7 +166,7 @@ class Pack {
     choice.is_kernel = checked(tuner_ffn_find(pack_.get(), &shape, m, &choice)) == TUNER_OK;
     return choice;
   }
-  // `memory`: choice.memory_bytes of the device, a multiple of 256.
+  // `memory`: choice.memory_bytes of device memory, at a multiple of 256.
   Ffn prepare(const Choice& choice, void* memory, void* stream, std::uint32_t flags = 0, std::uint32_t num_cached = 0) {
     return Ffn(pack_.get(), choice, memory, stream, flags, num_cached);
   }

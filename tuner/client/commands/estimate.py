@@ -43,7 +43,7 @@ _PROGRAM = "tuner.estimate"
 class Gain:
     """The gain of an op at a number of rows or sequences, over all layers of a model."""
 
-    #: In words.
+    #: The shape, in words.
     shape: str
     layers: int
     m: int
@@ -65,7 +65,7 @@ class Gain:
         return self.layers * (self.library_us - self.ours_us)
 
     def to_json(self, min_gain: float) -> dict[str, Any]:
-        """For programs."""
+        """The figures as JSON, for programs."""
         return {**vars(self), "speedup": self.speedup, "saved_us": self.saved_us(min_gain)}
 
 

@@ -215,8 +215,8 @@ def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slowe
 
 
 def has_launch_op(best: Mapping[str, Any]) -> bool:
-    """Whether an op of the winner has its own launch in every plan kind, so that a single launch is impossible. An
-    unknown kind is assumed to have a kind with one launch."""
+    """Whether an op of the winner has its own launch in every plan kind, so that a single launch is impossible. An op
+    of an unknown kind is assumed to have a plan kind with one launch."""
     schedule = best["finals"][best["winner_row"]]["candidate"].get("schedule") or {}
     if "ops" in schedule:
         kinds = (schedule_class(op["op"]) for op in schedule["ops"] if "op" in op)

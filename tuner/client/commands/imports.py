@@ -18,7 +18,7 @@ from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 from tuner.schedule_files.schema import faults, schedule_schema
 
-#: The fastest of each plan kind, since a search starts from at most eight.
+#: The fastest winners of each plan kind, since a search starts from at most eight.
 _EACH = 2
 
 

@@ -115,7 +115,7 @@ class _Submit(click.Group):
 
 
 def _shortened(words: str) -> str:
-    """On one line of 80 columns, next to the longest name."""
+    """Shortens a description to one line of 80 columns, next to the longest name."""
     room = 56
     return words if len(words) <= room else f"{words[: room - 1].rstrip()}…"
 
@@ -141,7 +141,7 @@ def _of_chain() -> click.Command:
 
 
 def _submit(options: dict[str, Any]) -> None:
-    """The options of a kind, and those of the job before it."""
+    """Submits a job with the options of a kind, and with those of the job, which precede the kind."""
     context = click.get_current_context()
     assert context.parent is not None
     in_front = context.parent.params

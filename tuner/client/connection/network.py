@@ -50,7 +50,7 @@ def ways_to(url: httpx.URL, environment: Mapping[str, str]) -> tuple[Proxy | Non
 
 
 def checked_url(address: str) -> httpx.URL:
-    """An address in parts.
+    """Splits an address into its parts.
 
     Raises:
         ValueError: the port is invalid; httpx accepts any port, and the system takes the remainder modulo 65,536.

@@ -109,12 +109,12 @@ def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | Non
 
 
 def _by_digest(pairs: Sequence[Json]) -> dict[str, str]:
-    """Their workloads, as text."""
+    """The workloads of pairs as text, by digest."""
     return {one.digest: one.describe() for one in map(asked_workload, pairs)}
 
 
 def _all_but(some: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
-    """Names that are not in the other list."""
+    """The texts of workloads that are not among the others."""
     return sorted(words for digest, words in some.items() if digest not in others)
 
 

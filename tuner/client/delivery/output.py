@@ -73,7 +73,8 @@ def table_width() -> int:
 
 
 def print_sentences(sentences: Iterable[str]) -> None:
-    """A line each. If the terminal is narrower, the line is broken between words, along the lines of a drawing."""
+    """Prints each sentence on one line. If the terminal is narrower, the line is broken between words, along the lines
+    of a drawing."""
     width = table_width()
     for sentence in sentences:
         margin = sentence[: len(sentence) - len(sentence.lstrip(" │┌─▶"))].translate(_CONTINUED)
@@ -84,7 +85,7 @@ def print_sentences(sentences: Iterable[str]) -> None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One line."""
+    """Prints a document as one line of JSON."""
     click.echo(json.dumps(document))
 
 

@@ -25,7 +25,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class GivenSchedules:
-    """What files give."""
+    """The schedules that a job was given, and their workload."""
 
     workload: Workload
     #: In the form of `POST /jobs`.

@@ -20,7 +20,7 @@ def problem_of(job: JobDetail, trials: Sequence[Trial], manifest: Mapping[str, A
     """The document of a problem.
 
     Args:
-        manifest: of the job's kernel. Every tiling has its own source; the document names this one.
+        manifest: that of the job's kernel. Every tiling has its own source; the document names this kernel's.
     """
     kernel, launch = manifest["kernel"], manifest["launches"][0]
     budget = job["budget"]

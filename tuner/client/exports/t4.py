@@ -92,7 +92,7 @@ def _measurements(trial: Trial) -> list[dict[str, Any]]:
 
 
 def metadata_of(job: JobDetail, best: Best | None) -> dict[str, Any]:
-    """The metadata document: the GPU and the programs, taken from the result; None without a result."""
+    """The metadata document: the GPU and the programs, taken from the result; None if there is no result."""
     environment = None if best is None else dict(best["environment"])
     title = f"{DISTRIBUTION} {__version__}: {job['workload']} on {job['target']}"
     simulated = "; simulated: it never ran on a card" if job["simulated"] else ""

@@ -29,7 +29,7 @@ ENDED = ("succeeded", "failed", "cancelled")
 
 
 def follow(client: Client, batch: Json, console: Console, timeout_s: float | None = None) -> Json:
-    """The batch once it has ended, with a bar and the remaining time meanwhile.
+    """Returns the batch once it has ended; meanwhile, shows a bar and the remaining time.
 
     Args:
         batch: as returned by `POST /batches`.
@@ -46,7 +46,8 @@ def follow(client: Client, batch: Json, console: Console, timeout_s: float | Non
 
 
 def _updates(client: Client, batch: Json, timeout_s: float | None) -> Iterator[Json]:
-    """The batch's state, polled until it has ended. After a lost connection it retries, long enough for a restart."""
+    """The batch's state, polled until it has ended. If the connection is lost, it is retried, long enough for a
+    restart."""
     deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
     while True:
         try:

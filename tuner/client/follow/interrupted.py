@@ -33,7 +33,7 @@ def what_goes_on(client: Client, ids: Sequence[str], again: str = "") -> Iterato
 
 @contextmanager
 def inspection_goes_on(what: str, job_id: str, number: int) -> Iterator[None]:
-    """The same for an inspection, e.g. `the trace`, of a trial."""
+    """Does the same for an inspection of a trial, e.g. `the trace`."""
     with _saying(f"{what} of trial {number} of {job_id} will be collected anyway", {"come back": [SAME_COMMAND]}):
         yield
 

@@ -18,7 +18,7 @@ from tuner.client.terminal import render
 
 Json = Mapping[str, Any]
 
-#: Seconds between two polls of the open ones.
+#: Seconds between two polls of the open jobs and batches.
 _ASK_EVERY_S = 1.0
 
 
@@ -40,8 +40,8 @@ def follow_many(client: Client, ids: Sequence[str], console: Console, timeout_s:
 
 
 def _updates(client: Client, ids: Sequence[str], timeout_s: float | None) -> Iterator[list[Json]]:
-    """The state of all, polled until the last has ended; ended ones are not polled again. After a lost connection it
-    retries, long enough for a restart."""
+    """The state of all jobs and batches, polled until the last one has ended; ended ones are not polled again. If the
+    connection is lost, it is retried, long enough for a restart."""
     deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
     found: dict[str, Json] = {}
     while True:

@@ -19,7 +19,7 @@ class Describes(Protocol):
     def chains_of(
         self, description: Mapping[str, Any], images: int, dtype: str | None = None
     ) -> list[tuple[str, Json]]:
-        """The name of each block, and its ops for this many images in the form of `POST /jobs`.
+        """The name of each block, and its ops for `images` images, in the form of `POST /jobs`.
 
         Raises:
             InvalidInput: names the path of the invalid value.
@@ -27,12 +27,12 @@ class Describes(Protocol):
 
 
 def is_described(config: Mapping[str, Any]) -> bool:
-    """Whether it is a description rather than the config of a model."""
+    """Whether a config describes a network by its layers, rather than being the config of a model."""
     return "model_type" not in config and ("blocks" in config or "kind" in config)
 
 
 def described(config: Mapping[str, Any], images: int, dtype: str | None) -> list[tuple[str, Json]]:
-    """Its blocks.
+    """The blocks of a described network.
 
     Raises:
         InvalidInput: names the path of the invalid value.

@@ -47,7 +47,7 @@ class KindInModels(Protocol):
 
 
 def kinds_with_context() -> tuple[KindInModels, ...]:
-    """The same, for requests that need a context.
+    """The modules of all kinds that find ops in models, for requests that need a context.
 
     Raises:
         click.UsageError: there is no such kind.

@@ -24,12 +24,12 @@ _SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token"}
 class Block:
     """A feed-forward block, and the quantisation of its products."""
 
-    #: Elements as wide as the model's.
+    #: The shape, with elements as wide as the model's.
     shape: Shape
     stored: Stored
 
     def pair(self, m: int) -> Json:
-        """In the form of `POST /jobs`."""
+        """The block in the form of `POST /jobs`."""
         known = parameter_names(asked_workloads()[_KIND])
         sizes = {name: value for name, value in vars(self.shape).items() if name in known}
         pair: Json = {"kind": _KIND, "m": m, **sizes, "scheme": self._scheme, "out_dtype": self.shape.dtype}

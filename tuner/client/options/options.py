@@ -23,7 +23,7 @@ class Number(click.types.FloatParamType):
 
 
 class Finite(Number, click.FloatRange):
-    """Such a number in a range."""
+    """A finite number in a range."""
 
 
 #: Element types.

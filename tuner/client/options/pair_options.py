@@ -241,7 +241,7 @@ def spelled_among(options: Json) -> str:
 
 
 def _flags(names: Collection[str]) -> str:
-    """As written on a command line, in the order of the help."""
+    """Options as written on a command line, in the order of the help."""
     return ", ".join(_flag(name) for name in ("kind", "preset", *_names()) if name in names)
 
 

@@ -26,7 +26,7 @@ class GivenOnce(click.Command):
 
 
 def _check(command: click.Command, ctx: click.Context, args: Sequence[str], before: Given | None = None) -> None:
-    """The options before the subcommand are in `before`."""
+    """Checks a command and its subcommands; `before` has the options that were given before the subcommand."""
     options = command.get_params(ctx)
     parser = click.Command(None, params=[_collecting(one) for one in options], add_help_option=False).make_parser(ctx)
     try:
@@ -44,7 +44,7 @@ def _check(command: click.Command, ctx: click.Context, args: Sequence[str], befo
 
 
 def _collecting(parameter: click.Parameter) -> click.Parameter:
-    """Same, but keeps all values of an option."""
+    """A copy of a parameter that keeps all values of an option."""
     found = copy(parameter)
     if isinstance(found, click.Option) and not found.count:
         found.multiple = True

@@ -12,7 +12,7 @@ VLLM_VERSION = "0.26"
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 1024, 8192
 #: The maximum rows of a graph.
 _MOST = 512
-#: From here on the step size is larger.
+#: From this number of rows on, the step size is larger.
 _WIDE = 256
 
 

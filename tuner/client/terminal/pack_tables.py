@@ -36,12 +36,12 @@ class Line:
 
     @property
     def library_us(self) -> float | None:
-        """The library's time there."""
+        """The library's time at the same number of rows."""
         measured, speedup = _measured_us(self.answer), self.answer.speedup
         return None if measured is None or speedup is None else measured * speedup
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The line as JSON, for programs."""
         return {
             "shape": self.shape,
             "rows": self.rows,
@@ -145,7 +145,7 @@ def _min_gain(pack: Pack) -> float | None:
 
 
 def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
-    """Text; for the library with the reason."""
+    """What runs, as text; for the library with the reason."""
     if rung.kernel is not None:
         return runs_of(rung)
     if (winner := rung.provenance.get("winner")) is None:

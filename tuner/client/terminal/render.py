@@ -306,7 +306,7 @@ def trials_table(trials: Iterable[Json], width: int = _WIDE_COLUMNS) -> Renderab
 
 
 def _stacked(headers: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> RenderableType:
-    """Columns as narrow as may be, and below the figures of each row a text, which breaks between words."""
+    """A table with columns as narrow as possible; each row's text is below its figures, and breaks between words."""
     widths = [max(map(len, cells)) for cells in zip(headers, *(figures for figures, _ in rows), strict=True)]
     lines: list[RenderableType] = [Text(_in_columns(headers, widths), style="bold")]
     for figures, below in rows:

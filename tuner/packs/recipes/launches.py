@@ -28,7 +28,7 @@ MOST_SPIN_CYCLES = 10**12
 #: of its parts; the minimum size of one tile's parts.
 _SIGNALS_OFFSET, _ABORT_OFFSET, _ALIGNMENT, _LEAST_SLOT_BYTES = 256, 128, 256, 64
 _WORD_BYTES = 4
-#: A kernel's parameter contains the first tasks of this many CTAs, 16 bytes each, as hexadecimal digits in a manifest.
+#: The number of CTAs whose first tasks are in a kernel's parameter: 16 bytes each, as hexadecimal digits in a manifest.
 _FIRST_TASK_DIGITS = 32
 
 
@@ -66,7 +66,8 @@ def _check_list(name: str, manifest: Json, files: Mapping[str, bytes]) -> None:
 
 
 def _check_fallback(launches: list[Json], fallback: list[Json]) -> None:
-    """The same launches of the same kernel with other plans, and grids that are not larger."""
+    """Checks that a fallback has the same launches of the same kernel, with other plans, and grids that are not
+    larger."""
     if len(fallback) != len(launches):
         raise wrong(FALLBACK, f"of {len(fallback)}", f"of {len(launches)}, one for each of launches")
     for index, (one, other) in enumerate(zip(launches, fallback, strict=True)):
@@ -111,7 +112,7 @@ def _check_grid(where: str, launch: Json, header: Header) -> None:
 
 
 def _check_weights(where: str, launch: Json, header: Header) -> None:
-    """A kernel with its first tasks in the parameter copies their weights at once; they must be those of a wgmma
+    """Checks the first tasks in a kernel's parameter, whose weights it copies at once; the kernel must be a wgmma
     kernel.
     """
     reads_early = launch["programmatic_dependent_launch"] and launch["first_tasks"] and header.assignment != TICKET
@@ -120,7 +121,7 @@ def _check_weights(where: str, launch: Json, header: Header) -> None:
 
 
 def _check_workspace(where: str, launch: Json, header: Header, mailboxes: int, own: int | None) -> None:
-    """`own`: the number of its workspace; None if two launches share one."""
+    """Checks a launch's workspace; `own` is its number, or None if two launches share one."""
     space = launch["workspace"]
     if own is not None and (space["index"], bool(space["is_second"])) != (own, False):
         raise wrong(f"{where}.index", space["index"], f"{own}, and no second launch of a pair")
@@ -151,7 +152,7 @@ def _check_residency(where: str, launch: Json, *, needs_all_ctas: bool) -> None:
 
 
 def _check_pair(launches: list[Json], headers: list[Header]) -> None:
-    """Two launches that run concurrently: the first waits for nothing, and the second begins after its gate."""
+    """Checks two launches that run concurrently: the first waits for nothing, and the second begins after its gate."""
     found = [(one["stream"], one["workspace"]["index"], bool(one["workspace"]["is_second"])) for one in launches]
     if found != [(0, 0, False), (1, 0, True)]:
         raise wrong("launches", found, "two, with streams 0 and 1, one workspace, of which the second is_second")

@@ -31,7 +31,7 @@ def is_of_weights(recipe: Json) -> bool:
 
 
 def with_rows(recipe: Json, rows: int) -> Json:
-    """A tensor map of a product for this many rows, which are the second dimension of an input or output."""
+    """A tensor map of a product for `rows` rows, which are the second dimension of an input or output."""
     if rows == 0 or is_of_weights(recipe):
         return recipe
     columns, _, *others = recipe["dims"]

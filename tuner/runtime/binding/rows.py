@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 
-#: As in the wheel and, through a link, in a checkout.
+#: The path in the wheel and, through a link, in a checkout.
 HEADER = Path(__file__).parents[1] / "c" / "src" / "rows.h"
 #: CUtensorMapDataType for types without a tensor map.
 _NO_MAP = 0xFFFFFFFF

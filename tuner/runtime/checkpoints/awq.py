@@ -19,7 +19,7 @@ _ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 
 
 def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
-    """A product.
+    """Reads a product.
 
     Raises:
         InvalidInput: the message names the tensor, and what is expected.

@@ -24,7 +24,7 @@ class _Format(Protocol):
     """Names and layouts of a method's tensors."""
 
     def read(self, tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
-        """A product."""
+        """Reads a product."""
 
     def write(self, product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
         """Inverse of `read`: bits by tensor."""
@@ -52,9 +52,10 @@ class Converted:
     weights: Array
     #: Number of weights in a row.
     k: int
-    #: The dtype of the groups' factors, which is the workload's; None without factors, or if they are powers of two.
+    #: The dtype of the groups' factors, which is the workload's; None if there are no factors, or if they are powers of
+    #: two.
     dtype: Dtype | None
-    #: [rows] float32; None without scales per channel.
+    #: [rows] float32; None if there are no scales per channel.
     channels: Array | None
     #: Rows of each product.
     rows: tuple[int, ...]
@@ -69,7 +70,7 @@ class Converted:
 
     @property
     def input_factor(self) -> float | None:
-        """The factor of the input that all of them read: the largest, so that it stays within 8 bits."""
+        """The factor of the input that all products read: the largest, so that the input stays within 8 bits."""
         return max((one for one in self.input_factors if one is not None), default=None)
 
 

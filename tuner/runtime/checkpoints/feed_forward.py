@@ -72,10 +72,10 @@ def _products(kernel: Mapping[str, Tensor]) -> tuple[str, str]:
 
 
 def _weights(name: str, one: Converted, wanted: Tensor) -> Array:
-    """In the format for which the kernel was tuned.
+    """A product's weights, in the format for which the kernel was tuned.
 
     Raises:
-        InvalidInput: they are not.
+        InvalidInput: they have a different format.
     """
     row, rows = one.stored.row, sum(one.rows)
     factors = str(one.dtype) if row.group else ""

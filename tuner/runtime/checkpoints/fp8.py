@@ -21,7 +21,7 @@ from tuner.runtime.checkpoints.product import Product, Tensors
 
 
 def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
-    """A product.
+    """Reads a product.
 
     Raises:
         InvalidInput: the message names the tensor, and what is expected.

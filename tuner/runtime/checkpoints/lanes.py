@@ -111,7 +111,7 @@ def of_codes(row: WeightRow) -> tuple[list[int], list[int], list[tuple[int, ...]
 
 
 def bundle_of(row: WeightRow) -> int:
-    """The number of columns whose factors of a row are adjacent."""
+    """The number of columns whose factors are adjacent in a row."""
     if not row.group:
         return 0
     factors = np.zeros((2, _COLUMNS // row.group), _factor(row))

@@ -1,6 +1,6 @@
 """e2m1 in groups of 32 with a power of two (e8m0) each: two codes of k in a byte, the lower bits first.
 
-weight_packed [rows, k / 2], of ModelOpt weight, and weight_scale [rows, k / 32], uint8; or gpt-oss's, of one expert:
+weight_packed [rows, k / 2], or weight in ModelOpt, and weight_scale [rows, k / 32], uint8; or for one expert of gpt-oss
 <name>_blocks [rows, k / 32, 16], <name>_scales. Source: compressed-tensors 0.17, `mxfp4-pack-quantized`; transformers'
 `mxfp4`.
 """
@@ -27,7 +27,7 @@ _PACKED = ("weight_packed", "weight_scale")
 
 
 def read(tensors: Tensors, config: Mapping[str, Any], stored: WeightFormat) -> Product:
-    """A product.
+    """Reads a product.
 
     Raises:
         InvalidInput: the message names the tensor, and what is expected.

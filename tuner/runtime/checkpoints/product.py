@@ -21,13 +21,13 @@ class Product:
     stored: WeightFormat
     #: [rows, k] uint8.
     codes: Array
-    #: [rows, k / group], bits of `dtype`, or bytes of powers of two; None without groups.
+    #: [rows, k / group], bits of `dtype`, or bytes of powers of two; None if there are no groups.
     factors: Array | None = None
     #: The dtype of the groups' factors.
     dtype: Dtype | None = None
     #: [rows, k / group] uint8, 0 to 15; None if there are none.
     zeros: Array | None = None
-    #: [rows] float32; None without scales per channel.
+    #: [rows] float32; None if there are no scales per channel.
     channels: Array | None = None
     #: The factor of its 8-bit input; None if the checkpoint does not contain it.
     input_factor: float | None = None
@@ -75,7 +75,7 @@ class Tensors:
         return found
 
     def groups(self, k: int, stored: WeightFormat) -> int:
-        """The groups in a row of this many weights.
+        """The number of groups in a row of `k` weights.
 
         Raises:
             InvalidInput: the last one is incomplete.

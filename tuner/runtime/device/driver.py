@@ -150,15 +150,15 @@ class Driver:
         return value.value
 
     def ctas_per_sm(self, function: ctypes.c_void_p, threads: int, smem_bytes: int) -> int:
-        """How many CTAs fit on an SM at once, by the driver's occupancy."""
+        """How many CTAs fit on an SM at once, according to the driver."""
         per_sm = ctypes.c_int()
         ask = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         self.call(ask, ctypes.byref(per_sm), function, threads, ctypes.c_size_t(smem_bytes))
         return per_sm.value
 
     def max_clusters(self, function: ctypes.c_void_p, grid: int, threads: int, smem_bytes: int, stream: int) -> int:
-        """How many clusters of a kernel with a fixed cluster size fit on the device at once, by the driver's
-        occupancy."""
+        """How many clusters of a kernel with a fixed cluster size fit on the device at once, according to the
+        driver."""
         found = ctypes.c_int()
         shape = {"grid": (grid, 1, 1), "block": (threads, 1, 1), "dynamic_smem_bytes": smem_bytes}
         config = LaunchConfig(**shape, stream=stream)

@@ -73,7 +73,8 @@ class Products:
             loader.list.add(Needed.by(self._function, launch))
 
     def launches(self, addresses: Mapping[str, int], views: Mapping[str, View], rows: int = 0) -> Iterator[Launch]:
-        """Packed, in order. `views`: of all given arrays. `rows`: 0 for the number of rows that it was made for.
+        """The packed launches, in order. `views` describes all given arrays. `rows` is 0 for the number of rows that
+        the artifact was made for.
 
         Raises:
             RuntimeFailure: K and V have different page layouts, or the driver refuses.
@@ -98,7 +99,7 @@ class Products:
             yield _packed(loader.driver, self._function, parameter, launch, self._dependent_offset)
 
     def aborted(self) -> bool:
-        """Whether a launch has raised its flag."""
+        """Whether a launch has raised its abort flag."""
         offsets = {one["workspace"]["index"]: one["workspace"]["abort_record"]["offset"]
                    for one in self._recipes}  # fmt: skip
         words = (self._loader.driver.word(self._workspaces[index] + at) for index, at in offsets.items())
@@ -156,7 +157,8 @@ class CacheKernel:
         }
 
     def launches(self, addresses: Mapping[str, int], views: Mapping[str, View]) -> Iterator[Launch]:
-        """Packed, in order; including the one before it if its tensors are given. `views`: of all given arrays.
+        """The packed launches, in order, including the kernel before it if its tensors are given. `views` describes all
+        given arrays.
 
         Raises:
             RuntimeFailure: K and V have different page layouts, or the driver refuses.
@@ -199,7 +201,7 @@ class CacheKernel:
         return _packed(self._loader.driver, self._append_function, parameter, append)
 
     def aborted(self) -> bool:
-        """As in `Products`."""
+        """Same as in `Products`."""
         return self._abort != 0 and self._loader.driver.word(self._abort) != 0
 
     def refused(self) -> str:
@@ -234,7 +236,7 @@ class OwnLaunches:
             loader.list.add(Needed.by(self._functions[-1], recipe))
 
     def launches(self, addresses: Mapping[str, int]) -> Iterator[Launch]:
-        """Packed, in order.
+        """The packed launches, in order.
 
         Raises:
             RuntimeFailure: the driver refuses a tensor map.
@@ -265,8 +267,8 @@ class OwnLaunches:
 def _packed(
     cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: Json, dependent_offset: int | None = None
 ) -> Launch:
-    """`dependent_offset`: the position in the parameter that tells whether the launch is programmatic, if there is
-    one."""
+    """Packs a launch. `dependent_offset`: the position in the parameter that tells whether the launch is programmatic,
+    if there is one."""
     plain = recipe.get("plain", {"cooperative": recipe.get("cooperative", False)})
     programmatic = {PROGRAMMATIC_STREAM_SERIALIZATION} if recipe["programmatic_dependent_launch"] else set[int]()
     return Launch(

@@ -38,7 +38,7 @@ class Needed:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it may not fit on a device although one CTA does."""
+        """Whether the launch may not fit on a device although one of its CTAs does."""
         return self.needs_all_ctas or self.cluster > 1
 
     def check(self, cuda: Driver, stream: int) -> None:
@@ -74,7 +74,7 @@ class LaunchList:
     def __init__(self, cuda: Driver) -> None:
         self._cuda = cuda
         self._needed: list[Needed] = []
-        #: Some launches of a call were enqueued, and others were not.
+        #: Whether only some launches of a call were enqueued.
         self.needs_reset = False
         self._stream_id: int | None = None
 

@@ -70,7 +70,7 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
         return self
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] to the same shape."""
+        """Maps [..., hidden] to the same shape."""
         rows, (w1,) = x.reshape(-1, x.shape[-1]), self._w1
         w2 = self.down_proj.weight
         y = torch.ops.tuner.ffn(rows, w1, w2, None, None, None, None, self.activation, True, self.number)
@@ -132,7 +132,7 @@ def _module_of(mlp: Any) -> Any:
 
 
 def _activation_of(mlp: Any) -> str | None:
-    """The operator's name for it; None if it has none."""
+    """The operator's name for the activation of an MLP; None if it has none."""
     module = _module_of(mlp)
     name = _ACTIVATIONS.get(type(module).__name__)
     if name is None and isinstance(module, torch.nn.GELU) and module.approximate == "tanh":

@@ -20,10 +20,10 @@ class Attention(Program):
     """One attention, alone or with one product after it: a call takes its operands one by one."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Binds that artifact.
+        """Binds `artifact`.
 
         Raises:
-            RuntimeFailure: it has another workload.
+            RuntimeFailure: it has a different workload.
         """
         super().__init__(artifact)
         workload = artifact.manifest["workload"]

@@ -60,7 +60,7 @@ class Ffn:
         return self._tensors
 
     def is_kernel(self, rows: int) -> bool:
-        """Whether a kernel of the pack computes this many rows."""
+        """Whether a kernel of the pack computes `rows` rows."""
         return rows < len(self._by_rows) and self._by_rows[rows] is not None
 
     def __call__(
@@ -95,7 +95,7 @@ class Ffn:
         return y
 
     def _is_own(self, matrix: Any, columns: int) -> bool:
-        """Whether an array has the weights' type and device, and this many columns. This runs in every call."""
+        """Whether an array has the weights' type and device, and `columns` columns. This runs in every call."""
         if not self._kind_of(matrix) == self._kind is not None:
             return False
         shape = matrix.shape
@@ -128,8 +128,8 @@ class Ffn:
         weights.operands.checked(given, beside=weights.views)
 
     def launch(self, rows: int, x: int, y: int, stream: int, *, no_pdl: bool = False) -> None:
-        """Enqueues the kernel for this many rows with the addresses of X and Y, without further checks: the rows must
-        be computed by a kernel, without a residual and without a factor per row.
+        """Enqueues the kernel for `rows` rows with the addresses of X and Y, without further checks: a kernel must
+        compute these rows, without a residual and without a factor per row.
 
         Raises:
             RuntimeFailure: an address is not a multiple of 16, the pack was closed, or the driver refuses.

@@ -85,10 +85,10 @@ class Pack:
         return self._handle
 
     def check_open(self) -> None:
-        """Raises if it was closed.
+        """Checks that the pack is open.
 
         Raises:
-            RuntimeFailure: it was.
+            RuntimeFailure: it was closed.
         """
         if not self._handle:
             raise RuntimeFailure(-1, f"{self._path} was closed with all its kernels: load it again")
@@ -177,9 +177,9 @@ class Pack:
         scale: float | None = None,
         d_out: int = 0,
     ) -> Attention | None:
-        """The kernels for this many sequences with contexts up to `length`, loaded; None if the table names the
-        library. `dtype` is ``float16`` or ``bfloat16``. Its `shape` contains the length of the cache's rows: it may
-        support longer contexts than requested. Must not be called inside a graph capture.
+        """The kernels for `sequences` sequences with contexts up to `length`, loaded; None if the table names the
+        library. `dtype` is ``float16`` or ``bfloat16``. The result's `shape` contains the length of the cache's rows,
+        since it may support longer contexts than requested. Must not be called inside a graph capture.
 
         Raises:
             RuntimeFailure: the pack has no answer, or the kernels cannot be loaded.
@@ -216,10 +216,11 @@ class Pack:
     def layer(
         self, *ops: str, sequences: int, length: int = 0, number: int | None = None, shares_sms: bool = False
     ) -> Program | None:
-        """The kernels of a layer for this many sequences with contexts up to `length`, loaded; None if the table names
-        the library. `ops` are the names of the layer's ops, as in `layers`; if two layers have the same, or none are
-        given, `number` is its index there. Its tensors show how long the cache's rows are: it may support longer
-        contexts than requested. `shares_sms` as in `load_artifact`. Must not be called inside a graph capture.
+        """The kernels of a layer for `sequences` sequences with contexts up to `length`, loaded; None if the table
+        names the library. `ops` are the names of the layer's ops, as in `layers`; if two layers have the same names, or
+        no ops are given, `number` is the layer's index in `layers`. The program's tensors show how long the cache's
+        rows are, since it may support longer contexts than requested. `shares_sms` as in `load_artifact`. Must not be
+        called inside a graph capture.
 
         Raises:
             RuntimeFailure: the pack has no such layer, or several, or no answer, or the kernels cannot be loaded.
@@ -230,8 +231,8 @@ class Pack:
         return None if artifact is None else Program(artifact)
 
     def chain(self, *ops: str, rows: int, number: int | None = None, shares_sms: bool = False) -> Program | None:
-        """The kernels of a chain without an attention, for this many rows, as `layer`; it may be called with fewer rows
-        than it was tuned for, as its tensors show.
+        """The kernels of a chain without an attention for `rows` rows, loaded as by `layer`. The chain may have been
+        tuned for more rows, as its tensors show.
         """
         return self.layer(*ops, sequences=rows, number=number, shares_sms=shares_sms)
 
@@ -273,7 +274,7 @@ class Pack:
             one.reset(stream)
 
     def _room(self, strand: int, weights: Weights, rows: int) -> int:
-        """Memory for the intermediate of a strand, for this many rows; shared by the FFNs of the strand."""
+        """Memory for the intermediate of a strand, for `rows` rows; shared by the FFNs of the strand."""
         key = (strand, weights.device)
         needed = rows * weights.d_hidden * 2
         held = self._scratch.get(key)

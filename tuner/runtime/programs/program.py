@@ -90,7 +90,7 @@ class Program:
         return found
 
     def _like_the_output(self, given: Mapping[str, Any]) -> Any:
-        """An array of its element type."""
+        """An array of the output's element type."""
         known = self.tensors
         wanted = known[self.output]["dtype"]
         found = (array for name, array in given.items() if name in known and known[name]["dtype"] == wanted)
@@ -116,7 +116,7 @@ class Program:
         return self.artifact.aborted()
 
     def reset(self) -> None:
-        """For use after an abort, or a call that was only partly enqueued, as `Artifact.reset`."""
+        """Same as `Artifact.reset`, for use after an abort or after a call that was only partly enqueued."""
         self.artifact.reset()
 
 

@@ -44,8 +44,8 @@ def wide_product(
     applied: Callable[[Stage, torch.Tensor], torch.Tensor],
     stored: torch.dtype,
 ) -> torch.Tensor:
-    """The same for elements of few bits, in at least float32, with everything else that is `applied` at each stage.
-    Values beyond the largest element of few bits saturate to it."""
+    """Same as `product`, for elements of few bits: in at least float32, with everything else that is `applied` at each
+    stage. Values beyond the largest element of few bits saturate to it."""
     wide = torch.float32 if x.dtype.itemsize == 1 else _wide(x)
     z = applied(Stage.SUMS, torch.nn.functional.linear(x.to(wide), w.to(wide)))
     z = z if row_scale is None else z * row_scale[:, None]

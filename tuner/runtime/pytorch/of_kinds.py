@@ -15,13 +15,13 @@ class Formula(Protocol):
     """The inputs and outputs of one kind of op; all sizes are in its JSON."""
 
     def made(self, op: Json) -> tuple[int, int]:
-        """Rows and columns of what it makes."""
+        """Rows and columns of the op's output."""
 
     def operands(self, op: Json) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Role and shape of what it reads, by name."""
+        """Roles and shapes of the op's inputs, by name."""
 
     def computed(self, torch: Any, op: Json, tensors: Mapping[str, Any], activated: Callable[[Any, str], Any]) -> Any:
-        """Its output, by PyTorch's own operators; `activated` takes sums and the name of an activation."""
+        """The op's output, by PyTorch's own operators; `activated` takes sums and the name of an activation."""
 
 
 def formula_of(op: Json) -> Formula | None:

@@ -57,7 +57,7 @@ def cache_operands(
     *,
     heads_first: bool,
 ) -> dict[str, Operand]:
-    """Operands for both caches, their lengths and their page table, for queries with this many columns.
+    """Operands for both caches, their lengths and their page table, for queries with `q_columns` columns.
 
     Raises:
         WrongOperand: these queries do not fit this cache.
@@ -95,7 +95,7 @@ def _integer(tensor: torch.Tensor) -> str:
 
 
 def check_scores(scale: float, window: int, soft_cap: float) -> None:
-    """Checks that they are unset, or valid.
+    """Checks that scale, window and soft cap are each unset or valid.
 
     Raises:
         WrongOperand: one is neither.
@@ -143,13 +143,14 @@ def _are_apart(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _steps(tensor: torch.Tensor) -> list[int]:
-    """Bytes from one element of a dimension to the next, if it has two."""
+    """Bytes from one element to the next, for each dimension with at least two."""
     size = tensor.element_size()
     return [step * size for count, step in zip(tensor.shape, tensor.stride(), strict=True) if count > 1 and step > 0]
 
 
 def _num_bytes(tensor: torch.Tensor, within: int | None = None) -> int:
-    """Bytes from the first one to the end of the last; with `within`, only for dimensions with shorter steps."""
+    """Bytes from the first element to the end of the last one; with `within`, only for dimensions with shorter
+    steps."""
     size: int = tensor.element_size()
     counts: list[tuple[int, int]] = [*zip(tensor.shape, tensor.stride(), strict=True)]
     return size + sum((count - 1) * step * size for count, step in counts if within is None or step * size < within)

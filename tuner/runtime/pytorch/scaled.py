@@ -61,7 +61,7 @@ def stored_operand(op: Json, width: int, dtype: str) -> Operand:
 
 
 def operands_of_parts(op: Json, width: int, dtype: str) -> Iterator[Operand]:
-    """The operands for their tensors."""
+    """The operands for the tensors of such parts."""
     about: Any = SimpleNamespace(**op, weight_rows=width)
     for part, own, name in of_parts(op):
         kind = ELEMENTS[own.dtype].array_name if own.dtype else dtype
@@ -69,18 +69,18 @@ def operands_of_parts(op: Json, width: int, dtype: str) -> Iterator[Operand]:
 
 
 def is_plain(op: Json) -> bool:
-    """Whether everything has one element type, without such parts."""
+    """Whether all tensors have one element type, and the op has no additional parts."""
     return not any(op.get(name) for name in ("weights", "epilogue", "out_dtype"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Column:
-    """The position of a code in 16 bytes, and its value."""
+    """The position of a column's code within 16 bytes, and the values of all codes."""
 
     word: int
     #: The bits of the word, lowest first.
     bits: tuple[int, ...]
-    #: By these bits, as a number.
+    #: The values, indexed by these bits as a number.
     values: tuple[float, ...]
 
 

@@ -116,8 +116,8 @@ def address_of(array: Any) -> int:
 
 
 def matrix_reader(like: Any) -> Callable[[Any, int], int]:
-    """A function that reads the address of a contiguous matrix with this many two-byte columns, quickly for arrays like
-    this one.
+    """A function that reads the address of a contiguous matrix with a given number of two-byte columns, quickly for
+    arrays like `like`.
 
     It raises NotAnArray as `address_of` does.
     """
@@ -126,7 +126,7 @@ def matrix_reader(like: Any) -> Callable[[Any, int], int]:
 
 
 def kind_reader(like: Any) -> Callable[[Any], Any]:
-    """A function that reads element type and device of arrays like this one, quickly; it returns None if their
+    """A function that quickly reads element type and device of arrays like `like`; it returns None if their
     library has no fast way, or for an array of another library."""
     name = library_name(type(like))
     asked = {"torch": ("dtype", "device"), "cupy": ("dtype", "data.device_id")}.get(name)
@@ -170,7 +170,7 @@ def view(array: Any, *, has_lines: bool = False) -> View:
 
 
 def named_view(name: str, array: Any, *, has_lines: bool = False) -> View:
-    """As `view`, for an operand with that name: the message begins with it."""
+    """Same as `view`, for an operand with that name: the error message begins with the name."""
     try:
         return view(array, has_lines=has_lines)
     except NotAnArray as error:

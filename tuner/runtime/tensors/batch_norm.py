@@ -25,7 +25,7 @@ def fold_batch_norm(
     the kernel.
 
     Raises:
-        WrongOperand: one has another number of elements than there are filters.
+        WrongOperand: one has a different number of elements than there are filters.
 
     Source: Ioffe, Szegedy, "Batch Normalization", ICML 2015, algorithm 2.
     """

@@ -83,7 +83,7 @@ class Weights:
         return int(found or 0)
 
     def allocate(self, num_bytes: int) -> tuple[Any, int]:
-        """Device memory of this many bytes, and its address, a multiple of 256.
+        """`num_bytes` bytes of device memory, and their address, a multiple of 256.
 
         Raises:
             RuntimeFailure: the array library is unknown, and no `memory` was given.
@@ -98,7 +98,7 @@ class Weights:
         return held, -(-address_of(held) // _ALIGNMENT) * _ALIGNMENT
 
     def empty(self, rows: int) -> Any:
-        """An output."""
+        """A new array for the output."""
         if self._library is None:
             raise RuntimeFailure(-1, "arrays of this library need `out`: an array for the result")
         return self._library.empty((rows, self.d_out), self.w1)

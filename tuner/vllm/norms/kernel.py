@@ -13,12 +13,13 @@ def add_norm_kernel(  # type: ignore[no-untyped-def]
     rows, before, after, normed, weight, row_step, before_step, eps,
     columns: tl.constexpr, block: tl.constexpr, is_dependent: tl.constexpr,
 ):  # fmt: skip
-    """A program for each row: after = rows + before, and normed."""
+    """One program per row: computes after = rows + before, and normed, its norm."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, block)
     inside = at < columns
     weights = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     if is_dependent:
-        # What begins early waits for this kernel's end before it reads rows, and this one for the end of those before.
+        # A launch that begins early waits for the end of this kernel before it reads rows, as this one does for earlier
+        # ones.
         gdc_launch_dependents()
         gdc_wait()
     both = tl.load(rows + row * row_step + at, mask=inside, other=0.0).to(tl.float32)
@@ -37,7 +38,7 @@ def launch(
     weight: torch.Tensor,
     eps: float,
 ) -> None:
-    """Launches it on the current stream, for [rows, columns] whose columns are contiguous."""
+    """Launches the kernel on the current stream, for [rows, columns] whose columns are contiguous."""
     (count, columns), is_card = rows.shape, rows.is_cuda
     how = {"num_warps": min(16, max(4, triton.next_power_of_2(columns) // 512)), "launch_pdl": True} if is_card else {}
     add_norm_kernel[(count,)](

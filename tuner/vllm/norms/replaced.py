@@ -28,7 +28,8 @@ class PackedNorm(torch.nn.Module):  # type: ignore[misc]
         self._own = [norm]  # no module of this one, whose parameter would have two names
 
     def forward(self, rows: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
-        """[..., hidden] twice to the normed sum, and the sum; of rows alone the normed rows, by vLLM."""
+        """Returns the normed sum of rows and residual [..., hidden], and the sum; for rows alone, the rows normed by
+        vLLM."""
         if residual is None:
             return self._own[0](rows)
         wide = rows.shape[-1]

@@ -113,7 +113,7 @@ class Kernel:
         return int(check(driver.cuOccupancyMaxActiveClusters(self._function, config)))
 
     def check_fits(self, num_ctas: int) -> None:
-        """Checks that the card can hold this many CTAs, or clusters, at the same time.
+        """Checks that the card can hold `num_ctas` CTAs, or clusters, at the same time.
 
         Raises:
             LaunchRefused: it does not.

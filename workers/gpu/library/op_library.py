@@ -46,7 +46,7 @@ class OpLibrary(ABC):
         """How this calls the library, as text."""
 
     def poison(self) -> None:  # noqa: B027  # most have no memory of their own
-        """Sets its own memory that a run must write before it reads it to NaN."""
+        """Sets to NaN all of its own memory that a run must write before reading it."""
 
 
 class CardOfLaunchOp(Protocol):
@@ -143,7 +143,7 @@ class ChainLibrary:
         return ""
 
     def poison(self) -> None:
-        """The tensors between the ops."""
+        """Sets the tensors between the ops to NaN."""
         for one in self._own:
             one.poison()
         if self._products:

@@ -127,7 +127,7 @@ class _Kernels:
         return {op.name: ops.arrays[op.name] for op in workload.ops if workload.leaves(op)}
 
     def abort_record(self) -> str | None:
-        """Empty: waits of such kernels are unknown."""
+        """None: waits of such kernels are unknown."""
         return None
 
     def overwritten(self) -> str:
@@ -135,7 +135,7 @@ class _Kernels:
         return ""
 
     def poison(self) -> None:
-        """Nothing: memory of such kernels is unknown."""
+        """Does nothing: memory of such kernels is unknown."""
 
 
 def _value(argument: str | int | float, ops: RunOperands) -> Any:

@@ -105,7 +105,7 @@ class ChainRunner:
         self.enqueue_some(ops, stream, 0, len(self.plans))
 
     def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
-        """Enqueues only those launches; the preparation for all of them runs before the first one."""
+        """Enqueues only launches `begin` to `end` - 1; the preparation for all launches runs before the first one."""
         given = self._prepared(ops, stream) if begin == 0 else self.squares.given_to(ops)
         for plan in self.plans[begin:end]:
             self._kernel.launch(plan, given, stream)
@@ -127,7 +127,7 @@ class ChainRunner:
         return found or self.squares.overwritten()
 
     def poison(self) -> None:
-        """Sums of squares, and sums of parts of tiles."""
+        """Sets sums of squares, and sums of parts of tiles, to NaN."""
         self.squares.poison()
         for plan in self.plans:
             plan.poison_sums()

@@ -95,11 +95,12 @@ class PowerState(Protocol):
         ...
 
     def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
-        """Called before each sample of `graph`, with its length, unless the previous sample was of the same graph."""
+        """Called before each sample of `graph`, which takes `chain_us`, unless the previous sample was of the same
+        graph."""
         ...
 
     def num_launches(self, chain_us: float) -> int:
-        """Number of launches of a graph of this length in a sample."""
+        """Number of launches in a sample of a graph that takes `chain_us`."""
         ...
 
     def event_bits(self, timer: Timer) -> int:
@@ -120,14 +121,14 @@ class Burst:
         timer.sample_us(first)
 
     def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
-        """Nothing: the round's samples follow each other without a pause."""
+        """Does nothing: the round's samples follow each other without a pause."""
 
     def num_launches(self, chain_us: float) -> int:
         """One, since a longer sample would heat the card."""
         return 1
 
     def event_bits(self, timer: Timer) -> int:
-        """The clock itself is enough."""
+        """Returns 0: the clock itself is enough."""
         return 0
 
 
@@ -139,7 +140,7 @@ class Sustained:
     settling_s = _SETTLING_LOAD_S
 
     def before_round(self, timer: Timer, first: Any) -> None:
-        """Nothing: every sample has its load."""
+        """Does nothing: every sample has its load."""
 
     def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
         """Loads the card."""
@@ -156,7 +157,7 @@ class Sustained:
 
 
 def _num_launches(seconds: float, chain_us: float) -> int:
-    """Number of launches of a graph of this length that take at least these seconds."""
+    """Number of launches that take at least `seconds`, of a graph that takes `chain_us`."""
     return math.ceil(1e6 * seconds / chain_us)
 
 
@@ -238,7 +239,7 @@ class Timer:
         raise WorkerError(f"the host launched too late {_MAX_TAKES} times in a row: other programs keep its cores busy")
 
     def take(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> tuple[Sample, bool]:
-        """A raw sample, and whether its delay was over before the graph was launched: then its time includes the
+        """A raw sample, and whether its delay had ended before the graph was launched: then its time includes the
         host's latency."""
         self._num_samples += 1
         with self.stream:
@@ -317,7 +318,7 @@ class Timer:
         return tracks
 
     def enqueue_load(self, graph: Any, seconds: float, chain_us: float) -> None:
-        """Enqueues this much load by a graph of this length before a sample of it; does not wait."""
+        """Enqueues `seconds` of load by a graph that takes `chain_us`, before a sample of it; does not wait."""
         for _ in range(_num_launches(seconds, chain_us)):
             graph.launch(self.stream)
 

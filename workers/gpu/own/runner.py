@@ -15,7 +15,7 @@ class OwnRunner:
     """All launches of a workload with launch ops, in the order of its ops, on one stream."""
 
     def __init__(self, own: tuple[OwnOnDevice, ...], products: ChainRunner | None) -> None:
-        """`products`, if there are any.
+        """`products` are the launches of products, if there are any.
 
         Raises:
             LaunchRefused: products on both sides run on two streams.
@@ -68,7 +68,7 @@ class OwnRunner:
         return found or (self._products.overwritten() if self._products else "")
 
     def poison(self) -> None:
-        """The own memory of launch ops and products."""
+        """Sets the own memory of launch ops and products to NaN."""
         for one in self._own:
             one.poison()
         if self._products is not None:

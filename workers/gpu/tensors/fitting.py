@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-#: Share of the memory, free apart from the checks' tensors, that slots use. References and kernels use the rest.
+#: Share of the free memory that slots use, once room for the checks' tensors is subtracted. References and kernels use
+#: the rest.
 _SHARE_OF_SLOTS = 0.6
 #: Number of checked launches, each with its own inputs.
 NUM_CHECKS = 4

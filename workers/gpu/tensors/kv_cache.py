@@ -22,7 +22,7 @@ def hide_rows(bits: Array, ends: Sequence[int], nan_bits: int) -> None:
 
 
 def hide_pages(bits: Array, table: Array, ends: Sequence[int], paged: PagedCache, nan_bits: int) -> None:
-    """The same for the pages that a table [sequences, pages] assigns to each sequence."""
+    """Hides the same rows in the pages that a table [sequences, pages] assigns to each sequence."""
     heads_first = bits if paged.heads_first else bits.swapaxes(1, 2)
     for sequence, end in enumerate(ends):
         whole, rest = divmod(end, paged.page_tokens)

@@ -226,7 +226,7 @@ class OpData:
 
 
 def _reference(expected: Expected, columns: int) -> Reference:
-    """The reference as matrices with this many columns."""
+    """The reference as matrices with `columns` columns."""
     values = cupy.asarray(expected.values, dtype=cupy.float64)
     tolerance = 0.0 if expected.tolerance is None else expected.tolerance
     wide = cupy.broadcast_to(cupy.asarray(tolerance, dtype=cupy.float32), values.shape)

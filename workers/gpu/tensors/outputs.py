@@ -45,7 +45,7 @@ class GuardedOutput:
         return int(self.bits.data.ptr)
 
     def poison(self) -> None:
-        """Every element becomes NaN."""
+        """Sets every element to NaN."""
         fill(self.bits, self._nan_bits)
 
     def surroundings(self, name: str) -> list[Region]:

@@ -24,7 +24,8 @@ class Call(Protocol):
         """How other programs can make this call."""
 
     def launch(self, a: int, w: int, c: int, added: int, workspace: int, stream: int, *, algorithm: int) -> None:
-        """Enqueues it; addresses on the device, `added` of what it adds before its activation, or 0."""
+        """Enqueues the call on addresses on the device; `added` is that of the tensor that it adds before its
+        activation, or 0."""
 
 
 def call_of(op: TileOp, dtype: Dtype, first: OpBuffers) -> Call | OwnCall:

@@ -40,7 +40,7 @@ class CheckedData(Protocol):
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """The references with those of these tile ops added."""
+        """`known`, with the references of the tile ops `op_indices` added."""
 
 
 class Segments:

@@ -157,7 +157,7 @@ class TurnedCache(Turned):
         return ""
 
     def regions(self, name: str) -> list[Region]:
-        """The surroundings of the cache, too."""
+        """The memory that no launch may write, including the surroundings of the cache."""
         found = super().regions(name)
         for what, one in zip(("keys", "values"), self._guarded, strict=True):
             found += one.surroundings(f"the cache of {what} of {name}")

@@ -18,7 +18,7 @@ struct OpConfig {
   int copy_bytes;              // global -> shared copy width: 16, 8, 4, or 2, as far as rows of k elements are aligned
   Activation activation;
   bool bias, gated, residual, row_scale;
-  int num_parts;  // maximum number of parts into which the k-steps of a tile are split; 1 for none
+  int num_parts;  // maximum number of parts into which the k-steps of a tile are split; 1: not split
   CacheHint input_hint, output_hint;  // for reads of A, and for stores of C
 
   // Rows of W that a tile multiplies.
@@ -72,13 +72,14 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 #endif
 
 #ifndef TUNER_ROTARY
-// The op whose epilogue rotates queries and keys, and writes keys and values to the cache: rotary.cuh; -1 for none.
+// The op whose epilogue rotates queries and keys, and writes keys and values to the cache: rotary.cuh; -1 if there is
+// none.
 [[maybe_unused]] constexpr int kRotaryOp = -1, kRotaryHeadDim = 128, kRotaryPageTokens = 0;
 [[maybe_unused]] constexpr bool kRotaryHeadsFirst = true;
 #endif
 
 #ifndef TUNER_PARTS
-// The number of an op's list of parts from packages (finish.cuh); 0 for none.
+// The number of an op's list of parts from packages (finish.cuh); 0 if it has none.
 __device__ constexpr int parts_of(int) { return 0; }
 #endif
 
@@ -87,8 +88,8 @@ __device__ constexpr int parts_of(int) { return 0; }
 __device__ constexpr bool scatters_sums() { return false; }
 #endif
 
-// If parts store shares of their tiles, a tile counts as this many posts on the device, independent of the number of
-// its parts. Each part makes an equal number of them.
+// If parts store shares of their tiles: the number of posts on the device that one tile counts as, independent of the
+// number of its parts. Each part makes an equal number of these posts.
 __device__ constexpr int posts_of_tile() {
   int posts = 1;
   if (scatters_sums()) {
@@ -113,7 +114,7 @@ __device__ constexpr int readers_of(int op) {
   return readers;
 }
 
-// Whether any op of the kernel has one of these.
+// Whether `has` is true for any op of the kernel.
 __device__ constexpr bool any_chain_op(bool (*has)(const ChainOp&)) {
   for (const ChainOp& op : kChainOps)
     if (has(op)) return true;

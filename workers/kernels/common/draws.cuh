@@ -33,10 +33,10 @@ struct Draws {
 
   static __device__ __forceinline__ u64 per_launch(const LaunchArgs& args) { return size(args) + args.plan.num_ctas; }
 
-  // The counter's next number; its latency is hidden until that task is needed.
+  // Draws the counter's next number; the latency is hidden until the task is needed.
   __device__ __forceinline__ u64 draw(const LaunchArgs& args) const { return fetch_add_relaxed_gpu(counter(args), 1); }
 
-  // The number of the launch in which that was drawn.
+  // The number of the launch in which `drawn` was drawn.
   __device__ __forceinline__ u64 launch_of(const LaunchArgs& args, u64 drawn) const { return drawn / per_launch(args); }
 
   // Index of the drawn task, or num_tasks if the list is exhausted.

@@ -27,7 +27,7 @@ struct RowNorm {
   u32 scratch;     // shared memory in which warps with the same rows combine their sums
   u16* mailbox;    // this launch's half for values passed in band (mailbox.cuh), or null
   u16* next_mailbox;  // the half for the next launch
-  const LaunchArgs* launch;  // for rotated heads and the cache; null for none (rotary.cuh)
+  const LaunchArgs* launch;  // for rotated heads and the cache (rotary.cuh); null if there are none
 };
 
 // Whether rows are scaled, by a vector or by a norm.
@@ -37,7 +37,7 @@ __device__ __forceinline__ int squares_stride(const OpArgs& op) {
   return (op.m + kRowsOfLoad - 1) / kRowsOfLoad * kRowsOfLoad;
 }
 
-// The address at which a CTA writes the sums of squares of the tile's rows; that of row 0 of the matrix. A column tile
+// The address at which a CTA writes the sums of squares of a tile's rows: that for row 0 of the matrix. A column tile
 // has kShares slots, of which the CTA uses the one with that number.
 template <int kOp, int kShares = 1>
 __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& task, int share = 0) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ float add_lanes(float sum) {
   return sum;
 }
 
-// Stores a row's sum, from the four lanes that share it, to its slot; for all lanes of a warp.
+// Stores a row's sum, from the four lanes that share the row, to its slot; called by all lanes of a warp.
 __device__ __forceinline__ void leave_squares(const RowNorm& norm, int row, bool is_inside, float sum) {
   sum = add_four_lanes(sum);
   if (is_inside && threadIdx.x % 4 == 0) norm.squares[row] = sum;

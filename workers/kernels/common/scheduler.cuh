@@ -1,7 +1,7 @@
 // The next task: from the CTA's own queue, or drawn from a list (draws.cuh). Also computes the launch's epoch.
 //
 // Tasks are drawn one ahead, during the last steps of the current tile. (If they were drawn earlier, at the start a CTA
-// would hold two tickets before its neighbour has one.) mma draws when all waits before k-steps of its task are over;
+// would hold two tickets before its neighbour has one.) mma draws when all waits before k-steps of its task have ended;
 // simt may draw before the last of them. Liveness requires neither. A CTA processes its tickets in the order drawn, and
 // every wait of a ticket is for posts of lower tickets. So the CTA that holds the lowest unfinished ticket has no lower
 // one left, and waits for nothing unfinished.

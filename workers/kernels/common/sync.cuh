@@ -99,7 +99,8 @@ __device__ __forceinline__ u32 posts_wanted(const Wait& wait, u32 epoch) {
   return posts_before(wait, epoch) + wait.threshold * posts_of_one();
 }
 
-// For all lanes of one warp, which share the signals of one wait; false for all lanes if the launch is aborted.
+// Waits for the signals of one wait, which all lanes of one warp share; returns false to all of them if the launch is
+// aborted.
 __device__ inline bool spin_on(const LaunchArgs& args, const Wait& wait, int task_index, u32 epoch) {
   const u32 base = posts_before(wait, epoch), target = posts_wanted(wait, epoch);
   bool ok = true;
@@ -108,8 +109,8 @@ __device__ inline bool spin_on(const LaunchArgs& args, const Wait& wait, int tas
   return __all_sync(0xFFFFFFFFu, ok);
 }
 
-// For all lanes of one warp: checks the next 32 waits, one per lane, and skips those that are already over. A wait for
-// more than one signal is treated as not over, since a lane would have to check its signals in sequence.
+// Called by all lanes of one warp: checks the next 32 waits, one per lane, and skips those that are already over. A
+// wait for more than one signal is treated as not over, since a lane would have to check its signals in sequence.
 constexpr int kFewSignals = 8;
 
 __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int wait_end, u32 epoch,
@@ -136,8 +137,8 @@ __device__ inline void look_ahead(const LaunchArgs& args, const Wait* waits, int
   }
 }
 
-// For all lanes of one warp: waits until the waits before k-step `step` and earlier ones are over. It also skips later
-// waits that are already over. False for all lanes if the launch is aborted.
+// Called by all lanes of one warp: waits until the waits before k-step `step` and earlier ones are over. It also skips
+// later waits that are already over. Returns false to all lanes if the launch is aborted.
 __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step,
                                    PendingWaits& pending) {
   const Wait* waits = reinterpret_cast<const Wait*>(args.words + args.plan.wait_offset);
@@ -156,9 +157,9 @@ __device__ inline bool wait_before(const LaunchArgs& args, const Task& task, int
   return ok;
 }
 
-// Like `wait_before`, for all threads of the CTA, before they request the inputs of k-step `step`. `pending`, in shared
-// memory, says before which step to call this next; it is written before the barrier at the end. `is_first`: whether
-// the task has just been taken.
+// Like `wait_before`, but called by all threads of the CTA before they request the inputs of k-step `step`. `pending`,
+// in shared memory, says before which step to call this next; it is written before the barrier at the end. `is_first`:
+// whether the task has just been taken.
 __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int task_index, u32 epoch, int step, bool is_first,
                                 PendingWaits& pending) {
   if (is_first && task.wait_begin == task.wait_end) {
@@ -174,7 +175,7 @@ __device__ inline bool wait_for(const LaunchArgs& args, const Task& task, int ta
   return __syncthreads_and(ok);
 }
 
-// For one thread; all of the tile's stores must be ordered before its call.
+// Called by one thread; all of the tile's stores must be ordered before the call.
 __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
   u32 count = posts_of_tile();
   if constexpr (posts_of_tile() > 1) count = task.num_parts > 1 ? posts_of_tile() / task.num_parts : posts_of_tile();

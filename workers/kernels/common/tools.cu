@@ -1,5 +1,5 @@
-// Helpers of the measuring protocol; never part of a candidate. source/tools.py puts ptx.cuh and `activate`, by an
-// activation's number, before them, and after them tools_of_elements.cu for each element type.
+// Helpers of the measuring protocol; never part of a candidate. source/tools.py puts ptx.cuh and `activate` (by an
+// activation's number) before them, and tools_of_elements.cu after them, once for each element type.
 
 // Keeps the stream busy for `cycles` of the SM clock, so that the host's launch latency does not affect the following
 // launches.

@@ -19,7 +19,8 @@ struct GatheredStage {
   static constexpr OpConfig kConfig = kOps[kOp];
   using OwnSlice = Slice<kConfig.tile_m, kConfig.tile_k, InputSharers::kCount>;
 
-  // For one thread: requests the CTA's slice, for all sharers, of step `step` of the tile whose first row is `row`.
+  // Called by one thread: requests the CTA's slice, for all sharers, of step `step` of the tile whose first row is
+  // `row`.
   template <class Target>
   __device__ static __forceinline__ void request(const Target& to, const TensorMap* map, int step, int row) {
     const int place = InputSharers::place();

@@ -19,7 +19,7 @@ __device__ __forceinline__ Guard* guard_of(Workspace* workspace) {
   return reinterpret_cast<Guard*>(reinterpret_cast<char*>(workspace) + kGuardOffset);
 }
 
-// For the thread that set the flag, after it has written its record.
+// Called by the thread that set the flag, after it has written its record.
 __device__ inline void tell_host(Workspace* workspace) {
   volatile AbortRecord* record = guard_of(workspace)->host_record;
   if (record == nullptr) return;

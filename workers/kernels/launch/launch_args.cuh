@@ -103,8 +103,8 @@ struct AbortRecord {
 
 // An invalid argument of a launch: a length, or a page (rotary.cuh). The first one is kept until the host clears it.
 struct RefusedRecord {
-  u32 kind;      // Refusal; 0 for nothing
-  int sequence;  // whose it is
+  u32 kind;      // Refusal; 0 if there is none
+  int sequence;  // the sequence that it belongs to
   int value;
   int end;  // the first value that is too large
 };
@@ -152,7 +152,7 @@ struct RotaryArgs {
   Element::Bits* keys;       // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as in rotary.cuh
   Element::Bits* values;     // the same
   const int* lengths;        // length of each sequence, including its new tokens
-  const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
+  const float* frequencies;  // [kRotaryHeadDim / 2], radians per token
   int heads, kv_heads, max_length, new_tokens;  // heads of queries
 };
 static_assert(sizeof(RotaryArgs) == 48, "the host lays RotaryArgs out in 48 bytes");

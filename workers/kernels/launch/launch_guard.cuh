@@ -28,7 +28,7 @@ __device__ __forceinline__ u64* counted_ctas(const LaunchArgs& args) {
   return &guard_of(args.workspace)->ctas[args.is_second != 0];
 }
 
-// One thread of each CTA, after the wait for the previous launch.
+// Called by one thread of each CTA, after the wait for the previous launch.
 __device__ inline void count_start(const LaunchArgs& args) {
   const u64 before = fetch_add_relaxed_gpu(counted_ctas(args), kOneStarted + kOneAtWork);
   const u32 at_work = static_cast<u32>(before & (kOneStarted - 1));
@@ -36,7 +36,7 @@ __device__ inline void count_start(const LaunchArgs& args) {
   if (at_work > place) raise_abort(args.workspace, kNotAlone, -1, at_work + 1, place + 1);
 }
 
-// The same thread, when the CTA has posted its last tile.
+// Called by the same thread, when the CTA has posted its last tile.
 __device__ __forceinline__ void count_end(const LaunchArgs& args) {
   add_relaxed_gpu(counted_ctas(args), ~u64{0});  // one active CTA less; the count is above 0, so nothing is borrowed
 }

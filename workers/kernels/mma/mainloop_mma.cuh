@@ -40,7 +40,7 @@ struct MmaTile {
   static constexpr int kWarpM = kTileM / kConfig.warps_m, kWarpN = kTileN / kConfig.warps_n;  // of C
   static constexpr int kFragsM = kWarpM / 16, kFragsN = kWarpN / 8 * (kGated ? 2 : 1);
   static constexpr int kSlices = kTileK / 16;
-  static constexpr int kNumSums = kFragsM * kFragsN * 4;  // accumulators of a thread
+  static constexpr int kNumSums = kFragsM * kFragsN * 4;  // accumulators per thread
   using Layout = RowLayout<kTileK>;
   static constexpr int kWOffset = kTileM * Layout::kRowBytes;
   static constexpr int kUpOffset = kWOffset + kTileN * Layout::kRowBytes;

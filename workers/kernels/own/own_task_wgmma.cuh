@@ -20,7 +20,7 @@ struct MathTeam {
   __device__ static void sync() { barrier_sync<kTeamThreads>(kTeamBarriers + team_number()); }
 };
 
-// For an op with further outputs: fills these as well.
+// Also fills the further outputs of an op, if it has any.
 template <int kOp, class Team>
 __device__ __forceinline__ auto spoil_others(const OpArgs& op, Team team, int) -> decltype(OwnTask<kOp>::spoil(op, team)) {
   OwnTask<kOp>::spoil(op, team);

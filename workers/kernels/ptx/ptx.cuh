@@ -191,7 +191,7 @@ __device__ __forceinline__ void barrier_sync(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
-// The same; returns whether `flag` is true for any of them.
+// The same barrier; returns whether `flag` is true for any of the threads.
 template <int kThreads>
 __device__ __forceinline__ bool barrier_or(int barrier, bool flag) {
   u32 any;

@@ -46,7 +46,7 @@ constexpr int kMaxAccumulators = most_of_ops(num_accumulators);
 __device__ __forceinline__ void unpack_chunk(float (&values)[kChunkElements], const uint4& chunk) {
   const u32 words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {  // one, two or four elements a word
+  for (int i = 0; i < 4; ++i) {  // one, two or four elements per word
     values[kChunkElements / 4 * i] = Element::widen(static_cast<Element::Bits>(words[i]));
     if constexpr (kChunkElements > 4)
       values[kChunkElements / 4 * i + kChunkElements / 8] = Element::widen(static_cast<Element::Bits>(words[i] >> 16));
@@ -61,10 +61,10 @@ template <int kOp>
 struct SimtTile {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kTileK = kConfig.tile_k;
-  static constexpr int kColumns = kTileN / kNumWarps;              // of C, of a warp
-  static constexpr int kRows = kConfig.weight_rows() / kNumWarps;  // of W, of a warp
-  static constexpr int kChunks = kTileK / kWarpColumns;            // a thread's values in one row
-  static constexpr int kNumSums = kTileM * kRows;                  // of a thread
+  static constexpr int kColumns = kTileN / kNumWarps;              // columns of C per warp
+  static constexpr int kRows = kConfig.weight_rows() / kNumWarps;  // rows of W per warp
+  static constexpr int kChunks = kTileK / kWarpColumns;            // chunks per thread in one row
+  static constexpr int kNumSums = kTileM * kRows;                  // sums per thread
   static constexpr int kTileSums = kTileM * kConfig.weight_rows();
   static constexpr u32 kRowBytes = kChunks * kNumThreads * kChunkBytes;  // distance to the chunks of the next row
   static_assert(kTileN % kNumWarps == 0 && kTileK % kWarpColumns == 0, "warps share columns, lanes share k");
@@ -98,7 +98,7 @@ struct SimtTile {
     }
   }
 
-  // Of the inputs.
+  // Requests this thread's chunks of the inputs.
   __device__ __forceinline__ static void copy_inputs(u32 stage, const OpArgs& op, const Task& task, int k0) {
 #pragma unroll
     for (int i = 0; i < kTileM; ++i) {

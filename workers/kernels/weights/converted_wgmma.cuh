@@ -163,7 +163,7 @@ struct Converted {
     }
   }
 
-  // Of a block.
+  // Clears a block's sums.
   __device__ static __forceinline__ void clear(float* sums) {
 #pragma unroll
     for (int i = 0; i < Tile::kBlockSums; ++i) sums[i] = 0.0f;
@@ -180,7 +180,7 @@ struct Converted {
     for (int block = 0; block < kBlocks; ++block) add(acc, sums, factors, block);
   }
 
-  // As `WgmmaTile::multiply`.
+  // Same as `WgmmaTile::multiply`.
   template <class Issued>
   __device__ static __forceinline__ void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
                                                   StagePlaces& places, const Issued& issued) {

@@ -52,7 +52,7 @@ __device__ __forceinline__ void prefetch_residual(const LaunchArgs& args, const 
   }
 }
 
-// For all lanes of one warp.
+// Called by all lanes of one warp.
 __device__ inline void prepare_epilogues(const LaunchArgs& args, const Shared& shared) {
   wait_for_prerequisites();
   FeedRing::Place feed;

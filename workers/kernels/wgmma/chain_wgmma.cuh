@@ -121,7 +121,7 @@ __device__ __forceinline__ void compute(const WgmmaArgs& args, const Shared& sha
   }
 }
 
-// For all threads of a cluster, or of the CTA if there are no clusters.
+// Called by all threads of a cluster, or of the CTA if there are no clusters.
 __device__ __forceinline__ void cluster_sync() {
   if constexpr (kClusterSize == 1) {
     __syncthreads();

@@ -6,8 +6,8 @@
 // CTA holds whole stages of both operands, at the same addresses. If c CTAs share a stage, each requests one c-th of
 // it, a slice, which the copy engine writes to the shared memory of all c CTAs.
 //
-// A slice is kLines whole lines of the stage. If there are fewer lines than sharers, it is this many rows of one
-// line. It is always one box, with rows in groups of eight, as the swizzle requires.
+// A slice is kLines whole lines of the stage. If there are fewer lines than sharers, a slice consists of some of the
+// rows of one line. It is always one box, with rows in groups of eight, as the swizzle requires.
 #pragma once
 #include "config_wgmma.cuh"
 #include "launch_args.cuh"

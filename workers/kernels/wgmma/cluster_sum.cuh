@@ -65,7 +65,7 @@ __device__ constexpr int largest_share(int num_groups, int unit, int sharers) {
   int most = 0;
   for (int rank = 0; rank < sharers; ++rank) {
     const int size = groups_before(num_groups, rank + 1, unit, sharers) - groups_before(num_groups, rank, unit, sharers);
-    if (size == 0) return 2 * num_groups;  // not so
+    if (size == 0) return 2 * num_groups;  // some rank would have none
     most = size > most ? size : most;
   }
   return most;
@@ -74,8 +74,8 @@ __device__ constexpr int share_unit(int num_groups, int sharers) {
   return largest_share(num_groups, 4, sharers) <= (num_groups + sharers - 1) / sharers + 1 ? 4 : 1;
 }
 
-// Number of exchanges for shares of up to this many vectors: the fewest for which they fit their slots. `bytes` is the
-// size of a vector from all other CTAs.
+// Number of exchanges for shares of up to `most_vectors` vectors: the fewest for which these fit their slots.
+// `vector_bytes` is the size of a vector from all other CTAs.
 #ifdef TUNER_SUM_BYTES
 constexpr int kMostSumBytes = TUNER_SUM_BYTES;
 #else
@@ -252,7 +252,7 @@ __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, c
   return early;
 }
 
-// For a CTA whose rank along k is at least kRank.
+// Called by a CTA whose rank along k is at least kRank.
 template <int kOp, int kRank>
 __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                                     SumRing::Place& place, const OpArgs& op, const Task& task,

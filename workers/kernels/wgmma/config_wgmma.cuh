@@ -10,7 +10,7 @@ constexpr bool kPingPong = false;   // whether the math warpgroups alternate bet
 constexpr bool kSwapAb = false;     // whether an instruction reads 64 rows of the weights instead of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines
 constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles; otherwise the threads do
-constexpr int kAheadWindow = 1;      // the same while the ring fills for a task that waits; 0: no other limit
+constexpr int kAheadWindow = 1;      // kWindow while the ring fills for a task that waits; 0: no other limit
 constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are prefetched into the L2 at the start
 #endif
 

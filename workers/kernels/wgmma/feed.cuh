@@ -105,7 +105,7 @@ __device__ __forceinline__ void feed_task(const LaunchArgs& args, const FeedRing
   }
 }
 
-// For the feeder: the CTA's next task in the plan.
+// Used by the feeder: the CTA's next task in the plan.
 struct TaskSource {
   static constexpr u64 kUnknown = ~0ull;
 

@@ -87,7 +87,7 @@ __device__ __forceinline__ bool poll(const LaunchArgs& args, const Loads& loads,
   }
 }
 
-// For one warp: fills a stage of a task's inputs; returns false if the launch is aborted.
+// Called by one warp: fills a stage of a task's inputs; returns false if the launch is aborted.
 template <int kOp>
 __device__ __forceinline__ bool fill_stage(const LaunchArgs& args, u32 stage, int step, int tile_m, u32 epoch, int task_index) {
   using Loads = StageLoads<kOp>;
@@ -110,7 +110,7 @@ __device__ __forceinline__ bool fill_stage(const LaunchArgs& args, u32 stage, in
   return true;
 }
 
-// For one of the reader warps: fills its stages of a task; at all others it only arrives.
+// Called by a reader warp: fills its stages of a task; at all other stages it only arrives.
 template <int kOp = 0>
 __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared& shared, const FeedSlot& slot, u32 epoch,
                                             InputRing::Place& input, int reader) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared&
   }
 }
 
-// The loop of one of the reader warps, for all lanes.
+// The loop of a reader warp; called by all of its lanes.
 __device__ inline void read_in_band(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
   FeedRing::Place feed;

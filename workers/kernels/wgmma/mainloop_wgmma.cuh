@@ -19,7 +19,7 @@
 // precedes the other one, so these reads stay inside shared memory.) So a tile hardly needs to be higher than the
 // matrix. (The copy engine takes longer for rows outside the matrix than for existing rows.)
 //
-// Few instructions a step. A math warp uses one pair of barriers per slot if both rings are equally deep and no other
+// Few instructions per step. A math warp uses one pair of barriers per slot if both rings are equally deep and no other
 // CTA shares them. Descriptors are sums of values known before the loop and of the slot's number, which is marked as
 // equal in all lanes for the compiler. A step of 128 x 256 products takes 60 instructions per warp, compared with 95
 // without these measures.
@@ -91,10 +91,10 @@ struct Stages {
   }
 };
 
-// For all threads of one warp, before it requests the inputs of k-step `step`: waits until the task's waits before that
-// step and earlier ones are over; false for all threads if the launch is aborted. The caller continues either way,
-// since otherwise other roles would wait for it; the task's tile becomes NaN, and so does everything that depends on
-// it. Every element of an aborted launch is correct or NaN.
+// Called by all threads of one warp, before it requests the inputs of k-step `step`: waits until the task's waits
+// before that step and earlier ones are over; returns false to all threads if the launch is aborted. The caller
+// continues either way, since otherwise other roles would wait for it; the task's tile becomes NaN, and so does
+// everything that depends on it. Every element of an aborted launch is correct or NaN.
 __device__ inline bool wait_for_inputs(const LaunchArgs& args, const Task& task, int index, u32 epoch, int step,
                                        PendingWaits& pending) {
   if (pending.step > step) return true;
@@ -156,9 +156,9 @@ struct ToL2 {
   }
 };
 
-// For one thread: requests the CTA's slice, for all sharers, of step `step` of kRows rows, starting at `row`, which are
-// `offset` bytes into the stage. If rows are whole lines, a map has a row's lines as its last dimension, and one
-// request loads the slice; otherwise each line is a separate request. kIsPaired: 8 rows of a gate and 8 of an up
+// Called by one thread: requests the CTA's slice, for all sharers, of step `step` of kRows rows, starting at `row`,
+// which are `offset` bytes into the stage. If rows are whole lines, a map has a row's lines as its last dimension, and
+// one request loads the slice; otherwise each line is a separate request. kIsPaired: 8 rows of a gate and 8 of an up
 // projection alternate, for which the host requires whole lines.
 template <int kRows, int kTileK, bool kIsWhole, class StageSharers, bool kIsPaired = false, class Target>
 __device__ __forceinline__ void request_rows(const Target& to, u32 offset, const TensorMap* map, int step, int row) {

@@ -18,15 +18,15 @@
 #include "launch_guard.cuh"
 #endif
 
-// For all threads of a math warpgroup: it has stored its rows of the slot's tile, or the task was a part and another
-// part will be the last.
+// Called by all threads of a math warpgroup when it has stored its rows of the slot's tile, or when the task was a part
+// and another part will be the last.
 __device__ __forceinline__ void tell_stored(const Shared& shared, const FeedRing::Place& feed, bool is_stored) {
   if (team_thread() == 0) feed_slot(shared.feed_memory, feed)->is_stored = is_stored;
   barrier_sync<128>(kWarpgroupBarriers + thread_number() / 128);
   if (thread_number() % 128 == 0) mbarrier_arrive(shared.stored(feed));
 }
 
-// For the posting thread: posts every tile of the CTA, task by task.
+// Called by the posting thread: posts every tile of the CTA, task by task.
 __device__ inline void post_tiles(const LaunchArgs& args, const Shared& shared) {
   FeedRing::Place feed;
 #ifdef TUNER_GUARDED

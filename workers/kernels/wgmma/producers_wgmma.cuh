@@ -34,7 +34,7 @@ __device__ __forceinline__ void set_aborted(const Shared& shared) {
 }
 
 // At most kWindow stages of weights are in flight at a time, so that SMs closer to the memory do not get ahead of the
-// others; 0 for no limit.
+// others; 0 means no limit.
 struct Window {
   WeightRing::Place oldest;
   int under_way = 0;
@@ -157,8 +157,8 @@ __device__ __forceinline__ int request_known_weights(const WgmmaArgs& args, cons
   return requested;
 }
 
-// For one thread of a CTA that the cluster's leader feeds: streams the weights of its tasks. The inputs' warp may be
-// several tasks ahead of it, so this thread counts these tasks; otherwise it could miss phases of `ready`.
+// Called by one thread of a CTA that the cluster's leader feeds: streams the weights of its tasks. The inputs' warp may
+// be several tasks ahead of it, so this thread counts these tasks; otherwise it could miss phases of `ready`.
 __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Shared& shared) {
   const u64 policy = cache_policy<kWeightHint>();
   FeedRing::Place feed;
@@ -181,10 +181,10 @@ __device__ inline void produce_weights_of_fed(const WgmmaArgs& args, const Share
   }
 }
 
-// For one thread: feeds the CTA with tasks, and streams their weights; those of a task that waits run ahead of its
-// first waits as far as the plan allows. Before it stops there, it has passed the task on and requested all weights of
-// earlier tasks, so the inputs' warp reaches these waits. It stops at each task that waits, so it cannot miss a phase
-// of `ready`.
+// Called by one thread: feeds the CTA with tasks, and streams their weights; those of a task that waits run ahead of
+// its first waits as far as the plan allows. Before it stops there, it has passed the task on and requested all weights
+// of earlier tasks, so the inputs' warp reaches these waits. It stops at each task that waits, so it cannot miss a
+// phase of `ready`.
 __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shared) {
   if (is_fed_by_leader(args.base) && rank_in_cluster() != 0) return produce_weights_of_fed(args, shared);
   const u64 policy = cache_policy<kWeightHint>();
@@ -247,21 +247,21 @@ __device__ __forceinline__ bool has_no_more(const PendingWaits& pending) {
   return pending.step == kNoStep;
 }
 
-// For one thread: tells the helper warp that all waits before k-steps are over for the task in that slot. It does so
-// before it requests the last inputs, since those requests wait for free slots of the ring.
+// Called by one thread: tells the helper warp that all waits before k-steps are over for the task in that slot. It does
+// so before it requests the last inputs, since those requests wait for free slots of the ring.
 __device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing::Place& feed, const PendingWaits& pending) {
   *shared.beside.next_wait(feed) = pending.next;
   mbarrier_arrive(shared.beside.waited(feed));
 }
 
-// For one thread, once: passes the epoch to the warps that read in band.
+// Called once, by one thread: passes the epoch to the warps that read in band.
 __device__ __forceinline__ void tell_epoch(const Shared& shared, u32 epoch) {
   shared.flags->epoch = epoch;
   mbarrier_arrive(shared_address(&shared.flags->knows_epoch));
 }
 
-// For one warp: waits for each task's producers, and streams its inputs, unless they are read in band; for a task with
-// waits between its k-steps, up to the next wait. An expired wait is reported before the inputs of later steps are
+// Called by one warp: waits for each task's producers, and streams its inputs, unless they are read in band; for a task
+// with waits between its k-steps, up to the next wait. An expired wait is reported before the inputs of later steps are
 // requested, and therefore before the math warpgroups have received all of them and check.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();

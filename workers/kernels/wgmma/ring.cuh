@@ -73,14 +73,14 @@ struct Ring {
     }
   }
 
-  // For the producer: waits until the slot may be written. In the first round, every slot is free.
+  // Called by the producer: waits until the slot may be written. In the first round, every slot is free.
   __device__ __forceinline__ void wait_free(const Place& place) const { mbarrier_wait(empty(place), place.parity() ^ 1); }
-  // For a consumer: waits until the slot holds its stage.
+  // Called by a consumer: waits until the slot holds its stage.
   __device__ __forceinline__ void wait_filled(const Place& place) const { mbarrier_wait(full(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
 
-  // For a consuming warp: releases the stage in the slot before this position, which it has read; by lane 0, or by one
-  // lane for each sharer.
+  // Called by a consuming warp: releases the stage in the slot before this position, which it has read; lane 0 arrives,
+  // or one lane for each sharer.
   __device__ __forceinline__ void release_before(const Place& place, int lane) const {
     const u32 empty = barriers + (place.slot() == 0 ? kSlots - 1 : place.slot() - 1) * 16 + 8;
     if constexpr (kNumSharers == 1) {

@@ -24,7 +24,8 @@
 #include "cluster_sum.cuh"
 #include "fixup.cuh"
 
-// For one thread: waits until all parts of the task's tile have stored their sums; false if the launch is aborted.
+// Called by one thread: waits until all parts of the task's tile have stored their sums; returns false if the launch is
+// aborted.
 __device__ inline bool wait_for_parts(const LaunchArgs& args, const Task& task, int index, u32 epoch) {
   const u32 base = epoch * task.num_parts, target = base + task.num_parts;
   const u32* address = arrivals_of(args, task);
@@ -41,7 +42,7 @@ __device__ inline bool wait_for_parts(const LaunchArgs& args, const Task& task, 
   }
 }
 
-// For the part with number kRank: stores its sums of all other shares, and adds up its own share. Called by threads
+// Runs in the part with number kRank: stores its sums of all other shares, and adds up its own share. Called by threads
 // that hold part of the tile; returns false to all of them if the launch is aborted.
 template <int kOp, int kRank>
 __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Task& task, int index, u32 epoch,
@@ -105,8 +106,8 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
   return true;
 }
 
-// Processes a part of a task's tile, and stores its share to global memory. For all threads of the team; the part's
-// number is kRank or higher. `ready` is called before anything is finished.
+// Processes a part of a task's tile, and stores its share to global memory. Called by all threads of the team; the
+// part's number is kRank or higher. `ready` is called before anything is finished.
 template <int kOp, int kRank = 0, class Ready>
 __device__ __forceinline__ void scatter_and_store(float (&acc)[kMaxWgmmaAccumulators], const LaunchArgs& args,
                                                   const FeedSlot& slot, u32 epoch, int barrier, const Ready& ready) {

@@ -19,7 +19,7 @@
 #pragma once
 #include "shared_wgmma.cuh"
 
-// For one thread; `first` is the CTA's own tile of the cluster's task.
+// Called by one thread; `first` is the CTA's own tile of the cluster's task.
 template <int kOp = 0>
 __device__ inline void prefetch_steps(const OperandArgs& args, const Task& first) {
   if constexpr (kOp < kNumOps) {
