@@ -29,7 +29,7 @@ from tuner.terminal import CannotPrint, printing
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
-#: Slows the simulated GPU, which responds in milliseconds, so that progress is visible; seconds per trial.
+#: Extra seconds per trial: the simulated GPU responds in milliseconds, too fast for progress to be visible.
 _SIMULATED_LATENCY_S = "0.2"
 #: The kernel as a pack, next to the artifact's files.
 _PACK = "model.tunerpack"

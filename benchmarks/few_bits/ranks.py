@@ -62,7 +62,7 @@ def pairs() -> list[RankedPair]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Times the missing schedules, and evaluates everything."""
+    """Times the schedules that have no time yet, then evaluates all of them."""
     parser = parser_of(__doc__, "gpu", "out", seconds=150)
     parser.add_argument("--each", type=int, default=28, help="schedules of a pair")
     parser.add_argument("--lines", type=Path, default=Path("build/few_bits_trials.jsonl"))

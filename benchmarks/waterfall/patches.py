@@ -25,7 +25,7 @@ class Patch:
     after: str
 
     def applied(self, source: str) -> str:
-        """`source` with every occurrence changed.
+        """`source` with every occurrence of `before` replaced.
 
         Raises:
             PatchError: it does not occur.

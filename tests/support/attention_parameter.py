@@ -61,7 +61,7 @@ class WeightsAt(NextWeights):
 
 
 def weights_at(workload: Workload, index: int, schedule: AttentionSchedule, address: int) -> WeightsAt:
-    """The part of the next weights that an attention's launch prefetches; the weights are at `address`."""
+    """The part of the next op's weights that an attention launch prefetches; `address` is where the weights start."""
     asked = next_weights_of(workload, index, schedule)
     return WeightsAt(address=address if asked.taken_bytes else 0, **vars(asked))
 

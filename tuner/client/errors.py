@@ -49,7 +49,7 @@ class NotVerified(ClientError):
 
 
 class Unreachable(ClientError):
-    """The server does not respond, or cannot serve now."""
+    """The server does not respond, or cannot handle requests at the moment."""
 
     exit_code = ExitCode.UNREACHABLE
 

@@ -59,7 +59,7 @@ class LateDispatcher:
         return self._filling
 
     def quarantine(self, target_id: str, worker: int | None = None) -> Quarantine | None:
-        """Why nothing is measured now."""
+        """The reason why measuring is suspended; None if it is not."""
         return self._filling.quarantine(target_id, worker) if self._filling else None
 
     def watch(self, joined: Callable[[Target, int], None]) -> None:

@@ -41,7 +41,7 @@ def in_fork(calls: Calls) -> Take:
 
 
 def begin_here() -> Begin | None:
-    """Starts background work on this machine; None if there is no spare core."""
+    """How to start background work on this machine; None if there is no spare core."""
     return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
 
 

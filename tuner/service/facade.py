@@ -92,13 +92,13 @@ class Service(TrialReader):
         search: Search = search_here,
         always_asks: bool = False,
     ) -> None:
-        """`disk_limit_bytes` limits artifacts, builds and samples; `finals` is the procedure for finals (the default if
-        None); a job has at most `max_ahead` + 1 candidates in progress; `observers` are called for every recorded
-        trial. Jobs start from results for similar shapes in the database, and from `winners`. `leads` tells whether
-        this server runs the jobs; if not, it accepts jobs for the server that does. `leader_trouble` returns the reason
-        if no server runs them. `retention` says which ended jobs are kept; None means all. `webhook_sender` sends the
-        webhooks; if there is none, webhooks are refused. `search` starts a search, in this process or another.
-        `always_asks` refuses requests without a token."""
+        """`disk_limit_bytes` limits the disk space of artifacts, builds and samples. `finals` runs a job's finals; None
+        selects the default. A job has at most `max_ahead` + 1 candidates in progress. `observers` are called for every
+        recorded trial. Jobs start from results for similar shapes in the database, and from `winners`. `leads` tells
+        whether this server runs the jobs; if not, it accepts jobs for the server that does. `leader_trouble` returns
+        the reason if no server runs them. `retention` says which ended jobs are kept; None means all. `webhook_sender`
+        sends the webhooks; if there is none, webhooks are refused. `search` starts a search, in this process or
+        another. `always_asks` refuses requests without a token."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._leader_trouble = leader_trouble

@@ -27,7 +27,7 @@ from tuner.wire.responses.responses import EventView
 _BATCH = 200
 #: Number of threads that read events for all streams; requests use other threads. A waiting stream occupies no thread.
 _NUM_READERS = 8
-#: How often an idle stream checks whether its job or batch still exists and runs, seconds.
+#: Seconds between two checks, by an idle stream, that its job or batch still exists and is running.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
 #: How long clients should wait after a refusal before they retry, seconds.

@@ -45,7 +45,7 @@ def what_remains(
 
 
 def _dense(config: Mapping[str, Any], layers: int) -> list[tuple[str, int, int]]:
-    """Blocks other than experts: names, columns of the intermediate, numbers of layers."""
+    """Blocks other than routed experts, as (name, intermediate size, number of layers)."""
     first = int(config.get("first_k_dense_replace") or 0)
     dense = first or len(config.get("mlp_only_layers") or ())
     found = [("the dense layers", size_of(config, "intermediate_size"), dense)] if dense else []

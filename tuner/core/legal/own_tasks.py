@@ -28,8 +28,8 @@ class TileRules(Protocol):
         """Why a choice that only the kind knows is invalid."""
 
     def resources_of(self, op: Any, tile: Tile, chosen: Any, dtype: Dtype, num_threads: int) -> Resources:
-        """Resources of a CTA of `num_threads` threads for a task; `chosen` has the choices that only the kind knows,
-        or is None for the defaults."""
+        """Resources that a CTA of `num_threads` threads needs for a task. `chosen` holds the kind's own choices; None
+        means the defaults."""
 
 
 def own_rules(op: TileOp) -> TileRules:

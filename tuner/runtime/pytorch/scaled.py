@@ -78,7 +78,7 @@ class _Column:
     """The position of a column's code within 16 bytes, and the values of all codes."""
 
     word: int
-    #: The bits of the word, lowest first.
+    #: Positions of the code's bits within the word, lowest first.
     bits: tuple[int, ...]
     #: The values, indexed by these bits as a number.
     values: tuple[float, ...]

@@ -58,7 +58,7 @@ class Entry:
 
 
 def page(session: Session, cursor: str | None, limit: int, chosen: JobFilter, order: Order) -> Page[Entry]:
-    """Rows in an order.
+    """One page of entries, sorted by `order`.
 
     Raises:
         InvalidInput: the cursor belongs to another listing.

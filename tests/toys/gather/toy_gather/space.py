@@ -27,7 +27,7 @@ class OpSpace:
         return tuple(one for one in found if refuse(self.workload, self.gpu, self.op, one) is None)
 
     def near(self, one: GatherSchedule) -> list[GatherSchedule]:
-        """The legal schedules that differ in one axis."""
+        """The legal schedules that differ from `one` in exactly one axis."""
         return [
             other
             for other in self.offered

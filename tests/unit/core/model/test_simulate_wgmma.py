@@ -43,7 +43,7 @@ def test_weights_that_run_ahead_of_the_signals_shorten_the_wait() -> None:
         assert timeline.dram_bytes == timeline_of(LLAMA, tiling((16, 112), (16, 32))).dram_bytes
         times[stages] = timeline.makespan_us
     assert times[2] > times[4] + 0.3
-    assert times[4] == pytest.approx(times[12], rel=0.03), "the memory has enough to do"
+    assert times[4] == pytest.approx(times[12], rel=0.03), "four stages saturate the memory"
     assert times[12] < 1.45 * reference_us(LLAMA, H200)
 
 

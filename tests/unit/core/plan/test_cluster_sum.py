@@ -85,7 +85,7 @@ def problem(tasks: Tasks, ctas: int, warps: int, fault: str = "") -> str | None:
         if what == SEND:
             _, to, _, _, _, _, slot = where.split()
             if count((f"by {to} of slot {slot}", warp)) < count((where, warp)):
-                return "sends over what is not read"
+                return "overwrites what has not been read"
         if what == READ:
             _, cta, _, _, slot = where.split()
             others = [str(other) for other in range(ctas) if str(other) != cta]
@@ -122,9 +122,9 @@ def test_all_sums_arrive_once_and_nobody_waits_for_ever(tasks: Tasks, ctas: int,
 @pytest.mark.parametrize(
     ("fault", "tasks", "ctas", "warps", "found"),
     [
-        ("sends at once", ((1, 3),), 2, 1, "sends over what is not read"),
-        ("sends at once", ((1, 2), (1, 2)), 2, 1, "sends over what is not read"),
-        ("releases before it reads", ((1, 3),), 2, 1, "sends over what is not read"),
+        ("sends at once", ((1, 3),), 2, 1, "overwrites what has not been read"),
+        ("sends at once", ((1, 2), (1, 2)), 2, 1, "overwrites what has not been read"),
+        ("releases before it reads", ((1, 3),), 2, 1, "overwrites what has not been read"),
         ("releases what it does not hold at once", ((1, 3),), 2, 2, "nobody can go on"),
         ("sends nothing where a share has no vector", ((2, 3),), 2, 2, "nobody can go on"),
         ("sends two ahead", ((1, 3),), 2, 1, "nobody can go on"),

@@ -61,7 +61,7 @@ def added_rows(group: str, of: type[R], own: Sequence[_Row]) -> tuple[R, ...]:
 
 
 def row_versions() -> dict[str, int]:
-    """The number of each row of a package, in the form that workers announce: by table and name. A package that changes
+    """The number of each row that packages add, keyed by `table:name`, as workers announce them. A package that changes
     the meaning of a row must rename it."""
     return {name: row.number for name, row in _added.items()}
 

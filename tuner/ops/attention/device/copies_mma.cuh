@@ -92,8 +92,8 @@ __device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ri
   return true;
 }
 
-// Called by all lanes of a warp: copies the warp's part of the boxes of a paged cache's tile whose bits are set; only
-// the given number of tokens is read. Lanes `first` and above hold the starts of the boxes, or the end of the cache if
+// Called by all lanes of a warp: copies the warp's share of a tile of a paged cache, namely the boxes whose bits are
+// set in `boxes`. Only the first `num_tokens` tokens are read. Lanes `first` and above hold the starts of the boxes, or the end of the cache if
 // a page does not exist. `goes_on` becomes false for lanes that saw the CTA abort; in that case nothing is requested.
 __device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
                                               int first, int row, int line, int num_tokens, bool& goes_on) {

@@ -76,7 +76,7 @@ def form_for(
     window: int | None = None,
     soft_cap: float | None = None,
 ) -> AttentionForm:
-    """The form of an op from plain values; there are as many pages as all longest contexts need.
+    """The form of an op from plain values, with enough pages for every sequence to reach the longest context.
 
     A window of at least the longest context hides nothing, so it is dropped.
 
