@@ -83,9 +83,8 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# All side by side, since the wheel's tests wait for PyPI; what a lane prints stays together.
 check: ## all that CI runs
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-wheel test-all
 
 golden: $(VENV)/.dev ## renew the generated parts of some kernels and the digests of machine code, in tests/compile; read their diff
 	@$(BIN)/python -m tests.compile.golden

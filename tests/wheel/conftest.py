@@ -28,7 +28,7 @@ class Environment:
     bin: Path
     directory: Path
 
-    def run(self, *command: str, timeout_s: float = 60.0, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout_s: float = 180.0, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs a program of the environment, without our variables."""
         return subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
