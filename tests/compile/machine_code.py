@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compile import golden
-from tests.support import convs
+from tests.support import converted, convs
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tuner.core.problem.op_kinds import folder_of
@@ -54,6 +54,13 @@ def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str
 
 _BY_MMA = attention.by_mma(attention.SCHEDULES)
 _CLUSTER = convs.BY_WARPGROUPS["a cluster, stored by the copy engine, a product"]
+
+
+def _converted(name: str) -> str:
+    scheme, tiling = converted.TILINGS[name]
+    return render(converted.pair(scheme), tiling)
+
+
 #: By name, the function that returns the source.
 SOURCES = {
     **{name: partial(render, *case) for name, case in golden.CASES.items()},
@@ -70,6 +77,11 @@ SOURCES = {
         _product, chains.SHAPES["mma, parts"], replace(between.TOKENS_FIRST, ops=between.TOKENS_FIRST.tile_ops)
     ),
     "simt_rotary": partial(_product, chains.DOTS["simt"], turned.FEW),
+    "converted_e4m3": partial(_converted, "e4m3"),
+    "converted_blocks": partial(_converted, "blocks"),
+    "converted_int4": partial(_converted, "int4"),
+    "converted_zero_points": partial(_converted, "int4, zero points, many rows"),
+    "converted_mxfp4": partial(_converted, "mxfp4, many rows"),
     "conv_mma": partial(render, *convs.SHORTCUT),
     "conv_mma_parts": partial(render, *convs.bottleneck()),
     "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),
