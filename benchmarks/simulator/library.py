@@ -72,10 +72,12 @@ def _chains(results: Path, card: str) -> Iterator[Compared]:
 
 
 def _layers(results: Path, card: str) -> Iterator[Compared]:
-    known = {row.name: row.parts for row in (*layer_rows.ROWS, *layer_rows.ONE_JOB_ROWS)}
+    known = {row.name: row for row in (*layer_rows.ROWS, *layer_rows.ONE_JOB_ROWS, *layer_rows.STORED_ROWS)}
     for name in LAYERS:
         for found in _rows(results, card, name):
-            yield _compared(card, "layers", found["row"], found["library_us"], known[found["row"]])
+            row = known[found["row"]]
+            group = "layers" if row.weights is None else "layers, few bits"
+            yield _compared(card, group, row.name, found["library_us"], row.parts)
 
 
 def _rows(results: Path, card: str, name: str) -> list[Json]:

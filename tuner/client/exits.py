@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     )
     JOB_FAILED = 7, "the job failed or was cancelled"
     SIMULATED = 8, "the result is simulated, and has no cubin"
-    TIMEOUT = 9, "the job or the inspection did not end within the time limit"
+    TIMEOUT = 9, "the job or inspection did not end within the time limit"
     NOTHING_SEEN = 10, "the counters or the trace could not be collected; the message says why"
     INCOMPATIBLE = 11, "the service, or an artifact, has a version that this client does not support"
     NO_TOKEN = 12, "the service needs a token, but it is missing, unknown, expired or revoked"

@@ -59,7 +59,7 @@ def test_a_cold_run_begins_with_nothing_and_its_processes_share_what_they_compil
 ) -> None:
     compiled.compile_source(SOURCE, "sm_80")
     ends: list[Callable[[], None]] = []
-    cold = SimpleNamespace(getoption=lambda _: True, add_cleanup=ends.append)
+    cold = SimpleNamespace(getoption=lambda *_: True, add_cleanup=ends.append)
     conftest.pytest_configure(cast(pytest.Config, cold))
     shared = compiled.FOLDER
     assert shared != folder
@@ -68,7 +68,7 @@ def test_a_cold_run_begins_with_nothing_and_its_processes_share_what_they_compil
     conftest.pytest_configure_node(node)
     monkeypatch.setattr(compiled, "FOLDER", folder)
     conftest.pytest_configure(
-        cast(pytest.Config, SimpleNamespace(getoption=lambda _: True, workerinput=node.workerinput))
+        cast(pytest.Config, SimpleNamespace(getoption=lambda *_: True, workerinput=node.workerinput))
     )
     assert shared == compiled.FOLDER
     (end,) = ends

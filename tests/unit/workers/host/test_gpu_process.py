@@ -194,7 +194,7 @@ def test_a_problem_that_cannot_be_prepared_is_an_answer_and_one_that_kills_is_th
 @pytest.mark.slow
 @pytest.mark.parametrize(("behaviour", "reason"), [("refuses", "the card is on fire"), ("never starts", "within")])
 def test_one_that_does_not_come_up_quarantines_the_card(started: Started, behaviour: str, reason: str) -> None:
-    processes = started(behaviour, start_s=1.0)
+    processes = started(behaviour, start_s=1.0 if behaviour == "never starts" else 30.0)
     for _ in range(2):
         with pytest.raises(Quarantined, match=reason):
             processes.ready(PROBLEM)
