@@ -181,6 +181,10 @@ __device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early,
   }
 }
 
+// Stores a tile whose elements are divided by scales of their groups (epilogue_grouped.cuh).
+template <int kOp, int kFirst, int kEnd>
+struct GroupedTile;
+
 // Finishes and stores the tile's groups of rows kFirst to kEnd - 1. n is a multiple of 8, so 8 columns are inside or
 // outside as a whole.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
@@ -196,6 +200,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
   constexpr int kBatch = kResidualsInFlight<kOp>;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int tile_row0 = task.tile_m * kConfig.tile_m;
+  if constexpr (group_scales_of(kOp) >= 0) return GroupedTile<kOp, kFirst, kEnd>::store(acc, op, task, norm);
   TransposedSquares<kOp> squares{norm};
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {
