@@ -33,9 +33,7 @@ BLOCK_TILINGS = {
     "two warpgroups": wgmma((64, 128, 128), (64, 128, 128), swap_ab=True, num_warps=8),
     "parts": wgmma((8, 128, 128), (8, 128, 128), swap_ab=True, split_k=(2, 2), num_warps=8),
     "shared k": wgmma((16, 128, 128), (16, 128, 128), swap_ab=True, cluster_k=2, num_warps=8),
-    "ping-pong": wgmma(
-        (8, 128, 128), (8, 48, 128), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG
-    ),
+    "ping-pong": wgmma((8, 128, 128), (8, 48, 128), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
 }
 #: Faults by name: the change in the device text.
 BLOCK_FAULTS = {

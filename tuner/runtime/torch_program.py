@@ -36,8 +36,8 @@ from tuner.runtime.pytorch.of_kinds import formula_of
 from tuner.runtime.pytorch.operands import cache_operands, check, check_apart, check_float, name_of
 from tuner.runtime.pytorch.scaled import (
     is_plain,
-    of_parts,
     made_by_parts,
+    of_parts,
     operands_of_parts,
     out_dtype,
     scaled_product,

@@ -157,7 +157,15 @@ def kernel_version() -> str:
     match. Kernels that write to pages also have `pages_version`."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
-    beside = (_CONVERTED_FILE, _BLOCK_SCALED_FILE, _GROUPED_FILE, _GATHERED_FILE, "config_block.in", "unit.cu.in", *_INSTRUCTIONS)
+    beside = (
+        _CONVERTED_FILE,
+        _BLOCK_SCALED_FILE,
+        _GROUPED_FILE,
+        _GATHERED_FILE,
+        "config_block.in",
+        "unit.cu.in",
+        *_INSTRUCTIONS,
+    )
     texts = (device_text(name) for name in (*names, *beside))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]

@@ -114,8 +114,9 @@ class QuantisedFfn(AskedWorkload):
     """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
     With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those per
-    row, which `token` passes separately. s2 [d_out] includes h, which is static. With `block`, X, H and weights have scales
-    along k, and those of H are computed with it. If X and H have 16 bits, there is no h; s1 and s2 are per channel, or weights have scales per group.
+    row, which `token` passes separately. s2 [d_out] includes h, which is static. With `block`, X, H and weights have
+    scales along k, and those of H are computed with it. If X and H have 16 bits, there is no h; s1 and s2 are per
+    channel, or weights have scales per group.
     """
 
     KIND: ClassVar[str] = "quantised-ffn"

@@ -83,7 +83,10 @@ def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says:
         (simt((4, 16, 512), (4, 16, 512), num_warps=4), "part block_scale, which only wgmma supports: use wgmma"),
         (wgmma((64, 128, 128), (64, 128, 128)), "128 sums per thread: use at most 64"),
         (wgmma((64, 32, 128), (64, 64, 128)), "need swapped operands: use swap_ab true"),
-        (wgmma((8, 64, 128), (8, 64, 128), swap_ab=True), "a scale for 128 columns, which one tile computes: use n 128"),
+        (
+            wgmma((8, 64, 128), (8, 64, 128), swap_ab=True),
+            "a scale for 128 columns, which one tile computes: use n 128",
+        ),
         (wgmma((16, 256, 128), (16, 128, 128), swap_ab=True, cluster_n=2), None),
         (wgmma((48, 128, 128), (48, 64, 128), swap_ab=True), "96 sums per thread: use at most 64"),
     ],

@@ -1,5 +1,5 @@
-"""fp8 e4m3 by channel, tensor or block. Source: vLLM's `quant_method` fp8, FBGEMM's as transformers writes it, ModelOpt's
-`hf_quant_config.json` as `config.json` has it."""
+"""fp8 e4m3 by channel, tensor or block. Source: vLLM's `quant_method` fp8, FBGEMM's as transformers writes it,
+ModelOpt's `hf_quant_config.json` as `config.json` has it."""
 
 from __future__ import annotations
 
