@@ -20,27 +20,13 @@ struct GroupedTile {
   static constexpr int kNumFragments = (kEnd - kFirst) * kFragments, kEndFragment = kEnd * kFragments;
   static constexpr int kInFours = kBegin + kNumFragments / 4 * 4;
   static constexpr int kHolders = Tile::kHolders, kWarps = kHolders / 32;
-  static constexpr float kLargest = 448.0f, kLeast = 1e-10f;  // of an e4m3 element; of a group's largest element
-
-  // A lane's two finished elements of a fragment.
-  __device__ static __forceinline__ void finish(float (&out)[2], const Columns& columns, const float* sums, const OpArgs& op,
-                                                int tile_row0, int fragment, int lane) {
-    const float* const two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
-    const int row = columns.row(tile_row0, fragment) + lane % 4 * 2, column = columns.column(fragment) + lane / 4;
-    const TileColumn& own = columns.own[fragment % kFragments];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const auto up = [&] { return two[2 + r]; };
-      out[r] = finish_output<kOp>(two[r], up, 1.0f, own.bias[0], own.bias[1], op, row + r, column);
-      out[r] = finish_result<kOp>(out[r], op, row + r, column);
-    }
-  }
+  static constexpr float kLargest = 448.0f, kLeast = 1e-10f;  // of an element; of a group's largest element
 
   // The lane's word of a fragment, divided by the scales of its rows, transposed.
   __device__ static __forceinline__ u32 divided(const Columns& columns, const float* sums, const OpArgs& op, u32 place,
                                                 int tile_row0, int fragment, int lane) {
     float out[2], scales[2];
-    finish(out, columns, sums, op, tile_row0, fragment, lane);
+    columns.finish_two(out, sums, op, tile_row0, fragment, lane);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       scales[r] = load_shared_float(place + 4 * (fragment / kFragments * 8 + lane % 4 * 2 + r));
@@ -51,7 +37,7 @@ struct GroupedTile {
   }
 
   __device__ static __forceinline__ Columns columns_of(const OpArgs& op, const Task& task, int weight_row, int lane) {
-    return Columns(op, task.tile_n * kConfig.tile_n + (kConfig.gated ? weight_row / 2 : weight_row), lane);
+    return Columns(op, task.tile_n * kConfig.tile_n + weight_row * kFragments / 2, lane);
   }
 
   // Called by all threads that hold part of the tile.
@@ -67,7 +53,7 @@ struct GroupedTile {
 #pragma unroll
       for (int fragment = kBegin; fragment < kEndFragment; ++fragment) {
         float out[2];
-        finish(out, columns, acc + block * Tile::kBlockSums, op, tile_row0, fragment, lane);
+        columns.finish_two(out, acc + block * Tile::kBlockSums, op, tile_row0, fragment, lane);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           u32& own = most[(fragment - kBegin) / kFragments * 2 + r];

@@ -92,6 +92,20 @@ struct WarpColumns {
     }
   }
 
+  // The lane's two finished elements of a fragment, without factors of rows and a residual, from the block's sums.
+  __device__ __forceinline__ void finish_two(float (&out)[2], const float* sums, const OpArgs& op, int tile_row0, int fragment,
+                                             int lane) const {
+    const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
+    const int row0 = row(tile_row0, fragment) + lane % 4 * 2, number = column(fragment) + lane / 4;
+    const TileColumn& mine = own[fragment % kFragments];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const auto up = [&] { return two[2 + r]; };
+      out[r] = finish_output<kOp>(two[r], up, 1.0f, mine.bias[0], mine.bias[1], op, row0 + r, number);
+      out[r] = finish_result<kOp>(out[r], op, row0 + r, number);
+    }
+  }
+
   // The lane's word of a fragment, transposed, from the block's sums and the lane's residual.
   __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, const RowNorm& norm, int tile_row0, int fragment,
                                         int lane, u32 residual) const {

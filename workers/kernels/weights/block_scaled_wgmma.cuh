@@ -17,6 +17,7 @@ struct BlockScaled {
   static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums, kStageLines = Tile::kStageLines;
   static constexpr int kRows = kConfig.tile_m / 4;  // rows of the inputs for which a thread has sums
   static constexpr int kScaleBlock = 128;
+  static constexpr bool kHasUp = kConfig.weight_rows() > kConfig.tile_n;
   static constexpr int kAhead = kNumSums <= 32 ? 1 : 0;  // lines multiplied while one is added, if registers allow
   static_assert(kSwapAb && kLineColumns == kScaleBlock, "a line has one scale per row, and sums are transposed");
 
@@ -46,9 +47,9 @@ struct BlockScaled {
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        // The rows of an up projection are n rows after those of the gate.
+        // Those of an up projection are n rows further down.
         const int row = Tile::weight_row(first + block * kBlockRows + 8 * half);
-        const bool is_up = kConfig.gated && row >= kConfig.tile_n;
+        const bool is_up = kHasUp && row >= kConfig.tile_n;
         const int column = min(task.tile_n * kConfig.tile_n + (is_up ? row - kConfig.tile_n : row), op.n - 1);
         blocks[block][half] = (is_up * op.n + column) / kScaleBlock * num_blocks;
       }

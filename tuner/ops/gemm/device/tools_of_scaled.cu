@@ -74,7 +74,7 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
   scale_all<Sum>({sums, row_scale, channels, output, m, n, activation, gated}, out);
 }
 
-// C as above, each group of 128 columns divided by its scale, the largest magnitude over that of an e4m3: `factors`
+// C as above, each group of 128 columns divided by its scale, the largest magnitude over that of an element: `factors`
 // [m, n / 128], and in the library's layout [n / 128, room]. A warp computes one group of a row.
 extern "C" __global__ void TUNER_KERNEL(tuner_scaled_groups)(const SumBits* sums, Bits* out, float* factors, float* laid,
                                                              u32 room, u32 m, u32 n, int activation, int gated) {
