@@ -28,7 +28,7 @@ FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
 #: warps, with eight warps in one team, if multiplying warps also finish tasks, and if a warp's lanes copy.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: Per load, and for addresses, if multiplying warps also add up spans and so hold their sums of values meanwhile.
-_PER_LOAD_BESIDE_SUMS, _BESIDE_LOADS_AND_SUMS = 6, 60
+_PER_LOAD_BESIDE_SUMS, _BESIDE_LOADS_AND_SUMS = 6, 36
 #: What the tma engine needs: bulk copies by tensor maps, clusters.
 _TMA_CAPABILITY = (9, 0)
 
