@@ -24,7 +24,8 @@ from tuner.errors import InvalidInput
 from tuner.ops.gemm.quantised import Scheme
 
 PAIR = pair(Scheme.BLOCK, m=5, d=512, hidden=256)
-UP, DOWN = PAIR.tile_ops
+UP: Any = PAIR.tile_ops[0]
+DOWN: Any = PAIR.tile_ops[1]
 
 
 def test_the_pair_has_scales_of_inputs_weights_and_intermediate() -> None:
@@ -42,7 +43,7 @@ def test_operands_are_multiplied_by_the_scales_of_their_blocks() -> None:
     rng = np.random.default_rng(0)
     scales = {one.name: rng.uniform(0.5, 2, one.shape) for op in PAIR.ops for one in op.tensors(PAIR.dtype)}
     known = {name: Known(values=values) for name, values in scales.items()}
-    a, w = UP.parts[0].multiplied(UP, known, np, np.ones((5, 512)), np.ones((512, 512)))  # type: ignore[attr-defined]
+    a, w = UP.parts[0].multiplied(UP, known, np, np.ones((5, 512)), np.ones((512, 512)))
     assert a[3, 257] == scales["x.group_scale_factors"][3, 2]
     assert w[300, 129] == scales["up.block_scale_weights"][2, 1]
 
