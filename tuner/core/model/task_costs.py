@@ -297,9 +297,14 @@ def _part_costs(
         inputs_us=_input_turns(tiling, own_depth) * (rates.l2_latency_us + turn_us),
         ahead_bytes=min(depth, ahead * sharers) * tile.n * tile.k * bits // 8,
         stage_bytes=sharers * tile.n * tile.k * bits // 8,
-        dram_stretch=1 + rates.dram_row_bytes / (tile.k * bits / 8),
+        dram_stretch=dram_stretch(rates, tile.k * bits),
         link_stretch=GATHERING_LINK_STRETCH if op.GATHERS else 1.0,
     )
+
+
+def dram_stretch(rates: Rates, row_bits: int) -> float:
+    """How much longer than its bytes a stage's rows of weights, `row_bits` each, occupy the DRAM."""
+    return 1 + rates.dram_row_bytes / (row_bits / 8)
 
 
 def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float:
@@ -310,6 +315,11 @@ def exchange_us(sharers: int, tile_bytes: int, gpu: Gpu, room_kib: int) -> float
     sent_bytes = tile_bytes * (sharers - 1) / sharers
     num_waiting = max(0, math.ceil(2 * sent_bytes / (1024 * room_kib)) - 2)
     return (HOP_CLOCKS + num_waiting * ADDED_CLOCKS) / gpu.clock_mhz + sent_bytes / HOP_BYTES_PER_US
+
+
+def busy_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
+    """Time on the SM's own units of a whole tile; its parts take at least as long in total."""
+    return -(-len(graph.steps(op_index)) // graph.tiling.cluster_k) * _step_us(graph, op_index, gpu, rates)
 
 
 def multiplied_by(tiling: Tiling, op: TileOp, tile: Tile) -> tuple[int, int]:
