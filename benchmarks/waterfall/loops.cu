@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(kMathThreads + 128, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       mbarrier_init(full + 8 * i, 1);
-      mbarrier_init(empty + 8 * i, GROUPS);
+      mbarrier_init(empty + 8 * i, 4 * GROUPS);
     }
     fence_mbarrier_init();
   }
@@ -78,10 +78,10 @@ extern "C" __global__ void __launch_bounds__(kMathThreads + 128, 1)
     return;
   }
   raise_registers<GROUPS == 2 ? 232 : 152>();
-  const int group = warp / 4, thread = threadIdx.x % 128;
+  const int group = warp / 4;
   u32 parity = 0;
   const auto release = [&](int of) {
-    if (thread == 0) mbarrier_arrive(empty + 8 * of);
+    if (lane == 0) mbarrier_arrive(empty + 8 * of);
   };
   const auto before = [&] { return stage == 0 ? kStages - 1 : stage - 1; };
   const auto pass = [&](bool is_first) {
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(kMathThreads + 128, 1)
     }
 #else
     u32 a[kBuffers][4][4];
-    const uint4* const own = fragments + (weight_tile * GROUPS + group) * lines * 512LL + thread;
+    const uint4* const own = fragments + (weight_tile * GROUPS + group) * lines * 512LL + threadIdx.x % 128;
     const auto load = [&](u32 (&to)[4][4], int line) {
 #pragma unroll
       for (int s = 0; s < 4; ++s) load_fragment(to[s], own + (line * 4 + s) * 128);

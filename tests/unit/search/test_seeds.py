@@ -189,9 +189,9 @@ def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_o
     assert forecast_us(here, fused(next(seeds_of(here)))) < 0.96 * forecast_us(here, fused(_plain(here, own)[0]))
 
 
-@pytest.mark.parametrize("m", [37, 320])
-def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_few_are_simulated(
-    m: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("m", "most"), [(37, NUM_FORECASTS), (320, 90)])
+def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_fewer_are_simulated(
+    m: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, asked = space(m), list[float]()
     drawn = here.sample(random.Random("5/seeds"), NUM_FORECASTS)
@@ -209,7 +209,7 @@ def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_few_are_simula
 
     monkeypatch.setattr("tuner.search.guesses.seeds.forecast_us", counting)
     assert drawn_guesses(here, seed=5) == list(dict.fromkeys((*best, *ranked)))[:NUM_DRAWN]
-    assert len(asked) < NUM_FORECASTS
+    assert len(asked) <= most
 
 
 def test_programmatic_launches_of_two_rows_of_high_tiles_are_tried_with_neighbours_first() -> None:
