@@ -10,7 +10,7 @@ from tuner.core.model.launch_ops import costs_of
 from tuner.core.model.memory import least_memory_us
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
-from tuner.core.model.task_costs import busy_us
+from tuner.core.model.task_costs import k_step_us
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -68,8 +68,10 @@ def least_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
     begin_us = -len(workload.ops) * PROGRAMMATIC_GAIN_US if kind.is_programmatic else rates.launch_us
     num_lanes = gpu.num_clusters(graph.tiling.cluster_size)
     num_tiles = {op: rows * columns for op, (rows, columns) in graph.grids.items()}
-    busy = sum(count * busy_us(graph, op, gpu, rates) for op, count in num_tiles.items()) / num_lanes
-    return (begin_us + max(busy, least_memory_us(graph, gpu, rates))) * (1 - _ROUNDING)
+    sharers = graph.tiling.cluster_k  # each takes its share of a tile's k-steps
+    num_steps = {op: count * -(-len(graph.steps(op)) // sharers) for op, count in num_tiles.items()}
+    busy_us = sum(count * k_step_us(graph, op, gpu, rates) for op, count in num_steps.items()) / num_lanes
+    return (begin_us + max(busy_us, least_memory_us(graph, gpu, rates))) * (1 - _ROUNDING)
 
 
 def _forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: float) -> float:

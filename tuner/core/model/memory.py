@@ -11,7 +11,7 @@ from tuner.core.model.caches.l2 import L2, LAST
 from tuner.core.model.caches.merging import PASSING_SHARE
 from tuner.core.model.launch import Launch
 from tuner.core.model.rates import Rates
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, PartCosts, dram_stretch
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, PartCosts
 from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.tiling import Engine
@@ -192,7 +192,7 @@ def least_memory_us(graph: TileGraph, gpu: Gpu, rates: Rates) -> float:
             bits = op.weight_bits(graph.workload.dtype)
             weights = op.n * op.rows_per_column * op.k * bits / 8
             link_bytes += columns * op.m * op.k * size + rows * weights * (passing if rows > 1 else 1.0)
-            dram_bytes += weights * dram_stretch(rates, tiling.tiles[index].k * bits)
+            dram_bytes += weights * rates.dram_stretch(tiling.tiles[index].k * bits)
     return max(link_bytes / _link_bytes_per_us(gpu, rates), dram_bytes * _dram_us_per_byte(gpu, rates))
 
 
