@@ -75,7 +75,7 @@ class EmulatedAttention:
     op: DecodeAttention
     lengths: Sequence[int]
     seed: int = 0
-    #: Maximum rounds of all threads that a TMA copy takes; 0 if it completes immediately.
+    #: Maximum number of scheduling rounds until a TMA copy completes; 0 if it completes immediately.
     copy_rounds: int = 40
     form: AttentionForm = PLAIN
     #: The parameter as it is passed to a launch.
@@ -172,9 +172,9 @@ class EmulatedAttention:
             ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, plan.cluster, tiling.smem_bytes
         )
         assert left == 0, f"{left} threads hang"
-        assert library.reads_outside() == 0, "something was copied from outside of queries and cache"
+        assert library.reads_outside() == 0, "something outside of queries and cache was copied"
         early = library.early_reads()
-        assert early == 0, f"{early} times something was read that launches before may still write"
+        assert early == 0, f"{early} times something was read that previous launches may still write"
         return out
 
     def expected(self) -> Array:
