@@ -34,7 +34,7 @@ for line in sys.stdin:
         "trace": {"gpu_ms": 3.0, "first_gpu_ms": 5.5, "launches_step": 6.0},
         "first_token": {"first_token_ms": [9.0, 9.0, 30.0] if name == "stock" else [8.0]},
         "mixed": {"mixed_ms": 400.0},
-        "logits": {"problem": "other tokens"} if asked.get("batch") == 97 else {},
+        "logits": {"problem": "different tokens"} if asked.get("batch") == 97 else {},
         "reference": {"arms": arms},
     }
     print("ARM", json.dumps(asked | found[asked["ask"]]), flush=True)
