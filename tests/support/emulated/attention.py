@@ -172,7 +172,7 @@ class EmulatedAttention:
             ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, plan.cluster, tiling.smem_bytes
         )
         assert left == 0, f"{left} threads hang"
-        assert library.reads_outside() == 0, "something outside of queries and cache was copied"
+        assert library.reads_outside() == 0, "something was copied from outside of queries and cache"
         early = library.early_reads()
         assert early == 0, f"{early} times something was read that previous launches may still write"
         return out
