@@ -50,6 +50,14 @@ def test_the_librarys_recipe_is_in_the_pack_where_the_library_runs(store: Store)
     assert rung is not None
     assert BEST.library is not None
     assert (rung.kernel, dict(rung.library)) == (None, BEST.library.to_json())
+    assert rung.provenance["timed_ours"] is False  # there are no finals in this result
+
+
+def test_a_pack_says_that_ours_was_timed(store: Store) -> None:
+    keep(store, [Result(16, workload=asked(), here=TODAY, gains=1.005)])
+    rung = read_pack(store.artifacts.get(make_pack(store, ORDER, 1.0, "new").digest)).entries[0].at(16)
+    assert rung is not None
+    assert (rung.kernel, rung.provenance["timed_ours"]) == (None, True)
 
 
 def test_the_audit_log_says_who_had_a_pack_made(store: Store) -> None:

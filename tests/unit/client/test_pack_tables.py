@@ -52,12 +52,14 @@ def test_the_librarys_time_is_that_of_which_the_speed_up_is_one(entry: Entry) ->
     [
         ({}, None, "never measured"),
         ({"winner": "library"}, 0.9, "ours is slower"),
+        ({"winner": "library", "timed_ours": True}, 0.9, "ours is slower"),
+        ({"winner": "library", "timed_ours": False}, None, "ours was not timed"),
         ({"winner": "fused"}, 1.01, "tuner's kernel gains 1.01x, below --min-gain 1.02"),
         ({"winner": "fused"}, None, "tuner's kernel gains, below --min-gain 1.02"),
     ],
 )
 def test_why_the_library_runs_is_said(
-    entry: Entry, provenance: dict[str, str], speedup: float | None, why: str
+    entry: Entry, provenance: dict[str, str | bool], speedup: float | None, why: str
 ) -> None:
     ours, library = entry.rungs
     rungs = (ours, replace(library, provenance=provenance, speedup=speedup))

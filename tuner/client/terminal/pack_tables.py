@@ -151,7 +151,7 @@ def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
     if (winner := rung.provenance.get("winner")) is None:
         why = "never measured"
     elif winner == "library":
-        why = "ours is slower"
+        why = "ours is slower" if rung.provenance.get("timed_ours", True) else "ours was not timed"
     else:
         gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
         why = f"tuner's kernel gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")

@@ -27,6 +27,8 @@ FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
 #: of any form spilled for sm_90a, nor did one of the mma engine for sm_80. More are needed with several teams of
 #: warps, with eight warps in one team, if multiplying warps also finish tasks, and if a warp's lanes copy.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
+#: Per load, and for addresses, if multiplying warps also add up spans and so hold their sums of values meanwhile.
+_PER_LOAD_BESIDE_SUMS, _BESIDE_LOADS_AND_SUMS = 6, 36
 #: What the tma engine needs: bulk copies by tensor maps, clusters.
 _TMA_CAPABILITY = (9, 0)
 
@@ -104,15 +106,22 @@ def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
 
 def num_math_registers(tiling: AttentionTiling) -> int:
     """Registers of a thread that multiplies: for sums of values, fragments of queries, addresses and counters."""
-    held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
+    held = _num_held_registers(tiling)
     is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
     is_plain &= tiling.engine is AttentionEngine.TMA
     return held + (_BESIDE_ONE_TEAM if is_plain else _BESIDE_TEAMS)
 
 
 def num_summing_registers(tiling: AttentionTiling) -> int:
-    """Registers of a thread that adds up spans: four per load, and those for addresses and counters."""
+    """Registers of a thread that adds up spans: per load, and those for addresses and counters."""
+    if tiling.finish_warps == 0:
+        return _num_held_registers(tiling) + _PER_LOAD_BESIDE_SUMS * tiling.parts_at_once + _BESIDE_LOADS_AND_SUMS
     return 4 * tiling.parts_at_once + _BESIDE_LOADS
+
+
+def _num_held_registers(tiling: AttentionTiling) -> int:
+    """Registers for sums of values and fragments of queries."""
+    return 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
 
 
 def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str | None:

@@ -117,6 +117,7 @@ def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> F
         "verdict": str(best.verdict),
         "winner": str(best.winner),
         "time_us": row.time_us if row else None,
+        "timed_ours": any(one.candidate.plan_kind.is_ours and one.time_us is not None for one in best.finals),
         "gpu": best.environment.gpu_name,
         "driver": best.environment.driver,
     }

@@ -86,6 +86,7 @@ def test_a_ring_that_does_not_fit_is_refused() -> None:
             {"parts_at_once": 32, "span_tokens": 128},
             "32 loads at once take 192 registers",
         ),
+        ({"head_dim": 128}, {"finish_warps": 0, "span_tokens": 128}, "16 loads at once take 180 registers"),
         ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2}, "16 queries of 128 take 176 registers"),
         ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2, "finish_warps": 0}, "288 threads leave it 168"),
     ],
