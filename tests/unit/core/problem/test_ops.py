@@ -259,7 +259,9 @@ print(sorted(op_kinds()), "gather" in KINDS, dict(broken_kinds()))
     reason = (
         f"{place} cannot be imported: ModuleNotFoundError: No module named 'no_such_module' ({file}.py, line {line})"
     )
-    assert toys.run(program, site).strip() == f"['attention', 'conv', 'conv_pair', 'gemm'] False { ({'gather': reason})!r}"
+    assert (
+        toys.run(program, site).strip() == f"['attention', 'conv', 'conv_pair', 'gemm'] False { ({'gather': reason})!r}"
+    )
 
 
 CULPRIT = """
