@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.repository import ROOT
+from tests.support.repository import ROOT, copy_folder
 
 _ROW = """
     RELU2 = ActivationRow(
@@ -69,8 +68,7 @@ print(json.dumps({
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tree")
     for name in ("tuner", "workers", "runtime"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
+        copy_folder(name, folder)
     path = folder / "tuner" / "core" / "problem" / "activation.py"
     before, added, after = path.read_text().partition("    locals().update(")
     path.write_text(before + _ROW.lstrip("\n") + added + after)

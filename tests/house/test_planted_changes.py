@@ -16,7 +16,7 @@ import pytest
 from tests.house.planted import CHANGES, Change, plant
 from tests.house.test_task_menu import files_of_row, row_of
 from tests.support.lanes import soak_unless
-from tests.support.repository import ROOT
+from tests.support.repository import ROOT, copy_folder
 
 #: The contents of the copy: the program, its documents, and the tests that check consistency.
 FOLDERS = ("tuner", "workers", "runtime", "docs", "tests/support", "tests/house")
@@ -33,7 +33,7 @@ SHORT = [
 def copied(to: Path) -> Path:
     """A copy of the program."""
     for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_folder(folder, to)
     for file in FILES:
         shutil.copy(ROOT / file, to / file)
     return to

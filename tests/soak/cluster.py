@@ -72,11 +72,11 @@ class Cluster:
 
     def _new_worker(self, number: int) -> Forked:
         own = self._address, f"w{number}", str(self._folder / "builds"), self._seconds
-        return Forked(member.main, *own, log=self._folder / "log")
+        return Forked(member.main, *own, log=self._folder / "log", spawns=True)
 
     def _new_server(self) -> Forked:
         own = "serve", "--port", "0", "--data", str(self._folder / "data"), "--scheduler", self._address
-        return Forked(command, *own, log=self._folder / "log", TUNER_LOG_LEVEL="error")
+        return Forked(command, *own, log=self._folder / "log", spawns=True, TUNER_LOG_LEVEL="error")
 
     def submit_where_idle(self) -> None:
         """Submits a job of a new problem for each idle GPU."""

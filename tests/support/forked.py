@@ -1,8 +1,9 @@
 """Processes that start at once, because they are forked from one that has done all imports. They can be killed like any
 other process.
 
-Importing a server takes seconds, and tests start many. Commands started as a user starts them are tested with the
-wheel, the demo and the commands of a cluster.
+Importing a server takes seconds, and tests start many. What they spawn in turn, such as processes that search, is
+forked in the same way. Commands started as a user starts them are tested with the wheel, the demo and the commands of a
+cluster.
 """
 
 from __future__ import annotations
@@ -12,8 +13,14 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
+
+from tests.support.migrated import copied
+from tuner import processes
 
 #: Modules that they use, imported once in advance as far as possible.
 _IMPORTED = [
@@ -23,6 +30,7 @@ _IMPORTED = [
     "uvicorn.protocols.http.h11_impl",
     "tests.service.service.victim",
     "tests.soak.member",
+    "tests.support.warmed",
 ]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(_IMPORTED)
@@ -33,13 +41,23 @@ _LIMIT_S = 120.0
 class Forked:
     """One process: its output and its end."""
 
-    def __init__(self, main: Callable[[list[str]], None], *arguments: str, log: Path, **environment: str) -> None:
+    def __init__(
+        self,
+        main: Callable[[list[str]], None],
+        *arguments: str,
+        log: Path,
+        spawns: bool = False,
+        **environment: str,
+    ) -> None:
         """Its log is appended to `log`, and its output goes to a file in the same folder. Its environment and working
-        directory are those of this process, with the changes in `environment`."""
+        directory are those of this process, with the changes in `environment`. With `spawns`, its processes are its
+        children and start as a user's."""
         self._log, self._out = log, log.parent / f"{time.monotonic_ns()}.out"
+        forkserver.ensure_running()
         where = os.getcwd(), str(self._out), str(log)
+        address = None if spawns else forkserver._forkserver._forkserver_address
         self._process = _CONTEXT.Process(
-            target=_run, args=(main, list(arguments), where, {**os.environ, **environment}), daemon=False
+            target=_run, args=(main, list(arguments), where, {**os.environ, **environment}, address), daemon=False
         )
         self._process.start()
 
@@ -92,14 +110,42 @@ def command(arguments: list[str]) -> None:
 
 
 def _run(
-    main: Callable[[list[str]], None], arguments: list[str], where: tuple[str, str, str], environment: dict[str, str]
+    main: Callable[[list[str]], None],
+    arguments: list[str],
+    where: tuple[str, str, str],
+    environment: dict[str, str],
+    address: str | None,
 ) -> None:
     # Its children would import the main module of this one's parent.
     sys.modules["__main__"] = types.ModuleType("__main__")
+    _settle(where, environment)
+
+    def fork(process: Any) -> Any:
+        process._args = (process._target, process._args, where, dict(os.environ))
+        process._target = _as_child
+        return ForkServerProcess._Popen(process)
+
+    if address is not None:
+        # A process of a fork server knows it by an inherited descriptor, but not by its address.
+        forkserver._forkserver._forkserver_address = address
+        forkserver._forkserver.ensure_running = lambda: None
+        processes._Process._Popen = staticmethod(fork)
+    with copied():
+        main(arguments)
+
+
+def _as_child(
+    target: Callable[..., None], arguments: Iterable[Any], where: tuple[str, str, str], environment: dict[str, str]
+) -> None:
+    """What a process of ours spawns, with the environment and the outputs of its parent."""
+    _settle(where, environment)
+    target(*arguments)
+
+
+def _settle(where: tuple[str, str, str], environment: dict[str, str]) -> None:
     folder, *outputs = where
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     for stream, path in zip((1, 2), outputs, strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
-    main(arguments)

@@ -87,10 +87,10 @@ def wait_until_inspected(service: Service, job_id: str) -> None:
 class Server:
     """`tuner serve` in a separate process."""
 
-    def __init__(self, data: Path, *options: str, port: int = 0, **environment: str) -> None:
+    def __init__(self, data: Path, *options: str, port: int = 0, spawns: bool = False, **environment: str) -> None:
         self.log = data.with_suffix(".log")
         own = "serve", "--port", str(port), "--data", str(data), *options
-        self.process = Forked(command, *own, log=self.log, **environment)
+        self.process = Forked(command, *own, log=self.log, spawns=spawns, **environment)
         self.url = self.process.line()
 
     @property

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.repository import ROOT
+from tests.support.repository import ROOT, copy_compiled
 
 #: What a server and most of its tests need.
 SERVER = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml")
@@ -33,12 +33,13 @@ def without_kind(kind: str, to: Path, places: Sequence[str] = SERVER) -> Path:
         if name.startswith(f"tuner/ops/{kind}/") or not (source.is_file() or source.is_symlink()):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target, follow_symlinks=False)
+        shutil.copy2(source, target, follow_symlinks=False)
         if target.suffix == ".md" and not target.is_symlink():
             target.write_text(unlinked(kind, source.read_text(encoding="utf-8")), encoding="utf-8")
     assert not (to / "tuner/ops" / kind).exists()
     for command in (["add", "--all"], [*_AUTHOR, "commit", "--quiet", "-m", f"Without {kind}"]):
         subprocess.run(["git", *command], cwd=to, check=True, capture_output=True)
+    copy_compiled(to)
     return to
 
 

@@ -57,7 +57,7 @@ def test_a_job_whose_search_is_killed_goes_on_from_its_trials(tmp_path: Path) ->
 
 @pytest.mark.parametrize("gpu", ["none", "simulated:h200"])
 def test_only_a_server_that_takes_jobs_starts_a_process_that_searches(tmp_path: Path, gpu: str) -> None:
-    with Server(tmp_path / "data", "--gpu", gpu) as server:
+    with Server(tmp_path / "data", "--gpu", gpu, spawns=True) as server:
         assert bool(children_of(server.process.pid)) is (gpu != "none")
 
 
@@ -113,7 +113,7 @@ def test_a_search_that_is_lost_again_and_again_ends_its_job_and_no_other(tmp_pat
 
 def test_a_server_searches_beside_itself_and_takes_its_processes_with_it(tmp_path: Path) -> None:
     asked = body(target="simulated:h200", budget={"trials": 500, "seconds": 600})
-    with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.2") as server:
+    with Server(tmp_path / "data", "--gpu", "simulated:h200", spawns=True, TUNER_SIMULATED_LATENCY_S="0.2") as server:
         job = httpx.post(f"{server.url}/jobs", json=asked, timeout=30).json()["id"]
         wait_until(lambda: httpx.get(f"{server.url}/jobs/{job}", timeout=30).json()["num_trials"] >= 2, LIMIT_S)
         own = children_of(server.process.pid)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import compiled
 from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
@@ -50,10 +51,8 @@ class Call:
 
 def compile_c(folder: Path, name: str, sources: tuple[Path, ...], *flags: str) -> Path:
     """Compiles a program, or a library if `flags` have ``-shared``."""
-    path = folder / name
-    command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", *flags, *map(str, sources), "-o", str(path)]
-    subprocess.run([*command, "-ldl", "-pthread"], check=True)
-    return path
+    command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", *flags, *map(str, sources), "-ldl", "-pthread"]
+    return Path(shutil.copy(compiled.built(name, *command), folder / name))
 
 
 def compile_driver(folder: Path, name: str, *flags: str) -> Path:
@@ -75,7 +74,7 @@ class Recorder:
         self.path = path
         self.cuda = ctypes.CDLL(str(path))
         self.cuda.fake_call.restype = ctypes.POINTER(_Call)
-        self.runtime = native.bind(native.build(folder, flags=STRICT))
+        self.runtime = native.bind(Path(shutil.copy(compiled.runtime(*STRICT), folder)))
         native.checked(self.runtime, self.runtime.tuner_load_driver(str(path).encode()))
 
     def calls(self, name: str = "") -> list[Call]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import compiled
 from tests.support.native.recorder import compile_recorder
 from tests.unit.frozen.artifacts import read_pack_file
 from tests.unit.frozen.test_artifacts import VERSIONS
@@ -22,10 +23,8 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runtime's objects, and the recorder in place of the driver."""
+    """A folder with the recorder, in place of the driver."""
     made = tmp_path_factory.mktemp("programs")
-    include = f"-I{native.FOLDER / 'include'}"
-    subprocess.run(["gcc", "-std=c11", include, "-c", *map(str, native.sources())], cwd=made, check=True)
     compile_recorder(made)
     return made
 
@@ -36,7 +35,7 @@ def said(folder: Path, language: str, version: int) -> str:
     program = folder / f"program_{language}"
     if not program.exists():
         flags = ("-Wall", "-Wextra", "-Werror", f"-I{native.FOLDER / 'include'}", "-pthread")
-        objects = map(str, folder.glob("*.o"))
+        objects = compiled.runtime_objects("gcc")
         command = [*compiler, *flags, str(HERE / SOURCES[language]), *objects, "-o", str(program), "-ldl"]
         subprocess.run(command, check=True)
     pack.write_bytes(read_pack_file(version))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import compiled
 from tests.support.attention_packs import made_of, make_attention, table
 from tests.support.between import between
 from tests.support.between_made import candidate_of
@@ -51,10 +52,7 @@ def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(compiler
     library = [(4, 9000)]
     write_pack([table(made, library=library), table(layer, library=library)], path)
     include = f"-I{native.FOLDER / 'include'}"
-    objects = []
-    for source in native.sources():
-        objects.append(str(tmp_path / f"{source.stem}.o"))
-        assert run_command(compiler, "-std=c11", include, "-c", str(source), "-o", objects[-1]).returncode == 0
+    objects = compiled.runtime_objects(compiler)
     flags = ("-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", include, "-pthread")
     words = [one.kernel.manifest["schedule_in_words"] for one in (made, layer)]
     expected = {
@@ -65,10 +63,9 @@ def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(compiler
         ),
     }
     for name, (printed, refused) in expected.items():
-        program, text = str(tmp_path / name), ROOT / "tests" / "support" / "native" / f"{name}.cpp"
-        built = run_command(COMPILERS[compiler], *flags, str(text), *objects, "-o", program, "-ldl")
-        assert built.returncode == 0, built.stderr
-        ran = run_command(program, str(path), TUNER_LIBCUDA=str(compile_recorder(tmp_path)))
+        text = ROOT / "tests" / "support" / "native" / f"{name}.cpp"
+        program = compiled.built(name, COMPILERS[compiler], *flags, str(text), *objects, "-ldl")
+        ran = run_command(str(program), str(path), TUNER_LIBCUDA=str(compile_recorder(tmp_path)))
         assert ran.stdout == printed
         assert (ran.returncode, ran.stderr) == (0, refused)
 

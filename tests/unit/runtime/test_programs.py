@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import compiled
 from tests.support.native.fuzzing import SANITIZED, Fuzzer, some_pack
 from tests.support.native.recorder import STRICT, compile_driver, compile_recorder
-from tuner.runtime.binding import native
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,6 @@ def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(tmp_path: Path) 
 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
-def test_clang_compiles_the_runtime_without_a_warning(tmp_path: Path) -> None:
+def test_clang_compiles_the_runtime_without_a_warning() -> None:
     """The runtime in the other tests is compiled by gcc, with equally strict warnings."""
-    native.build(tmp_path, compiler="clang", flags=STRICT)
+    compiled.runtime(*STRICT, compiler="clang")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.repository import ROOT
+from tests.support.repository import ROOT, copy_folder
 
 #: For a launch, for the order between ops, for each tile op, and for an attention: the file, the line before it, the
 #: field.
@@ -119,7 +119,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the program, its workers and the test files that they need."""
     to = tmp_path_factory.mktemp("planted")
     for folder in ("tuner", "workers", "tests/support", "tests/house", "tests/unit/frozen", "docs"):
-        shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_folder(folder, to)
     for name in ("__init__.py",):
         shutil.copy(ROOT / "tests" / name, to / "tests" / name)
     return to
