@@ -39,7 +39,7 @@ SIZE = 100
 UNCHECKED = {
     "positive_data_acceptance": "a request of the right form may ask for what is not there, is too large in its "
     "product of sizes, or needs another role: a schema states each field alone",
-    "negative_data_rejection": "a query parameter that nobody knows is left unread, as the web has it",
+    "negative_data_rejection": "unknown query parameters are ignored, as usual on the web",
     "ensure_resource_availability": "needs a sequence of requests; tests/service/api/test_jobs.py has them",
     "use_after_free": "needs a sequence of requests; tests/service/api/test_deletion.py has them",
     "object_level_authorization": "needs two owners; tests/service/api/test_access.py has them",
@@ -156,7 +156,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
 
 
 PROGRAM = Program(
-    name="answers", unit="cases of each operation, right and broken, with a token and without", size=SIZE, step=1,
+    name="answers", unit="cases of each operation, valid and broken, with and without a token", size=SIZE, step=1,
     work=work, judge=judge,
 )  # fmt: skip
 

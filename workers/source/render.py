@@ -365,7 +365,7 @@ def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:
 
 
 def inlined(name: str, variant: Variant = Variant.MEASURED) -> str:
-    """A device file as it is in a source, without its includes."""
+    """A device file as part of a source, without its includes."""
     text = with_switches(device_text(name), variant)
     return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""What a job may be asked for: pairs, chains, and ops of a model by its name.
+"""The workloads that a job may request: pairs, chains, and ops of a model by its name.
 
 Written by ``python -m tests.house.documents``.
 """
@@ -148,7 +148,7 @@ class Gemm(TypedDict):
 
 
 class IndependentPair(TypedDict):
-    """Two GEMMs that share nothing."""
+    """Two independent GEMMs."""
 
     kind: Literal["independent"]
     first: Gemm
@@ -269,9 +269,9 @@ class UnknownOps(TypedDict):
     dtype: str
 
 
-#: A workload as responses have it.
+#: A workload in the form of responses.
 Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
-#: What `POST /jobs` accepts as `pair`. The response to a preset has its chain.
+#: What `POST /jobs` accepts as `pair`. In the response, a preset appears as its chain.
 Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer | ConvPair | NetworkConvs

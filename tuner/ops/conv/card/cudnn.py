@@ -277,4 +277,4 @@ def _load() -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except OSError:
             continue
-    raise WorkerError(f"cuDNN cannot be loaded: no {_LIBRARY}; install nvidia-cudnn, or PyTorch, which brings it")
+    raise WorkerError(f"cuDNN cannot be loaded: no {_LIBRARY}; install nvidia-cudnn, or PyTorch, which includes it")
