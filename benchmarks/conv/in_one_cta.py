@@ -24,6 +24,7 @@ from benchmarks.common.report import results_file
 from benchmarks.conv.rows import Row, rows
 from benchmarks.conv.search import workload_of
 from benchmarks.conv.waterfall import asked_of
+from benchmarks.waterfall.loops import product_text
 from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -86,22 +87,7 @@ def source_of(row: Row, way: Way, *, swapped: bool = False) -> str:
     }
     sizes |= {"SWAPPED_OFFSETS": 1} if swapped else {}
     defined = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
-    return defined + SOURCE.read_text().replace("//@products", "".join(_product(width) for width in WIDTHS))
-
-
-def _product(width: int) -> str:
-    half = width // 2
-    sums, of = ", ".join(f"%{i}" for i in range(half)), ", ".join(f'"+f"(d[{i}])' for i in range(half))
-    operation = f"wgmma.mma_async.sync.aligned.m64n{width}k16.f32.f16.f16"
-    return f"""template <>
-struct Wgmma<{width}> {{
-  __device__ static __forceinline__ void multiply(float* d, u64 a, u64 b, int adds) {{
-    asm volatile("{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %{half + 2}, 0;\\n"
-        "{operation} {{{sums}}}, %{half}, %{half + 1}, adds, 1, 1, 0, 0;\\n}}"
-        : {of} : "l"(a), "l"(b), "r"(adds));
-  }}
-}};
-"""
+    return defined + SOURCE.read_text().replace("//@products", "".join(product_text(width) for width in WIDTHS))
 
 
 def built(row: Row, way: Way, *, swapped: bool = False) -> bytes | None:

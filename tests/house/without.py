@@ -300,7 +300,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     kind, found = os.environ[KIND], _OUTCOMES
     terminalreporter.write_line(f"without {kind}: {found['own']} tests belong to it, {found['others']} do not")
     if _FILES:
-        terminalreporter.write_line(f"left out whole, since without it they cannot be imported: {', '.join(_FILES)}")
+        terminalreporter.write_line(
+            f"left out completely, since they cannot be imported without it: {', '.join(_FILES)}"
+        )
 
 
 def main(kind: str, *arguments: str) -> int:

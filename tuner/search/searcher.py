@@ -37,6 +37,7 @@ from tuner.search.guesses.seeds import (
     runs_by_forecast,
 )
 from tuner.search.guesses.sharing import sharing_sms
+from tuner.search.guesses.side_by_side import forms_of
 from tuner.search.meanwhile import Begin
 from tuner.search.model.kind_search import KindSearch
 from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
@@ -326,11 +327,8 @@ class Searcher:
         best = self._kinds[base].best()
         if not best:
             return None
-        schedule = self._in_best_runs(best[0]) if kind.is_in_runs else canonical(kind, best[0])
-        if schedule is None:
-            return None
-        candidate = Candidate(plan_kind=kind, schedule=schedule)
-        if self._is_given(candidate):
+        schedule = self._in_best_runs(best[0]) if kind.is_in_runs else forms_of(self._space, kind, best[0])[0]
+        if schedule is None or self._is_given(candidate := Candidate(plan_kind=kind, schedule=schedule)):
             return None
         return candidate if kind.base else self._launched(kind, schedule)
 
@@ -355,7 +353,7 @@ class Searcher:
             if kind.is_programmatic and len(varied) % 2 == 1:
                 sharing = sharing_sms(self._space, self._seeds())
                 ranked = [*sharing, *ranked]
-            best = (canonical(kind, schedule) for schedule in ranked)
+            best = (form for schedule in ranked for form in forms_of(self._space, kind, schedule))
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -22,6 +23,7 @@ from tuner.core.schedule.ordering import (
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, PartSums, Tile, Tiling
 from tuner.core.space.space import Space
@@ -29,6 +31,7 @@ from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.search.guesses import seeds
 from tuner.search.guesses.seeds import (
     NUM_DRAWN,
+    NUM_FORECASTS,
     NUM_GUESSES,
     NUM_SEEDS,
     SLICE_TILES,
@@ -39,8 +42,9 @@ from tuner.search.guesses.seeds import (
     forecast_us,
     seed_schedules,
 )
-from tuner.search.guesses.side_by_side import side_by_side
+from tuner.search.guesses.side_by_side import forms_of, side_by_side
 from tuner.search.meanwhile import Calls, Take
+from tuner.search.model.pool import canonical
 
 
 def space(m: int, gpu: str = "h200") -> Space:
@@ -183,6 +187,60 @@ def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_o
 
     assert held_bytes(first) > 1.3 * held_bytes(own)
     assert forecast_us(here, fused(next(seeds_of(here)))) < 0.96 * forecast_us(here, fused(_plain(here, own)[0]))
+
+
+@pytest.mark.parametrize(("m", "most"), [(37, NUM_FORECASTS), (320, 90)])
+def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_fewer_are_simulated(
+    m: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, asked = space(m), list[float]()
+    drawn = here.sample(random.Random("5/seeds"), NUM_FORECASTS)
+    time_of = {one: forecast_us(here, fused(one)) for one in drawn}
+    best_of: dict[Tiling, Schedule] = {}
+    for one in sorted(drawn, key=time_of.__getitem__):
+        best_of.setdefault(one.tiling, one)
+    ranked = sorted(best_of.values(), key=time_of.__getitem__)
+    engines = {one.tiling.engine: one for one in reversed(ranked)}
+    best = sorted(engines.values(), key=ranked.index)
+
+    def counting(space: Space, candidate: Candidate, limit_us: float = math.inf) -> float:
+        asked.append(limit_us)
+        return forecast_us(space, candidate, limit_us)
+
+    monkeypatch.setattr("tuner.search.guesses.seeds.forecast_us", counting)
+    assert drawn_guesses(here, seed=5) == list(dict.fromkeys((*best, *ranked)))[:NUM_DRAWN]
+    assert len(asked) <= most
+
+
+def test_programmatic_launches_of_two_rows_of_high_tiles_are_tried_with_neighbours_first() -> None:
+    here = space_of(ffn_pair(m=320, d_in=8192, d_hidden=3584, d_out=8192, gated=True), CATALOGUE["h200"])
+    column = Raster(kind=RasterKind.COLUMN)
+    high = Tiling(
+        engine=Engine.WGMMA,
+        tiles=(Tile(m=160, n=64, k=64), Tile(m=160, n=128, k=64)),
+        num_stages=6,
+        input_stages=6,
+        num_warps=8,
+        swap_ab=True,
+    )
+    alone = Schedule.of(high, Ordering(rasters=(column, column), assignment=Assignment.STATIC))
+    placed = alone.but(tiling=replace(high, neighbours=2))
+    assert here.is_legal(alone)
+    assert side_by_side(here, alone) is None
+    for kind in (PlanKind.FUSED, PlanKind.TWO_LAUNCHES, PlanKind.TWO_STREAMS):
+        assert forms_of(here, kind, alone) == (canonical(kind, alone),)
+    for kind in (PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL):
+        assert forms_of(here, kind, alone) == (canonical(kind, placed), canonical(kind, alone))
+        assert forms_of(here, kind, placed) == (canonical(kind, placed),)
+        merged, apart = (
+            forecast_us(here, Candidate(plan_kind=kind, schedule=one)) for one in forms_of(here, kind, alone)
+        )
+        assert merged < apart
+    row = Raster(kind=RasterKind.ROW)
+    by_row = alone.but(ordering=replace(alone.ordering, rasters=(row, row)))
+    in_three = alone.but(tiling=replace(high, tiles=tuple(replace(tile, m=112) for tile in high.tiles)))
+    for other in (by_row, in_three):
+        assert forms_of(here, PlanKind.FUSED_PDL, other) == (canonical(PlanKind.FUSED_PDL, other),)
 
 
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:

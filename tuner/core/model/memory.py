@@ -12,7 +12,9 @@ from tuner.core.model.caches.merging import PASSING_SHARE
 from tuner.core.model.launch import Launch
 from tuner.core.model.rates import Rates
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, PartCosts
+from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.tiling import Engine
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]
@@ -28,9 +30,9 @@ class Memory:
         self._costs, self._merged, self._merged_inputs = launch.costs, launch.merged, launch.merged_inputs
         self._weight_hint = launch.weight_class
         self._input_hints, self._output_hints = launch.input_classes, launch.output_classes
-        self._us_per_byte = 1e6 / (gpu.dram_bytes_per_s * rates.dram_share)
+        self._us_per_byte = _dram_us_per_byte(gpu, rates)
         self.dram = FairShare(1 / self._us_per_byte)
-        self.link_bytes_per_us = L2_BYTES_PER_CLOCK * gpu.clock_mhz * gpu.num_sms * rates.l2_share
+        self.link_bytes_per_us = _link_bytes_per_us(gpu, rates)
         self.link = FairShare(self.link_bytes_per_us)
         self._l2 = L2(int(gpu.l2_bytes * rates.l2_capacity_share))
         self._num_transfers = 0
@@ -176,3 +178,27 @@ class Memory:
             if not self._missing[cta]:
                 done.append(cta)
         return done
+
+
+def least_memory_us(graph: TileGraph, gpu: Gpu, rates: Rates) -> float:
+    """Time that the products of a graph occupy the link with the operands of all tiles, or the DRAM with each of the
+    weights once, whichever is more. Other kinds of op are not counted, and all requests that may be merged are."""
+    size, tiling = graph.workload.dtype.size_bytes, graph.tiling
+    passing = 1 - PASSING_SHARE if tiling.engine is Engine.WGMMA and tiling.cluster_size == 1 else 1.0
+    link_bytes = dram_bytes = 0.0
+    for index, (rows, columns) in graph.grids.items():
+        op = graph.workload.tile_ops[index]
+        if op.is_plain_product:
+            bits = op.weight_bits(graph.workload.dtype)
+            weights = op.n * op.rows_per_column * op.k * bits / 8
+            link_bytes += columns * op.m * op.k * size + rows * weights * (passing if rows > 1 else 1.0)
+            dram_bytes += weights * rates.dram_stretch(tiling.tiles[index].k * bits)
+    return max(link_bytes / _link_bytes_per_us(gpu, rates), dram_bytes * _dram_us_per_byte(gpu, rates))
+
+
+def _dram_us_per_byte(gpu: Gpu, rates: Rates) -> float:
+    return 1e6 / (gpu.dram_bytes_per_s * rates.dram_share)
+
+
+def _link_bytes_per_us(gpu: Gpu, rates: Rates) -> float:
+    return L2_BYTES_PER_CLOCK * gpu.clock_mhz * gpu.num_sms * rates.l2_share

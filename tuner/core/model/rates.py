@@ -75,6 +75,10 @@ class Rates:
     #: Time for the barrier, fence and reduction of a post.
     post_us: float
 
+    def dram_stretch(self, row_bits: int) -> float:
+        """How much longer than its bytes a stage's rows of weights, `row_bits` each, occupy the DRAM."""
+        return 1 + self.dram_row_bytes / (row_bits / 8)
+
     def of(self, engine: Engine) -> EngineRates:
         """An engine's rates. simt uses those of mma, whose main loop is fed the same way, until its own trials are
         fitted.

@@ -42,6 +42,8 @@ from tuner.core.proof.verify import VerifiedPlan
 
 #: Signals of a wait that one check of the waits ahead covers: `kFewSignals` of sync.cuh.
 FEW_SIGNALS = 8
+#: Relative error that sums of floats may have.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +157,8 @@ class _Run:
         self._polls_us, self._later_polls_us = _polls_us(polled, launch.num_pollers, rates)
         self._held_stages = words.held_stages
         self._sm_free_us = [0.0] * self._num_sms
+        #: Time that the SMs' own units need for all tasks, plus that for which they have waited between tasks.
+        self._spent_us = math.fsum(cost.busy_us for cost in self._cost_of)
         #: By CTA: the task whose operands it loads, or -1; when it took that task, when its operands were
         #: requested, and when its polls were over.
         self._held = [-1] * num_ctas
@@ -179,8 +183,10 @@ class _Run:
         self._events = [(rates.launch_us, _POLL, cta, -1) for cta in range(num_ctas)]
 
     def timeline(self, limit_us: float) -> Timeline:
-        """Runs the launch to its end, or until `limit_us` has passed while a task has not begun to compute."""
+        """Runs the launch to its end, or until it will certainly take longer than `limit_us`: that time has passed
+        while a task has not begun to compute, or the SMs have waited too long to end in time."""
         events, memory, is_over = self._events, self._memory, False
+        most_us = limit_us * self._num_sms * (1 + _ROUNDING)
         dram, link = memory.dram, memory.link
         while True:
             shared = dram if dram.next_us <= link.next_us else link
@@ -195,7 +201,7 @@ class _Run:
                     self._compute(cta, now_us)
             else:
                 break
-            if now_us > limit_us and len(self._rows) < len(self._tiles):
+            if self._spent_us > most_us or (now_us > limit_us and len(self._rows) < len(self._tiles)):
                 is_over = True
                 break
         ends_us = max((row[-1] for row in self._rows), default=self._rates.launch_us)
@@ -249,7 +255,11 @@ class _Run:
         wait_us = max(start_us, begin_us)
         loaded_us = max(start_us + latency_us, begin_us)
         sm = cta % self._num_sms
-        sm_us = self._sm_free_us[sm] = max(self._sm_free_us[sm], loaded_us) + cost.busy_us
+        sm_us = self._sm_free_us[sm]
+        if loaded_us > sm_us:
+            self._spent_us += loaded_us - sm_us
+            sm_us = loaded_us
+        sm_us = self._sm_free_us[sm] = sm_us + cost.busy_us
         turns_us = max(cost.turns * (latency_us + cost.turn_us), cost.inputs_us, self._later_polls_us[task])
         streamed_us = max(now_us, start_us + turns_us) + latency_us + cost.step_us
         from_dram_us = max(0.0, memory.arrived_us.get(cta, 0.0) - self._fetched_us[cta])

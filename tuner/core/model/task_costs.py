@@ -87,7 +87,7 @@ class OpCosts:
     whole: PartCosts
     #: [tile row], [tile col]: the panels of the output that the tile writes, their bytes, and the tile's share of them.
     out_panels: list[list[list[tuple[int, int, int]]]]
-    #: Whether the output leaves the chain without a reader.
+    #: Whether the output is an output of the chain, which no op reads.
     leaves: bool
     #: [tile row], [tile col]: clipped extents.
     rows: list[int]
@@ -281,7 +281,7 @@ def _part_costs(
     a_panels = [[(cells[i][0], cells[i][1] * size) for cells in row for i in of_inputs] for row in reads]
     bits = op.weight_bits(graph.workload.dtype)
     w_panels = [[(cells[i][0], cells[i][1] * bits // 8) for i in mine] for cells in weights]
-    step_us = _step_us(graph, op_index, gpu, rates)
+    step_us = k_step_us(graph, op_index, gpu, rates)
     own, tiling = product_tile(op, graph.tiling.cta_tiles[op_index]), graph.tiling
     turn_us = _port_us(own, size, bits, gpu, rates.of(tiling.engine))
     gathered = [rows * depth * tile.k * size for rows in op.row_extents(tile.m)] if op.GATHERS else None
@@ -297,7 +297,7 @@ def _part_costs(
         inputs_us=_input_turns(tiling, own_depth) * (rates.l2_latency_us + turn_us),
         ahead_bytes=min(depth, ahead * sharers) * tile.n * tile.k * bits // 8,
         stage_bytes=sharers * tile.n * tile.k * bits // 8,
-        dram_stretch=1 + rates.dram_row_bytes / (tile.k * bits / 8),
+        dram_stretch=rates.dram_stretch(tile.k * bits),
         link_stretch=GATHERING_LINK_STRETCH if op.GATHERS else 1.0,
     )
 
@@ -373,7 +373,7 @@ def tensor_share(product_columns: int) -> float:
     return float(np.interp(product_columns, columns, shares))
 
 
-def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
+def k_step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     """Time of one k-step on the SM's own units: the slowest of them, at its achieved share of the peak rate. For
     other kinds of op, the kind computes it."""
     tiling, op = graph.tiling, graph.workload.tile_ops[op_index]

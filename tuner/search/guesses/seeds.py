@@ -17,6 +17,7 @@ from typing import Any
 
 from tuner.core.legal.wgmma import stage_bytes
 from tuner.core.model import forecast
+from tuner.core.model.forecast import least_us
 from tuner.core.model.runs import ranked_ways
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.order.rasters import COLUMN, ROW
@@ -275,21 +276,29 @@ def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
     """The schedules with the shortest forecast of each engine, then of all engines, each with a different tiling; at
-    most `NUM_DRAWN`.
+    most `NUM_DRAWN`. Among equals, those drawn first.
 
-    Simulations stop at the engine's shortest time, or once enough others are shorter.
+    Branch and bound (Land and Doig, "An automatic method of solving discrete programming problems", Econometrica 28(3),
+    1960): those with the least lower bounds are simulated first. A simulation stops, or does not begin, once the
+    schedule is certain to take longer than the engine's shortest time and than enough others.
     """
-    by_tiling: dict[Tiling, tuple[float, Schedule]] = {}
+    drawn = [(in_fewest_launches(space.workload, schedule), schedule) for schedule in schedules]
+    by_bound = sorted((least_us(space.workload, space.gpu, one), number) for number, (one, _) in enumerate(drawn))
+    first_of: dict[Tiling, int] = {}
+    for number, (_, schedule) in enumerate(drawn):
+        first_of.setdefault(schedule.tiling, number)
+    by_tiling: dict[Tiling, tuple[float, int]] = {}
     of_engine: dict[Engine, float] = {}
-    for schedule in schedules:
+    for bound_us, number in by_bound:
+        candidate, schedule = drawn[number]
         tiling, engine = schedule.tiling, schedule.tiling.engine
         last_us = sorted(time_us for time_us, _ in by_tiling.values())[NUM_DRAWN - 1 : NUM_DRAWN]
         limit_us = max(of_engine.get(engine, math.inf), *last_us) if last_us else math.inf
-        time_us = forecast_us(space, in_fewest_launches(space.workload, schedule), limit_us)
+        time_us = forecast_us(space, candidate, limit_us) if bound_us <= limit_us else math.inf
         of_engine[engine] = min(time_us, of_engine.get(engine, math.inf))
-        if tiling not in by_tiling or time_us < by_tiling[tiling][0]:
-            by_tiling[tiling] = time_us, schedule
-    ranked = [schedule for _, schedule in sorted(by_tiling.values(), key=lambda item: item[0])]
+        by_tiling[tiling] = min((time_us, number), by_tiling.get(tiling, (math.inf, number)))
+    places = sorted(by_tiling.items(), key=lambda item: (item[1][0], first_of[item[0]]))
+    ranked = [drawn[number][1] for _, (_, number) in places]
     by_engine: dict[Engine, Schedule] = {}
     for schedule in ranked:
         by_engine.setdefault(schedule.tiling.engine, schedule)
