@@ -248,7 +248,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
             }
         )
         after = names.index("wgmma.cuh") + 1
-        texts[after:after] = [_wgmma_instruction(width, workload.dtype, converts=bool(weights)) for width in widths]
+        texts[after:after] = [wgmma_instruction(width, workload.dtype, converts=bool(weights)) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
@@ -336,7 +336,7 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 
-def _wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
+def wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
     """The specialisation of `Wgmma` for one width, or of `WgmmaOfRegisters` for weights that are converted in
     registers; the instruction names each accumulator."""
     count, product = columns // 2, dtype.row.tensor_product
