@@ -92,6 +92,7 @@ def kept(tmp_path: Path) -> tuple[Path, str, str]:
     return tmp_path / "data", done.id, waiting.id
 
 
+@pytest.mark.slow
 def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
     kept: tuple[Path, str, str], tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ GATHER = {"op": "gather", "name": "embed", "n": 512, "table_rows": 4096}
 UP = {"name": "up", "source": "embed", "n": 256, "k": 512}
 
 
+@pytest.mark.slow
 def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Path) -> None:
     site = toys.install("gather", tmp_path / "site")
     with server(tmp_path / "data", sites=(site,)) as ask:

@@ -80,6 +80,7 @@ def first_and_other(cards: tuple[Noting, Noting]) -> tuple[Noting, Noting]:
     return first, next(card for card in cards if card is not first)
 
 
+@pytest.mark.slow
 def test_a_card_without_a_job_measures_for_the_other_ones_search(serve: Serve) -> None:
     cards = Noting(), Noting()
     service = serve(*cards, num_places=4)
@@ -96,6 +97,7 @@ def test_a_card_without_a_job_measures_for_the_other_ones_search(serve: Serve) -
     assert sorted(one["measured"] for one in counted) == sorted(len(card.measured) for card in cards)
 
 
+@pytest.mark.slow
 def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     cards = Noting(), Noting()
     service = serve(*cards, num_places=4)
