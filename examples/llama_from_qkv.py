@@ -102,7 +102,7 @@ def on_card(path: Path, batch: int, length: int, layers: int) -> int:
     error = worst_error(retell(tuned, read, length // 2, replay), wanted)
     whose = "the pack's layers" if layer is not None else "the pack says to use PyTorch's own operators"
     print(f"batch {batch}, {whose}: {milliseconds(graph, tuned, length // 2):.3f} ms per step")
-    refused = [layer.refused(), "a launch gave up" * layer.aborted()] if layer is not None else []
+    refused = [layer.refused(), "a launch was aborted" * layer.aborted()] if layer is not None else []
     return judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, refused)
 
 

@@ -20,6 +20,9 @@ from tests.support import compiled
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
 
+# Until all tests are collected, nearly every new object lives until the end.
+gc.disable()
+
 # How long an example takes depends on the machine; a slow one is not wrong.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
@@ -83,3 +86,4 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()

@@ -87,7 +87,7 @@ def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
 
 
 def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, options: Options) -> None:
-    """Adds the times of the best fused launches at the boundaries between ops, from their traces."""
+    """Adds the time that the best fused launches spend at each boundary between ops, from their traces."""
     for row in rows:
         found = results.get(row)
         if found is None:

@@ -127,7 +127,7 @@ SCHEDULES = {
 
 
 def waterfall_row(row: Row, line: str) -> WaterfallRow:
-    """A row with its schedule, as it is launched."""
+    """A row with the schedule to launch."""
     return WaterfallRow(
         name=row.name, workload=workload_of(row), schedule=read_line(line), plan_kind=PlanKind.FUSED_PDL
     )

@@ -92,7 +92,7 @@ def at_winner(rounds: Rounds, pack: Pack, one: Chosen, kernel: Kernel, gpu: Gpu)
 
 
 def between_winners(rounds: Rounds, pack: Pack, one: Chosen, m: int) -> AtRows:
-    """At another m with a kernel in the pack: the library and the op."""
+    """Times of the library and of the op at another m for which the pack has a kernel."""
     prepared = rounds.problem(at_rows(one, m))
     with closing(PackRunner(pack, m)) as op:
         library_us, op_us = times_us(prepared, [prepared.library, op], NUM_ROUNDS)

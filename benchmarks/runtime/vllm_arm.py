@@ -230,7 +230,7 @@ class Runs:
 
     def logits(self, batch: int, file: str) -> Json:
         """Writes the logits of decode steps with given tokens, [steps, sequences, words], and the tokens that they
-        follow; or a `problem` if other tokens were produced."""
+        follow; or a `problem` if different tokens were produced."""
         import torch
 
         # All sequences have the same tokens except the last, which differs in each and so identifies its row: vLLM
@@ -264,7 +264,7 @@ class Runs:
         rows = tokens[:, COMPARED] - 5
         if not torch.equal(tokens[:, :COMPARED], forced[:, :COMPARED]) or sorted(rows.tolist()) != [*range(batch)]:
             steps = ", ".join(f"{count} of {rows}" for rows, count in seen.items())
-            return {"problem": f"vLLM produced other tokens than the given ones; logits had these rows: {steps}"}
+            return {"problem": f"vLLM produced different tokens than the given ones; logits had these rows: {steps}"}
         # The first logits are prefill's.
         prompts = torch.tensor(self.prompts(batch, COMPARED)[:SEQUENCES], dtype=torch.int64)
         logits = torch.stack([one[rows[:SEQUENCES]].float() for one in found[1:]])

@@ -20,7 +20,7 @@ from typing import Any
 from dask_jobqueue.slurm import SLURMJob
 
 BATCH_SCRIPT = Path(__file__).with_name("tuner-worker.sbatch")
-#: Slurm options of a worker: a card, and a signal before its time is over.
+#: Slurm options of a worker: a card, and a signal before its time limit.
 DIRECTIVES = ["--gpus=1", "--signal=B:TERM@30"]
 
 
@@ -33,7 +33,7 @@ class WorkerJob(SLURMJob):
         self.job_header += "".join(f"\n#SBATCH {directive}" for directive in DIRECTIVES)
 
     def job_script(self) -> str:
-        """What `sbatch` gets."""
+        """The batch script, as submitted by `sbatch`."""
         _, strict, commands = BATCH_SCRIPT.read_text().partition("set -euo pipefail\n")
         prologue = "".join(f"{line}\n" for line in self._job_script_prologue)
         return f"{self.shebang}\n{self.job_header}\n{prologue}{strict}{commands}"
@@ -56,14 +56,14 @@ async def run(jobs: list[WorkerJob]) -> None:
 
 
 def main() -> None:
-    """Submits, or shows."""
+    """Submits the workers, or shows their batch script."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workers", type=int, nargs="?", default=1, help="how many")
-    parser.add_argument("--queue", help="the partition")
-    parser.add_argument("--account", help="whom Slurm charges")
-    parser.add_argument("--walltime", default="04:00:00", help="time limit of each, HH:MM:SS")
+    parser.add_argument("workers", type=int, nargs="?", default=1, help="number of workers")
+    parser.add_argument("--queue", help="Slurm partition")
+    parser.add_argument("--account", help="Slurm account to charge")
+    parser.add_argument("--walltime", default="04:00:00", help="time limit of each worker, HH:MM:SS")
     parser.add_argument("--cores", type=int, default=8, help="cores of each worker, for its builds")
-    parser.add_argument("--memory", default="32GB", help="of each")
+    parser.add_argument("--memory", default="32GB", help="memory of each worker")
     parser.add_argument("--show", action="store_true", help="print the batch script without submitting it")
     arguments = vars(parser.parse_args())
     num_workers, is_shown = arguments.pop("workers"), arguments.pop("show")

@@ -8,7 +8,7 @@
 
 #include "fail.h"
 
-_Static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56, "as cuda.h lays them out");
+_Static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56, "the layout is that of cuda.h");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tuner_driver loaded;

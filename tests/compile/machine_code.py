@@ -53,7 +53,7 @@ def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str
 
 
 _BY_MMA = attention.by_mma(attention.SCHEDULES)
-_CLUSTER = convs.BY_WARPGROUPS["a cluster, stored by the copy engine, a product"]
+_CLUSTER = convs.BY_WARPGROUPS["a cluster, stored by TMA, a product"]
 
 
 def _converted(name: str) -> str:

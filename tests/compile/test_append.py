@@ -32,7 +32,7 @@ CASES["two places"] = (LLAMA, (38, 0, 23))
 def test_it_compiles_without_spills_or_warnings(op: DecodeAttention, paged: PagedCache | None) -> None:
     resources = parse_log(compile_source(render_append(op, paged), "sm_90a")[1])
     assert (resources.spill_bytes, resources.warnings) == (0, ())
-    assert resources.registers_per_thread <= 64, "its CTAs find room beside those of the launch before"
+    assert resources.registers_per_thread <= 64, "its CTAs fit on the SMs together with those of the previous launch"
 
 
 #: With a paged cache; the last page of a context is not full.

@@ -262,7 +262,7 @@ def sequences_of_ctas(stamped: Stamped) -> list[tuple[int, int]]:
             "clusters, spans",
             "by length",
             "by length, many sequences",
-            "ended by those that multiply",
+            "finished by the math warps",
             "empty",
         ],
     ),
@@ -349,7 +349,7 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 )
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str, engine: str) -> None:
     """Covers queries, lengths, page numbers and the cache."""
-    with pytest.raises(AssertionError, match="launches before may still write"):
+    with pytest.raises(AssertionError, match="previous launches may still write"):
         worst(CASES[name], *WAITS_LAST, engine=AttentionEngine(engine))
 
 

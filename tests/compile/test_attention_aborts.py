@@ -1,5 +1,5 @@
-"""Attention launches with a wait that would never end: each launch aborts, reports which wait failed, and leaves
-NaN."""
+"""Attention launches with a wait that would never end: each launch aborts, reports which wait failed, and fills its
+output with NaN."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_wait_that_never_ends_is_given_up_and_told_and_all_behind_it_is_nan(fa
     record = str(aborted_launch(run.refused.tolist()))
     assert waited in record
     assert np.isnan(first).any()
-    assert np.isnan(second).all(), "nobody has cleared the record"
+    assert np.isnan(second).all(), "the record was not cleared"
 
 
 def test_values_that_nobody_multiplies_hang_nobody_and_are_told() -> None:

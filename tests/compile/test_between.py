@@ -23,7 +23,7 @@ LENGTHS = (200, 1, 0, 131)
 WAYS: dict[str, dict[str, Any]] = {
     "turned": {},
     "turned, pages of 16": {"pages": {"page_tokens": 16}},
-    "turned, pages of 64, tokens first": {"pages": {"page_tokens": 64, "heads_first": False}},
+    "rotary, pages of 64, tokens first": {"pages": {"page_tokens": 64, "heads_first": False}},
     "queries alone": {"rotary": False},
 }
 
@@ -79,7 +79,7 @@ def test_results_that_are_read_too_early_are_found_out(made: EmulatedBetween) ->
 def test_pages_of_new_tokens_that_are_requested_before_the_wait_are_found_out() -> None:
     workload = between(**WAYS["turned, pages of 16"], norm=False, sizes={"max_length": 200})
     made = EmulatedBetween(workload, candidate_of(workload), LENGTHS, WAITS_LAST)
-    with pytest.raises(AssertionError, match="launches before may still write"):
+    with pytest.raises(AssertionError, match="previous launches may still write"):
         made.launch(made.order)
 
 

@@ -58,7 +58,7 @@ def test_processes_that_begin_early_import_what_they_are_told(tmp_path: Path) ->
         assert not {process.pid for process in multiprocessing.active_children()} - others
         builder.begin()
         begun = {process.pid for process in multiprocessing.active_children()} - others
-        assert len(begun) == 4, "three that compile, and one for what is short"
+        assert len(begun) == 4, "three that compile, and one for short work"
         for pid in begun:
             os.kill(pid or os.getpid(), signal.SIGINT)  # Ctrl-C, which is only for the parent process
         assert builder.run(is_imported, "wave")
@@ -96,7 +96,7 @@ def test_closing_ends_a_compile_that_others_wait_for_unless_another_user_has_the
         time.sleep(2)
         begin = time.monotonic()
         builder.close()
-        assert {type(future.exception(20)) for future in waiting} == {WorkerError}, "it says nothing of the source"
+        assert {type(future.exception(20)) for future in waiting} == {WorkerError}, "it does not mention the source"
         assert time.monotonic() - begin < 20
         assert isinstance(threads.submit(builder.build, KERNEL, "sm_86").exception(20), WorkerError)
 

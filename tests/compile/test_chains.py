@@ -30,8 +30,8 @@ def mma(*tiles: tuple[int, int, int], **fields: object) -> Tiling:
     return Tiling(tiles=whole, **{"num_stages": 3, "num_warps": 4, **fields})  # type: ignore[arg-type]
 
 
-#: Ways in which squares leave a tile or factors reach one; tests/soak/kernels.py compiles everything that runs on a
-#: card.
+#: Ways in which a tile writes sums of squares, or gets its factors; tests/soak/kernels.py compiles everything that runs
+#: on a card.
 CASES = {
     "wgmma": (
         DECODE,
@@ -98,7 +98,7 @@ CASES = {
             in_band=True,
         ),
     ),
-    "in_band, as many sums as can be": (
+    "in_band, the maximum number of sums": (
         ONE_ROW,
         wgmma(
             *((16, 128, 64), (16, 64, 64), (16, 128, 64), (16, 128, 64)),

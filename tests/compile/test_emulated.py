@@ -215,7 +215,7 @@ def test_a_launch_leaves_zeros_where_the_next_one_writes(
     """Each of the two launches of a run writes one half of each mailbox; the second leaves the state that the first
     began with."""
     for of_first, of_second in zip(*left_in_mailboxes(CASES["in band"], (5, 5), *change), strict=True):
-        assert of_second.all(), "all elements of the last launch are there"
+        assert of_second.all(), "all elements of the last launch have arrived"
         assert bool(of_first.any()) != leaves_zeros
 
 
@@ -262,7 +262,7 @@ def test_a_guarded_build_counts_its_ctas_and_reports_one_of_another_launch(name:
     for plan, workspace in zip(plans, chain.workspaces, strict=True):
         num_ctas = NUM_LAUNCHES * plan.plan.num_ctas * case.tiling.cluster_size
         (counted,) = workspace[GUARD_OFFSET : GUARD_OFFSET + 8].view(np.uint64)
-        assert int(counted) == (num_ctas << 16) + num_strangers, "as many have ended as have started"
+        assert int(counted) == (num_ctas << 16) + num_strangers, "as many CTAs have ended as have started"
         raised, task, *_ = workspace[ABORT_OFFSET : ABORT_OFFSET + 24].view(np.int32)
         assert (raised, task) == ((1, -2) if num_strangers else (0, 0))
     assert (chain.worst_row(found) < MOST[case.workload.dtype]) == (num_strangers == 0)

@@ -18,17 +18,19 @@ WRITTEN: dict[str, Any] = json.loads(FILE.read_text())
 
 @pytest.mark.skipif(
     nvrtc_version() != WRITTEN["compiler"],
-    reason=f"the digests are of NVRTC {WRITTEN['compiler']}, and this is {nvrtc_version()}: it makes code of its own",
+    reason=f"the digests are of NVRTC {WRITTEN['compiler']}; the machine code of {nvrtc_version()} may differ",
 )
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_machine_code_is_what_it_was(name: str) -> None:
-    assert digest_of(name) == WRITTEN["kernels"][name], "read what changed of the source; then run `make golden`"
+    assert digest_of(name) == WRITTEN["kernels"][name], "review the changes of the source, then run `make golden`"
 
 
 @pytest.mark.parametrize("kind", WRITTEN["versions"])
 def test_the_digests_are_those_of_todays_device_text(kind: str) -> None:
     """Results of kernels with identical machine code therefore stay exact matches."""
-    assert versions()[kind] == WRITTEN["versions"][kind], "run `make golden`: it notes whether the code is the same"
+    assert versions()[kind] == WRITTEN["versions"][kind], (
+        "run `make golden`: it records whether the machine code is the same"
+    )
     assert any(versions()[kind] in one for one in lists_of(kind))
 
 

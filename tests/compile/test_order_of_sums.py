@@ -32,7 +32,7 @@ def left(m: int, tiling: Tiling, rows: int) -> tuple[str, np.ndarray]:
     chain.take_operands(whole)
     plans = plans_of(ffn(m), tiling, STATIC, is_fused=True)
     found = chain.run(tiling, plans)["down"]
-    assert np.isnan(found[rows:]).all(), "rows behind the last one are written"
+    assert np.isnan(found[rows:]).all(), "rows after the last one are written"
     assert not np.isnan(found[:rows]).any()
     return order_of_sums(plans).text, found[:rows]
 

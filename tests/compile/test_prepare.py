@@ -55,7 +55,7 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     expected = prepare(WORKLOAD, H200, CANDIDATE, builder, {})
 
     def not_here(*_: Any, **__: Any) -> Any:
-        raise AssertionError("the interpreter that serves jobs did it")
+        raise AssertionError("it ran in the interpreter that serves jobs")
 
     for name in ("kernels_of", "forecast_us"):
         monkeypatch.setattr(here, name, not_here)

@@ -374,7 +374,7 @@ def test_the_judge_names_whatever_is_wrong() -> None:
         "tile 7 has the word 2, not 3": changed("words", 7, 2),
         "the signals of workspace 0": replace(right, signals=([0, *right.signals[0][1:]],)),
         "draws, not": replace(right, draws=(1,)),
-        "a read or a tile left no stamp": changed("end_ns", (1, 4), 0),
+        "a read or a tile recorded no stamp": changed("end_ns", (1, 4), 0),
         f"run 2: unit {reader} read": changed("read_ns", (2, 0), 1),
         "a wait expired: because": replace(right, abort="because"),
     }

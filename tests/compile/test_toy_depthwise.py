@@ -92,7 +92,7 @@ print(bool((ran["conv"] != ran["conv"]).all()))
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_warpgroups_run_its_tasks_between_products_and_leave_nan_where_a_wait_has_expired(tmp_path: Path) -> None:
     printed = toys.run(WGMMA, toys.install("depthwise", tmp_path), timeout_s=290).splitlines()
-    assert printed == ["True"] * 5, "fused and apart, of both; and the last one aborted"
+    assert printed == ["True"] * 5, "fused and separate, of both; and the last one aborted"
 
 
 COMPILED = """

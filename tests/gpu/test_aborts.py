@@ -1,4 +1,4 @@
-"""Launches that cannot proceed on a GPU: each aborts with a report and leaves NaN or correct results, and the next
+"""Launches that cannot proceed on a GPU: each aborts with a report, its results are NaN or correct, and the next
 launch is correct."""
 
 from __future__ import annotations

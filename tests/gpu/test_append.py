@@ -71,6 +71,6 @@ def test_new_rows_are_turned_and_appended_and_no_other_row_is_written(on_card: O
     for found, wanted in ((case.keys, keys), (case.values, values)):
         rows = from_bits(found, op.shape.dtype)
         is_new = ~np.isnan(wanted)
-        assert (np.isnan(rows) == ~is_new).all(), "another row was written, or a new one was not"
+        assert (np.isnan(rows) == ~is_new).all(), "a wrong row was written, or a new row was not"
         assert np.abs(rows[is_new] - wanted[is_new]).max() < MOST
     assert artifact.refused() == "sequence 3 has the length 701: use 0 to 700"

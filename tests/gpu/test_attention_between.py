@@ -198,7 +198,7 @@ def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) 
             out[...] ^= next(count) % 2
 
     one.launch = unstable
-    with pytest.raises(WrongNumbers, match="a second launch of attention computed other bits"):
+    with pytest.raises(WrongNumbers, match="a second launch of attention computed different bits"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
     kernels.unload()
 
@@ -342,7 +342,7 @@ def test_a_trace_has_the_attention_where_it_runs(
     assert [sorted(set(rows[:, 1].tolist())) for rows in of_launch] == launches
     ends = [int(rows[:, 10].max()) for rows in of_launch]
     late = [later > earlier - TOLERANCE_NS for earlier, later in pairwise(ends)]
-    assert all(late), "a launch ended before the one in front of it"
+    assert all(late), "a launch ended before the previous one"
 
 
 @pytest.mark.parametrize(

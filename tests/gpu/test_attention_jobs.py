@@ -83,7 +83,7 @@ def with_arguments(change: Callable[[bytearray], None]) -> Callable[[Any], None]
 
 def a_wrong_scale(args: bytearray) -> None:
     (scale,) = struct.unpack_from("<f", args, _SCALE_OFFSET)
-    assert 0.1 < scale < 0.3, "the scale lies elsewhere"
+    assert 0.1 < scale < 0.3, "the scale is at a different offset"
     struct.pack_into("<f", args, _SCALE_OFFSET, 1.1 * scale)
 
 
@@ -158,20 +158,20 @@ def test_a_page_of_another_sequence_is_found_out(on_card: OnCard, engine: Attent
 
 
 def a_wide_window(args: bytearray) -> None:
-    assert struct.unpack_from("<i", args, _WINDOW_OFFSET) == (100,), "the window lies elsewhere"
+    assert struct.unpack_from("<i", args, _WINDOW_OFFSET) == (100,), "the window is at a different offset"
     struct.pack_into("<i", args, _WINDOW_OFFSET, 101)
 
 
 def another_cap(args: bytearray) -> None:
     cap, tanh_scale = struct.unpack_from("<2f", args, _WINDOW_OFFSET + 4)
-    assert cap > 0, "the cap lies elsewhere"
+    assert cap > 0, "the cap is at a different offset"
     struct.pack_into("<2f", args, _WINDOW_OFFSET + 4, 1.2 * cap, tanh_scale / 1.2)
 
 
 @pytest.mark.parametrize(
     ("form", "fault"),
     [({"window": 100}, a_wide_window), ({"soft_cap": 1.0}, another_cap)],
-    ids=["a window too wide by one", "another cap"],
+    ids=["a window that is too wide by one", "another cap"],
 )
 @pytest.mark.parametrize("engine", AttentionEngine)
 def test_a_wrong_form_is_found_out(
@@ -182,7 +182,7 @@ def test_a_wrong_form_is_found_out(
 
 
 def a_sequence_forgotten(args: bytearray) -> None:
-    assert struct.unpack_from("<i", args, _ASSIGNED_OFFSET) == (9,), "the number of sequences lies elsewhere"
+    assert struct.unpack_from("<i", args, _ASSIGNED_OFFSET) == (9,), "the number of sequences is at a different offset"
     struct.pack_into("<i", args, _ASSIGNED_OFFSET, 8)
 
 
@@ -332,7 +332,7 @@ def check_operator(archive: Path) -> None:
         captured.fill_(float("nan"))
         graph.replay()
         torch.cuda.synchronize()
-    assert len(attention._bound) == 2, "PyTorch's own operators ran in the kernels' place"
+    assert len(attention._bound) == 2, "PyTorch's own operators ran instead of the kernels"
     error = (eager.double() - wanted.double()).norm() / wanted.double().norm()
     assert float(error) < 1.6e-2
     assert torch.equal(captured.view(torch.int16), eager.view(torch.int16))

@@ -224,5 +224,5 @@ def test_a_programmatic_grid_that_does_not_fit_is_refused_with_a_sentence(
     asked = problem(ffn_pair(m=640, d_in=512, d_hidden=1024, d_out=768))
     work = ready(gpu, builder, asked, PlanKind.FUSED_PDL, chosen_for(asked.workload, Assignment.STATIC))
     monkeypatch.setattr(Kernel, "ctas_per_sm", lambda _: 0)
-    with pytest.raises(LaunchRefused, match=r"the grid has \d+ CTAs, and the driver says"):
+    with pytest.raises(LaunchRefused, match=r"the grid has \d+ CTAs, but according to the driver"):
         runner_of(work, Kernel(launchable_of(work)))

@@ -55,5 +55,5 @@ def test_a_library_whose_second_launch_is_wrong_is_found_out(on_card: OnCard) ->
 def test_ours_must_give_the_same_bits(on_card: OnCard) -> None:
     from tuner.workers.gpu.tensors.check import WrongNumbers
 
-    with pytest.raises(WrongNumbers, match="a second launch of down computed other bits"):
+    with pytest.raises(WrongNumbers, match="a second launch of down computed different bits"):
         checked(on_card, OURS, 1)

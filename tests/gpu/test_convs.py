@@ -3,19 +3,28 @@ detected."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.cases import ordering
 from tests.support.conformance.launching import OnCard
+from tests.support.conv_pairs import CASES as PAIRS
+from tests.support.conv_pairs import workload as workload_of_pair
 from tests.support.convs import BY_WARPGROUPS, CASES, SHORTCUT, bottleneck
 from tests.support.forged import with_others
 from tuner.core.problem.asked import workload_of
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.own_plans import proven_plan
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.ops.conv.pair.numbers import planted
+from tuner.ops.conv.pair.rules import refuse
+from tuner.ops.conv.pair.schedule import ConvPairSchedule
+from tuner.workers.builder.tie import tie_own
 from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")
@@ -33,6 +42,16 @@ ASKED: dict[str, dict[str, Any]] = {
         "channels": 3,
         "first": {"filters": 64, "kernel": 7, "stride": 2},
         "second": {"filters": 64, "kernel": 3, "stride": 1},
+    },
+    "in one CTA": {
+        "kind": "conv-pair",
+        "images": 1,
+        "height": 56,
+        "width": 56,
+        "channels": 64,
+        "first": {"filters": 64, "kernel": 3, "stride": 1},
+        "second": {"filters": 256, "kernel": 1, "stride": 1},
+        "in_one_cta": True,
     },
     "silu": {
         "kind": "conv-pair",
@@ -66,6 +85,34 @@ def test_every_number_is_right(on_card: OnCard, name: str, is_fused: bool) -> No
 def test_the_library_is_right(on_card: OnCard, name: str) -> None:
     workload = workload_of(ASKED[name])
     assert on_card.measured(workload, LIBRARY).time_us > 0
+
+
+def skip_unless_legal(on_card: OnCard, workload: Workload, schedule: ConvPairSchedule) -> None:
+    if reason := refuse(workload, on_card.gpu, workload.launch_ops[0], schedule):
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_number_of_a_pair_in_one_cta_is_right(on_card: OnCard, name: str) -> None:
+    op, schedule, dtype = PAIRS[name]
+    skip_unless_legal(on_card, workload_of_pair(op, dtype), schedule)
+    for kind in (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL):
+        candidate = Candidate(plan_kind=kind, schedule=Schedule(ops=(schedule,)))
+        assert on_card.measured(workload_of_pair(op, dtype), candidate).time_us > 0
+
+
+@pytest.mark.parametrize("fault", planted(*PAIRS["two images"]))
+def test_a_planted_fault_of_a_pair_in_one_cta_is_found(on_card: OnCard, fault: str) -> None:
+    op, schedule, dtype = PAIRS["two images"]
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=Schedule(ops=(schedule,)))
+    workload = workload_of_pair(op, dtype)
+    skip_unless_legal(on_card, workload, schedule)
+    built = on_card.builder.build(planted(op, schedule, dtype)[fault], on_card.gpu.arch)
+    plan = proven_plan(workload, op, schedule, on_card.gpu)
+    changed = tie_own(workload, 0, schedule, plan, on_card.gpu, built)
+    outcome = on_card.evaluate(workload, replace(on_card.ready(workload, candidate).work, launchables=(changed,)))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.kind is FailureKind.WRONG_NUMBERS
 
 
 def test_a_planted_fault_is_found(on_card: OnCard) -> None:

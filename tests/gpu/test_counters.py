@@ -75,7 +75,7 @@ def test_a_copy_reads_what_it_must_and_misses_every_read() -> None:
 def test_a_copy_larger_than_many_caches_also_writes_what_it_must() -> None:
     num_bytes = 2**33
     if cupy.cuda.runtime.memGetInfo()[0] < 2.5 * num_bytes:
-        pytest.skip("the card's free memory does not hold such a copy")
+        pytest.skip("the card has too little free memory for such a copy")
     counted = values(apart(count_copy, num_bytes, (DRAM_READ_BYTES, DRAM_WRITE_BYTES)))
     assert counted[DRAM_WRITE_BYTES] == pytest.approx(num_bytes, rel=0.01)
     assert counted[DRAM_READ_BYTES] == pytest.approx(num_bytes, rel=0.01)
@@ -113,7 +113,7 @@ def test_a_candidate_is_counted_beside_its_trials_which_go_on(supervisor: GpuSup
     assert 0 < counted[HIT_RATE] < 100
     assert 0.5 < counted["gpu__time_duration.sum"] / 1e3 / before.time_us < 6
     assert {f"{name}_profiled" for name in DERIVED[1:]} <= set(counted)
-    assert supervisor.child_pid != pid, "a process that has counted would time wrongly"
+    assert supervisor.child_pid != pid, "a process that has read counters would measure wrong times"
     after = evaluate(supervisor, asked, candidate)
     assert isinstance(after, Measured), after
     assert after.time_us == pytest.approx(before.time_us, rel=0.1)

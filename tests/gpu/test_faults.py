@@ -254,5 +254,5 @@ def test_a_killed_parent_takes_its_hanging_child_along_and_frees_the_card(card: 
                 assert time.monotonic() - killed < 2, "the lock stays held"
                 time.sleep(0.02)
     while is_running(int(pid_text)):
-        assert time.monotonic() - killed < 2, "the child outlives its parent"
+        assert time.monotonic() - killed < 2, "the child process outlives its parent"
         time.sleep(0.02)

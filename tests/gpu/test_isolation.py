@@ -1,4 +1,4 @@
-"""Whatever a candidate does on a GPU, only its own trial fails, with the reason, and the next trial is unaffected."""
+"""Whatever a candidate does on a GPU, only its own trial fails, with a reason, and the next trial is unaffected."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_kernels_are_checked_and_timed_and_each_fault_is_said_by_name(supervisor
         assert one.reason == ""
         assert one.time_us is not None
         assert one.speedup is not None
-        assert 0 < one.speedup < 1, "a thread an element is no match for cuBLASLt"
+        assert 0 < one.speedup < 1, "one thread per element is much slower than cuBLASLt"
         assert one.winner_speedup is not None
         assert one.winner_speedup > 1
         assert one.num_rounds > 0
@@ -110,14 +110,14 @@ def test_kernels_are_checked_and_timed_and_each_fault_is_said_by_name(supervisor
         "wrong": "down: relative error",
         "half of it": "down: relative error nan",
         "hangs": "no answer within 30 s",
-        "faults": "touched memory that is not there",
-        "overwrites": "wrote where it must not: the input x",
+        "faults": "accessed memory that does not exist",
+        "overwrites": "wrote outside its outputs: the input x",
         "no CUDA": "it cannot be compiled",
     }
     for name, reason in said.items():
         assert reason in found[name].reason, found[name]
         assert found[name].time_us is None
-    assert supervisor.child_pid is None, "what programs leave in a process goes with it"
+    assert supervisor.child_pid is None, "the state that programs leave in a process ends with it"
     assert supervisor.finals(PROBLEM, FINALISTS, num_rounds=1).reasons == ("", "")
 
 
@@ -157,7 +157,7 @@ def test_functions_of_tensors_are_checked_and_timed_and_each_fault_is_said_by_na
         "another shape": f"it returns [{M}, {D_HIDDEN}] of torch.float16 as down: return [{M}, {D_OUT}]",
         "another type": "of torch.float32 as down",
         "no tensor": "it returns a int as down",
-        "in place": "wrote where it must not",
+        "in place": "wrote outside its outputs",
     }
     for name, reason in said.items():
         assert reason in found[name].reason, found[name]

@@ -116,7 +116,7 @@ def test_two_launches_at_once_on_one_workspace_are_reported_and_reset(
     with on_card.opened(builder, gpu, tmp_path, on_card.long_and_narrow(), chosen) as (pack, of):
         (sentence,), error = on_card.shared_workspace(pack, of)
         print(sentence)
-    assert "at once on one workspace" in sentence or "posts seen" in sentence
+    assert "at the same time on one workspace" in sentence or "posts seen" in sentence
     assert error <= 1
 
 

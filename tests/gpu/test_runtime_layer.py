@@ -171,7 +171,7 @@ def test_a_packs_layer_is_right_by_python_and_the_c_runtime_leaves_the_same_bits
         one.poison()
         in_c.launch(flags)
         one.stream.synchronize()
-        assert same(one.left(), wanted), "other bits than by Python"
+        assert same(one.left(), wanted), "different bits than from Python"
     one.poison()
     with one.stream:
         one.stream.begin_capture()
@@ -256,7 +256,7 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
         one.poison()
         eager = torch.ops.tuner.decoder_layer(*given)
         torch.cuda.synchronize()
-        assert len(one.layer._bound) == 1, "PyTorch's own operators ran in the kernels' place"
+        assert len(one.layer._bound) == 1, "PyTorch's own operators ran instead of the kernels"
         assert torch.equal(eager.view(torch.int16), bits)
         assert same(one.left()[1:], wanted[1:])
         graph = torch.cuda.CUDAGraph()

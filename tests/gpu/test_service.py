@@ -35,7 +35,7 @@ def test_a_killed_server_goes_on_and_the_fetched_kernel_runs_from_its_zip_alone(
             time.sleep(0.05)
         before = recorded(client, job_id)
         kill_server(data)
-        assert len(before) < 25, "the job had come to its end"
+        assert len(before) < 25, "the job had already ended"
     with running_server(data, "auto") as url, Client(url) as client:
         job = wait_for_end(client, job_id)
         assert (job["state"], job["num_trials"]) == ("succeeded", 25), job

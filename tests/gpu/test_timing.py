@@ -104,7 +104,7 @@ def test_what_the_host_takes_to_launch_a_graph_is_not_in_its_time(watched: Sessi
 def test_a_host_that_is_always_late_is_told(watched: Session) -> None:
     prepared = watched._prepare(asked_in(Regime.BURST))
     timer = Timer(prepared.data, watched._tools)
-    with pytest.raises(WorkerError, match="the host launched too late 9 launches in a row"):
+    with pytest.raises(WorkerError, match="the host launched too late 9 times in a row"):
         timer.sample(Late(prepared.library_graph, timer.wait_for_sample))
 
 
@@ -144,7 +144,7 @@ def test_the_card_is_kept_busy_until_the_next_candidate_comes_and_no_longer_than
     timer = watched._prepare(asked_in(Regime.SUSTAINED)).timer
     begin_s = time.perf_counter()
     watched.await_busily(lambda: time.perf_counter() - begin_s > 0.02)
-    assert not timer.stream.done, "what was launched last runs yet"
+    assert not timer.stream.done, "the last launch is still running"
     timer.rest()
     assert 0.02 < time.perf_counter() - begin_s < 0.04
     begin_s = time.perf_counter()

@@ -123,7 +123,7 @@ def test_the_second_launch_begins_after_the_first_one_ended(supervisor: GpuSuper
     ends = [s.stored_ns for s in trace.spans if s.launch == 0]
     begins = [s.taken_ns for s in trace.spans if s.launch == 1]
     assert min(begins) > max(ends) - TOLERANCE_NS
-    assert min(begins) - max(ends) < 50_000, "the host came between the launches"
+    assert min(begins) - max(ends) < 50_000, "the host delayed the launches"
 
 
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])

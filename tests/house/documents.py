@@ -138,13 +138,13 @@ def _asked() -> str:
     _model(UnknownOps, unknown)
     parts += unknown.values()
     answered = [one.__name__ for one in ways if one.of.__func__ is not AskedWorkload.of.__func__]  # type: ignore[attr-defined]  # class methods
-    parts.append(f"#: A workload as responses have it.\nPair = {' | '.join([*answered, 'Chain', 'UnknownOps'])}\n")
+    parts.append(f"#: A workload in the form of responses.\nPair = {' | '.join([*answered, 'Chain', 'UnknownOps'])}\n")
     others = [one.__name__ for one in ways if one.__name__ not in answered]
     parts.append(
-        "#: What `POST /jobs` accepts as `pair`. The response to a preset has its chain.\n"
+        "#: What `POST /jobs` accepts as `pair`. In the response, a preset appears as its chain.\n"
         f"Asked = {' | '.join(['Pair', *others])}\n"
     )
-    about = "What a job may be asked for: pairs, chains, and ops of a model by its name."
+    about = "The workloads that a job may request: pairs, chains, and ops of a model by its name."
     return _file(about, "", "", parts)
 
 
@@ -158,7 +158,7 @@ def _answers(name: str, written: dict[type, str]) -> str:
     used = [name_of(one) for one in written if f": {name_of(one)}" in text or f"[{name_of(one)}" in text]
     if written:
         about, imports = (
-            "The documents of batches that the API answers.",
+            "The documents of batches that the API returns.",
             f"from tuner.client.documents.documents import {', '.join(sorted(used))}",
         )
     else:
@@ -168,9 +168,9 @@ def _answers(name: str, written: dict[type, str]) -> str:
         shown = sorted([*names, "Pair", "Asked"])
         every = sorted([*shown, *map(name_of, own)])
         imports = f"from tuner.client.documents.asked import {', '.join(shown)}\n\n__all__ = {every!r}"
-        about = "The documents of the API as a type checker sees them: plain dicts with these keys."
+        about = "The documents of the API for type checkers: plain dicts with these keys."
     written |= own
-    return _file(about, " `/openapi.json` says what each field means.", imports, own.values())
+    return _file(about, " `/openapi.json` describes each field.", imports, own.values())
 
 
 def _file(about: str, more: str, imports: str, parts: Iterable[str]) -> str:

@@ -191,7 +191,7 @@ def main() -> None:
     before, now = (sum(sum(names.values()) for names in one.values()) for one in (frozen.to_go, left))
     print(f"to go: {before} -> {now} in {len(left)} files")
     if now > before:
-        raise SystemExit("kinds are named more often than before:\n" + "\n".join(frozen.grown(found)))
+        raise SystemExit("these files name kinds more often than before:\n" + "\n".join(frozen.grown(found)))
     kept = {
         why: {
             place: {name: min(times, found[place][name]) for name, times in names.items() if name in found[place]}

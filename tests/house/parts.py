@@ -72,7 +72,7 @@ def frozen() -> Named:
 def grown(found: Named, allowed: Named) -> list[str]:
     """Describes the files that name a part and are not on the list."""
     return [
-        f"{place} names {part}: let it ask the op's parts"
+        f"{place} names {part}: use the op's parts instead"
         for part, places in found.items()
         for place in places
         if place not in allowed[part]

@@ -41,8 +41,9 @@ def test_every_finding_has_the_one_form(page: Path) -> None:
 def test_every_finding_has_its_row_in_the_index(page: Path) -> None:
     parts = sections(page)
     rows = re.findall(rf"^\| \[(.*)\]\({re.escape(page.name)}\) \| (.+) \| (\w+) \|$", index(), flags=re.MULTILINE)
-    assert [(question, status) for question, _, status in rows] == [
-        (parts["Question"], parts["Status"].split(maxsplit=1)[0].strip(".,:").lower())
+    title = page.read_text().split("\n")[0].removeprefix("# ")
+    assert [(name, status) for name, _, status in rows] == [
+        (title, parts["Status"].split(maxsplit=1)[0].strip(".,:").lower())
     ]
 
 

@@ -29,5 +29,5 @@ def test_each_way_to_name_a_part_is_seen(path: str, text: str, named: set[str]) 
 
 def test_a_file_that_names_a_part_anew_is_told() -> None:
     assert parts.grown({"bias": ["one.py", "two.py"]}, {"bias": ["one.py"]}) == [
-        "two.py names bias: let it ask the op's parts"
+        "two.py names bias: use the op's parts instead"
     ]

@@ -21,7 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> None:
     result = json.loads(path.read_text())
     tables = set(result) - {"meta"}
-    assert {"rows"} <= tables <= {"rows", "jobs", "schedules"}, "figures are in rows, beside what they summarise"
+    assert {"rows"} <= tables <= {"rows", "jobs", "schedules"}, "each row has its own figures"
     assert set(result["meta"]) >= META_KEYS
     assert result["meta"]["command"]
     assert len(result["meta"]["commit"]) >= 7
@@ -29,7 +29,7 @@ def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> No
     for table in sorted(tables):
         assert result[table]
         assert all(isinstance(row, dict) and row for row in result[table])
-    assert path.parent.parent == RESULTS, "results lie in benchmarks/results/<gpu or cpu>/"
+    assert path.parent.parent == RESULTS, "results are in benchmarks/results/<gpu or cpu>/"
 
 
 def test_every_row_of_the_service_says_what_is_checked_and_whether_it_holds() -> None:

@@ -11,9 +11,9 @@ TEXT_SUFFIXES = SOURCE_SUFFIXES | {".md", ".toml", ".yml", ".yaml", ".svg", ".ma
 
 #: Written in pieces, so that this file passes its own rule.
 FORBIDDEN = {
-    "an unfinished thought; finish it, or open an issue": r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b",
+    "a note of unfinished work; finish it, or open an issue": r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b",
     "a path of somebody's machine": r"(?<![\w.~])/(wo" + r"rk|ro" + r"ot)/",
-    "a mark of an unresolved merge": r"^(<{7}|>{7}) ",
+    "a marker of an unresolved merge conflict": r"^(<{7}|>{7}) ",
 }
 
 

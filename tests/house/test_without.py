@@ -11,7 +11,7 @@ from tests.support.subtracted import unlinked
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"), [("gemm", "gemm cannot be left out: an op that JSON gives no kind"), ("atention", "no kind of op")]
+    ("kind", "why"), [("gemm", "gemm cannot be left out: an op without a kind in JSON"), ("atention", "no kind of op")]
 )
 def test_what_cannot_be_left_out_is_said_before_anything_is_copied(kind: str, why: str) -> None:
     with pytest.raises(SystemExit, match=why):

@@ -300,7 +300,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     kind, found = os.environ[KIND], _OUTCOMES
     terminalreporter.write_line(f"without {kind}: {found['own']} tests belong to it, {found['others']} do not")
     if _FILES:
-        terminalreporter.write_line(f"left out whole, since without it they cannot be imported: {', '.join(_FILES)}")
+        terminalreporter.write_line(
+            f"left out completely, since they cannot be imported without it: {', '.join(_FILES)}"
+        )
 
 
 def main(kind: str, *arguments: str) -> int:
@@ -309,8 +311,8 @@ def main(kind: str, *arguments: str) -> int:
         sys.exit(f"{kind!r} is no kind of op: tuner/ops has {', '.join(kinds())}")
     if op_kinds()[kind].is_unnamed:
         sys.exit(
-            f"{kind} cannot be left out: an op that JSON gives no kind is one of it, so the two products of every pair "
-            "are, and the service takes no workload without it"
+            f"{kind} cannot be left out: an op without a kind in JSON is one, so the service supports no workload "
+            "without it"
         )
     with tempfile.TemporaryDirectory() as folder:
         tree = without_kind(kind, Path(folder), places=["."])

@@ -22,7 +22,7 @@ def press(page: Page, target: Locator) -> None:
         if target.evaluate("(element) => element === document.activeElement"):
             page.keyboard.press("Enter")
             return
-    raise AssertionError(f"the tabulator does not reach {target}")
+    raise AssertionError(f"the Tab key does not reach {target}")
 
 
 def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, server: Server) -> None:
@@ -129,7 +129,7 @@ def test_two_jobs_are_compared_and_equal_rows_hidden(page: Page, server: Server,
     expect(pair.locator("td.differs")).to_have_count(2)
     rows, same = page.locator("tbody tr:visible").count(), page.locator("tr.same").count()
     assert same > 0
-    page.get_by_label("only what differs").check()
+    page.get_by_label("only differences").check()
     expect(page.locator("tbody tr:visible")).to_have_count(rows - same)
 
 

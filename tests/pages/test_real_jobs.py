@@ -89,7 +89,7 @@ def test_a_trials_trace_and_its_counters_are_those_of_the_card(page: Page, real:
     box, panel = counters.locator("td.number").bounding_box(), page.locator("#counters").bounding_box()
     assert box is not None
     assert panel is not None
-    assert box["x"] + box["width"] <= panel["x"] + panel["width"], "the values are out of sight"
+    assert box["x"] + box["width"] <= panel["x"] + panel["width"], "the values are not visible"
 
 
 def test_two_trials_differ_where_their_schedules_do_and_results_name_the_card(page: Page, real: Server) -> None:

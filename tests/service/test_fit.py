@@ -42,7 +42,7 @@ SLOW = replace(CATALOGUE_RATES, wgmma=replace(CATALOGUE_RATES.wgmma, port_share=
 
 @pytest.fixture(autouse=True)
 def no_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FITS_VARIABLE, "one that is taken away after the test, like what commands set")
+    monkeypatch.setenv(FITS_VARIABLE, "removed after the test, like all variables that commands set")
     monkeypatch.delenv(FITS_VARIABLE)
 
 

@@ -92,6 +92,7 @@ def kept(tmp_path: Path) -> tuple[Path, str, str]:
     return tmp_path / "data", done.id, waiting.id
 
 
+@pytest.mark.slow
 def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
     kept: tuple[Path, str, str], tmp_path: Path
 ) -> None:
@@ -100,7 +101,7 @@ def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
         status, job = ask("GET", f"/jobs/{done}")
         assert (status, job["state"], job["pair"]["kind"]) == (200, "succeeded", "unknown")
         assert job["pair"]["unknown_kinds"] == ["attention"]
-        assert job["pair"]["ops"][0]["op"] == "attention", "what was asked for is kept"
+        assert job["pair"]["ops"][0]["op"] == "attention", "the request is kept"
         assert "an op of the unknown kind attention" in job["workload"]
         for path in ("/jobs", "/", f"/ui/jobs/{done}", f"/ui/jobs/{waiting}", "/ui/results", f"/jobs/{done}/best"):
             status, found = ask("GET", path)
@@ -116,7 +117,7 @@ def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
         status, job = ask("POST", "/jobs", {"pair": SMALL_PAIR, "budget": BUDGET})
         assert status == 202
-        assert ended(ask, job["id"]) == ("succeeded", ""), "jobs after it do not wait for it"
+        assert ended(ask, job["id"]) == ("succeeded", ""), "later jobs do not wait for it"
     with running_service(folder, target=None) as service, listening(service) as url:
         pair = httpx.get(f"{url}/jobs/{done}").json()["pair"]
     assert (pair["kind"], pair["ops"][0]["op"]) == ("chain", "attention"), "nothing was lost"
@@ -126,6 +127,7 @@ GATHER = {"op": "gather", "name": "embed", "n": 512, "table_rows": 4096}
 UP = {"name": "up", "source": "embed", "n": 256, "k": 512}
 
 
+@pytest.mark.slow
 def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Path) -> None:
     site = toys.install("gather", tmp_path / "site")
     with server(tmp_path / "data", sites=(site,)) as ask:

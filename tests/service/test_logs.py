@@ -62,7 +62,7 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
             """Suppresses the log."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", received

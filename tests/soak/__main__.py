@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after this many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no new step after this many")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(names):
         parser.error(f"no program is called {', '.join(sorted(unknown))}: choose from {', '.join(names)}")

@@ -82,7 +82,7 @@ class Cluster:
         """Submits a job of a new problem for each idle GPU."""
         url = self._server.line()
         num_open = sum(state not in FINAL for (state,) in rows(self._folder, "select state from jobs"))
-        # A server that has just started knows no card, and refuses jobs, until a worker has joined it.
+        # A server that has just started refuses jobs until a worker has joined.
         wait_until(lambda: bool(httpx.get(f"{url}/targets", timeout=60).raise_for_status().json()), LIMIT_S, 0.1)
         for _ in range(NUM_WORKERS - num_open):
             self._num_jobs += 1

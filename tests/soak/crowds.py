@@ -46,7 +46,7 @@ def sent(chance: random.Random) -> tuple[str, bytes]:
         "length and chunks": _HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "in one another": _HEAD + b"Content-Length: 2\r\n\r\n{}" + get + b"\r\n",
         "noise": chance.randbytes(chance.randrange(1, 2000)),
-        "an answer that nobody takes": (get.replace(b"/livez", b"/openapi.json") + b"\r\n") * 5,
+        "a response that nobody reads": (get.replace(b"/livez", b"/openapi.json") + b"\r\n") * 5,
     }
     name = chance.choice(list(kinds))
     return name, kinds[name]
@@ -70,7 +70,7 @@ def work(step: Step) -> list[Row]:
                 begin_s = time.perf_counter()
                 faults += httpx.get(f"{server.url}/livez", timeout=60).status_code != 200
                 longest_s = max(longest_s, time.perf_counter() - begin_s)
-        faults += sum(_is_fault(client) for kind, client in held if kind != "an answer that nobody takes")
+        faults += sum(_is_fault(client) for kind, client in held if kind != "a response that nobody reads")
         log_bytes = server.log.stat().st_size
     rows: list[Row] = [
         {"kind": kind, "connections": count, "faults": 0, "late": 0, "filled": 0} for kind, count in counts.items()
@@ -93,7 +93,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     summed = total(rows, "kind")
     wrong = [f"{row['faults']} faults" for row in summed if row["faults"]]
     wrong += [f"others waited too long in {row['late']} steps" for row in summed if row["late"]]
-    return summed, wrong + [f"the log was filled in {row['filled']} steps" for row in summed if row["filled"]]
+    return summed, wrong + [f"the log was flooded in {row['filled']} steps" for row in summed if row["filled"]]
 
 
 PROGRAM = Program(name="crowds", unit="connections", size=SIZE, step=STEP, work=work, judge=judge)

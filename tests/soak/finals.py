@@ -55,7 +55,7 @@ def result_problem_of(folder: Path) -> str:
         if len(digests) != (state == "succeeded"):
             return f"{job} is {state}, and has {len(digests)} results"
         if any(not list((folder / "data" / "artifacts").rglob(f"{digest}*")) for digest in digests):
-            return f"the kernel of {job} is gone"
+            return f"the kernel of {job} is missing"
     return ""
 
 

@@ -110,7 +110,7 @@ def files() -> dict[str, bytes]:
 
 @cache
 def zipped() -> bytes:
-    """The artifact as it is downloaded."""
+    """The artifact as downloaded."""
     return pack_zip(files())
 
 
@@ -229,7 +229,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     first = {row["decoder"]: row["fault"] for row in reversed(rows) if row["fault"]}
     sums = total(({name: value for name, value in row.items() if name != "fault"} for row in rows), "decoder")
     wrong = [f"{row['faults']} inputs to {row['decoder']}: {first[row['decoder']]}" for row in sums if row["faults"]]
-    wrong += [f"no input to {row['decoder']} was taken" for row in sums if not row["taken"]]
+    wrong += [f"no input of {row['decoder']} was accepted" for row in sums if not row["taken"]]
     return [row | {"fault": first.get(row["decoder"], "")} for row in sums], wrong
 
 

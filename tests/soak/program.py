@@ -109,7 +109,7 @@ def run(
         done.keep(index, rows)
         print(f"{program.name}: {len(done.rows) * program.step} {program.unit}", flush=True)
     if len(done.rows) < len(todo):
-        print(f"{program.name}: {len(done.rows)} of {len(todo)} steps are done; the same command goes on", flush=True)
+        print(f"{program.name}: {len(done.rows)} of {len(todo)} steps are done; the same command continues", flush=True)
         return None
     rows, wrong = program.judge([row for index in range(len(todo)) for row in done.rows[index]])
     setting = {"seed": seed, "unit": program.unit, "size": len(todo) * program.step}
@@ -158,7 +158,7 @@ def main(program: Program) -> None:
     )
     parser.add_argument("--size", type=int, default=program.size, help=f"{program.unit} of the whole run")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no step after this many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no new step after this many")
     parser.add_argument("--processes", type=int, default=1, help="concurrent steps, if steps do not listen on a port")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()

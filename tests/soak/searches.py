@@ -167,14 +167,14 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
         # search.
         checks = {
             "8 of 10 searches reach 95 per cent": 10 * sum(share >= 0.95 for share in searched) >= 8 * len(rows),
-            "the worst search is better than the worst draw": min(searched) > min(drawn),
-            "the median search is better than the median draw": median(searched) > median(drawn),
+            "the worst search is better than the worst random sample": min(searched) > min(drawn),
+            "the median search is better than the median random sample": median(searched) > median(drawn),
             "searches are better on average": sum(searched) > sum(drawn),
         }
         shares = f"searched {sorted(searched)}, drawn {sorted(drawn)}"
         faults += [f"not so at depth {depth}: {check}; {shares}" for check, holds in checks.items() if not holds]
     if 10 * sum(row["guessed"] for row in rows) > 2 * len(rows):
-        faults.append("not so: 2 of 10 first guesses at most are the best")
+        faults.append("at most 2 of 10 first guesses are the best")
     return rows, faults
 
 

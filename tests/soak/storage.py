@@ -123,10 +123,10 @@ def _end(folder: Path, before: dict[tuple[str, int], tuple[Any, ...]]) -> str:
 
 
 def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
-    """Checks that no job lost anything, and that clients were told of a full disk."""
+    """Checks that no job lost anything, and that clients got an error for a full disk."""
     sums = total(({name: value for name, value in row.items() if name != "wrong"} for row in rows), "fault")
     wrong = [f"{row['fault']}: {row['wrong']}" for row in rows if row["wrong"]]
-    wrong += [f"{row['fault']}: nobody was told in {row['jobs'] - row['told']} jobs" for row in sums if not row["told"]]
+    wrong += [f"{row['fault']}: {row['jobs'] - row['told']} jobs did not report it" for row in sums if not row["told"]]
     return sums, wrong
 
 

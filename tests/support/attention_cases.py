@@ -126,7 +126,7 @@ CASES = {
         queues=2,
         cluster=16,
     ),
-    "ended by those that multiply": Case(
+    "finished by the math warps": Case(
         op={"sequences": 3, "kv_heads": 1, "query_heads": 8, "head_dim": 128, "max_length": 256},
         lengths=(256, 65, 63),
         tiling=(8, 32, 4, 8),
@@ -134,7 +134,7 @@ CASES = {
         queues=3,
         finish_warps=0,
     ),
-    "clusters ended by those that multiply": Case(
+    "clusters finished by the math warps": Case(
         op={"sequences": 3, "kv_heads": 1, "query_heads": 8, "head_dim": 64, "max_length": 256},
         lengths=(256, 65, 63),
         tiling=(8, 32, 2, 2),

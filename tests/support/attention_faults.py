@@ -50,13 +50,13 @@ NO_SHARE = (
 )
 
 FAULTS: dict[str, tuple[str, AttentionEngine, tuple[str, str], str]] = {
-    "a length shrinks for the warp of values": ("ragged", MMA, SEEN_BY_VALUES, "different lengths"),
-    "a length shrinks for a CTA of a cluster": ("clusters, spans", TMA, SEEN_BY_SECOND, "different lengths"),
-    "a length grows for a CTA of a cluster": ("clusters, spans", TMA, GROWN_FOR_SECOND, "different lengths"),
-    "a stage is not handed back": ("tiles left over", TMA, NO_STAGE_BACK, "a free stage of its ring"),
-    "a stage is not handed back, mma": ("tiles left over", MMA, NO_STAGE_BACK, "a free stage of its ring"),
+    "a length becomes shorter for the warp that loads values": ("ragged", MMA, SEEN_BY_VALUES, "different lengths"),
+    "a length becomes shorter for a CTA of a cluster": ("clusters, spans", TMA, SEEN_BY_SECOND, "different lengths"),
+    "a length becomes longer for a CTA of a cluster": ("clusters, spans", TMA, GROWN_FOR_SECOND, "different lengths"),
+    "a stage is not released": ("tiles left over", TMA, NO_STAGE_BACK, "a free stage of its ring"),
+    "a stage is not released, mma": ("tiles left over", MMA, NO_STAGE_BACK, "a free stage of its ring"),
     "sums are not left": ("ragged", TMA, NO_SUMS, "the sums of its warps"),
     "sums are not read": ("ragged", TMA, NO_SUMS_READ, "its sums to be read"),
-    "a task's room is not handed back": ("tiles left over", TMA, NO_TASK_BACK, "room for its next task"),
+    "a task's slot is not released": ("tiles left over", TMA, NO_TASK_BACK, "room for its next task"),
     "a share is not sent": ("clusters", TMA, NO_SHARE, "the sums of its cluster"),
 }

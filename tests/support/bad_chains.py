@@ -40,14 +40,14 @@ BAD_CHAINS = {
     "norms a later op": BadChain(
         chain({**A, "norm": "c"}, B, {**A, "name": "c", "n": 32}), "pair.ops", "a norms c, which a later op", "order"
     ),
-    "two ops of one name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "a different name"),
+    "two ops with the same name": BadChain(chain(A, A), "pair.ops", "the name 'a' is used twice", "a different name"),
     "an input with an operand's name": BadChain(
         chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "rename"
     ),
-    "shapes that do not meet": BadChain(
+    "shapes that do not match": BadChain(
         chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
     ),
-    "an input of two shapes": BadChain(
+    "an input with two shapes": BadChain(
         chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "different name"
     ),
     "a residual of another shape": BadChain(

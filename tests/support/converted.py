@@ -47,9 +47,9 @@ TILINGS = {
 #: Faults by name: the tiling, and the change in the device text.
 FAULTS = {
     "a wrong group's factor": ("int4", "number * kLists * kRows", "(number ^ 1) * kLists * kRows"),
-    "factors of gate and up exchanged": ("int4", "row / 8 % 2 * kConfig.tile_n", "(1 - row / 8 % 2) * kConfig.tile_n"),
+    "factors of gate and up swapped": ("int4", "row / 8 % 2 * kConfig.tile_n", "(1 - row / 8 % 2) * kConfig.tile_n"),
     "codes exchanged": ("int4", "pairs[word + i % 2][pair + i / 2]", "pairs[word + i % 2][pair + 1 - i / 2]"),
-    "a word that is not turned": ("int4", "word >> 8 | word << 24", "word"),
+    "a word that is not rotated": ("int4", "word >> 8 | word << 24", "word"),
     "half a step forgotten": ("int4", "small = 0xbe00be00u", "small = 0"),
     "a zero point forgotten": ("int4", "raised = 0xc208c208u", "raised = 0xc200c200u"),
     "a wrong zero point": ("int4, zero points", "[block][word % 2]", "[block][1 - word % 2]"),

@@ -97,7 +97,7 @@ BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
         workload(conv("a", **_LINES, kernel=5, padding=2), conv("b", "a", **_LINES, residual_source="a")),
         warpgroups((24, 64, 64), (40, 64, 128), parts=(3, 2), swap_ab=True),
     ),
-    "a cluster, stored by the copy engine, a product": (
+    "a cluster, stored by TMA, a product": (
         workload(
             conv("a", **{**_LINES, "filters": 128}, padding=0, activation="relu"),
             product("b", "a", 30, 128, 128),

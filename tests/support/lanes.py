@@ -29,5 +29,5 @@ def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[ob
     every = list(values)
     is_short = [short(place, value) for place, value in enumerate(every)]
     if not any(is_short):
-        raise ValueError("CI would run none of them")
+        raise ValueError("CI would not run any of them")
     return [value if kept else soaked(value)[0] for kept, value in zip(is_short, every, strict=True)]

@@ -23,7 +23,7 @@ OTHERS = {
 }
 #: Faults by name: the change in the device text.
 FAULTS = {
-    "columns of the operand exchanged": ("x * factors[column]", "x * factors[column ^ 1]"),
+    "columns of the operand swapped": ("x * factors[column]", "x * factors[column ^ 1]"),
     "a residual left out": ("{ return out + residual; }", "{ return out; }"),
     "squares of the operand's type": ("squares_of<Output<kOp>>(two)", "squares_of<Element>(two)"),
     "a row of the operand": ("(row) * columns + column] =", "(row / 2) * columns + column] ="),

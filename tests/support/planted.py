@@ -44,7 +44,7 @@ KERNEL_FAULTS = (
         name="illegal address",
         statement="*reinterpret_cast<volatile int*>(16) = 1;",
         kind=FailureKind.ILLEGAL_ADDRESS,
-        reason=r"touched memory that is not there \((CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress)\)",
+        reason=r"accessed memory that does not exist \((CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress)\)",
     ),
     KernelFault(
         name="misaligned address",
@@ -108,7 +108,7 @@ KERNEL_FAULTS = (
         name="write into the plan",
         statement="const_cast<int*>(args.words)[args.plan.task_offset + 6] = 7;",
         kind=FailureKind.OVERWRITE,
-        reason=r"where it must not: the plan",
+        reason=r"outside its outputs: the plan",
     ),
 )
 #: Ends only with its process, so the supervisor's deadline decides.
@@ -118,7 +118,7 @@ HANG = KernelFault(name="hang", statement=_ENDLESS, kind=FailureKind.HANG, reaso
 def planted_source(fault: KernelFault, source: str) -> str:
     """`source` with the fault as its kernel's first statement."""
     entry = re.compile(r"(__global__ [^;{]*\btuner_chain\([^)]*\) \{\n)")
-    assert len(entry.findall(source)) == 1, "the kernel's entry is not where it was"
+    assert len(entry.findall(source)) == 1, "the kernel's entry has moved"
     statement = f"  if (blockIdx.x == 0 && threadIdx.x == 0) {{ {fault.statement} }}\n"
     return fault.preamble + entry.sub(lambda match: match[1] + statement, source)
 

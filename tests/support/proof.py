@@ -336,7 +336,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "part changed": _part_changed,
     "part's k-steps changed": _part_steps_changed,
     "parts' k-steps swapped": _part_steps_swapped,
-    "parts taken in the other order": lambda plan, rng: replace(plan, strided_parts=not plan.strided_parts),
+    "parts in the opposite order": lambda plan, rng: replace(plan, strided_parts=not plan.strided_parts),
     "part made whole": _made_whole,
     "slot changed": _slot_changed,
     "posts per launch changed": _step_changed,

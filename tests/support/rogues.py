@@ -44,7 +44,7 @@ HELLO = messages.Hello(
 
 
 def rogue(connection: Connection, uuid: str, parent_pid: int) -> None:
-    """Behaves until it is asked to evaluate; its UUID selects what it does then, or earlier."""
+    """Behaves correctly until it is asked to evaluate; its UUID selects what it does then, or earlier."""
     die_with_parent(parent_pid)
     while True:
         match connection.recv(), uuid:
@@ -68,7 +68,7 @@ def rogue(connection: Connection, uuid: str, parent_pid: int) -> None:
                 connection.send(messages.PrepareAnswer(picked=picked))
             case _, "hangs":
                 time.sleep(60)
-            case _, "hangs and cannot be killed":
+            case _, "hangs, and cannot be killed":
                 if os.fork() == 0:  # its parent cannot tell: its end of the pipe outlives the SIGKILL
                     os.setsid()
                 time.sleep(20)

@@ -143,7 +143,7 @@ class _Launch:
                     break
             else:
                 stuck = ", ".join(task_name(plan, self._graph, task.index) for task in held if task is not None)
-                raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
+                raise LivenessError("the plan deadlocks", f"none of these can continue: {stuck}")
             assert task is not None
             op, tile = self._tile_of(task.index)
             if task.done < len(task.steps):
@@ -200,7 +200,7 @@ class _Launch:
         )
 
     def _store(self, task: _Held) -> bool:
-        """Stores a tile whose sums are complete; for a part, leaves its sums and stores the tile if it is the last.
+        """Stores a tile whose sums are complete; for a part, stores its sums, and the tile if it is the last part.
         Returns whether the tile is stored."""
         _, _, _, _, _, _, part, num_parts, slot, *_ = self._plan.tasks[task.index].tolist()
         arrived = self._partial.setdefault(slot, {}) if num_parts else {}

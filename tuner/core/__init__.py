@@ -1,1 +1,1 @@
-"""The domain: what is asked, what may be chosen, what is legal, and why. No server, database or GPU."""
+"""The domain: workloads, schedules, and what is legal and why. No server, database or GPU."""

@@ -1,5 +1,5 @@
-"""Which server runs the jobs: a standby server takes over after the death of another server; a single server takes its
-lock back."""
+"""Decides which server runs the jobs: a standby server takes over when the active one dies; a server without standby
+reacquires its lock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Standby:
     ) -> None:
         """`lead` is called once this server leads, and `give_up` if the leadership was lost or `lead` failed, since two
         servers must not both run the jobs. A server that `is_alone` leads already. It waits for an unavailable
-        database, and gives up if another server was faster."""
+        database, and stops if another server was faster."""
         self._is_alone = is_alone
         self._leadership = leadership
         self._lead = lead

@@ -44,7 +44,7 @@ def check_inspection(trial: Trial, kind: InspectionKind) -> None:
         ended = type(trial.outcome).__name__.lower()
         raise InvalidInput(
             "number",
-            f"trial {trial.number} was {ended}, not measured: {trial.outcome.reason}",
+            f"trial {trial.number} was not measured ({ended}): {trial.outcome.reason}",
             "use one of `GET /jobs/{job_id}/trials?outcome=measured`",
         )
     if kind is InspectionKind.TRACE and not trial.candidate.plan_kind.is_ours:

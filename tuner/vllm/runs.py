@@ -55,7 +55,7 @@ class Runs(Batch):
 
 
 def _add(stream: torch.Tensor, rows: torch.Tensor, squares: torch.Tensor) -> None:
-    """Adds rows to the stream, and leaves its sums of squares."""
+    """Adds rows to the stream, and stores its sums of squares."""
     stream.add_(rows)
     squares.copy_(stream.float().square().sum(dim=-1))
 

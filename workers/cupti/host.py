@@ -50,7 +50,7 @@ class ProfilerHost:
         """`availability` is the card's image of the counters that may be read; without it, all may.
 
         Raises:
-            CuptiError: CUPTI does not know the chip.
+            CuptiError: CUPTI does not support the chip.
         """
         self._cupti = cupti
         self.chip = chip
@@ -100,7 +100,7 @@ class ProfilerHost:
         """The metrics that this chip can read, checked one by one.
 
         Raises:
-            InvalidInput: neither the chip nor this program knows one of them; the message names similar ones.
+            InvalidInput: one of them exists neither on the chip nor in this program; the message names similar ones.
         """
         readable, absent = [], {}
         for metric in dict.fromkeys(metrics):

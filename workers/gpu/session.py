@@ -318,7 +318,7 @@ class Kernels:
 
 
 def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced: bool = False) -> Runner:
-    """A runner of the work over a problem, with its kernels loaded; `traced` if they leave stamps.
+    """A runner of the work over a problem, with its kernels loaded; `traced` if they record stamps.
 
     Raises:
         LaunchRefused: it belongs to another workload, or the card cannot hold it.

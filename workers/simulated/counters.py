@@ -26,7 +26,7 @@ METRICS = (DURATION_NS, DRAM_READ_BYTES, DRAM_WRITE_BYTES, "lts__t_sector_hit_ra
 
 
 def check_metrics(metrics: Sequence[str]) -> None:
-    """Raises: InvalidInput: the simulated GPU knows no such metric; the message names similar ones."""
+    """Raises: InvalidInput: the simulated GPU does not have such a metric; the message names similar ones."""
     for name in metrics:
         if name not in METRICS:
             near = get_close_matches(name, METRICS) or METRICS

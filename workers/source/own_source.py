@@ -15,7 +15,7 @@ class OwnSource(Protocol):
     """The module ``source`` of a kind of launch op."""
 
     def source_of(self, op: Any, schedule: Any, dtype: Dtype) -> str:
-        """CUDA C++ of all its kernels. If they can leave stamps, the function also takes ``traced_tasks``, the number
+        """CUDA C++ of all its kernels. If they can record stamps, the function also takes ``traced_tasks``, the number
         of stamped tasks per CTA."""
 
     def version(self) -> str:
@@ -26,7 +26,7 @@ def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_ta
     """CUDA C++ of all its kernels, from `OwnSource`.
 
     Raises:
-        IllegalSchedule: the kind has no source, or its kernels leave no stamps.
+        IllegalSchedule: the kind has no source, or its kernels record no stamps.
     """
     source = part_of(op.KIND, "source")
     if source is None:
@@ -37,11 +37,11 @@ def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_ta
 
 
 def traced_tasks_of(op: LaunchOp, plan: object) -> int:
-    """Number of stamped tasks per CTA of a traced build: a plan of a kind that leaves stamps has ``most_tasks``.
+    """Number of stamped tasks per CTA of a traced build: a plan of a kind that records stamps has ``most_tasks``.
 
     Raises:
-        IllegalSchedule: the kind's kernels leave no stamps.
+        IllegalSchedule: the kind's kernels record no stamps.
     """
     if part_of(op.KIND, "stamps") is None:
-        raise IllegalSchedule(f"{op.describe()}: kernels of its kind leave no stamps, so nothing can be traced")
+        raise IllegalSchedule(f"{op.describe()}: kernels of its kind record no stamps, so nothing can be traced")
     return int(plan.most_tasks)  # type: ignore[attr-defined]

@@ -248,7 +248,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
             }
         )
         after = names.index("wgmma.cuh") + 1
-        texts[after:after] = [_wgmma_instruction(width, workload.dtype, converts=bool(weights)) for width in widths]
+        texts[after:after] = [wgmma_instruction(width, workload.dtype, converts=bool(weights)) for width in widths]
     return Template(device_text("unit.cu.in")).substitute(
         version=__version__,
         kernel_version=kernel_version(),
@@ -336,7 +336,7 @@ def _op_config(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 
-def _wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
+def wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
     """The specialisation of `Wgmma` for one width, or of `WgmmaOfRegisters` for weights that are converted in
     registers; the instruction names each accumulator."""
     count, product = columns // 2, dtype.row.tensor_product
@@ -365,7 +365,7 @@ def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:
 
 
 def inlined(name: str, variant: Variant = Variant.MEASURED) -> str:
-    """A device file as it is in a source, without its includes."""
+    """A device file as part of a source, without its includes."""
     text = with_switches(device_text(name), variant)
     return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.MULTILINE)
 

@@ -38,7 +38,7 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
 
 @pytest.fixture(scope="module")
 def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A server for tests that change nothing, since all that they ask is refused."""
+    """A server for tests that change nothing, since all of their requests are refused."""
     with serving(tmp_path_factory.mktemp("refusing")) as guarded:
         yield guarded
 

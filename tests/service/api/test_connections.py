@@ -58,7 +58,7 @@ def test_a_head_that_drips_is_not_waited_for(server: Server) -> None:
         began = time.monotonic()
         with pytest.raises(OSError, match=r"[Bb]roken|reset"):
             drip(client, b"GET /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x: y\r\n" * 100)
-        assert 1 < time.monotonic() - began < 40, "all of it takes a minute"
+        assert 1 < time.monotonic() - began < 40, "the whole request takes a minute"
 
 
 def test_a_body_that_does_not_arrive_is_a_408(server: Server) -> None:
@@ -137,7 +137,7 @@ def test_lines_behind_a_body_in_chunks_are_no_headers(server: Server) -> None:
     head = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\n"
     head += b"transfer-encoding: chunked\r\ntrailer: X-Request-ID\r\n"
     answer = answer_to(server, head + b"\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"Authorization: Bearer x\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 422"), "the body was taken, and is no job"
+    assert answer.startswith(b"HTTP/1.1 422"), "the body was accepted, but is not a job"
     assert b"from-behind" not in answer
     named = head + b"X-Request-ID: from-the-head\r\n\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"\r\n"
     assert b"x-request-id: from-the-head" in answer_to(server, named).lower()

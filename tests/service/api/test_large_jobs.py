@@ -112,7 +112,7 @@ def test_a_job_its_page_and_its_trials_look_through_no_whole_table(large: Any) -
     # Only the listed trials are sorted.
     few = ("FROM inspections", "FROM job_owners", "FROM webhooks")  # of this job alone
     few = (*few, "jobs.is_paused IS 0")  # jobs that wait for a target
-    assert [step for step in sorts if not any(name in step for name in few)] == [], "a sort looks at every row"
+    assert [step for step in sorts if not any(name in step for name in few)] == [], "sorting reads every row"
 
 
 def test_forecasts_are_judged_by_a_bounded_number_of_trials(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_a_copied_cookie_is_worth_nothing_once_its_session_was_ended(browser: ht
         time.sleep(REMEMBERED_S + 0.05)
     assert httpx.post(f"{browser.base_url}/logout", headers=copied, data={"csrf": "any"}).status_code == 401
     other_id = log_in(browser, service)
-    assert browser.get("/jobs").status_code == 200, "another session is another one"
+    assert browser.get("/jobs").status_code == 200, "another session has a different token"
     assert token_id != other_id
     ends = [one for one in service.access.entries().items if one.action == "session.end" and one.subject == token_id]
     assert len(ends) == 1

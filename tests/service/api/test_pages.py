@@ -192,7 +192,7 @@ def test_the_front_page_the_job_and_its_verdict_show_the_same_figures(api: Api) 
     library, *ours = [row for row in finals if row["time_us"] is not None]
     fastest = min(ours, key=lambda row: row["time_us"])
     shown = fastest["time_us"], library["time_us"], fastest["speedup"]
-    assert fastest["speedup"] != library["time_us"] / fastest["time_us"], "they are told apart below"
+    assert fastest["speedup"] != library["time_us"] / fastest["time_us"], "they are distinguished below"
     listed = next(job for job in api.get("/.json")["jobs"]["items"] if job["id"] == api.job_id)
     for job in (listed, api.get(f"/jobs/{api.job_id}"), api.get(f"/ui/jobs/{api.job_id}.json")["job"]):
         assert (job["best_us"], job["library_us"], job["best_speedup"]) == shown
@@ -205,7 +205,7 @@ def test_the_front_page_the_job_and_its_verdict_show_the_same_figures(api: Api) 
 def test_two_jobs_are_compared_by_the_fastest_finalist_of_each_kind(api: Api) -> None:
     finals = api.get(f"/jobs/{api.job_id}/best")["finals"]
     kinds = [row["candidate"]["plan_kind"] for row in finals]
-    assert len(kinds) > len(set(kinds)), "a kind has several finalists, which are told apart below"
+    assert len(kinds) > len(set(kinds)), "a kind has several finalists, which are distinguished below"
     page = api.get("/ui/compare.json", params={"a": api.job_id, "b": api.job_id})
     groups = {group["heading"]: {row["name"]: row["first"] for row in group["rows"]} for group in page["groups"]}
     for kind in set(kinds):

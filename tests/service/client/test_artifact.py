@@ -87,7 +87,7 @@ def test_whatever_bytes_a_zip_has_it_opens_or_is_refused() -> None:
                 opened(bytes(content))
             except Refused:
                 refused += 1
-    assert 1000 < refused < 2000, "some bytes, as a date, mean nothing; all others are seen"
+    assert 1000 < refused < 2000, "some bytes, such as a date, have no effect; changes of all others are detected"
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

@@ -147,7 +147,7 @@ def test_a_shape_beyond_the_limit_is_no_result_and_the_limit_can_be_set(run: Run
         refused = run(*command, "--m", "64", *PAIR[2:])
         assert f"(use {match} and --max-distance 4 to get it" in refused.stderr
         taken = run(*command, "--m", "64", *PAIR[2:], *match.split(), "--max-distance", "4")
-        assert (taken.exit_code, taken.stdout != "") == (code, True), "what the message says is what brings it"
+        assert (taken.exit_code, taken.stdout != "") == (code, True), "the message names the options that fetch it"
     assert run(*FETCH, *far, "--accept-nearest", "--max-distance", "4").exit_code == ExitCode.OK
 
 

@@ -205,7 +205,7 @@ def test_the_recipes_for_make_of_the_documentation_bring_kernel_and_pack(
     newer_ns = (tmp_path / "packs/model.tunerpack").stat().st_mtime_ns + 1  # even if the clock changes meanwhile
     os.utime(locked, ns=(newer_ns, newer_ns))
     assert "touch packs/model.tunerpack" in make_target("packs/model.tunerpack")
-    assert "is up to date" in make_target("packs/model.tunerpack"), "an unchanged file is not made again for ever"
+    assert "is up to date" in make_target("packs/model.tunerpack"), "an unchanged file is not rebuilt again and again"
 
 
 def test_a_pack_that_is_nowhere_is_no_result_and_nothing_is_written(run: Run, locked: Path, tmp_path: Path) -> None:

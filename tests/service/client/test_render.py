@@ -25,7 +25,7 @@ def test_the_pace_is_what_an_event_says_of_it() -> None:
     assert both == ("16/60 trials", "60/60 trials")
     ended = [render.trials_of(number, 60, state) for number, state in ((0, "cancelled"), (1, "failed"), (12, "finals"))]
     assert ended == ["0 trials", "1 trial", "12 trials"], "no more will follow"
-    assert render.trials_of(72, 60, "searching") == "72 trials", "a ladder's job tries what its neighbours found, too"
+    assert render.trials_of(72, 60, "searching") == "72 trials", "a ladder's job also tries its neighbours' results"
     assert render.pace_line({"eta_s": None, "card_share": None}, {**BUDGET, "patience": None}) == ""
     assert render.pace_line({}, BUDGET) == "", "an older service does not say"
 

@@ -66,7 +66,10 @@ ANSWERS = {
     "a list": ("application/json", b"[]"),
     "null": ("application/json", b"null"),
     "another document": ("application/json", b'{"hello": "world"}'),
-    "a document that begins like ours": ("application/json", b'{"id": 7, "items": {}, "job_id": 3, "match": "exact"}'),
+    "a document that begins like one of ours": (
+        "application/json",
+        b'{"id": 7, "items": {}, "job_id": 3, "match": "exact"}',
+    ),
     "bytes": ("application/json", b"\xff\xfe\x00"),
 }
 

@@ -93,7 +93,7 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tm
     assert f"{batch_id} continues on the service" in said
     assert "the same command again without --anew" in said
     assert "Traceback" not in said
-    assert said.rstrip().endswith(f"cancel {batch_id}"), "nothing follows, such as click's own word"
+    assert said.rstrip().endswith(f"cancel {batch_id}"), "nothing follows, such as click's own message"
     back, end = (shlex.split(found) for found in re.findall(r"(?:come back|end it): +tuner-client (.*)", said))
     assert "continues on the service" in interrupted(back, "searching: ")
     without = [word for word in command if word != "--anew"]

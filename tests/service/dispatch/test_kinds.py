@@ -20,7 +20,7 @@ def test_what_needs_a_kind_is_built_by_workers_that_have_it_in_the_servers_versi
     without = {name: version for name, version in own.items() if name != "attention"}
     for kinds, may in ((own, True), (own | {"conv": 3}, True), (older, False), (without, False), ({}, False)):
         assert member(kinds).can_build_for(of_attention, "") == may, kinds
-        assert member(kinds).can_build_for(of_products, ""), "products are asked of all"
+        assert member(kinds).can_build_for(of_products, ""), "all workers may get products"
     assert "attention" in usable_kinds(own)
     assert "attention" not in usable_kinds(older)
 

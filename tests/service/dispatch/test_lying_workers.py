@@ -145,7 +145,7 @@ def test_a_job_goes_on_without_the_worker_that_lies(tmp_path: Path, number: floa
             assert [trial.number for trial in found] == list(range(5))
             for trial in found:
                 believe(trial.outcome)
-            assert dispatcher.quarantine(TARGET_ID, 0) is not None, "it is not asked again"
+            assert dispatcher.quarantine(TARGET_ID, 0) is not None, "it gets no further requests"
         finally:
             service.close()
 

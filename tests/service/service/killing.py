@@ -83,12 +83,12 @@ def check_kills_at_random_moments(
                 wait_for_trials(directory, len(kept) + (4 if build_s else 1))
             time.sleep(chance.uniform(0.05, 0.5))
         record, history, seen = read_back(directory, job.id)
-        assert history[: len(kept)] == kept, "a recorded trial is gone, or was changed"
+        assert history[: len(kept)] == kept, "a recorded trial is missing, or was changed"
         assert [trial.number for trial in history] == list(range(len(history)))
         assert numbers(seen) == list(range(len(history))), "trials and their events disagree"
         assert record.num_trials == len(history)
         kept = history
-    assert 0 < len(kept) < num_trials, "the kills did not hit the search: shorten the pauses"
+    assert 0 < len(kept) < num_trials, "no kill happened during the search: shorten the pauses"
     with running_service(directory) as service:
         wait_until(lambda: service.job(job.id).state.is_final)
         ended = service.job(job.id)
@@ -98,4 +98,4 @@ def check_kills_at_random_moments(
     assert len({trial.candidate for trial in whole}) == num_trials, "a candidate was tried again"
     assert all(trial.num_known <= trial.number for trial in whole)
     if build_s:
-        assert any(trial.num_known < trial.number - 1 for trial in kept), "several were on their way when it was killed"
+        assert any(trial.num_known < trial.number - 1 for trial in kept), "several were in flight when it was killed"

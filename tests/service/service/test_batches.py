@@ -98,7 +98,7 @@ def test_jobs_begin_with_what_others_of_their_ladder_found_and_try_it_at_the_end
     ids = {job.id for job in jobs}
     assert not service.priors(jobs[0].id)
     assert {use.prior.source for job in jobs[1:] for use in service.priors(job.id)} <= ids
-    assert any(job.num_trials > job.spec.budget.trials for job in jobs), "none tried what the others found"
+    assert any(job.num_trials > job.spec.budget.trials for job in jobs), "none tried the results of the others"
     tried = [{trial.candidate for trial in service.trials(job.id, limit=100).items} for job in jobs]
     assert set.intersection(*tried) - {LIBRARY}, "no kernel was measured at all rows"
 
@@ -125,7 +125,9 @@ def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> N
     found = service.batches.get(batch.id)
     assert (found.num_paused, found.num_trials) == (1, first.spec.budget.trials)
     budgets = first.spec.budget.trials + second.spec.budget.trials
-    assert found.num_planned == budgets + 2 * MOST_SHARED, "the second has its own before it, and both share"
+    assert found.num_planned == budgets + 2 * MOST_SHARED, (
+        "the second batch has its own job before it, and both share one"
+    )
     service.submissions.pause(second.id, LOCAL, False)
     assert finish(service, batch.id)[0].rungs
     ended = service.batches.get(batch.id)
@@ -142,7 +144,7 @@ def test_the_same_problems_asked_again_get_the_open_batch_and_later_a_new_one(se
     more, is_new = service.batches.submit(specs(1, 16, 32))
     assert is_new
     first, second = ({job.id for job, _ in service.batches.jobs(one.id).items} for one in (batch, more))
-    assert first < second, "the open jobs are the new batch's as well"
+    assert first < second, "the open jobs also belong to the new batch"
     latch.is_open.set()
     finish(service, batch.id)
     answer = finish(service, more.id)[0]
@@ -197,7 +199,7 @@ def test_the_end_of_a_batch_leaves_jobs_that_were_asked_for_besides_it(serve: Se
     service.batches.cancel(batch.id, caller)
     assert open_rows() == {1, 4, 16}
     service.batches.cancel(other.id, caller)
-    assert open_rows() == {1, 4}, "nobody asks any more for what only the two batches had"
+    assert open_rows() == {1, 4}, "no owner is left for the jobs that only the two batches had"
     for job in (alone_before, alone_behind):
         assert service.job(job.id).owners == ((caller.owner,) if caller.owner else ())
 

@@ -114,7 +114,7 @@ def test_a_session_that_was_ended_is_forgotten_when_its_cookie_is_too_old_but_no
 
     clock.step_s = 3 * SESSION_S
     steps.follow()
-    assert is_ended(), "a clock that was set may be set back"
+    assert is_ended(), "the clock may be set back again"
     steady_s[0], clock.step_s = 3601.0, clock.step_s + 3601.0
     assert not is_ended()
 

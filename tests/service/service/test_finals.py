@@ -34,7 +34,9 @@ def test_a_library_that_was_slow_beside_a_trial_does_not_keep_a_faster_one_from_
     assert [one.number for one in choose_finalists([LIBRARY, slow, hardly_faster, truncated])] == [0, 1]
     assert [one.number for one in choose_finalists([LIBRARY, slow, fast, hardly_faster, truncated])] == [0, 1, 2]
     slower_library = trial(5, measured(110.0, library_us=120.0, speedup=120.0 / 110.0), PlanKind.LIBRARY)
-    assert [one.number for one in choose_finalists([LIBRARY, slower_library])] == [5], "of the library there is one"
+    assert [one.number for one in choose_finalists([LIBRARY, slower_library])] == [5], (
+        "there is one finalist of the library"
+    )
 
 
 def test_under_sustained_load_a_shorter_time_may_be_that_of_a_higher_clock() -> None:

@@ -80,6 +80,7 @@ def first_and_other(cards: tuple[Noting, Noting]) -> tuple[Noting, Noting]:
     return first, next(card for card in cards if card is not first)
 
 
+@pytest.mark.slow
 def test_a_card_without_a_job_measures_for_the_other_ones_search(serve: Serve) -> None:
     cards = Noting(), Noting()
     service = serve(*cards, num_places=4)
@@ -90,12 +91,13 @@ def test_a_card_without_a_job_measures_for_the_other_ones_search(serve: Serve) -
     own, other = first_and_other(cards)
     assert sorted(str(one) for _, one in own.measured + other.measured) == sorted(str(one.candidate) for one in trials)
     assert helped(trials) == {candidate for _, candidate in other.measured}
-    assert len(other.measured) >= 15, "it takes about half of what there is to measure"
-    assert (own.finals_of, other.finals_of) == ([16], []), "one card judges all finalists"
+    assert len(other.measured) >= 15, "it measures about half of the candidates"
+    assert (own.finals_of, other.finals_of) == ([16], []), "one card measures all finalists"
     counted = [work.work.trials for work in service.fleet.workers()]
     assert sorted(one["measured"] for one in counted) == sorted(len(card.measured) for card in cards)
 
 
+@pytest.mark.slow
 def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     cards = Noting(), Noting()
     service = serve(*cards, num_places=4)
@@ -107,7 +109,7 @@ def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     assert other.finals_of == [32]
     rows = [m for m, _ in other.measured]
     begin, end = rows.index(32), len(rows) - 1 - rows[::-1].index(32)
-    assert 16 not in rows[begin:end], "between two of its own it measures for nobody else"
+    assert 16 not in rows[begin:end], "between its own trials, it measures for no other search"
     assert service.cancel(first.id).state is JobState.CANCELLED
     assert 32 not in [m for m, _ in own.measured]
 
@@ -130,9 +132,9 @@ def test_what_a_helper_cannot_measure_the_jobs_own_card_does(serve: Serve, what:
     assert not helped(trials)
     own, other = first_and_other(cards)
     assert len(own.measured) == 24
-    assert other.measured, "the case is of no use"
+    assert other.measured, "the case tests nothing"
     if isinstance(what, Exception):
-        assert len(other.measured) <= 2, "it is not asked again"
+        assert len(other.measured) <= 2, "it gets no further requests"
 
 
 def test_a_card_of_another_model_does_not_help(serve: Serve) -> None:

@@ -170,7 +170,7 @@ def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(se
     before, inspected_s = service.job(job.id), time.monotonic()
     assert before.state is JobState.SEARCHING
     time.sleep(1.0)
-    assert service.job(job.id) == before, "the job went on while the GPU was being used for it"
+    assert service.job(job.id) == before, "the job continued while the GPU was used for the inspection"
     inspected_s = time.monotonic() - inspected_s
     eye.may_count.set()
     assert ended(service, job.id, 0, COUNTERS).state is InspectionState.DONE
@@ -262,7 +262,7 @@ def test_what_does_not_run_is_not_inspected(serve: Serve) -> None:
     job_id = succeeded(service, trials=4)
     failed = next(trial.number for trial in service.trials(job_id, outcome="failed").items)
     asks: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: service.ask_inspection(job_id, failed, COUNTERS), InvalidInput, "was failed, not measured: element"),
+        (lambda: service.ask_inspection(job_id, failed, COUNTERS), InvalidInput, r"not measured \(failed\): element"),
         (
             lambda: service.ask_inspection(job_id, 0, TRACE),
             InvalidInput,

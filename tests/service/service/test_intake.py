@@ -108,7 +108,7 @@ def test_many_that_wait_for_a_locked_database_are_told_together(
         took_s = time.monotonic() - begin
         stranger.execute("rollback")
     assert all(isinstance(one, StoreUnavailable) for one in answered)
-    assert took_s < 3, "each of 32 transactions waited for the lock, one behind the other"
+    assert took_s < 3, "each of 32 transactions waited for the lock, one after the other"
     service.close()
 
 

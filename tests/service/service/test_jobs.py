@@ -39,7 +39,7 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     for trial in tried:
         known = best_speedup(everything[: trial.num_known])
         if known is not None and isinstance(trial.outcome, Measured) and trial.outcome.speedup < 0.7 * known:
-            assert trial.outcome.truncated, "the best so far is not handed to the card"
+            assert trial.outcome.truncated, "the best so far is not measured again"
     assert best.environment.simulated
     assert best.reference_us == reference_us(job.spec.workload, parse_target(job.spec.target_id).gpu)
     for row in best.finals[1:]:
@@ -84,7 +84,7 @@ def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: 
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)), finals=held)
     best = service.best(finish(service, service.submit(spec(trials=12, seed=1))[0]).id)
     assert (best.procedure, best.verdict) == (held, Verdict.TIE)
-    assert 0.9 <= best.tie_band < 1.0, "beyond the least, as far as the interval reaches"
+    assert 0.9 <= best.tie_band < 1.0, "beyond the minimum, up to the end of the interval"
     assert {row.num_rounds for row in best.finals} == {6}
     assert best.artifact_digest is not None
     with zipfile.ZipFile(io.BytesIO(service.artifact(best.artifact_digest))) as archive:

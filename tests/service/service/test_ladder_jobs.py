@@ -84,9 +84,9 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
     given = LadderJobs(store).to_try(job, space, past)
     own = [replace(FASTEST, schedule=FASTEST.schedule.but(ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
-    assert set(given[:2]) == set(own), "its own fastest kernel, launched as it is, in the orders of both"
+    assert set(given[:2]) == set(own), "its own fastest kernel, with its own order and with the other's"
     deep = [one for one in new_kernels(space, past) if one not in (FASTEST, BY_ROWS)]
-    assert set(given[2:]) == {*deep, of_near, apart, of_far}, "what it had tried itself is not tried again"
+    assert set(given[2:]) == {*deep, of_near, apart, of_far}, "candidates that it has tried itself are not tried again"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_fastest_kernels_are_tried_with_rings_of_weights_as_deep_as_fits(
     more = replace(deep.schedule.tiling, num_stages=deep.schedule.tiling.num_stages + 1)
     assert deep.schedule.tiling.num_stages > 2
     assert tiling_problem(space.workload, space.gpu, more) is not None
-    assert not [one for one in given if one.schedule == full], "what is full is not given again"
+    assert not [one for one in given if one.schedule == full], "a full result is not returned again"
 
 
 def test_no_more_than_a_few_orders_are_tried_and_nothing_twice(ladder: tuple[Store, list[JobRecord]]) -> None:

@@ -92,7 +92,7 @@ def test_builds_run_ahead_of_the_card_and_a_job_can_be_replayed_from_its_trials(
     assert trials[0].candidate.plan_kind is PlanKind.LIBRARY
     assert all(trial.num_known <= trial.number for trial in trials)
     num_behind = [trial.number - trial.num_known for trial in trials]
-    assert max(num_behind) >= 2, "some were chosen while others were on their way"
+    assert max(num_behind) >= 2, "some were chosen while others were in flight"
     assert replay(job, trials) == [trial.candidate for trial in sorted(trials, key=lambda trial: trial.started_at)]
 
 
@@ -109,7 +109,7 @@ def test_the_last_trials_of_a_budget_are_chosen_when_all_before_them_are_known(s
     job = finish(service, service.submit(spec(trials=40))[0])
     known = [trial.num_known for trial in sorted(trials_of(service, job), key=lambda trial: trial.started_at)]
     first = 40 - len(REPEATS)
-    assert known[first] == first, "nothing was on its way when the repeats of the best began"
+    assert known[first] == first, "nothing was in flight when the repeats of the best began"
     assert any(known[number] < number for number in range(first)), "before, some were"
 
 
@@ -149,7 +149,7 @@ class FailingBuilds(Slow):
         with self.lock:
             self.num_failures -= 1
             if self.num_failures >= 0:
-                raise WorkerError("the build machine is gone")
+                raise WorkerError("the build machine was lost")
         return super().prepare(problem, candidate)
 
 
@@ -162,7 +162,7 @@ def test_a_build_machine_that_comes_back_costs_no_trial_and_one_that_stays_away_
     job = finish(service, service.submit(spec(trials=18))[0])
     assert job.state is state
     if state is JobState.FAILED:
-        assert "failed 3 times: the build machine is gone" in job.reason
+        assert "failed 3 times: the build machine was lost" in job.reason
     else:
         assert (job.num_trials, job.num_failed + job.num_measured + job.num_rejected) == (18, 18)
 
@@ -218,7 +218,7 @@ def test_a_budget_of_seconds_drops_what_has_not_reached_the_card(serve: Serve) -
     service = serve(slow, num_places=8)
     job = finish(service, service.submit(spec(trials=1000, seconds=1.0))[0])
     assert job.state is JobState.SUCCEEDED
-    assert len(slow.measured) == job.num_trials, "what was measured was recorded"
+    assert len(slow.measured) == job.num_trials, "all measurements were recorded"
 
 
 def test_where_all_of_ours_fail_at_the_card_the_search_goes_on_to_the_end_of_its_budget(serve: Serve) -> None:

@@ -104,7 +104,7 @@ def test_what_is_built_beforehand_takes_half_of_the_places_and_the_search_is_tak
     with prefetch.search(order) as search:
         chosen = [search.ask() for _ in range(8)]
     assert (searches.num_begun, searches.num_ended) == (1, 1)
-    assert len(set(card.prepared) & set(chosen)) >= 4, "what is built is hardly tried"
+    assert len(set(card.prepared) & set(chosen)) >= 4, "builds are rarely tried"
     prefetch.close()
 
 
@@ -120,7 +120,7 @@ def test_in_the_turn_of_a_job_the_rest_of_what_is_foreseen_is_built_at_once() ->
         wait_until(lambda: prior in card.prepared and card.most_building > 2, LIMIT_S)
         wait_until(lambda: card.num_building == 0, LIMIT_S)
     assert set(card.prepared) <= {*foreseen, prior}
-    assert len(card.prepared) == len(set(card.prepared)), "one was asked for twice"
+    assert len(card.prepared) == len(set(card.prepared)), "one was requested twice"
     prefetch.close()
     dispatcher.close()
 
@@ -209,7 +209,7 @@ def test_what_a_job_of_a_ladder_will_try_of_new_kernels_is_built_while_others_se
         space, tried = space_of(job.spec.workload, parse_target(TARGET).gpu), {one.candidate for one in searched}
         new += [one for one in new_kernels(space, searched) if one not in tried]
     assert new
-    assert [one for one in new if card.prepared.count(one) < 2] == [], "once beforehand, and once in its turn"
+    assert [one for one in new if card.prepared.count(one) < 2] == [], "once ahead of time, and once in its turn"
 
 
 def test_few_places_are_left_to_the_job_at_work() -> None:

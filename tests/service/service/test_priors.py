@@ -1,4 +1,4 @@
-"""A job starts with the findings of earlier jobs, reports this, and can be told not to."""
+"""A job starts with the findings of earlier jobs, reports this, and can be configured not to."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_same_shape_again_begins_with_its_own_winners_and_a_fair_search_with
     assert none == []
     assert [event.kind for event in service.events(repeated.id)].count("priors") == 0
     tried = [[trial.candidate for trial in service.trials(job.id, limit=100).items] for job in (first, repeated, again)]
-    assert tried[0] == tried[1] != tried[2], "what was found since does not change a fair search"
+    assert tried[0] == tried[1] != tried[2], "later results do not change a search without priors"
 
 
 def test_two_questions_differ_where_one_is_fair_and_old_names_of_problems_stay() -> None:

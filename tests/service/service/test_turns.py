@@ -55,14 +55,14 @@ def test_the_owner_who_used_the_gpu_least_is_next_and_priority_goes_before_that(
         jobs.row_of(session, third.id).search_s = 1.0
         long_after = 9.0 + queue.SHARE_WINDOW_S + 1
         assert queue.next_open(session, TARGET, 10.0) == jobs.get(session, third.id)
-        assert queue.next_open(session, TARGET, long_after) == second, "what was long ago does not count"
+        assert queue.next_open(session, TARGET, long_after) == second, "earlier use does not count"
         urgent = jobs.insert(session, spec(64), 5.0, "alice", JobTerms(priority=3))
         assert queue.next_open(session, TARGET, 10.0) == urgent
         assert queue.is_outranked(session, second, besides=[first.id])
         assert not queue.is_outranked(session, urgent, besides=[])
         assert not queue.is_outranked(session, second, besides=[urgent.id])
         jobs.attach(session, second.id, "", JobTerms(priority=3), 6.0)
-        assert not queue.is_outranked(session, second, besides=[]), "it was asked for again, more urgently"
+        assert not queue.is_outranked(session, second, besides=[]), "it was requested again with a higher priority"
         jobs.row_of(session, second.id).priority = 0
         jobs.set_paused(session, urgent.id, True, 10.0)
         assert not queue.is_outranked(session, second, besides=[])
@@ -102,9 +102,7 @@ def test_a_place_in_the_queue_counts_who_is_before_and_the_pace_of_earlier_jobs(
         jobs.set_state(session, first.id, JobState.SEARCHING, 5.0)
         assert queue.place(session, first.id, one_card, 0.0) == (0, pytest.approx(25.0))
         jobs.set_state(session, first.id, JobState.FINALS, 6.0)
-        assert queue.place(session, first.id, one_card, 0.0) == (0, pytest.approx(5.0)), (
-            "what is left of its budget is not"
-        )
+        assert queue.place(session, first.id, one_card, 0.0) == (0, pytest.approx(5.0)), "the rest of its budget is not"
         assert queue.place(session, done.id, one_card, 0.0) == (None, None)
     store.close()
 

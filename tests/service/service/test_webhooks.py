@@ -263,4 +263,4 @@ def test_a_receiver_that_says_nothing_holds_up_no_other_one_of_its_host(
         assert ended(service, submit(service, receiver.url("/live"))).state is WebhookState.DELIVERED
         assert time.monotonic() - begin_s < sender.ATTEMPT_S
         assert all(only(service, job_id).ended_at is None for job_id in dead)
-        assert len(receiver.got) == 4, "a receiver is asked once at a time"
+        assert len(receiver.got) == 4, "a receiver gets one request at a time"

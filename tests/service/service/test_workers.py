@@ -26,7 +26,7 @@ def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -
     states = [service.job(job.id).state for job in jobs]
     assert states == [JobState.SEARCHING, JobState.SEARCHING, JobState.QUEUED]
     latches[1].is_open.set()
-    assert finish(service, jobs[2]).state is JobState.SUCCEEDED, "the free one works off the rest"
+    assert finish(service, jobs[2]).state is JobState.SUCCEEDED, "the free worker processes the rest"
     assert service.job(jobs[0].id).num_trials + service.job(jobs[1].id).num_trials == 3
     latches[0].is_open.set()
     for job in jobs:
@@ -42,7 +42,7 @@ def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -
     assert all(latch.is_reached.wait(60) for latch in latches)
     latches = Latch(), Latch()
     service = serve(*latches)
-    assert all(latch.is_reached.wait(60) for latch in latches), "both were taken up again, each by another worker"
+    assert all(latch.is_reached.wait(60) for latch in latches), "both were continued, each by a different worker"
     for latch in latches:
         latch.is_open.set()
     for job in jobs:
@@ -91,6 +91,6 @@ def test_an_idle_worker_is_woken_by_jobs_and_not_by_the_trials_of_others(
     service = serve(evaluator(), evaluator())
     finish(service, service.submit(spec(16, trials=40))[0])
     assert len(questions) == 2
-    assert max(questions.values()) < 20, "it looks for work behind every trial"
+    assert max(questions.values()) < 20, "it looks for work after every trial"
     for m in (32, 64):
         finish(service, service.submit(spec(m, trials=3))[0])

@@ -51,7 +51,7 @@ SCHEDULES = {
     "cluster of 4, spans": alone(cluster=4, tile_tokens=32, num_stages=8, span_tokens=128, speculative=True),
     "few warps": alone(math_warps=4, finish_warps=2, num_stages=2),
     # With 16 parts at once and heads of 128, eight warps that multiply and end tasks would spill.
-    "ended by those that multiply": alone(**FEWER, finish_warps=0, span_tokens=320, parts_at_once=8),
+    "finished by the math warps": alone(**FEWER, finish_warps=0, span_tokens=320, parts_at_once=8),
     "tiles of 128": alone(tile_tokens=128, num_stages=2, span_tokens=768),
     "by length": alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True),
     "by length to clusters": alone(cluster=2, tile_tokens=16, num_stages=8, span_tokens=32, by_length=True),

@@ -21,7 +21,7 @@ FEW = block(3)
 FOUR = ((64, 64, 64), (64, 48, 64), (64, 32, 64), (64, 80, 64))
 LOW = ((16, 64, 64), (16, 56, 64), (16, 32, 128), (16, 48, 64))
 
-#: In each case, squares leave a tile or factors reach it in a different way.
+#: In each case, sums of squares are written, or factors are read, in a different way.
 SHAPES = {
     "wgmma": wide(FOUR),
     "wgmma, 16 rows, tickets": wide(LOW, assignment=TICKET),

@@ -28,7 +28,7 @@ class Kernel:
 
     @property
     def source(self) -> str:
-        """The source as it is compiled."""
+        """The source that is compiled."""
         return render(self.workload, self.tiling)
 
     @property
@@ -52,7 +52,7 @@ class CacheKernel:
 
     @property
     def source(self) -> str:
-        """The source as it is compiled."""
+        """The source that is compiled."""
         return render_attention(self.tiling, self.dtype)
 
     @property

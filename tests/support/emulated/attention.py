@@ -75,7 +75,7 @@ class EmulatedAttention:
     op: DecodeAttention
     lengths: Sequence[int]
     seed: int = 0
-    #: Maximum rounds of all threads that a TMA copy takes; 0 if it completes immediately.
+    #: Maximum number of scheduling rounds until a TMA copy completes; 0 if it completes immediately.
     copy_rounds: int = 40
     form: AttentionForm = PLAIN
     #: The parameter as it is passed to a launch.
@@ -174,7 +174,7 @@ class EmulatedAttention:
         assert left == 0, f"{left} threads hang"
         assert library.reads_outside() == 0, "something was copied from outside of queries and cache"
         early = library.early_reads()
-        assert early == 0, f"{early} times something was read that launches before may still write"
+        assert early == 0, f"{early} times something was read that previous launches may still write"
         return out
 
     def expected(self) -> Array:

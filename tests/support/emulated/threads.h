@@ -102,7 +102,7 @@ inline void bar(Barrier& b, int count, bool flag = false) {
   while (b.generation == generation) yield();
 }
 inline void arrive(MBarrier& m, u32 n = 1) {
-  if (!m.is_init) { printf("arrival at a barrier that is not there\n"); abort(); }
+  if (!m.is_init) { printf("arrival at a barrier that does not exist\n"); abort(); }
   m.pending -= n; ++progress;
   if ((int)m.pending < 0) { printf("too many arrivals\n"); abort(); }
   if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; }

@@ -102,7 +102,7 @@ def _reader_and_slow(plan: Plan, tables: Tables) -> tuple[int, int]:
                 apart = plan.assignment != STATIC or queue_of[slow] != queue_of[reader]
                 if apart and not posts[slow + 1 : bounds[queue_of[slow] + 1]].any():
                     return reader, slow
-    raise ValueError("no wait of this plan can be broken so that it is sure to show")
+    raise ValueError("no wait of this plan can be broken so that the error certainly shows")
 
 
 def _signals(plan: Plan, begin: int, end: int) -> frozenset[int]:

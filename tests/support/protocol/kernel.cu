@@ -51,7 +51,7 @@ struct Run {
   int short_cycles, long_cycles, slow_cycles;
   int first_tile[4], num_columns[4];  // by op
 };
-static_assert(sizeof(Violation) == 32 && sizeof(Run) == 128, "the host lays these out");
+static_assert(sizeof(Violation) == 32 && sizeof(Run) == 128, "the host packs these structs");
 static_assert(kNumOps <= 4, "tables by op have four entries");
 
 __device__ __forceinline__ u32 load_plain(const u32* address) {

@@ -267,7 +267,7 @@ def draws_per_launch(plan: Plan) -> tuple[int, ...]:
 def _early_starts(record: Record, tables: Tables) -> list[str]:
     """The read that preceded its tile by the longest time, given the timer's resolution."""
     if not record.read_ns.all() or not record.end_ns.all():
-        return ["a read or a tile left no stamp"]
+        return ["a read or a tile recorded no stamp"]
     tiles = [tile for read in tables.reads for tile in read]
     early_ns = record.end_ns[:, tiles] - record.read_ns
     worst = int(early_ns.max(initial=0))

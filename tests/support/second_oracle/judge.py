@@ -1,4 +1,5 @@
-"""The second oracle's verdict on the words of a plan: what the documents forbid, and what fails on the device."""
+"""The second oracle's verdict on the words of a plan: whether the documentation forbids them, and whether they fail on
+the device."""
 
 from __future__ import annotations
 

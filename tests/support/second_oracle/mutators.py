@@ -210,8 +210,8 @@ def post_changed(words: Words, rng: random.Random) -> Words:
 
 
 def _counted(sections: Sections) -> Sections:
-    """For each wait whose signals receive equally many posts: its posts per launch become that number, and its
-    threshold at most that."""
+    """For each wait whose signals get equal numbers of posts: sets its posts per launch to that number, and its
+    threshold to at most that."""
     tiles = {(task[0] & 0xFFFF, *task[1:3]): task[5] for task in sections.tasks}
     for wait in sections.waits:
         totals = {sum(post == signal for post in tiles.values()) for signal in range(wait[0], wait[1])}

@@ -218,12 +218,12 @@ def capacity_fault(table: Table, kernel: Kernel) -> str:
     if table.in_band & ~sum(1 << op for op in kernel.launched if kernel.has_readers and kernel.reads_of_launch(op)):
         return "an op reads in band what no op of the launch writes, or without readers"
     if kernel.is_wgmma and table.num_ctas > WGMMA_CTAS:
-        return "a CTA's first task lies behind those of the parameter"
+        return "a CTA's first task is beyond those of the parameter"
     if table.num_signals > sum(op.grid[0] * op.grid[1] for op in kernel.ops):
         return "more signals than tiles that could post to them"
     sums = [op.sums_bytes * op.most_parts for op in kernel.ops if op.most_parts > 1]
     if table.num_slots * max(sums, default=0) > SLOT_BYTES:
-        return "the slots take more than a workspace has"
+        return "the slots need more than a workspace has"
     needs_all = table.assignment != TICKET and table.num_signals > 0
     return "not every CTA is resident" if needs_all and table.num_ctas > kernel.resident else ""
 
@@ -238,16 +238,16 @@ def coverage_fault(table: Table, kernel: Kernel) -> str:
         rows, cols = kernel.ops[number].grid
         wanted |= {(number, row, col) for row in range(rows) for col in range(cols)}
     if set(by_tile) != wanted:
-        return "tiles that are not there, or are nobody's"
+        return "tiles that do not exist, or belong to no op"
     slots: list[int] = []
     for (number, _, _), tasks in by_tile.items():
         if len(tasks) == 1 and (tasks[0].part, tasks[0].num_parts) == (0, 0):
             continue
         most = kernel.ops[number].most_parts
         if not (most if kernel.scatters else 2) <= len(tasks) <= most:
-            return "a tile is computed twice, in too many parts, or in other shares than the kernel has"
+            return "a tile is computed twice, in too many parts, or with different shares than in the kernel"
         if sorted(task.part for task in tasks) != list(range(len(tasks))):
-            return "a part is missing or doubled"
+            return "a part is missing or duplicated"
         if any(task.num_parts != len(tasks) or not task.num_steps for task in tasks):
             return "parts disagree on their number, or one is empty"
         taken = [step for task in tasks for step in steps_of(task, kernel, strided=table.strided)]
@@ -255,10 +255,10 @@ def coverage_fault(table: Table, kernel: Kernel) -> str:
         if sorted(taken) != whole:
             return "the parts of a tile do not make up the tile"
         if len({(task.post, task.slot) for task in tasks}) != 1:
-            return "parts disagree on where they meet, or what they post"
+            return "parts disagree on their slot, or on what they post"
         slots.append(tasks[0].slot)
     is_own = len(slots) == len(set(slots)) and all(slot < table.num_slots for slot in slots)
-    return "" if is_own else "two tiles use the same slot, or in one that is not there"
+    return "" if is_own else "two tiles use the same slot, or one that does not exist"
 
 
 def out_of_turn(table: Table) -> bool:

@@ -50,7 +50,7 @@ def test_a_row_of_a_later_run_replaces_it_and_each_says_its_run(tmp_path: Path) 
 def test_a_row_is_of_the_job_that_was_measured_last_whatever_it_found_and_has_all_jobs() -> None:
     first, second, third = report("a", row(16, 1.3)), report("b", row(16, 1.1)), report("c", row(16, 1.2))
     (found,) = merge.merged([third, first, second])["rows"]
-    assert found["torch_compile_us"] is None, "what was not tried is null"
+    assert found["torch_compile_us"] is None, "values of kinds that were not tried are null"
     assert (found["verdict_speedup"], found["commit"]) == (1.2, "c")
     assert [(job["commit"], job["over_vendor_library"], job["fastest_us"]) for job in found["jobs"]] == [
         ("a", 1.3, 100.0),
@@ -62,7 +62,7 @@ def test_a_row_is_of_the_job_that_was_measured_last_whatever_it_found_and_has_al
         "torch_over_library": None,
     }  # fmt: skip
     again = merge.merged([merge.merged([second, third]), merge.merged([first])])
-    assert again["rows"] == [found], "files that are merged already lose none of their jobs"
+    assert again["rows"] == [found], "merged files keep all of their jobs"
 
 
 def test_jobs_are_compared_by_the_vendors_library_also_where_torch_was_ahead() -> None:
@@ -77,7 +77,9 @@ def test_jobs_are_compared_by_the_vendors_library_also_where_torch_was_ahead() -
     (again,) = merge.merged([merge.merged([report("a", in_job), report("b", row(1, 1.3))]), report("c", row(1, 1.25))])[
         "rows"
     ]
-    assert [job["torch_over_library"] for job in again["jobs"]] == [0.9, None, None], "what is carried is nobody's own"
+    assert [job["torch_over_library"] for job in again["jobs"]] == [0.9, None, None], (
+        "carried values belong to no job of this file"
+    )
     assert (again["torch_beside"], again["verdict_speedup"]) == (date_of("a"), pytest.approx(1.25 * 0.9))
 
 
@@ -95,7 +97,7 @@ def test_what_torch_took_stays_with_a_row_that_is_searched_again() -> None:
     assert first["verdict_speedup"] == pytest.approx(1.3 * 0.9)
     assert (second["verdict_speedup"], second.get("torch_compile_us")) == (1.2, None)
     newer = merge.merged([again, report("c", row(1, 1.2, torch_compile_us=80.0, torch_over_library=0.8))])
-    assert newer["rows"][0]["verdict_speedup"] == 1.2, "it was measured anew, and the verdict with it"
+    assert newer["rows"][0]["verdict_speedup"] == 1.2, "it was measured again, and the verdict changed with it"
     without = merge.merged([newer, report("d", row(1, 1.5))])["rows"][0]
     assert (without["torch_compile_us"], without["verdict_speedup"]) == (80.0, pytest.approx(1.2)), (
         "as a search left it"

@@ -33,7 +33,7 @@ def forecast_and_measured(row: dict[str, Any], case: Any) -> tuple[list[float], 
     tiling = Schedule.from_json(row["best"]["schedule"]).tiling
     measured_us = {one["ordering"]: one["us"] for one in row["orderings"]}
     drawn = [one for one in orderings_of(space_of(case.workload, H200), tiling) if str(one.ordering) in measured_us]
-    assert len(drawn) >= 10, "the orderings are drawn otherwise than when they were measured"
+    assert len(drawn) >= 10, "the orderings differ from those that were measured"
     candidates = [Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in drawn]
     forecasts_us = [forecast_us(case.workload, H200, candidate) for candidate in candidates]
     return forecasts_us, [measured_us[str(schedule.ordering)] for schedule in drawn]

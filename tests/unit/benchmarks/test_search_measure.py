@@ -20,7 +20,7 @@ from tuner.errors import InvalidInput
 
 
 def run(bench: Bench, table: Table) -> Entry:
-    raise AssertionError("no card is here")
+    raise AssertionError("there is no card")
 
 
 def task(name: str, seconds: float = 10.0, needs: tuple[str, ...] = ()) -> Task:
@@ -71,9 +71,9 @@ def test_tasks_of_a_part_share_a_service_and_a_failure_leaves_the_others_alone(
         task("never", 1000.0),
     ]
     failures = run_tasks(cast(Card, card), tasks, opened(path), 100.0)
-    assert failures == ["bad: AssertionError: no card is here"]
+    assert failures == ["bad: AssertionError: there is no card"]
     assert "not begun: never" in capsys.readouterr().out
-    assert card.num_services == 3, "b ran after c, in a service of its own"
+    assert card.num_services == 3, "b ran after c, in a separate service"
     kept = {job["job"]: job["job_s"] for job in json.loads(path.read_text())["jobs"]}
     assert kept == {"a": 0.0, "c": 1.0, "b": 2.0}
     assert opened(path).entries.keys() == kept.keys()

@@ -87,7 +87,7 @@ def test_no_model_is_below_the_bound_and_few_rows_need_each_byte_once(case: Case
     counted = tileflow(plan, H200)
     assert min(one.dram_bytes or 0 for one in (*chosen, counted, maestro(plan))) >= (bound.dram_bytes or 0) > 0
     assert min(one.l2_bytes for one in (*chosen, counted) if one.l2_bytes is not None) >= (bound.l2_bytes or 0) > 0
-    assert (maestro(plan).l2_bytes or 0) < (counted.l2_bytes or 0), "several SMs are answered at once"
+    assert (maestro(plan).l2_bytes or 0) < (counted.l2_bytes or 0), "one read serves several SMs"
     least = case.workload.compulsory_bytes
     assert chimera(case.workload, H200).dram_bytes == least == optimus(case.workload, H200).dram_bytes
 

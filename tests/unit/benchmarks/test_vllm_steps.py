@@ -34,7 +34,7 @@ for line in sys.stdin:
         "trace": {"gpu_ms": 3.0, "first_gpu_ms": 5.5, "launches_step": 6.0},
         "first_token": {"first_token_ms": [9.0, 9.0, 30.0] if name == "stock" else [8.0]},
         "mixed": {"mixed_ms": 400.0},
-        "logits": {"problem": "other tokens"} if asked.get("batch") == 97 else {},
+        "logits": {"problem": "different tokens"} if asked.get("batch") == 97 else {},
         "reference": {"arms": arms},
     }
     print("ARM", json.dumps(asked | found[asked["ask"]]), flush=True)
@@ -136,7 +136,7 @@ def test_an_arm_that_ends_leaves_the_others_to_go_on(
     printed = capsys.readouterr().out
     assert "stock ended with 1" in printed
     assert 'second, stock started in 80.0 s: memory of stock any; said by stock with {"its": "own"}' in printed
-    assert printed.count("own") == 1, "the settings of one model alone"
+    assert printed.count("own") == 1, "the settings of a single model"
 
 
 def test_logits_that_cannot_be_compared_are_said_and_the_times_are_kept(
@@ -145,7 +145,7 @@ def test_logits_that_cannot_be_compared_are_said_and_the_times_are_kept(
     state, out = tmp_path / "turns.jsonl", tmp_path / "vllm.json"
     command = ["--python", python, "--state", str(state), "--out", str(out), "--repeats", "1"]
     main([*command, "--model", str(tmp_path), "x", "97", "stock,layers"])
-    assert "no logits: {'stock': 'other tokens', 'layers': 'other tokens'}" in capsys.readouterr().out
+    assert "no logits: {'stock': 'different tokens', 'layers': 'different tokens'}" in capsys.readouterr().out
     rows = json.loads(out.read_text())["rows"]
     assert [(row["gain"], row["logits_ok"], row["logits"]) for row in rows] == [(1.0, None, None), (1.25, None, None)]
 

@@ -39,7 +39,7 @@ def test_the_list_says_of_a_command_what_the_command_says_of_itself(name: str) -
     assert command is not None
     assert command.name == name
     words = COMMANDS[name][2].removesuffix(".")
-    assert words.split()[0] == (command.help or "").split()[0], "its first word is another one"
+    assert words.split()[0] == (command.help or "").split()[0], "its first word is different"
     assert words in CliRunner().invoke(main, ["--help"], terminal_width=200).stdout
 
 

@@ -39,7 +39,7 @@ def at_once(work: object, where: Path, count: int) -> None:
 def test_packs_that_are_locked_at_once_are_all_in_the_lock(tmp_path: Path) -> None:
     at_once(note, tmp_path / "tuner.lock", 24)
     assert [pack.size_bytes for pack in read_lock(tmp_path / "tuner.lock").packs] == list(range(24))
-    assert os.listdir(tmp_path) == ["tuner.lock"], "nothing is left beside it"
+    assert os.listdir(tmp_path) == ["tuner.lock"], "nothing else is left in its folder"
 
 
 def test_logins_at_once_keep_all_tokens(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_a_batch_stands_where_its_jobs_and_ladders_say(
     assert batch.eta_s(100, 0.0) == on_many, "a card takes one job at a time"
     assert batch.eta_s(0, 0.0) is None
     due = replace(batch, deadline_at=20.0).eta_s(1, 17.0)
-    assert due == (3.0 + 2.0 * batch.num_open if batch.num_open else None), "finals come behind the deadline"
+    assert due == (3.0 + 2.0 * batch.num_open if batch.num_open else None), "finals run after the deadline"
     assert replace(batch, cancelled_at=2.0).state is JobState.CANCELLED
 
 

@@ -66,7 +66,7 @@ WRONG: dict[str, tuple[Callable[[Json], None], str]] = {
     ),
     "another first task": (put(lambda text: "ff" + text[2:], "first_tasks"), "first_tasks: is"),
     "fewer first tasks": (put("", "first_tasks"), "first_tasks: is"),
-    "what was refused over counters": (put(0, "workspace", "refused"), "workspace.refused: is 0"),
+    "the refusal record overlaps counters": (put(0, "workspace", "refused"), "workspace.refused: is 0"),
     "an abort over counters": (put(0, "workspace", "abort_record", "offset"), "abort_record.offset: is 0"),
     "an abort that is not zeroed": (put(2**20, "workspace", "abort_record", "offset"), "workspace.zero_bytes: is"),
     "counters that are not zeroed": (put(16, "workspace", "zero_bytes"), "workspace.zero_bytes: is 16"),

@@ -207,7 +207,7 @@ def test_launches_of_a_chain_have_the_workers_parameters(
         assert words == plan.words.tobytes(), "the plan is on the device"
 
 
-@pytest.mark.parametrize("append", [False, True], ids=["alone", "with what goes in front"])
+@pytest.mark.parametrize("append", [False, True], ids=["alone", "with the kernels before it"])
 @pytest.mark.parametrize("engine", AttentionEngine)
 def test_launches_of_an_attention_have_the_workers_parameters(
     recorder: Recorder, engine: AttentionEngine, append: bool
@@ -264,7 +264,7 @@ def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
     made, _ = artifact_of(workload, candidate_of(workload, kind, run_starts))
     artifact, (recipe,) = Artifact(made.files), made.manifest["attentions"]
     given = tensors_of(artifact)
-    assert "qkv" not in given, "the queries lie in memory of the artifact"
+    assert "qkv" not in given, "the queries are in memory of the artifact"
     launches = artifact.bind(given)._launches
     products, (attended,) = artifact._products, artifact._of_caches
     assert products is not None
@@ -309,7 +309,7 @@ def test_launches_of_one_artifact_share_what_lies_between_them(recorder: Recorde
     allocated = len(recorder.calls("cuMemAlloc_v2"))
     assert allocated == len(artifact._memory) > 0
     artifact.bind(given)
-    assert len(recorder.calls("cuMemAlloc_v2")) == allocated, "a second layer has no memory of its own"
+    assert len(recorder.calls("cuMemAlloc_v2")) == allocated, "a second layer has no separate memory"
 
 
 @pytest.mark.parametrize("kind", [PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL])
@@ -318,7 +318,7 @@ def test_a_run_of_a_block_takes_the_tensors_of_the_documentation(recorder: Recor
     artifact = Artifact(made.files)
     given = tensors_of(artifact)
     assert set(given) == {"residual", "residual.squares", "gate_up.w", "down.w", "down"}
-    assert given["residual.squares"].shape == (4,), "with room for a few rows more"
+    assert given["residual.squares"].shape == (4,), "with space for a few more rows"
     recorder.clear()
     artifact.bind(given).enqueue(STREAM)
     assert len(recorder.calls("cuLaunchKernelEx")) == len(plans)

@@ -137,7 +137,7 @@ def test_what_is_prepared_keeps_its_pack_and_modules_are_shared(recorder: Record
     other = ctypes.c_void_p()
     again = one.c.tuner_layer_prepare(one.pack, one.choice, one.memory.address, 0x77, 4, ctypes.byref(other))
     one.checked(again)
-    assert len(recorder.calls("cuModuleLoadData")) == 1, "of both, and of both launches of each"
+    assert len(recorder.calls("cuModuleLoadData")) == 1, "of both ops, and of both launches of each"
     one.close_pack()
     for layer, num_unloaded in ((other, 0), (one.layer, 1)):
         recorder.clear()

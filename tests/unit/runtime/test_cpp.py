@@ -26,6 +26,7 @@ from tuner.runtime.binding import native
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
@@ -109,6 +110,7 @@ def locked(folder: Path, *packs: bytes) -> None:
     write_lock(folder / "tuner.lock", lock)
 
 
+@pytest.mark.slow
 def test_a_build_brings_the_pack_that_its_lock_names_and_again_where_the_lock_changes(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "cpp", tmp_path / "source")
     (tmp_path / "source" / "CMakeLists.txt").write_text(PROJECT)

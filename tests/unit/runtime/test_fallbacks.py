@@ -78,7 +78,7 @@ def test_it_is_what_was_made_for_every_card(recorder: Recorder, tmp_path: Path) 
             calls.append(launched(recorder))
     both, every = calls
     assert both.values[1:] == every.values[1:]
-    assert both.parameter[16:] == every.parameter[16:], "all but where words and workspace lie"
+    assert both.parameter[16:] == every.parameter[16:], "everything except the addresses of words and workspace"
 
 
 @pytest.mark.parametrize("kind", KINDS)

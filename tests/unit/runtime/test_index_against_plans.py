@@ -95,7 +95,7 @@ WRONG: dict[str, tuple[Made, Change, str]] = {
     "more tasks": (FUSED, word(2, 10_000), "the size of its plan does not match its header"),
     "more waits": (FUSED, word(9, 10_000), "the size of its plan does not match its header"),
     "more split tiles": (FUSED, word(14, 1000), "its workspace is smaller than its plan needs"),
-    "no such op in band": (FUSED, word(15, 2**9), "a value in its plan's header is out of range"),
+    "an op that is not read in band": (FUSED, word(15, 2**9), "a value in its plan's header is out of range"),
     "in band without mailboxes": (TWO, word(15, 2), "its workspace is smaller than its plan needs"),
     "in band with smaller ones": (
         IN_BAND,
@@ -161,7 +161,7 @@ OF_PARTS: dict[str, tuple[Change, str]] = {
     "another header": (lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, 40, 1), "another plan's header"),
     "other tasks": (lambda pack: pack.put_in_blob("parts", 2, PART_PARAMETER, 48, 1), "another plan's header"),
     "no spin limit": (lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, 20, 2**31), "its spin limit must be"),
-    "no word of what it depends on": (
+    "no word with its dependency": (
         put(PART_DEPENDENT, 2**32 - 1, of="parts"),
         "no workspace with an abort record",
     ),
@@ -215,7 +215,7 @@ def always(change: Change) -> Callable[[int], Change]:
 FILL_ZEROS, FILL_BLOB, PROGRAM_REFUSED = 8, 16, 88
 OF_ATTENTIONS: dict[str, tuple[Callable[[int], Change], str]] = {
     "a negative spin limit": (by_value(92, 2**32 - 1), "its spin limit must be 1 to 10^12 cycles"),
-    "a spin limit of almost none": (by_value(92, 2**31 - 1), "its spin limit must be 1 to 10^12 cycles"),
+    "a spin limit of almost 0": (by_value(92, 2**31 - 1), "its spin limit must be 1 to 10^12 cycles"),
     "more queues": (by_value(200, 160), "its number of queues does not match its queue table"),
     "no queue": (by_value(200, 0), "its number of queues does not match its queue table"),
     "queues without end": (by_value(200, 2**32 - 1), "its number of queues does not match its queue table"),

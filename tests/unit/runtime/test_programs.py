@@ -44,6 +44,7 @@ def test_nothing_is_allocated_after_an_ffn_is_prepared(folder: Path) -> None:
     assert int(counted[2]) == 0
 
 
+@pytest.mark.slow
 def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(tmp_path: Path) -> None:
     """A small share of the cases of tests/soak/packs.py."""
     found = Fuzzer(tmp_path).run(seed=1, count=4000)

@@ -92,7 +92,7 @@ def compiled() -> Any:
 
     if shutil.which("ninja") is None or shutil.which("g++") is None:
         pytest.skip("PyTorch's builder needs ninja and g++")
-    assert torch_op.compiled is None, "this PyTorch knows no card"
+    assert torch_op.compiled is None, "this PyTorch finds no card"
     address = ctypes.cast(current_stream, ctypes.c_void_p).value
     assert address is not None
     return torch_compiled.Compiled(torch_compiled.build(), address)

@@ -139,7 +139,7 @@ def test_asking_again_tries_anew_only_what_came_to_nothing(store: Store, job_id:
     inspection = ask(store, job_id)
     with store.write() as session:
         inspections.begin(session, inspection.seq)
-    assert ask(store, job_id).num_attempts == 1, "a client that asks and asks must not renew the attempts"
+    assert ask(store, job_id).num_attempts == 1, "repeated requests must not renew the attempts"
     for end in ("fail", "refuse", "empty"):
         with store.write() as session:
             match end:

@@ -59,5 +59,5 @@ def test_a_wrong_step_per_launch_shows_in_the_second_launch() -> None:
 
 def test_a_deadlock_names_the_tasks_that_are_held() -> None:
     plan = mutants.edit_wait(make_plan(PAIR, ordering(), small_gpu(1)), 0, 2, 3)
-    with pytest.raises(LivenessError, match=r"none of these can go on: task 4 \(down tile 0,0\)"):
+    with pytest.raises(LivenessError, match=r"none of these can continue: task 4 \(down tile 0,0\)"):
         interpret(plan, PAIR, random_tensors(PAIR.workload, 0), random.Random(0))

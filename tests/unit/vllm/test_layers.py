@@ -203,7 +203,7 @@ def test_norms_are_folded_and_rows_of_qkv_are_halves_of_heads() -> None:
     assert all(one.w_qkv is not None for one in weights_of(one, copies_first=True))
     heads = torch.cat([(x @ found.w_qkv.T)[:, at : at + 6].view(3, 3, 2) for at in (0, 6)], dim=-1)
     assert torch.allclose(heads.reshape(3, 12), wanted, atol=1e-5)
-    assert found.w_up.data_ptr() == second.mlp.gate_up_proj.weight.data_ptr(), "no other weight lies twice"
+    assert found.w_up.data_ptr() == second.mlp.gate_up_proj.weight.data_ptr(), "no other weight is stored twice"
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])

@@ -1,4 +1,4 @@
-"""How the library was called is reported by the service as it was recorded."""
+"""The service reports the recorded calls of the library."""
 
 from __future__ import annotations
 

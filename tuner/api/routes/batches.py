@@ -66,7 +66,7 @@ def batch_routes(service: Service) -> APIRouter:
 
     @router.post("/batches/{batch_id}:cancel")
     def cancel_batch(batch_id: BatchId, caller: Asker) -> BatchView:
-        """Cancels a batch, and its jobs that belong to nobody else; their trials are kept."""
+        """Cancels a batch, and its jobs without other owners; their trials are kept."""
         return _view(service, service.batches.cancel(batch_id, caller))
 
     @router.post("/batches/{batch_id}:pause")

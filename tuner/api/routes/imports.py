@@ -16,7 +16,7 @@ def import_routes(service: Service) -> APIRouter:
 
     @router.post("/imports", status_code=201)
     def import_winners(body: ImportRequest, caller: Asker) -> ImportView:
-        """Stores winners of an external search, from which later jobs on that target may start. They are never the
+        """Stores winners of an external search, which later jobs on that target may use as priors. They are never the
         result of a job."""
         found = body.to_found()
         num_new = service.import_winners(body.target, found, caller)

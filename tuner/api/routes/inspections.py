@@ -117,7 +117,7 @@ def inspection_routes(service: Service) -> APIRouter:
         responses=_responses(TraceView, asked=True),
     )
     def ask_trace(job_id: JobId, number: TrialNumber, caller: Asker) -> Response:
-        """Requests a trace of a measured trial of ours, recorded by the kernel itself."""
+        """Requests a trace of a measured trial of a generated kernel, which the kernel itself records."""
         return ask(caller, job_id, number, InspectionKind.TRACE)
 
     @router.get(

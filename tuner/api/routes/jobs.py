@@ -25,8 +25,8 @@ from tuner.wire.responses.study import StudyQuery, StudyView
 TrialNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="a trial's number within its job")]
 JobId = Annotated[str, Path(max_length=100, description="a job's id, e.g. `job-0123456789ab`")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the previous page")]
-Word = Annotated[str | None, Query(max_length=100, description="only jobs with this value")]
-Size = Annotated[int | None, Query(ge=1, lt=2**31, description="only jobs whose first product has this size")]
+Word = Annotated[str | None, Query(max_length=100, description="only those with this value")]
+Size = Annotated[int | None, Query(ge=1, lt=2**31, description="only those whose first product has this size")]
 Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items on the page")]
 OutcomeFilter = Annotated[Literal["measured", "rejected", "failed"] | None, Query(description="only these outcomes")]
 KindFilter = Annotated[PlanKind | None, Query(description="only this plan kind")]
@@ -169,7 +169,7 @@ def job_routes(service: Service) -> APIRouter:
 
     @router.get("/jobs/{job_id}/trials/{number}/samples")
     def get_samples(job_id: JobId, number: TrialNumber) -> SamplesView:
-        """The raw samples of a measured trial, by round; 404 if there are none, or no longer."""
+        """The raw samples of a measured trial, by round; 404 if there are none, or if they were removed."""
         trial, measured = service.samples(job_id, number)
         return SamplesView.of(trial, measured, service.job(job_id))
 

@@ -48,7 +48,8 @@ def result_routes(service: Service) -> APIRouter:
         },
     )
     def get_artifact(digest: Digest, if_none_match: Annotated[str | None, Header()] = None) -> Response:
-        """A kernel as a zip: source, cubin, plan, and a manifest with the launch recipe. A header signs it."""
+        """A kernel as a zip: source, cubin, plan, and a manifest that describes its launch. A response header has its
+        signature."""
         headers = {"ETag": f'"{digest}"', "Cache-Control": "private, max-age=31536000, immutable"}
         content = service.artifact(digest)
         seen = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]

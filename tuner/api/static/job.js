@@ -176,7 +176,7 @@ function noteAxes(axes) {
   const isSample = axes.num_trials < axes.num_measured - 1;
   note.textContent = Object.keys(axes.shares).length
     ? `${axes.method}, over ${axes.num_trials} measured trials of ours${isSample ? ` of ${axes.num_measured}, evenly chosen` : ""}.`
-    : `There are too few measured trials to tell (${axes.num_trials}).`;
+    : `There are too few measured trials for this (${axes.num_trials}).`;
   return Object.keys(axes.shares).length > 0;
 }
 

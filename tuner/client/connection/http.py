@@ -137,7 +137,7 @@ class Client:
         return cast(BatchBest, self._named("id", batch_id, f"{_batch_path(batch_id)}/best"))
 
     def cancel_batch(self, batch_id: str) -> Batch:
-        """Cancels a batch, and its jobs that belong to nobody else."""
+        """Cancels a batch, and its jobs without other owners."""
         return cast(Batch, self._json("POST", f"{_batch_path(batch_id)}:cancel"))
 
     def whoami(self) -> Json:

@@ -1,4 +1,4 @@
-"""What a job may be asked for: pairs, chains, and ops of a model by its name.
+"""The workloads that a job may request: pairs, chains, and ops of a model by its name.
 
 Written by ``python -m tests.house.documents``.
 """
@@ -100,6 +100,29 @@ class ChainConv(TypedDict):
     dilation: NotRequired[int]
 
 
+class ChainConvPair(TypedDict):
+    """Out = act(conv(act(conv(In, W1) + b1), W2) + b2), NHWC, as two `ConvOp` compute it."""
+
+    op: Literal["conv_pair"]
+    name: str
+    images: int
+    height: int
+    width: int
+    channels: int
+    between: int
+    filters: int
+    first_kernel: NotRequired[int]
+    first_stride: NotRequired[int]
+    first_padding: NotRequired[int]
+    second_kernel: NotRequired[int]
+    second_stride: NotRequired[int]
+    second_padding: NotRequired[int]
+    source: NotRequired[str]
+    activation: NotRequired[str]
+    bias: NotRequired[bool]
+    is_output: NotRequired[bool]
+
+
 class FfnPair(TypedDict):
     """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out]."""
 
@@ -125,7 +148,7 @@ class Gemm(TypedDict):
 
 
 class IndependentPair(TypedDict):
-    """Two GEMMs that share nothing."""
+    """Two independent GEMMs."""
 
     kind: Literal["independent"]
     first: Gemm
@@ -212,6 +235,7 @@ class ConvPair(TypedDict):
     second: Filters
     activation: NotRequired[str]
     residual: NotRequired[bool]
+    in_one_cta: NotRequired[bool]
     dtype: NotRequired[str]
 
 
@@ -231,7 +255,7 @@ class Chain(TypedDict):
 
     kind: Literal["chain"]
     m: int
-    ops: list[ChainOp | ChainAttention | ChainConv]
+    ops: list[ChainOp | ChainAttention | ChainConv | ChainConvPair]
     dtype: NotRequired[str]
 
 
@@ -245,9 +269,9 @@ class UnknownOps(TypedDict):
     dtype: str
 
 
-#: A workload as responses have it.
+#: A workload in the form of responses.
 Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
-#: What `POST /jobs` accepts as `pair`. The response to a preset has its chain.
+#: What `POST /jobs` accepts as `pair`. In the response, a preset appears as its chain.
 Asked = Pair | DecoderBlock | QuantisedFfn | Attention | DecoderAttention | DecoderLayer | ConvPair | NetworkConvs

@@ -1,6 +1,6 @@
-"""The documents of batches that the API answers.
+"""The documents of batches that the API returns.
 
-Written by ``python -m tests.house.documents``. `/openapi.json` says what each field means.
+Written by ``python -m tests.house.documents``. `/openapi.json` describes each field.
 """
 
 from __future__ import annotations

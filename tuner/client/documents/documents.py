@@ -1,6 +1,6 @@
-"""The documents of the API as a type checker sees them: plain dicts with these keys.
+"""The documents of the API for type checkers: plain dicts with these keys.
 
-Written by ``python -m tests.house.documents``. `/openapi.json` says what each field means.
+Written by ``python -m tests.house.documents``. `/openapi.json` describes each field.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tuner.client.documents.asked import (
     Chain,
     ChainAttention,
     ChainConv,
+    ChainConvPair,
     ChainOp,
     ChainPart,
     ChainRotary,
@@ -45,6 +46,7 @@ __all__ = [
     "Chain",
     "ChainAttention",
     "ChainConv",
+    "ChainConvPair",
     "ChainOp",
     "ChainPart",
     "ChainRotary",
@@ -147,7 +149,7 @@ class Forecast(TypedDict):
 
 
 class Candidate(TypedDict):
-    """What a trial tries."""
+    """The candidate of a trial."""
 
     plan_kind: str
     schedule: dict[str, Any] | None
@@ -211,7 +213,7 @@ class Procedure(TypedDict):
 
 
 class Measured(TypedDict):
-    """Its results were correct, and this is its time."""
+    """The time of a candidate with correct results."""
 
     kind: Literal["measured"]
     time_us: float
@@ -237,7 +239,7 @@ class Rejected(TypedDict):
 
 
 class Failed(TypedDict):
-    """It should have worked, but failed."""
+    """A failure of a candidate that should have worked."""
 
     kind: Literal["failed"]
     stage: str
@@ -260,7 +262,7 @@ class Trial(TypedDict):
 
 
 class FinalsProcedure(TypedDict):
-    """How finals were held."""
+    """How the finals were run."""
 
     num_rounds: int
     min_tie_band: float
@@ -289,7 +291,7 @@ class ArtifactLink(TypedDict):
 
 
 class Environment(TypedDict):
-    """The source of figures."""
+    """The machine, or the simulator, that figures come from."""
 
     gpu_name: str
     simulated: bool

@@ -86,7 +86,7 @@ def _each_once(names: Sequence[str]) -> list[str]:
 
 
 def in_orders(workload: Workload, schedules: Sequence[str | Mapping[str, Any]], orders: Orders) -> list[dict[str, Any]]:
-    """Each schedule, as it is and in each of the orders, in the form of `POST /jobs`.
+    """Each schedule, unchanged and in each of the orders, in the form of `POST /jobs`.
 
     Args:
         workload: what they compute.

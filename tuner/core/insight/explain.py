@@ -72,7 +72,7 @@ def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
     """Names the policies that give the same order as the schedule."""
     names = [name.replace("_", " ") for name in policies_of(workload, gpu, schedule)]
     if not names:
-        return "Policy: the order follows no known policy."
+        return "Policy: the order matches no known policy."
     return f"Policy: the order is the same as that of {' and of '.join(names)}."
 
 

@@ -22,7 +22,9 @@ def scattered_sums_problem(workload: Workload, tiling: Tiling) -> str | None:
     if not tiling.split_k:
         return f"{asked}, but no op is split: use {PartSums.LAST}"
     if tiling.warpgroups is Warpgroups.PING_PONG:
-        return f"{asked}, and warpgroups take turns: a part would wait ahead of the other's turn; use cooperative"
+        return (
+            f"{asked}, and warpgroups take turns: a part would wait before the other warpgroup's turn; use cooperative"
+        )
     if tiling.epilogue is Epilogue.TMA:
         return f"{asked} and epilogue tma: shares are stored by threads; use direct"
     if tiling.in_band:

@@ -62,7 +62,7 @@ def parts_problem(workload: Workload, engine: Engine) -> str | None:
         if op.stored_in(workload.dtype).row.has_pairs and not op.written_cache:
             continue
         part = next((part.field for part in op.parts if part.is_of_words), None)
-        if found := part or ("norm behind it" if workload.writes_squares(index) else None):
+        if found := part or ("norm after it" if workload.writes_squares(index) else None):
             what = f"{op.name} has a {found}, which {engine} supports only with 16-bit elements"
             return f"{what}: leave it out, use simt, or give {op.name} an out_dtype of 16 bits"
     return None

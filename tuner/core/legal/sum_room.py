@@ -40,5 +40,5 @@ def sum_room_problem(workload: Workload, tiling: Tiling) -> str | None:
     least = with_least_room(workload, tiling).sum_kib
     if least == tiling.sum_kib:
         return None
-    why = "no CTAs split a tile's K" if tiling.cluster_k == 1 else "a smaller value leaves them as much"
+    why = "no CTAs split a tile's K" if tiling.cluster_k == 1 else "a smaller value gives them the same space"
     return f"sum_kib {tiling.sum_kib}: {why}, use {least}"

@@ -50,9 +50,9 @@ CLUSTER_EDGES, MAX_CLUSTER_SIZE = (1, 2, 4), 4
 #: Maximum fp32 sums per thread, by warpgroups that multiply a task; with more, too few registers are left for the rest.
 MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 #: Maximum fp32 sums per thread in three cases. BUSY: warpgroups take turns, parts of some op are added, CTAs split K
-#: (with more, the compiler takes up to 9 s), or TMA stores the tiles. SHARING_GATED: CTAs split K of a gated op that is
-#: not swapped (with 120 the compiler takes 5 s). BESIDE: the epilogue loads something, or has an activation with many
-#: registers.
+#: (with more accumulators, the compiler takes up to 9 s), or TMA stores the tiles. SHARING_GATED: CTAs split K of a
+#: gated op that is not swapped (with 120 the compiler takes 5 s). BESIDE: the epilogue loads something, or has an
+#: activation with many registers.
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
 MAX_ACCUMULATORS_BESIDE = 176

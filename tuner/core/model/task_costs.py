@@ -87,7 +87,7 @@ class OpCosts:
     whole: PartCosts
     #: [tile row], [tile col]: the panels of the output that the tile writes, their bytes, and the tile's share of them.
     out_panels: list[list[list[tuple[int, int, int]]]]
-    #: Whether the output leaves the chain without a reader.
+    #: Whether the output is an output of the chain, which no op reads.
     leaves: bool
     #: [tile row], [tile col]: clipped extents.
     rows: list[int]

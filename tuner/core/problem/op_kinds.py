@@ -1,4 +1,5 @@
-"""The known kinds of ops: the folders of `tuner.ops`, and those that other packages provide through an entry point.
+"""The known kinds of ops: the folders of `tuner.ops`, and those that other packages provide through an entry point. A
+kind that is made of another one is a folder in that one's: ``conv/pair`` is the kind ``conv_pair``.
 
 A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind are next
 to that module. A broken kind is left out, with the reason, and does not affect other kinds.
@@ -9,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import pkgutil
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -210,9 +210,9 @@ def _class_problem(op: type[Op]) -> str:
 
 def _declared() -> Iterator[tuple[str, str, str]]:
     """Name, module and attribute of each kind: the program's own first."""
-    own = importlib.import_module(_OWN)
-    for module in sorted(pkgutil.iter_modules(own.__path__), key=lambda one: one.name):
-        yield module.name, f"{_OWN}.{module.name}.op", "KIND"
+    own = Path(str(importlib.import_module(_OWN).__file__)).parent
+    for folder in sorted(path.parent.relative_to(own) for path in (*own.glob("*/op.py"), *own.glob("*/*/op.py"))):
+        yield "_".join(folder.parts), ".".join((_OWN, *folder.parts, "op")), "KIND"
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name):
         yield point.name, point.module, point.attr
 

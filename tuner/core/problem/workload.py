@@ -313,7 +313,7 @@ class Workload(JsonForm):
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes that only one timed launch of a chain moves: what rotates, the inputs and the outputs. All launches
+        """Bytes that only one timed launch of a chain moves: rotated weights, inputs and outputs. All launches
         have the same intermediates."""
         return max(self.rotated_bytes, self.compulsory_bytes)
 

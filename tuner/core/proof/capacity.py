@@ -42,7 +42,7 @@ def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu,
 
 
 def _check_indices(plan: Plan, graph: TileGraph, resources: Resources) -> None:
-    """Checks that everything that the device indexes by a count of the plan exists; does not concern signals."""
+    """Checks that all objects that the device indexes by counts of the plan exist, except signals."""
     tiling, size = graph.tiling, graph.tiling.cluster_size
     if size > MAX_CLUSTER_SIZE:
         most = f"a cluster has at most {MAX_CLUSTER_SIZE} CTAs"

@@ -222,6 +222,6 @@ def _largest(extent: Extent) -> int:
 
 
 def _caller(outputs: Sequence[Tensor]) -> TileSpace:
-    """The caller as a reader: it reads everything that leaves the op."""
+    """The caller as a reader: it reads all outputs of the op."""
     reads = tuple(Read(box=Box(tensor=tensor.name, extents=tuple(map(whole, tensor.shape)))) for tensor in outputs)
     return TileSpace(name="the caller", grid=(1, 1), num_steps=1, writes=(), reads=reads)

@@ -251,13 +251,13 @@ def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
 def _check_slots(plan: Plan, graph: TaskGraph) -> None:
     """Checks that the parts of each split tile use an existing slot that no other tile uses. Otherwise, sums would be
     added to another tile's sums, and parts counted among that tile's parts."""
-    _check_parts_agree(plan, graph, 8, "leaves its sums in slot")
+    _check_parts_agree(plan, graph, 8, "stores its sums in slot")
     tiles = np.flatnonzero((plan.tasks[:, 7] > 0) & (plan.leader == np.arange(plan.num_tasks)))
     slots = plan.tasks[tiles, 8]
     outside = np.flatnonzero((slots < 0) | (slots >= plan.num_split_tiles))
     if outside.size:
         who, slot = task_name(plan, graph, int(tiles[outside[0]])), int(slots[outside[0]])
-        raise CoverageError("a slot does not exist", f"{who} leaves its sums in slot {slot} of {plan.num_split_tiles}")
+        raise CoverageError("a slot does not exist", f"{who} stores its sums in slot {slot} of {plan.num_split_tiles}")
     by_slot = np.argsort(slots, kind="stable")
     again = np.flatnonzero(np.diff(slots[by_slot]) == 0)
     if again.size:

@@ -1,4 +1,4 @@
-"""What a trial tries: how the ops are launched, and with which schedule."""
+"""The candidate of a trial: how the ops are launched, and with which schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.core.schedule.schedule import Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What a trial tries."""
+    """The candidate of a trial."""
 
     plan_kind: PlanKind
     #: None if the candidate is the library.

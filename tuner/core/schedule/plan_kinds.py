@@ -25,7 +25,7 @@ class PlanKind(StrEnum):
     LIBRARY = "library"
     #: Our kernel, one launch per op, in a graph.
     TWO_LAUNCHES = "two_launches"
-    #: The same, with programmatic dependent launch: each begins while the one before it ends.
+    #: The same, with programmatic dependent launch: each begins while the previous one ends.
     TWO_LAUNCHES_PDL = "two_launches_pdl"
     #: Our kernel, one launch per op of a chain of three or more, in a graph.
     N_LAUNCHES = "n_launches"
@@ -157,7 +157,7 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
         most_ops=2,
     ),
     PlanKind.TWO_LAUNCHES_PDL: KindRow(
-        sentence="Our kernel launched once per op; each launch begins while the one before it ends.",
+        sentence="Our kernel launched once per op; each launch begins while the previous one ends.",
         launch_style=LaunchStyle.PDL,
         base=PlanKind.TWO_LAUNCHES,
         turns=(1,),
@@ -168,14 +168,14 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
         fewest_ops=3,
     ),
     PlanKind.N_LAUNCHES_PDL: KindRow(
-        sentence="Our kernel launched once per op of a chain; each launch begins while the one before it ends.",
+        sentence="Our kernel launched once per op of a chain; each launch begins while the previous one ends.",
         launch_style=LaunchStyle.PDL,
         base=PlanKind.N_LAUNCHES,
         turns=(1,),
         fewest_ops=3,
     ),
     PlanKind.RUNS: KindRow(
-        sentence="Our kernel launched once per run of neighbouring ops; each begins while the one before it ends.",
+        sentence="Our kernel launched once per run of neighbouring ops; each begins while the previous one ends.",
         num_finalists=2,
         launch_style=LaunchStyle.PDL,
         is_in_runs=True,
@@ -195,7 +195,7 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
         is_fused=True,
     ),
     PlanKind.FUSED_PDL: KindRow(
-        sentence="One persistent launch computes every op, and begins while the launch before it ends.",
+        sentence="One persistent launch computes every op, and begins while the previous launch ends.",
         num_finalists=2,
         is_fused=True,
         launch_style=LaunchStyle.PDL,

@@ -44,7 +44,7 @@ from tuner.errors import IllegalSchedule, InvalidInput
 
 
 class Sweep(StrEnum):
-    """What is varied."""
+    """What a sweep varies."""
 
     RASTERS = "rasters"
     MERGES = "merges"

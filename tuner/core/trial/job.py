@@ -169,7 +169,7 @@ class JobTerms:
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     #: Accepted, not started.
     QUEUED = "queued"

@@ -1,8 +1,7 @@
 """How long anything may last: all limits are defined here. `tuner.settings` lets a user change them.
 
-Two limits end a hang. A kernel that waits gives up after `spin_limit_cycles`, and leaves a record of what it waited
-for. A process that does not respond is killed at its deadline.
-"""
+Two limits end a hang. A wait in a kernel is aborted after `spin_limit_cycles`, with a record of what it waited for. A
+process that does not respond is killed at its deadline."""
 
 from __future__ import annotations
 

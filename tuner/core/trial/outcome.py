@@ -45,7 +45,7 @@ class FailureKind(StrEnum):
     MISALIGNED_ADDRESS = "misaligned_address"
     #: An assertion in the kernel failed.
     DEVICE_ASSERT = "device_assert"
-    #: The kernel wrote where it must not: past a buffer, or into its inputs.
+    #: The kernel wrote outside its outputs: past a buffer, or into its inputs.
     OVERWRITE = "overwrite"
     #: The child died, or its CUDA context became unusable in another way.
     CRASH = "crash"

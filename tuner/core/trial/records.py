@@ -325,7 +325,7 @@ class Inspection:
 
 
 class WebhookState(StrEnum):
-    """Where a webhook stands."""
+    """The state of a webhook."""
 
     #: The job has not ended.
     WAITING = "waiting"

@@ -63,7 +63,7 @@ class WorkerCalls:
         """What the server must know about this worker each time it joins.
 
         Raises:
-            WorkerError: an evaluator does not know the source of its figures.
+            WorkerError: an evaluator cannot state the machine of its figures.
         """
         cards = tuple(
             messages.CardInfo(uuid=uuid, target=lane.target, environment=lane.environment())

@@ -31,17 +31,17 @@ _NAME, _PROJECTION = "attention", "o_proj"
 class AttentionSizes:
     """The sizes of a decode attention, except its element type and its heads."""
 
-    sequences: int = asked_field("sequences of a launch, padded slots included", bounds={**COUNT, "example": 1})
+    sequences: int = asked_field("sequences per launch, including padded slots", bounds={**COUNT, "example": 1})
     max_length: int = asked_field(
-        "tokens of the longest context, new ones included; each launch brings the lengths",
+        "tokens of the longest context, including new ones; each launch has its own lengths",
         bounds={**COUNT, "example": 1024, "label": "Longest context"},
     )
-    new_tokens: int = asked_field("new tokens of each sequence, 1 to 8: the last ones of its context", 1, COUNT)
+    new_tokens: int = asked_field("new tokens per sequence, 1 to 8, at the end of its context", 1, COUNT)
     lengths: Lengths = asked_field(
         ("context length at which it is timed; its results are checked at others too"), Lengths.FULL
     )
     timed_length: int | None = asked_field(
-        "longest context at which it is timed, in tokens, as in service; null for max_length", None, COUNT
+        "longest context at which it is timed, in tokens, e.g. a typical length; null for max_length", None, COUNT
     )
     page_tokens: int | None = asked_field(
         "tokens per page of the cache: 16, 32 or 64; null for a contiguous cache",
@@ -53,7 +53,7 @@ class AttentionSizes:
         True,
         {"off": "tokens-first"},
     )
-    window: int | None = asked_field("tokens that a query sees, itself included; null for all", None)
+    window: int | None = asked_field("tokens that a query sees, including itself; null for all", None)
     soft_cap: float | None = asked_field("scores become soft_cap * tanh(score / soft_cap); null for no cap", None)
 
     def shape_of(
@@ -85,7 +85,7 @@ class AttentionSizes:
             raise InvalidInput("heads", problem, "use fewer heads, or more kv_heads") from error
 
     def form_of(self, shape: DecodeAttention) -> AttentionForm:
-        """Pages, window and soft cap.
+        """The cache's pages, the window and the soft cap.
 
         Raises:
             InvalidInput: a field is out of range, or the cache has too many rows.
@@ -118,9 +118,11 @@ class AttentionSizes:
 class AttentionHeads(AttentionSizes):
     """All sizes of a decode attention except its element type."""
 
-    heads: int = asked_field("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
-    kv_heads: int = asked_field("heads of the cache", bounds={**COUNT, "example": 8})
-    head_dim: int = asked_field("elements of a head: 64 or 128", bounds={**COUNT, "example": 128})
+    heads: int = asked_field(
+        "query heads, a multiple of kv_heads, at most 16 per KV head", bounds={**COUNT, "example": 32}
+    )
+    kv_heads: int = asked_field("KV heads", bounds={**COUNT, "example": 8})
+    head_dim: int = asked_field("elements per head: 64 or 128", bounds={**COUNT, "example": 128})
     scale: float | None = asked_field("factor of the scores; default 1 / sqrt(head_dim)", None)
 
     def to_shape(self, dtype: Dtype) -> DecodeAttention:
@@ -212,7 +214,7 @@ class DecoderAttention(AttentionSizes, AskedWorkload):
 
     model: str = asked_field("a model, e.g. `llama3-8b`", bounds=_MODEL)
     tp: int = asked_field("number of ranks that share the layer", 1, _TP)
-    projection: bool = asked_field("whether o_proj comes after it", True)
+    projection: bool = asked_field("whether o_proj follows", True)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:

@@ -120,7 +120,7 @@ class AbortedAttention:
         if self.waited == _LENGTHS:
             return f"CTA {self.cta} found that CTAs have read different lengths: did one change during a launch?"
         who = f"warp {self.warp} of CTA {self.cta}"
-        return f"{who} gave up waiting for {_WAITED[self.waited]}, in its task {self.task}"
+        return f"{who} stopped waiting for {_WAITED[self.waited]}, in its task {self.task}"
 
 
 def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:

@@ -32,12 +32,12 @@ def stamped_of(launch: int, op: int, plan: AttentionPlan, words: Stamps) -> Stam
     has finished all of its work on the task.
 
     Raises:
-        ValueError: a CTA with a task left no stamps.
+        ValueError: a CTA with a task recorded no stamps.
     """
     found = words[: plan.num_queues * plan.cluster]  # the CTAs after these only prefetch weights
     missing = np.flatnonzero((found[:, 0, :4] == 0).any(axis=1))
     if missing.size:
-        raise ValueError(f"CTA {missing[0]} of launch {launch} left no stamps (nor did {missing.size - 1} others)")
+        raise ValueError(f"CTA {missing[0]} of launch {launch} recorded no stamps (nor did {missing.size - 1} others)")
     cta, number = np.nonzero(found[:, 1:, 0])
     of_task = found[cta, 1 + number]
     taken, first, last, merged, arrived, combined, task = of_task.T

@@ -33,7 +33,7 @@ def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) 
     reader = workload.reader_of(op)
     if reader is not None and one.next_percent:
         share = "all" if one.next_percent == 100 else f"{one.next_percent} %"
-        when = "before the launch before it has ended" if one.next_early else "when all of its inputs are ready"
+        when = "before the previous launch has ended" if one.next_early else "when all of its inputs are ready"
         words.append(f"It prefetches {share} of the weights of {reader.name} into the L2, {when}.")
     return words
 

@@ -15,6 +15,7 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
 from tuner.ops.conv.networks import NETWORKS, Run, layers_of
 from tuner.ops.conv.op import ConvOp
+from tuner.ops.conv.pair.op import ConvPairOp
 
 _DTYPE = "element type of every tensor: fp16 or bf16; sums are fp32"
 
@@ -30,7 +31,7 @@ class ChainConv(AskedOp):
     source: str = asked_field("the images: an earlier op, or any other name for an input", "x")
     images: int = asked_field("number of images", bounds=COUNT)
     height: int = asked_field("rows of each input image", bounds=COUNT)
-    width: int = asked_field("columns of one", bounds=COUNT)
+    width: int = asked_field("columns of an image", bounds=COUNT)
     channels: int = asked_field("channels of each input image", bounds=COUNT)
     filters: int = asked_field("channels of the output", bounds=COUNT)
     kernel: int = asked_field("rows and columns of a filter: 1, 3, 5 or 7", 1)
@@ -90,16 +91,23 @@ class ConvPair(AskedWorkload):
 
     images: int = asked_field("number of images", bounds={**COUNT, "example": 1})
     height: int = asked_field("rows of an image", bounds={**COUNT, "example": 28})
-    width: int = asked_field("columns of one", bounds={**COUNT, "example": 28})
-    channels: int = asked_field("of an image", bounds={**COUNT, "example": 128})
-    first: Filters = asked_field("the first one's filters, kernel and stride", bounds={"example": "128,3,1"})
-    second: Filters = asked_field("the second one's", bounds={"example": "512,1,1"})
+    width: int = asked_field("columns of an image", bounds={**COUNT, "example": 28})
+    channels: int = asked_field("channels of an image", bounds={**COUNT, "example": 128})
+    first: Filters = asked_field("filters, kernel and stride of the first convolution", bounds={"example": "128,3,1"})
+    second: Filters = asked_field("the same of the second convolution", bounds={"example": "512,1,1"})
     activation: Activation = asked_field("applied after each of them", Activation.RELU)
     residual: bool = asked_field("whether an image is added before the second activation", False)
+    in_one_cta: bool = asked_field(
+        "whether each CTA computes what its tiles need of the first one's output: one op of the kind `conv_pair`", False
+    )
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
-        """The two ops."""
+        """The two ops, or one of the kind that is in one CTA.
+
+        Raises:
+            InvalidInput: a field is wrong.
+        """
         size, source = (self.images, self.height, self.width, self.channels), "x"
         ops = list[ConvOp]()
         for name, layer in (("first", self.first), ("second", self.second)):
@@ -126,6 +134,8 @@ class ConvPair(AskedWorkload):
                 raise InvalidInput(place, error.problem, error.remedy) from error
             ops.append(op)
             size, source = (images, op.out_height, op.out_width, op.filters), name
+        if self.in_one_cta:
+            return Workload(kind=WorkloadKind.CHAIN, ops=(ConvPairOp.of(*ops),), dtype=self.dtype)
         return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops), dtype=self.dtype)
 
 
@@ -143,7 +153,7 @@ class NetworkConvs(AskedWorkload):
     }
 
     network: str = asked_field("a network, e.g. `resnet50`", bounds={"choices": tuple(NETWORKS)})
-    stage: int = asked_field("number of its blocks, 1 to 4, or 5 for VGG-19", bounds={"ge": 1, "le": 5})
+    stage: int = asked_field("number of the stage, 1 to 4, or 5 for VGG-19", bounds={"ge": 1, "le": 5})
     run: Run = asked_field("a block, its first or last two convolutions, or a stage's first block", Run.BLOCK)
     images: int = asked_field("number of images", bounds=COUNT)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)

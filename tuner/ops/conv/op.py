@@ -42,7 +42,7 @@ class ConvOp(TileOp):
     name: str
     images: int = field(metadata={"doc": "number of images", "ge": 1, "le": 2**16})
     height: int = field(metadata={"doc": "rows of each input image", "ge": 1, "le": MAX_SIDE})
-    width: int = field(metadata={"doc": "columns of one", "ge": 1, "le": MAX_SIDE})
+    width: int = field(metadata={"doc": "columns of an image", "ge": 1, "le": MAX_SIDE})
     channels: int = field(metadata={"doc": "channels of each input image", "ge": 1, "le": 2**15})
     filters: int = field(metadata={"doc": "channels of the output", "ge": 1, "le": 2**15})
     kernel: int = field(default=1, metadata={"doc": "rows and columns of a filter: 1, 3, 5 or 7"})

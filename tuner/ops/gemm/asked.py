@@ -36,8 +36,8 @@ class ChainRotary:
     heads: int = asked_field(
         "number of query heads; a row of the op has these, then those of keys, then those of values"
     )
-    kv_heads: int = asked_field("number of key heads, and of value heads: heads of the cache")
-    head_dim: int = asked_field("elements of a head: 64 or 128")
+    kv_heads: int = asked_field("number of key heads, and of value heads")
+    head_dim: int = asked_field("elements per head: 64 or 128")
     max_length: int = asked_field("tokens of the longest context, new ones included")
     new_tokens: int = asked_field("new tokens of each sequence, 1 to 8; its rows follow each other", 1)
     page_tokens: int | None = asked_field(
@@ -235,7 +235,7 @@ class Gemm:
 
 @dataclass(frozen=True, kw_only=True)
 class IndependentPair(AskedWorkload):
-    """Two GEMMs that share nothing."""
+    """Two independent GEMMs."""
 
     KIND: ClassVar[str] = "independent"
     SUMMARY: ClassVar[str] = "two independent GEMMs"
@@ -293,7 +293,7 @@ class DecoderBlock(AskedWorkload):
     }
 
     model: str = asked_field("a model, e.g. `llama3-8b`", bounds={"choices": tuple(MODELS)})
-    m: int = asked_field("rows: tokens per step", bounds=SIZE)
+    m: int = asked_field("rows, which are the tokens per step", bounds=SIZE)
     tp: int = asked_field("number of ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
     run: Run = asked_field("the whole block, or the ops between two all-reduces", Run.BLOCK)
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)

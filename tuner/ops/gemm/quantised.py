@@ -122,7 +122,7 @@ class QuantisedFfn(AskedWorkload):
     d_in: int = asked_field("columns of X", bounds={**SIZE, "example": 4096, "label": "d_in"})
     d_hidden: int = asked_field("columns of the intermediate", bounds={**SIZE, "example": 14336, "label": "d_hidden"})
     d_out: int = asked_field("columns of Y", bounds={**SIZE, "example": 4096, "label": "d_out"})
-    scheme: Scheme = asked_field(f"which factors there are: {'; '.join(f'{one} ({one.row.doc})' for one in Scheme)}")
+    scheme: Scheme = asked_field(f"which scales there are: {'; '.join(f'{one} ({one.row.doc})' for one in Scheme)}")
     activation: Activation = asked_field("applied to the first product", Activation.SILU)
     gated: bool = asked_field("whether the intermediate is act(gate) * up", True)
     out_dtype: Dtype = asked_field("element type of Y", Dtype.BF16)

@@ -59,5 +59,5 @@ def write(product: Product, config: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _zero(config: Mapping[str, Any]) -> int:
-    """The zero point as it is stored."""
+    """The stored zero point."""
     return ZERO if config.get("checkpoint_format") == "gptq_v2" else ZERO - 1

@@ -181,7 +181,7 @@ class Runner:
             self._rest(seen)
 
     def _rest(self, seen: int) -> None:
-        """Waits for a write that may bring work. Other runners may also release work without a write."""
+        """Waits for a write that may create work. Other runners may also release work without a write."""
         end = time.monotonic() + _ASK_AGAIN_S
         while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes the runner immediately; the limit only bounds how long `stop` waits.

@@ -46,7 +46,7 @@ class Commits:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Wake]] = {}
         self._watcher: threading.Thread | None = None
-        #: Number of all commits, and of the commits that may bring work to a runner.
+        #: Number of all commits, and of the commits that may create work for a runner.
         self.num_writes = self.num_works = 0
 
     def note(self, job_ids: Collection[str] | None, *, brings_work: bool) -> None:
@@ -65,7 +65,7 @@ class Commits:
         return self.num_writes
 
     def wait_for_work(self, seen: int, timeout_s: float) -> int:
-        """Same as `wait_for_write`, for commits that may bring work."""
+        """Same as `wait_for_write`, for commits that may create work."""
         self._wait(_WORK, lambda: self.num_works > seen, timeout_s)
         return self.num_works
 

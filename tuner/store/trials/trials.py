@@ -191,7 +191,7 @@ def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:
     """(trial number, its time, the library's fastest time so far), microseconds, of each trial with a higher speed-up
-    than all our earlier ones."""
+    than all earlier trials of generated kernels."""
     check_there(session, job_id)
     query = select(EventRow.data).where(EventRow.job_id == job_id, EventRow.kind == literal_column("'best'"))
     return [

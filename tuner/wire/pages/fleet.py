@@ -118,7 +118,7 @@ class ResultFilterView(View):
 
 
 class ResultsPage(View):
-    """What is known."""
+    """Known results, from jobs and from shipped winners."""
 
     filter: ResultFilterView
     jobs: PageView[KnownResult] = Field(description="of finished jobs, newest first")

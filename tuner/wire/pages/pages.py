@@ -137,7 +137,7 @@ class SubmitPage(View):
 
 
 class CurvePoint(View):
-    """The state of a search after a trial with a higher speed-up than all our earlier ones."""
+    """The state of a search after a trial with a higher speed-up than all earlier trials of generated kernels."""
 
     trial_number: int
     best_us: float = Field(description="its time, microseconds")

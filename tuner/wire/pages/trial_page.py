@@ -97,7 +97,7 @@ class WaterfallView(View):
 
 
 class AdviceView(View):
-    """What bounds the kernel, and what to try."""
+    """The kernel's bottleneck, and suggestions."""
 
     bound: Bound
     dram_share: float = Field(

@@ -27,7 +27,7 @@ KindName = Annotated[PlanKind, Field(strict=False, description="one of ours")]
 
 
 class GivenSchedule(Strict):
-    """Our candidate."""
+    """A schedule to try, and how to launch it."""
 
     plan_kind: KindName | None = Field(
         default=None, description="null: the plan kind with the fewest launches possible"

@@ -19,7 +19,7 @@ MAX_WINNERS = 64
 
 
 class ImportedWinner(GivenSchedule):
-    """One of the best candidates of the search."""
+    """One of the best candidates of the external search."""
 
     time_us: float = Field(gt=0, le=1e9)
     speedup: float = Field(gt=0, le=1e6, description="the library's time divided by its time, where it was measured")

@@ -19,7 +19,7 @@ class CallerView(View):
     """The sender of the request."""
 
     owner: str = Field(description="owner of the token; empty if the service needs no token")
-    role: Role = Field(description="what it may be used for")
+    role: Role = Field(description="its permissions")
     token_id: str = Field(description="identifies the token, and is not secret; empty if the service needs no token")
     needs_token: bool = Field(description="whether this service requires tokens")
 

@@ -12,7 +12,7 @@ from tuner.wire.base.view import View
 
 
 class Health(View):
-    """The response of a probe, and which server sent it."""
+    """The response to a probe, and which server sent it."""
 
     status: Literal["ok"] = "ok"
     version: str = Field(default=__version__, description="of the program")
@@ -20,6 +20,6 @@ class Health(View):
 
 
 class Readiness(Health):
-    """Ready, though possibly not for every target."""
+    """The server is ready, possibly not for all targets."""
 
     quarantined: dict[str, str] = Field(description="target -> why nothing can be measured there now")

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class CandidateView(View):
-    """What a trial tries."""
+    """The candidate of a trial."""
 
     plan_kind: PlanKind
     schedule: dict[str, Any] | None = Field(description="tiling and ordering; null for the library")
@@ -66,7 +66,7 @@ class MetricView(View):
 
 
 class MeasuredView(View):
-    """Its results were correct, and this is its time."""
+    """The time of a candidate with correct results."""
 
     kind: Literal["measured"] = "measured"
     time_us: float
@@ -96,7 +96,7 @@ class RejectedView(View):
 
 
 class FailedView(View):
-    """It should have worked, but failed."""
+    """A failure of a candidate that should have worked."""
 
     kind: Literal["failed"] = "failed"
     stage: Stage
@@ -162,7 +162,7 @@ class EventView(View):
 
 
 class EnvironmentView(View):
-    """The source of figures."""
+    """The machine, or the simulator, that figures come from."""
 
     gpu_name: str
     simulated: bool
@@ -332,7 +332,7 @@ class QuarantineView(View):
 
 
 class TargetView(View):
-    """A GPU that can be tuned for on this server."""
+    """A GPU for which this server can tune."""
 
     id: str
     simulated: bool

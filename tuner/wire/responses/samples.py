@@ -15,7 +15,7 @@ from tuner.wire.base.view import View, is_simulated
 
 
 class FinalsProcedureView(View):
-    """How finals were held."""
+    """How the finals were run."""
 
     num_rounds: int = Field(description="rounds in each of the two processes")
     min_tie_band: float = Field(description="minimum relative difference between two times that are not a tie")

@@ -81,7 +81,7 @@ class Kernel:
     """A loaded cubin, which launches the plans that are tied to it."""
 
     def __init__(self, launchable: Launchable) -> None:
-        """Loads the cubin, if everything is as it was tied.
+        """Loads the cubin, if plans, source and build still match.
 
         Raises:
             LaunchRefused: something differs.
@@ -134,7 +134,7 @@ class Kernel:
             )
 
     def launch(self, plan: PlanOnDevice, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """Enqueues one launch of a plan over `ops`. A programmatic launch may begin while the launch before it ends.
+        """Enqueues one launch of a plan over `ops`. A programmatic launch may begin while the previous launch ends.
 
         Raises:
             LaunchRefused: the plan is tied to a different build, or the buffers belong to another workload.

@@ -70,7 +70,7 @@ class InputSquares:
         self._function = tools.get_function(kernel_of("tuner_squares", workload.dtype)).ptr
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int, *, is_programmatic: bool) -> None:
-        """Enqueues it once for each such input; a programmatic launch may begin while the launch before it ends."""
+        """Enqueues it once for each such input; a programmatic launch may begin while the previous launch ends."""
         for source, squares, rows, columns in dict.fromkeys(self._needed(ops)):
             values = (
                 ctypes.c_void_p(source),

@@ -48,7 +48,7 @@ class CapturesItself(Protocol):
 def runner_of(
     work: Work, kernel: Kernel, *, traced: bool = False, input_squares: InputSquares | None = None
 ) -> ChainRunner:
-    """A runner for our candidate, before any launch; `traced` if its kernel leaves stamps. `input_squares` runs before
+    """A runner for our candidate, before any launch; `traced` if its kernel records stamps. `input_squares` runs before
     it if an input is normalized; otherwise the input's own squares are used.
 
     Raises:

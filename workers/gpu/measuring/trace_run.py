@@ -21,7 +21,7 @@ def trace_once(prepared: ProblemOnCard, runner: Runner, work: Work) -> TraceAnsw
     timed ones.
 
     Raises:
-        LaunchRefused: it leaves no stamps.
+        LaunchRefused: it records no stamps.
         Overwritten: it wrote to memory that it must not write.
     """
     if not isinstance(runner, OwnRunner | ChainRunner):

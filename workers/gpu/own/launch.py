@@ -39,7 +39,7 @@ class OwnOnDevice:
     def __init__(
         self, launchable: OwnLaunchable, *, programmatic: bool, spin_limit_cycles: int = Limits.spin_limit_cycles
     ) -> None:
-        """Loads the cubin, if everything is as it was tied.
+        """Loads the cubin, if plans, source and build still match.
 
         Raises:
             LaunchRefused: something has changed, or the card cannot hold all CTAs of a launch that needs them.

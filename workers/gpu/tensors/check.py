@@ -50,7 +50,7 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         _launch_poisoned(data, run, seed_index)
         for name, before in first.items():  # in order, so that the first difference is the cause
             if not comparer.are_same(before, data.written(name, seed_index), data.dtype_of(name)):
-                raise WrongNumbers(f"a second launch of {name} computed other bits")
+                raise WrongNumbers(f"a second launch of {name} computed different bits")
     return worst
 
 

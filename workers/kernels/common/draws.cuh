@@ -13,7 +13,7 @@
 #pragma once
 #include "launch_args.cuh"
 
-// The counter that gives a launch's number if its CTAs know their first tasks: each CTA adds one.
+// The counter that gives a launch's number if its CTAs have assigned first tasks: each CTA adds one.
 __device__ __forceinline__ u64* start_counter(const LaunchArgs& args) {
   return args.is_second != 0 ? &args.workspace->drawn_second : &args.workspace->drawn;
 }

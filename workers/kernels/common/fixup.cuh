@@ -156,9 +156,10 @@ __device__ __forceinline__ void add_stored(const float4* stored, int num_parts, 
 template <int kOp, int kThreads, int kCount, int kLoadsInFlight = kFewLoads>
 __device__ __forceinline__ bool add_parts(const LaunchArgs& args, const Task& task, u32 epoch, int thread, float* sums,
                                           int barrier = 0) {
-  static_assert(kCount % 4 == 0, "sums travel in vectors of four");
+  static_assert(kCount % 4 == 0, "sums are stored in vectors of four");
   constexpr int kVectors = kCount / 4, kHolders = part_size(kOps[kOp]) / kCount;
-  static_assert(kHolders * kCount == part_size(kOps[kOp]) && kHolders <= kThreads, "the threads hold the tile");
+  static_assert(kHolders * kCount == part_size(kOps[kOp]) && kHolders <= kThreads,
+                "the threads together hold the whole tile");
   if (task.num_parts == 0) return true;
   const bool holds = kHolders == kThreads || thread < kHolders;
   float4* own = sums_of(args, task) + task.part * (kVectors * kHolders) + thread;

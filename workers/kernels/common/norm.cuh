@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_factors(const LaunchArgs& args, int op_inde
   const float eps = args.chain_of(op_index).eps;
   const int lane = static_cast<int>(threadIdx.x) % 32, stride = squares_stride(op);
   constexpr int kGroups = kRows / kRowsOfLoad;
-  static_assert(kGroups * kRowsOfLoad == kRows, "rows come in fours");
+  static_assert(kGroups * kRowsOfLoad == kRows, "rows are loaded in groups of four");
   constexpr int kAcross = kGroups >= 32 ? 32 : kGroups > 8 ? 16 : kGroups > 4 ? 8 : kGroups > 2 ? 4 : kGroups > 1 ? 2 : 1;
   constexpr int kDown = 32 / kAcross;
 #pragma unroll 1

@@ -21,7 +21,8 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
   constexpr OpConfig kConfig = Tile::kConfig;
   constexpr bool kLeavesSquares = kChainOps[kOp].squares;
   const RowNorm norm{tile.ring, own_slot<kOp>(args, task), tile.ring + 4 * Tile::kTileM};
-  static_assert((1 + kConfig.warps_n) * 4 * Tile::kTileM <= kNumStages * kStageBytes, "they fit the ring");
+  static_assert((1 + kConfig.warps_n) * 4 * Tile::kTileM <= kNumStages * kStageBytes,
+                "the sums of squares fit in the ring");
   if constexpr (kChainOps[kOp].norm) {
     if (threadIdx.x < 32) load_factors<Tile::kTileM>(args, task.op, task.tile_m * Tile::kTileM, norm.factors);
     __syncthreads();

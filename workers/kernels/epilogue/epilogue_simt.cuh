@@ -59,7 +59,7 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
   using Tile = SimtTile<kOp>;
   constexpr OpConfig kConfig = Tile::kConfig;
   const OpArgs& op = args.ops[task.op];
-  static_assert(Tile::kTileM * Tile::kTileN <= kNumThreads, "an element a thread");
+  static_assert(Tile::kTileM * Tile::kTileN <= kNumThreads, "each thread finishes at most one element");
   const int i = static_cast<int>(threadIdx.x);
   if (i >= Tile::kTileM * Tile::kTileN) return;
   const int tile_row = i / Tile::kTileN, tile_column = i % Tile::kTileN;

@@ -168,7 +168,7 @@ __device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early,
   using Columns = WarpColumns<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kBegin = kFirst * Columns::kFragments, kNumFragments = (kEnd - kFirst) * Columns::kFragments;
-  static_assert(kEnd - kFirst <= kMostGroups<kOp>, "there is room for the words");
+  static_assert(kEnd - kFirst <= kMostGroups<kOp>, "the groups fit in the array of loaded words");
   const int thread = team_thread(), lane = thread % 32;
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {

@@ -128,7 +128,7 @@ struct TileSquares {
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void load_early_residual(EarlyResidual<kOp>& early, const OpArgs& op, const Task& task) {
   using Tile = WgmmaTile<kOp>;
-  static_assert(kEnd - kFirst <= kMostGroups<kOp>, "there is room for the words");
+  static_assert(kEnd - kFirst <= kMostGroups<kOp>, "the groups fit in the array of loaded words");
   const int thread = team_thread(), lane = thread % 32;
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {

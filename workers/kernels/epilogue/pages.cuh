@@ -23,7 +23,7 @@ struct PageArgs {
     return (page * page_lines + inside) * line;
   }
 };
-static_assert(sizeof(PageArgs) == 24, "the host lays PageArgs out in 24 bytes");
+static_assert(sizeof(PageArgs) == 24, "the host packs PageArgs into 24 bytes");
 
 template <bool kAreThere>
 struct AllPageArgs {

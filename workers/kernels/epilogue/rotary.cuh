@@ -28,7 +28,7 @@
 #include "pages.cuh"
 
 constexpr int kHalfHead = kRotaryHeadDim / 2;
-static_assert(kHalfHead % 8 == 0, "8 neighbours are of one head");
+static_assert(kHalfHead % 8 == 0, "8 consecutive elements belong to one head");
 
 enum Refusal : u32 { kNothingRefused, kLengthRefused, kPageRefused };
 

@@ -120,7 +120,7 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
 template <int kOp, int kFirst = 0, int kEnd = (kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8>
 __device__ __forceinline__ void store_turned_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                   const Task& task, const RowNorm& norm) {
-  static_assert(!kTmaEpilogue, "the copy engine knows no cache");
+  static_assert(!kTmaEpilogue, "TMA stores do not write to a cache");
   if constexpr (kSwapAb) {
     store_turned_transposed<kOp, kFirst, kEnd>(acc, op, task, norm);
   } else {

@@ -13,7 +13,7 @@ struct Guard {
 };
 constexpr int kGuardOffset = 192;
 static_assert(kGuardOffset >= kRefusedOffset + sizeof(RefusedRecord) && kGuardOffset + sizeof(Guard) <= kSignalsOffset,
-              "it lies between what is refused and the signals");
+              "the guard is between the refused record and the signals");
 
 __device__ __forceinline__ Guard* guard_of(Workspace* workspace) {
   return reinterpret_cast<Guard*>(reinterpret_cast<char*>(workspace) + kGuardOffset);

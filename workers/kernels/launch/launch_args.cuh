@@ -90,7 +90,7 @@ struct OpArgs {
 #endif
 };
 #ifndef TUNER_PART_POINTERS
-static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
+static_assert(sizeof(OpArgs) == 64, "the host packs OpArgs into 64 bytes");
 #endif
 
 // The wait that expired, and what it waited for; written once per abort, by the first thread whose wait expires.
@@ -126,7 +126,8 @@ struct Workspace {
   char pad3[kSignalsOffset - kRefusedOffset - sizeof(RefusedRecord)];
   u32 signals[1];  // num_signals of them; followed by the data of split tiles, see fixup.cuh
 };
-static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");
+static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64),
+              "the host computes the size of the workspace from this offset");
 
 // An op's additional arguments in a kernel with norms: where it writes sums of squares, null if it writes none; and the
 // number that its norm adds to a mean of squares.
@@ -135,7 +136,7 @@ struct ChainArgs {
   float eps;
   int zero;
 };
-static_assert(sizeof(ChainArgs) == 16, "the host lays ChainArgs out in 16 bytes");
+static_assert(sizeof(ChainArgs) == 16, "the host packs ChainArgs into 16 bytes");
 
 template <bool kAreThere>
 struct AllChainArgs {
@@ -155,7 +156,7 @@ struct RotaryArgs {
   const float* frequencies;  // [kRotaryHeadDim / 2], radians per token
   int heads, kv_heads, max_length, new_tokens;  // heads of queries
 };
-static_assert(sizeof(RotaryArgs) == 48, "the host lays RotaryArgs out in 48 bytes");
+static_assert(sizeof(RotaryArgs) == 48, "the host packs RotaryArgs into 48 bytes");
 
 template <bool kAreThere>
 struct AllRotaryArgs {
@@ -186,7 +187,7 @@ struct LaunchArgs : PlainArgs,
 static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs) +
                                         (kRotaryOp >= 0 ? sizeof(RotaryArgs) : 0) +
                                         (kHasPages ? sizeof(PageArgs) : 0),
-              "as the host lays it out");
+              "the layout is the one that the host packs");
 
 // Whether a CTA's first task is determined by the plan and not drawn: the first one of its queue or, with a dealt first
 // wave, the task with the CTA's own number. Each CTA then adds one to the first counter, which gives the number of the

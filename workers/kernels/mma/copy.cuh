@@ -14,7 +14,7 @@ template <int kTileK>
 struct RowLayout {
   static constexpr int kChunks = kTileK / 8;
   static constexpr int kRowBytes = kTileK * 2;
-  static_assert(kChunks == 4 || kChunks == 8 || kChunks == 16, "the swizzle knows rows of 4, 8 and 16 chunks");
+  static_assert(kChunks == 4 || kChunks == 8 || kChunks == 16, "the swizzle supports rows of 4, 8 and 16 chunks");
 
   __device__ static constexpr int offset(int row, int chunk) {
     const int swizzle = kChunks == 4 ? (row >> 1) & 3 : row & 7;
@@ -30,7 +30,7 @@ struct TileCopy {
   static constexpr int kCopiesPerRow = kTileK / kElements;
   static constexpr int kRowStride = kNumThreads / kCopiesPerRow;
   static constexpr int kNumCopies = (kRows + kRowStride - 1) / kRowStride;
-  static_assert(kNumThreads % kCopiesPerRow == 0, "a thread keeps its column");
+  static_assert(kNumThreads % kCopiesPerRow == 0, "each thread always copies the same column");
   // If the stride is a multiple of 8 rows, the swizzle is the same in all of them and offsets are immediates.
   static constexpr bool kSameSwizzle = kRowStride % 8 == 0;
 

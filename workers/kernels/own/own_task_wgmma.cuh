@@ -32,7 +32,7 @@ __device__ __forceinline__ void spoil_others(const OpArgs&, Team, long) {}
 template <int kOp>
 __device__ __forceinline__ void run_own_tile(const LaunchArgs& args, const FeedSlot& slot, const Shared& shared,
                                              StagePlaces& places) {
-  static_assert(kClusterSize == 1 || !is_own_task(kOp), "an own task has a CTA of its own");
+  static_assert(kClusterSize == 1 || !is_own_task(kOp), "tasks of other op kinds do not support clusters");
   const int lane = thread_number() % 32;
   const Stages stages{shared.inputs, shared.weights};
   if constexpr (kNumTeams > 1) mbarrier_wait(shared_address(&shared.flags->turn), team_number() ^ 1);

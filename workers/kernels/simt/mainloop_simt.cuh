@@ -69,8 +69,9 @@ struct SimtTile {
   static constexpr u32 kRowBytes = kChunks * kNumThreads * kChunkBytes;  // distance to the chunks of the next row
   static_assert(kTileN % kNumWarps == 0 && kTileK % kWarpColumns == 0, "warps share columns, lanes share k");
   static_assert(kNumSums <= 32, "a lane stores at most one of the warp's sums");
-  static_assert(kTileSums % 4 == 0 && kTileSums / 4 <= kNumThreads, "parts travel in vectors of four, one a thread");
-  static_assert(kConfig.copy_bytes == 16, "rows are whole chunks");
+  static_assert(kTileSums % 4 == 0 && kTileSums / 4 <= kNumThreads,
+                "parts are stored in vectors of four, at most one per thread");
+  static_assert(kConfig.copy_bytes == 16, "rows consist of whole chunks of 16 bytes");
   static_assert(kNumStages >= 2, "one stage is read while another arrives");
 
   float* const acc;

@@ -45,7 +45,8 @@ struct Converted {
   // the previous one; sums of groups already alternate.
   static constexpr int kInTurn = kScalesSums || kNumSums > 8 ? 1 : 16 / kNumSums;
   static_assert(kSwapAb, "weights are operand A");
-  static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % kBundle == 0), "fragments take turns, a stage has bundles");
+  static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % kBundle == 0),
+                "two fragment buffers alternate, and a stage has whole bundles");
 
   using Fragments = u32[kSlices][4];  // fragments of a span of a block
   using Inputs = u32[kSlices][kBySync ? kColumns / 8 : 1][2];

@@ -39,7 +39,7 @@ struct Slice {
   static constexpr int kLineSlices = kStageLines < kSharers ? kStageLines : kSharers;
   static constexpr int kRowSlices = kSharers / kLineSlices;
   static constexpr int kNumLines = kStageLines / kLineSlices, kNumRows = kRows / kRowSlices;
-  static_assert(kNumLines == 1 || kRowSlices == 1, "a slice of several lines has all of their rows");
+  static_assert(kNumLines == 1 || kRowSlices == 1, "a slice with several lines has all their rows");
   static_assert(kNumLines * kLineSlices == kStageLines && kNumRows * kRowSlices == kRows, "slices are equal");
-  static_assert(kNumRows % 8 == 0, "the swizzle moves bytes within eight rows");
+  static_assert(kNumRows % 8 == 0, "a slice has whole groups of eight rows, within which the swizzle permutes bytes");
 };

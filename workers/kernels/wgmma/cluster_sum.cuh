@@ -96,7 +96,7 @@ struct Share {
   static constexpr int kUnit = share_unit(kGroups, sharers<kOp>());
   static constexpr int kFirst = groups_before(kGroups, kRank, kUnit, sharers<kOp>());
   static constexpr int kEnd = groups_before(kGroups, kRank + 1, kUnit, sharers<kOp>());
-  static_assert(kFirst < kEnd, "each finishes a share");
+  static_assert(kFirst < kEnd, "each CTA finishes a share of the tile");
 };
 
 // How the sums of an op's tile are exchanged.
@@ -158,7 +158,7 @@ __device__ __forceinline__ void send_exchange(const float (&acc)[kMaxWgmmaAccumu
   using Layout = SumLayout<kOp>;
   constexpr int kGot = Layout::sent_after(kRank, kExchange) - Layout::before(kRank, kExchange);
   static_assert(kGot > 0 && Layout::sent_after(kRank, kExchange) <= Layout::num_vectors(kRank),
-                "each CTA gets some in each exchange");
+                "each CTA receives sums in each exchange");
   if (team_thread() == 0)
     mbarrier_arrive_expect(ring.full(place), (kClusterK - 1) * kGot * Layout::kVectorBytes);
   if (team_thread() >= Layout::kHolders) return;
@@ -272,7 +272,7 @@ template <int kOp>
 __device__ __forceinline__ void sum_and_store(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                               SumRing::Place& place, const OpArgs& op, const Task& task,
                                               const RowNorm& norm, const EarlyResidual<kOp>& early) {
-  static_assert(kNumTeams == 1, "a team of two would be phases behind");
-  static_assert(!kTmaEpilogue, "threads store a share");
+  static_assert(kNumTeams == 1, "two teams would wait for different phases of the barriers");
+  static_assert(!kTmaEpilogue, "threads, not TMA, store a share");
   sum_and_store_share<kOp, 0>(acc, ring, place, op, task, norm, early);
 }

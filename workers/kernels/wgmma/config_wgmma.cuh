@@ -19,7 +19,7 @@ constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that a
 constexpr int kNumMathGroups = (kNumWarps - kReaderWarps) / 4 - 1;
 constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
 constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;
-static_assert(kNumTeams <= 2, "whose turn it is has one bit");
+static_assert(kNumTeams <= 2, "one bit states which team has its turn");
 constexpr int kWeightWarp = 4 * kNumMathGroups, kInputWarp = kWeightWarp + 1, kPostWarp = kInputWarp + 1;
 constexpr int kPrefetchWarp = kPostWarp + 1;
 

@@ -37,7 +37,7 @@ struct FeedSlot {
   int is_stored;  // for the team: whether the tile is complete; false for a part if another part will be the last
   int zero[5];
 };
-static_assert(sizeof(FeedSlot) == 64, "the host sizes shared memory by this");
+static_assert(sizeof(FeedSlot) == 64, "the host computes the size of shared memory from this");
 constexpr int kFeedWords = 10;  // words of a slot that are used
 
 using FeedRing = Ring<kFeedSlots, sizeof(FeedSlot)>;
@@ -51,7 +51,7 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
 // release it in each CTA.
 constexpr int kReadersOfFeeder = (kHasLateWaits ? 3 : 2) + kReaderWarps + (kNumTeams - 1) * kTeamWarps;
 constexpr int kReadersOfOthers = kReadersOfFeeder + 1;
-static_assert(kFeedSlots % kNumTeams == 0, "a team's tasks have slots of their own");
+static_assert(kFeedSlots % kNumTeams == 0, "each team's tasks have separate slots");
 
 __device__ __forceinline__ bool is_fed_by_leader(const LaunchArgs& args) {
   return kClusterSize > 1 && args.plan.assignment != kStaticQueues;

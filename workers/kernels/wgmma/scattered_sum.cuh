@@ -49,7 +49,8 @@ __device__ __forceinline__ bool scatter_and_add(const LaunchArgs& args, const Ta
                                                 float (&acc)[kMaxWgmmaAccumulators], int barrier) {
   using Layout = SumLayout<kOp>;
   constexpr int kParts = sharers<kOp>(), kHolders = Layout::kHolders, kPartVectors = part_size(kOps[kOp]) / 4;
-  static_assert(kHolders * WgmmaTile<kOp>::kNumSums == part_size(kOps[kOp]), "the threads hold the tile");
+  static_assert(kHolders * WgmmaTile<kOp>::kNumSums == part_size(kOps[kOp]),
+                "the threads together hold the whole tile");
   float4* const slot = sums_of(args, task) + team_thread();
 #pragma unroll
   for (int i = 1; i < kParts; ++i) {

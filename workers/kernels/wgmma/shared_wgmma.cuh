@@ -38,8 +38,9 @@ struct OutputMaps<false> {
 
 // The launch parameter; missing maps take no space in it.
 struct WgmmaArgs : OperandArgs, OutputMaps<kTmaEpilogue> {};
-static_assert(sizeof(WgmmaArgs) == sizeof(OperandArgs) + WgmmaArgs::kCount * sizeof(TensorMap), "as the host lays it out");
-static_assert(sizeof(FirstTask) == 16, "the host lays FirstTask out in 16 bytes");
+static_assert(sizeof(WgmmaArgs) == sizeof(OperandArgs) + WgmmaArgs::kCount * sizeof(TensorMap),
+              "the layout is the one that the host packs");
+static_assert(sizeof(FirstTask) == 16, "the host packs FirstTask into 16 bytes");
 
 struct Flags {
   int aborted;  // a wait of the task, or of an earlier one, has expired: its operands are invalid
@@ -51,7 +52,7 @@ struct Flags {
   u64 requested;  // an mbarrier: one phase, over when the weights of a known first task are requested: startup_prefetch.cuh
   u64 knows_epoch;  // an mbarrier, for warps that read in band: one phase, over when `epoch` has been written
 };
-static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
+static_assert(sizeof(Flags) <= 80, "the host computes the size of shared memory from this");
 
 // The results of the helper warp for the math warps, for each feed slot: two mbarriers, a word, and the factors of a
 // tile's rows (beside_wgmma.cuh). They are followed by the memory in which math warps with swapped operands add up
@@ -99,7 +100,7 @@ struct SharedLayout {
   enum : int { kOwn = (kBeside + Beside::kBytes + 127) / 128 * 128 };  // kNumTeams times kOwnTaskBytes
 };
 static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0,
-              "swizzled stages, and what lies behind them, start at 1,024 bytes");
+              "swizzled stages, and the data after them, begin at multiples of 1,024 bytes");
 
 struct Shared {
   InputRing inputs;

@@ -17,7 +17,7 @@ def kernel_of(op: ClampOp, dtype: Dtype) -> Callable[[int, int, int], None]:
         WorkerError: CuPy has no such elements.
     """
     if dtype.row.array_name != "float16":
-        raise WorkerError(f"{op.name}: the plain kernel knows fp16, not {dtype}")
+        raise WorkerError(f"{op.name}: the plain kernel supports fp16, not {dtype}")
     shape, num_bytes = (op.m, op.n), 2 * op.m * op.n
 
     def view(address: int) -> cupy.ndarray:

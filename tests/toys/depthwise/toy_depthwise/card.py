@@ -49,7 +49,7 @@ def kernel_of(op: DepthwiseOp, dtype: Dtype) -> Callable[[int, int, int], None]:
         WorkerError: the kernel does not support such elements.
     """
     if dtype not in _WIDEN:
-        raise WorkerError(f"{op.name}: the plain kernel knows {' and '.join(_WIDEN)}, not {dtype}")
+        raise WorkerError(f"{op.name}: the plain kernel supports {' and '.join(_WIDEN)}, not {dtype}")
     size = op.m * op.n
     text = _TEXT.substitute(
         widen=_WIDEN[dtype], narrow=_NARROW[dtype], size=size, n=op.n, length=op.length, taps=op.taps

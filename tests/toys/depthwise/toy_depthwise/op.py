@@ -22,14 +22,14 @@ class DepthwiseOp(TileOp):
     m: int
     n: int = field(metadata={"doc": "channels", "ge": 1, "le": 2**15})
     length: int = field(metadata={"doc": "rows of a sequence", "ge": 1, "le": 2**20})
-    taps: int = field(default=3, metadata={"doc": "rows that a row is made of, an odd number", "ge": 1, "le": 15})
-    source: str = field(default="x", metadata={"doc": "what is convolved: an earlier op, or a name for an input"})
+    taps: int = field(default=3, metadata={"doc": "number of input rows per output row, odd", "ge": 1, "le": 15})
+    source: str = field(default="x", metadata={"doc": "the input: an earlier op, or a name for an input"})
 
     def __post_init__(self) -> None:
         if self.taps % 2 == 0:
             raise InvalidInput("taps", f"{self.taps} have no middle", "give an odd number")
         if self.m % self.length:
-            problem = f"{self.length} rows a sequence, and {self.m} rows are no whole sequences of these"
+            problem = f"{self.m} rows are not a multiple of the {self.length} rows per sequence"
             raise InvalidInput("length", problem, "give a divisor of m")
 
     @property

@@ -19,5 +19,5 @@ class DepthwiseSchedule(TileOpSchedule, kind="depthwise"):
         near=ROWS_AT_ONCE,
         features=log2,
         word="rows{}",
-        sentence="A thread makes {} rows of a channel at once.",
+        sentence="A thread computes {} rows of a channel at a time.",
     )

@@ -27,7 +27,7 @@ class GatherOp(LaunchOp):
 
     def __post_init__(self) -> None:
         if self.n % 8:
-            raise InvalidInput("n", f"{self.n} columns are no whole vectors of 8", "use a multiple of 8")
+            raise InvalidInput("n", f"{self.n} columns are not a multiple of 8", "use a multiple of 8")
 
     @property
     def c_columns(self) -> int:

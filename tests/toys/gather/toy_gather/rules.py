@@ -12,7 +12,7 @@ def refuse(workload: Workload, gpu: Gpu, op: GatherOp, schedule: GatherSchedule)
     if problem := values_problem(schedule):
         return problem
     if schedule.rows_per_cta > op.m:
-        return f"{schedule.rows_per_cta} rows a CTA, and there are {op.m}: use fewer"
+        return f"{schedule.rows_per_cta} rows per CTA, but there are {op.m}: use fewer"
     return None
 
 

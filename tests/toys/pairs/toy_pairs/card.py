@@ -31,7 +31,7 @@ def kernel_of(op: PairsOp, dtype: Dtype) -> Callable[[int, int, int], None]:
         WorkerError: the elements do not have 16 bits.
     """
     if dtype.row.bits != 16:
-        raise WorkerError(f"{op.name}: the plain kernel knows elements of 16 bits, not {dtype}")
+        raise WorkerError(f"{op.name}: the plain kernel supports elements of 16 bits, not {dtype}")
     size = op.m * op.n
     kernel = cupy.RawKernel(_TEXT, "pairs")
     kernel.compile()

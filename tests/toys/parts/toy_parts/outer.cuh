@@ -1,4 +1,4 @@
-// An element, plus what its column has times what its row brings.
+// An element, plus the product of its column's factor and its row's factor.
 struct Outer {
   const float* columns;
   const Element::Bits* rows;

@@ -28,7 +28,7 @@ SPIRAL = RasterRow(name="spiral", number=200, sentence="from the outside to the 
 COMB = RasterRow(
     name="comb",
     number=201,
-    sentence="in panels of {width} tile columns, every other one first",
+    sentence="in panels of {width} tile columns, every second panel first",
     widths=(1, 2, 4),
     order=_comb,
 )

@@ -44,7 +44,7 @@ def check_order(gantt: Gantt, workload: Workload, launches: list[list[int]]) -> 
     assert gantt.signals is not None
     is_attention = gantt.tasks[:, 1] == len(workload.tile_ops)
     assert is_attention.any()
-    assert (gantt.signals.posts[is_attention] == -1).all(), "stream order stands for signals of an attention"
+    assert (gantt.signals.posts[is_attention] == -1).all(), "stream order replaces signals of an attention"
     assert (gantt.signals.waits_of[is_attention] == 0).all()
 
 
@@ -101,4 +101,4 @@ def test_stamps_of_a_card_are_in_the_order_of_the_launches(num_behind: int) -> N
     trace = trace_from_stamps(workload, (attention,), plans, stamps)
     assert trace.reason == ""
     check_order(gantt_of_trace(trace, plans, H200.num_sms), workload, launches)
-    assert trace_from_stamps(workload, (attention,), plans, stamps[:-1]).reason, "a launch left no stamps"
+    assert trace_from_stamps(workload, (attention,), plans, stamps[:-1]).reason, "a launch recorded no stamps"

@@ -63,7 +63,7 @@ def test_the_edges_are_those_of_the_tasks_that_run() -> None:
 
 
 def test_a_schedule_in_the_order_of_a_policy_is_told_to_be_that() -> None:
-    assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order follows no known policy."
+    assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order matches no known policy."
     named = policy_schedules(PAIR, H200, SCHEDULE)
     assert len(named) == 3
     for name, schedule in named.items():

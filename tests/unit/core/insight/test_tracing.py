@@ -196,11 +196,11 @@ def test_a_task_or_cta_without_stamps_is_named() -> None:
     table = stamped(plan, lives(plan), EPOCH_NS + 100, 300_000, 32)
     lost = table.copy()
     lost[7, 3] = -1
-    with pytest.raises(ValueError, match="task 7 of launch 0 left no stamps"):
+    with pytest.raises(ValueError, match="task 7 of launch 0 recorded no stamps"):
         spans_from_stamps([Stamped.of(0, plan, lost)])
     lost = table.copy()
     lost[plan.num_tasks + 1, 2] = -1
-    with pytest.raises(ValueError, match="CTA 1 of launch 0 left no stamps"):
+    with pytest.raises(ValueError, match="CTA 1 of launch 0 recorded no stamps"):
         spans_from_stamps([Stamped.of(0, plan, lost)])
     with pytest.raises(ValueError, match="shape"):
         spans_from_stamps([Stamped.of(0, plan, table[1:])])
@@ -257,5 +257,5 @@ def test_a_cta_of_an_attention_that_left_no_stamps_is_named_and_one_without_task
     asking = replace(plan, num_asking=1)
     assert len(stamped_of(0, 0, asking, np.concatenate([words, np.zeros_like(words[:2])])).ctas) == 4
     words[2, 0, 3] = 0
-    with pytest.raises(ValueError, match="CTA 2 of launch 1 left no stamps"):
+    with pytest.raises(ValueError, match="CTA 2 of launch 1 recorded no stamps"):
         stamped_of(1, 0, plan, words)

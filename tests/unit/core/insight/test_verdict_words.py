@@ -92,7 +92,7 @@ def test_of_an_attention_the_library_is_pytorchs_and_no_fused_launch_is_missed()
         "Run two launches pdl, 1.25 times the speed of the library (PyTorch's attention in a graph), "
         "95 % interval 1.20 to 1.30; the attention has its own launch."
     )
-    batched = replace(called, launch_ops="batched products: PyTorch is not there")
+    batched = replace(called, launch_ops="batched products: PyTorch is not installed")
     assert "(cuBLASLt in a graph)" in verdict_sentence(replace(found, library=batched))
     lost = replace(found, winner=PlanKind.LIBRARY)
     assert verdict_sentence(lost) == "Run the library; the best of tuner's own takes 0.80 times as long."

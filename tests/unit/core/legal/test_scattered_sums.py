@@ -49,7 +49,10 @@ def ordered(**fields: object) -> Schedule:
     [
         (scattered(portable(((64, 64, 64), (64, 32, 64)))), "the mma engine; use last"),
         (scattered(wide(TILES)), "part_sums scattered, but no op is split: use last"),
-        (scattered(in_turns(TILES, split_k=(1, 2))), "a part would wait ahead of the other's turn; use cooperative"),
+        (
+            scattered(in_turns(TILES, split_k=(1, 2))),
+            "a part would wait before the other warpgroup's turn; use cooperative",
+        ),
         (
             tiled(epilogue=Epilogue.TMA),
             ("part_sums scattered and epilogue tma: shares are stored by threads; use direct"),

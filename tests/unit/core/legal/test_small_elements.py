@@ -47,7 +47,7 @@ def test_each_kernel_of_the_tests_is_legal(tiling: str) -> None:
             "mma does not multiply fp8_e4m3: use wgmma or simt",
         ),
         (with_options(residual=True), SWAPPED, "up has a residual"),
-        (replace(PAIR, ops=(PAIR.ops[0], replace(PAIR.tile_ops[1], norm="up"))), SWAPPED, "up has a norm behind it"),
+        (replace(PAIR, ops=(PAIR.ops[0], replace(PAIR.tile_ops[1], norm="up"))), SWAPPED, "up has a norm after it"),
         (pair(Scheme.TOKEN, d=376), SWAPPED, "TMA needs multiples of 16"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

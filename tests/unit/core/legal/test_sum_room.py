@@ -35,7 +35,7 @@ def test_with_more_room_sums_come_in_fewer_exchanges() -> None:
     ("tiling", "why"),
     [
         (replace(SHARING, sum_kib=40), "sum_kib 40: use one of 24, 32, 48, 64"),
-        (replace(SHARING, sum_kib=48), "sum_kib 48: a smaller value leaves them as much, use 32"),
+        (replace(SHARING, sum_kib=48), "sum_kib 48: a smaller value gives them the same space, use 32"),
         (replace(ALONE, sum_kib=32), "sum_kib 32: no CTAs split a tile's K, use 24"),
         (replace(SHARING, num_stages=7, input_stages=7), "the stages take "),
     ],

@@ -42,4 +42,4 @@ def test_what_was_written_goes_to_the_dram_when_it_is_evicted() -> None:
     assert cache.evicted_bytes == 40
     assert cache.touch(1, 60) == 60, "it is read back"
     cache.touch(3, 80)
-    assert cache.evicted_bytes == 40, "what is read is not written again"
+    assert cache.evicted_bytes == 40, "data that is read is not written again"

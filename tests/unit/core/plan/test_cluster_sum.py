@@ -35,7 +35,7 @@ class MathWarp:
                 yield from self._add(first + exchange, holders)
             yield ARRIVE, ("met", self._cta), 0
             yield WAIT, ("met", self._cta), task
-            if self._warp < holders or self._fault != "counts what it holds alone":
+            if self._warp < holders or self._fault != "only counts its own sums":
                 first += exchanges
 
     def _send(self, exchange: int, holders: int) -> Iterator[Action]:
@@ -61,7 +61,7 @@ class MathWarp:
         slot, phase = exchange % SLOTS, exchange // SLOTS
         holds = self._warp < holders
         release = [(ARRIVE, (f"empty{slot}", other), 0) for other in self._others]
-        if holds or self._fault != "releases what it does not hold at once":
+        if holds or self._fault != "does not release an unused slot immediately":
             yield WAIT, (f"full{slot}", self._cta), phase
         if self._fault == "releases before it reads":
             yield from release
@@ -71,7 +71,7 @@ class MathWarp:
             yield from release
 
     def _gets_nothing(self, cta: int, exchange: int) -> bool:
-        return self._fault == "sends nothing where a share has no vector" and cta == 0 and exchange > 0
+        return self._fault == "sends nothing if a share has no vector" and cta == 0 and exchange > 0
 
 
 def problem(tasks: Tasks, ctas: int, warps: int, fault: str = "") -> str | None:
@@ -85,13 +85,13 @@ def problem(tasks: Tasks, ctas: int, warps: int, fault: str = "") -> str | None:
         if what == SEND:
             _, to, _, _, _, _, slot = where.split()
             if count((f"by {to} of slot {slot}", warp)) < count((where, warp)):
-                return "overwrites what has not been read"
+                return "overwrites sums that have not been read"
         if what == READ:
             _, cta, _, _, slot = where.split()
             others = [str(other) for other in range(ctas) if str(other) != cta]
             sent = {count((f"to {cta} from {other} by slot {slot}", warp)) for other in others}
             if sent != {count((where, warp)) + 1}:
-                return f"reads in exchange {exchange} what is not there"
+                return f"reads sums in exchange {exchange} that have not arrived"
         return None
 
     arrivals = {"met": warps}
@@ -122,18 +122,18 @@ def test_all_sums_arrive_once_and_nobody_waits_for_ever(tasks: Tasks, ctas: int,
 @pytest.mark.parametrize(
     ("fault", "tasks", "ctas", "warps", "found"),
     [
-        ("sends at once", ((1, 3),), 2, 1, "overwrites what has not been read"),
-        ("sends at once", ((1, 2), (1, 2)), 2, 1, "overwrites what has not been read"),
-        ("releases before it reads", ((1, 3),), 2, 1, "overwrites what has not been read"),
-        ("releases what it does not hold at once", ((1, 3),), 2, 2, "nobody can go on"),
-        ("sends nothing where a share has no vector", ((2, 3),), 2, 2, "nobody can go on"),
+        ("sends at once", ((1, 3),), 2, 1, "overwrites sums that have not been read"),
+        ("sends at once", ((1, 2), (1, 2)), 2, 1, "overwrites sums that have not been read"),
+        ("releases before it reads", ((1, 3),), 2, 1, "overwrites sums that have not been read"),
+        ("does not release an unused slot immediately", ((1, 3),), 2, 2, "nobody can go on"),
+        ("sends nothing if a share has no vector", ((2, 3),), 2, 2, "nobody can go on"),
         ("sends two ahead", ((1, 3),), 2, 1, "nobody can go on"),
         (
-            "counts what it holds alone",
+            "only counts its own sums",
             ((1, 1), (2, 2)),
             2,
             2,
-            "reads in exchange 0 what is not there",
+            "reads sums in exchange 0 that have not arrived",
         ),
     ],
 )

@@ -190,13 +190,13 @@ def test_parts_that_do_not_make_up_their_tile_are_refused() -> None:
 def test_tiles_that_do_not_meet_in_a_slot_of_their_own_are_refused() -> None:
     plan = make_plan(PAIR, ordering(), small_gpu(3))
     assert plan.tasks[4:, 8].tolist() == [0, 0, 1, 1]
-    refused(mutants.edit(plan, 5, 8, 1), CoverageError, "part 0 of 2) leaves its sums in slot 0", "in slot 1")
+    refused(mutants.edit(plan, 5, 8, 1), CoverageError, "part 0 of 2) stores its sums in slot 0", "in slot 1")
     shared = mutants.edit(mutants.edit(plan, 6, 8, 0), 7, 8, 0)
     refused(shared, CoverageError, "task 4 (down tile 0,0 part 0 of 2) and task 6 (down tile 0,1 part 0 of 2): slot 0")
     outside = mutants.edit(mutants.edit(plan, 6, 8, 2), 7, 8, 2)
-    refused(outside, CoverageError, "leaves its sums in slot 2 of 2")
+    refused(outside, CoverageError, "stores its sums in slot 2 of 2")
     refused(mutants.edit(mutants.edit(plan, 4, 8, -1), 5, 8, -1), WordError, "slot of task 4 is -1")
-    refused(replace(plan, num_split_tiles=1), CoverageError, "leaves its sums in slot 1 of 1")
+    refused(replace(plan, num_split_tiles=1), CoverageError, "stores its sums in slot 1 of 1")
     verify(mutants.edit(replace(plan, num_split_tiles=9), 0, 8, 7), PAIR, SMALL, small_gpu(3))
 
 

@@ -71,8 +71,8 @@ def test_installed_rasters_are_offered_and_one_without_each_tile_is_refused(site
     assert stuck == "raster stuck of up: its package does not have each of 40 x 50 tiles once: use another raster"
     assert (spiral, comb) == (None, None)
     assert wide.endswith("is the same as the column raster: use column"), "one panel"
-    assert snake == 4, "the name is the program's"
-    assert sentence == "in panels of 2 tile columns, every other one first"
+    assert snake == 4, "the name belongs to the program"
+    assert sentence == "in panels of 2 tile columns, every second panel first"
 
 
 @pytest.mark.parametrize(

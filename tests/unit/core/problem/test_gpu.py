@@ -76,5 +76,7 @@ def test_a_live_card_says_how_many_clusters_it_holds_and_a_model_what_each_card_
     assert [live.num_clusters(4, reserved) for reserved in (8, 12, 13, 132)] == [30, 30, 29, 0]
     assert live.as_any_card.num_clusters(4) == 24
     fewer = gpu_from_live(facts_of(H200, clusters=((4, 22), (8, 15))))
-    assert [fewer.as_any_card.num_clusters(size) for size in (4, 8)] == [22, 8], "what fits each card fits this one"
+    assert [fewer.as_any_card.num_clusters(size) for size in (4, 8)] == [22, 8], (
+        "a grid that fits each card fits this one"
+    )
     assert num_attention_clusters(live, 4) == 30

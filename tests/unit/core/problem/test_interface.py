@@ -190,7 +190,7 @@ def test_a_row_whose_fields_are_of_other_types_is_told(
     _changed(site, "__init__.py", old, new)
     said = json.loads(toys.run(_ROWS, site))
     assert reason in said[which]
-    assert said[2] == "single", "the others of the package are there"
+    assert said[2] == "single", "the other kinds of the package work"
 
 
 _PARTS = """

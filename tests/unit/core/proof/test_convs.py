@@ -82,7 +82,7 @@ def of_neighbours() -> Extent:
 
 #: By name, what tiles actually read, and what a plan assumes.
 FAULTS = {
-    "a row of the halo is forgotten": (graph_of({}), graph_of({}, read_by(kernel=1, padding=0))),
+    "a row of the halo is missing": (graph_of({}), graph_of({}, read_by(kernel=1, padding=0))),
     "a wrong stride": (
         graph_of({"stride": 2, "height": 4}),
         graph_of({"stride": 2}, read_by(images=1, height=3, width=4, kernel=1, padding=0)),

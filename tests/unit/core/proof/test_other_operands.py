@@ -74,7 +74,7 @@ def test_what_is_forgotten_of_a_second_source_or_output_is_refused_by_proof_and_
     assert printed[0] == "[]; proven"
     forgotten = ((printed[1], "reads side[0:16, 0:32]"), (printed[2], "reads halves.rest[0:16, 0:32]"))
     assert all(line.startswith("['safety']; SafetyError: ") and box in line for line, box in forgotten), printed
-    assert printed[3] == "[]; proven", "a tile waits for nobody to change what is its own"
+    assert printed[3] == "[]; proven", "a tile waits for no other tile before it changes its own box"
     operands = (
         (printed[4], "halves.factors is already an operand of halves"),
         (printed[5], "mean.state is already an operand of mean"),

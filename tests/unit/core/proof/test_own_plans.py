@@ -194,7 +194,7 @@ WRONG = {
     "a map of one dimension": (launches(tensor_map("m", "x", (64,), (), (8,))), WordError, "2 to 5 dimensions"),
     "a map's odd stride": (launches(tensor_map("m", "x", (64, 4), (130,), (8, 4))), WordError, "multiple of 16"),
     "both ways to wait": (launches(needs_all_ctas=True, waits=True), WordError, "needs all CTAs at once cannot wait"),
-    "an output that nobody writes": (
+    "an output that no task writes": (
         OpLaunches(launches=(OpLaunch(kernel="run", num_ctas=1, num_threads=32, fields=(pointer("x", "x"),)),)),
         WordError,
         "it writes it: add a field that points to it",

@@ -69,7 +69,7 @@ def test_tiles_of_a_small_op_are_widened_to_a_slot_of_the_ring_in_parts_that_kee
     order = ordering(4, assignment=Assignment.STATIC)
     assert wide in {one.tiling for one in space.neighbours(Schedule.of(tiling=narrow, ordering=order))}
     large = Space(block_of_a_model("llama3-8b", m=64), H200)
-    assert not large.widened(narrow), "the rings hold a part of each of its ops alone"
+    assert not large.widened(narrow), "the rings have space for a part of each single op"
     assert not Space(ffn_pair(m=64, d_in=8192, d_hidden=3584, d_out=8192), H200).widened(wgmma(*[(64, 32, 128)] * 2))
 
 

@@ -36,6 +36,7 @@ print(len(space.tilings) > 50, {tiling.tiles[1].m % 32 for tiling in proposed})
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("toy", "rules", "op"),
     [

@@ -46,4 +46,4 @@ def test_every_turn_has_numbers_within_their_ranges_and_a_reference(kind: str, t
     lines = toys.run(_PROGRAM.replace("OP]", f"{op}]"), toys.install(package, tmp_path)).splitlines()
     assert len(lines) == 4
     if counts is not None:
-        assert [int(line.rsplit(" ", 1)[1]) for line in lines[:3]] == counts, "the most, the least, the most"
+        assert [int(line.rsplit(" ", 1)[1]) for line in lines[:3]] == counts, "the maximum, the minimum, the maximum"

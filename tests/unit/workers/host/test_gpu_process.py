@@ -83,7 +83,7 @@ def test_every_way_to_lose_it_has_its_reason_and_the_next_one_holds_the_problem(
 
 @pytest.mark.slow
 def test_one_whose_pipe_outlives_its_kill_keeps_nobody_waiting(started: Started) -> None:
-    processes = started("hangs and cannot be killed")
+    processes = started("hangs, and cannot be killed")
     processes.ready(PROBLEM)
     begin = time.monotonic()
     with pytest.raises(ChildLost, match="no answer within 1 s"):
@@ -214,7 +214,7 @@ def test_closing_leaves_no_process(started: Started) -> None:
             os.kill(pid, 0)
 
 
-@pytest.mark.parametrize("behaviour", ["hangs", "hangs and cannot be killed"])
+@pytest.mark.parametrize("behaviour", ["hangs", "hangs, and cannot be killed"])
 def test_closing_while_another_thread_waits_for_an_answer_ends_both_and_leaves_no_process(
     started: Started, behaviour: str
 ) -> None:

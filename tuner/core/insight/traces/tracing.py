@@ -46,7 +46,7 @@ class Stamped:
         """The stamps of a launch of products.
 
         Raises:
-            ValueError: a task or a CTA left no stamps.
+            ValueError: a task or a CTA recorded no stamps.
         """
         _check_complete(launch, plan, table)
         return cls(tasks=plan.tasks[:, :3].astype(np.int64), table=table)
@@ -76,7 +76,7 @@ def _check_complete(launch: int, plan: Plan, table: Stamps) -> None:
         row = int(missing[0])
         what = f"task {row}" if row < plan.num_tasks else f"CTA {row - plan.num_tasks}"
         counted = f"{missing.size} of {len(table)} tasks and CTAs have none"
-        raise ValueError(f"{what} of launch {launch} left no stamps; {counted}")
+        raise ValueError(f"{what} of launch {launch} recorded no stamps; {counted}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +206,7 @@ class StampsOfKind(Protocol):
         """The stamps of an op's launch; `op` is the op's number in a trace.
 
         Raises:
-            ValueError: a task or a CTA left no stamps.
+            ValueError: a task or a CTA recorded no stamps.
         """
 
 
@@ -214,11 +214,11 @@ def _stamped(workload: Workload, launch: int, op: int, plan: Any, words: Stamps)
     """Stamps of a launch op's launch, from the file ``stamps`` of its kind; `op` is its number in a trace.
 
     Raises:
-        ValueError: its kernel left no stamps.
+        ValueError: its kernel recorded no stamps.
     """
     one = workload.launch_ops[op - len(workload.tile_ops)]
     if (part := part_of(one.KIND, "stamps")) is None:
-        raise ValueError(f"{one.name}: kernels of this kind leave no stamps")
+        raise ValueError(f"{one.name}: kernels of this kind record no stamps")
     found: Stamped = part.stamped_of(launch, op, plan, words)
     return found
 

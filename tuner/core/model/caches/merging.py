@@ -1,7 +1,7 @@
 """Requests that the L2 answers together: those of adjacent CTAs for the weights of one column of tiles, or for the
 images of one row of tiles.
 
-Two SMs of a TPC ask for the same bytes at the same time, and one read answers both (docs/findings/shared-weights.md).
+Two SMs of a TPC request the same bytes at the same time, and one read serves both (docs/findings/shared-weights.md).
 A plain launch places neighbouring CTAs there, a programmatic one on whichever SMs become free.
 """
 

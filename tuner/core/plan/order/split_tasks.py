@@ -157,7 +157,7 @@ def _places_in_tiles(steps: Ints, work: Ints, fewest: Ints, places: npt.NDArray[
 
 
 def _between(begin: Ints, end: Ints, bounds: Ints) -> Pieces:
-    """The pieces between the ends of tiles and the cuts, in k-steps; `cta` is the number of the range."""
+    """The pieces between ends of tiles and boundaries of ranges, in k-steps; `cta` is the index of the range."""
     begins = np.sort(np.concatenate((begin, bounds)))
     begins = begins[np.concatenate(([True], begins[1:] != begins[:-1]))]
     tile = np.searchsorted(end, begins, side="right")

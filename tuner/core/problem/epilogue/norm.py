@@ -70,7 +70,7 @@ class Norm(Part):
         return given(op.norm, (op.m, op.k), dtype), given(self.pointer(op), (op.m,), "fp32")
 
     def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
-        """Only the squares, padded."""
+        """Only the sums of squares, with their padded size."""
         return (("input_squares", given(self.pointer(op), (slot_stride(op.m),), "fp32")),)
 
     def operands(self, op: Product) -> tuple[str, ...]:

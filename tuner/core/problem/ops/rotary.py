@@ -36,7 +36,7 @@ class Rotary:
     head_dim: int
     #: Tokens of the longest context, new ones included.
     max_length: int
-    #: New tokens of each sequence: the last ones of its context.
+    #: New tokens per sequence, at the end of its context.
     new_tokens: int = 1
     #: Tokens per page of the cache: 16, 32 or 64; None for a contiguous one.
     page_tokens: int | None = None

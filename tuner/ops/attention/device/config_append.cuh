@@ -11,4 +11,4 @@ constexpr int kPageTokens = 0;  // tokens per page of the cache; 0 if it is cont
 [[maybe_unused]] constexpr bool kHeadsFirst = true;
 #endif
 
-static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");
+static_assert(kHeadDim == 64 || kHeadDim == 128, "the head size is 64 or 128");

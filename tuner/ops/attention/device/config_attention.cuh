@@ -40,7 +40,7 @@ constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first of th
 constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for keys and values, or one for each
 constexpr int kReaderWarps = kLengthsOnce ? 1 : kRequestWarps;  // warps per CTA that read lengths
 constexpr int kAttentionThreads = kRequester + 32 * kRequestWarps;
-static_assert(kAttentionThreads <= kBoundThreads, "a thread has no more registers than it is compiled for");
+static_assert(kAttentionThreads <= kBoundThreads, "the kernel is compiled for at least this many threads");
 constexpr int kColumnGroups = kColumns / 8;
 constexpr int kDimSteps = kHeadDim / 16;
 constexpr int kLineDims = 64;  // elements per 128 bytes, the swizzle's width
@@ -49,14 +49,17 @@ constexpr int kStageBytes = 2 * kTileBytes;  // K, then V
 constexpr int kBoxes = kTileTokens / kBoxTokens;
 constexpr int kBoxBytes = 2 * kBoxTokens * kHeadDim;
 
-static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");
-static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "queries that there are, of a task's columns");
-static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16, "a cluster's sizes");
-static_assert(kByCopyEngine || kCluster == 1, "clusters come with the copy engine");
-static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
+static_assert(kHeadDim == 64 || kHeadDim == 128, "the head size is 64 or 128");
+static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "between one and all columns of a task are queries");
+static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16,
+              "a cluster has 1, 2, 4, 8 or 16 CTAs");
+static_assert(kByCopyEngine || kCluster == 1, "clusters require TMA");
+static_assert(kColumns == 8 || kColumns == 16,
+              "a task has 8 or 16 columns; the accumulators of more would not fit into registers");
 // Otherwise teams would share a stage: one might be a phase behind the other, and a parity does not distinguish phases
 // that differ by two.
-static_assert(kStages % kTeams == 0, "a stage is always the same team's");
-static_assert(kTileTokens % kBoxTokens == 0 && kBoxTokens % kSliceTokens == 0, "a slice lies in one box");
+static_assert(kStages % kTeams == 0, "each stage belongs to one team");
+static_assert(kTileTokens % kBoxTokens == 0 && kBoxTokens % kSliceTokens == 0, "a slice is within one box");
 static_assert(kIsPaged || kBoxes == 1, "a tile of a contiguous cache is one box");
-static_assert(kMathWarps % kSliceWarps == 0 && kTileTokens % kSliceTokens == 0, "whole teams");
+static_assert(kMathWarps % kSliceWarps == 0 && kTileTokens % kSliceTokens == 0,
+              "the warps form whole teams, and a tile has whole slices");

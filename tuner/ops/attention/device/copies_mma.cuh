@@ -17,7 +17,7 @@
 constexpr int kChunkBytes = 16;
 constexpr int kChunks = 2 * kHeadDim / kChunkBytes;  // chunks per row
 constexpr int kRowsAtOnce = 32 / kChunks;            // rows that a warp copies with one instruction
-static_assert(kBoxTokens % kRowsAtOnce == 0, "whole instructions");
+static_assert(kBoxTokens % kRowsAtOnce == 0, "a box is copied by whole cp.async instructions");
 
 // Called by one thread.
 __device__ __forceinline__ void prepare_copies(const AttentionArgs&) {}

@@ -19,7 +19,7 @@ constexpr int kBarrierBytes = 512;
 constexpr int kTaskBarriers = 24 * kStages;                      // two per slot
 constexpr int kSumsBarriers = kTaskBarriers + 16 * kTaskSlots;   // full, empty
 constexpr int kReceivedBarriers = kSumsBarriers + 16;            // two
-static_assert(kReceivedBarriers + 16 <= kBarrierBytes, "room for all barriers");
+static_assert(kReceivedBarriers + 16 <= kBarrierBytes, "all barriers fit in the reserved space");
 constexpr int kTasksOffset = kRingBytes + kBarrierBytes;
 // The number of threads that arrive when a tile of K or of V, or a task, is available: one thread that expects bytes,
 // or each lane after its copies, plus the lane that publishes the task.
@@ -39,8 +39,8 @@ constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  //
 constexpr int kFlagOffset = kReceivedOffset + 2 * kReceivedBytes;
 constexpr int kStoppedOffset = kFlagOffset + 4;
 constexpr int kAttentionSmem = kFlagOffset + 16;  // flag, and the three words of an abort
-static_assert(kReceivedOffset % 16 == 0 && kFromOneBytes % 16 == 0, "four sums are loaded at a time");
-static_assert(kAttentionSmem <= 232448, "more than a CTA of sm_90 has");
+static_assert(kReceivedOffset % 16 == 0 && kFromOneBytes % 16 == 0, "received sums are aligned for loads of 16 bytes");
+static_assert(kAttentionSmem <= 232448, "shared memory fits in an SM of sm_90");
 constexpr int kPartialFloats = kColumns * (kHeadDim + 2 * kCluster);
 
 struct Ring {

@@ -32,7 +32,7 @@ class DecodeAttention:
     head_dim: int
     #: Tokens of the longest context, including the new ones.
     max_length: int
-    #: New tokens of each sequence, 1 to 8: the last ones of its context.
+    #: New tokens per sequence, 1 to 8, at the end of its context.
     new_tokens: int = 1
     dtype: Dtype = Dtype.BF16
     #: Factor of the scores; None for 1 / sqrt(head_dim).

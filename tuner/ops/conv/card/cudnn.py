@@ -38,7 +38,7 @@ _CROSS_CORRELATION, _ADD, _RELU = 1, 0, 100
 #: The heuristic's best guesses first, then the mode that nearly always runs. Source: cudnnBackendHeurMode_t.
 _MODES = (3, 1, 2)
 #: Maximum number of plans, and the memory that each may use.
-_MOST_PLANS, _WORKSPACE_BYTES = 8, 32 * 2**20
+_MOST_PLANS, MOST_WORKSPACE_BYTES = 8, 32 * 2**20
 #: Ids of tensors in a graph: images, filters, output, bias, residual; then the tensors between its operations.
 _X, _W, _Y, _BIAS, _ADDED, _FIRST_BETWEEN = 1, 2, 3, 4, 5, 10
 
@@ -122,13 +122,17 @@ class CudnnConv:
     def recipe(self, op: ConvOp, *, algorithm: int) -> None:
         """None, since cuDNN's plans have no name by which others could request them."""
 
-    def launch(self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0) -> None:
-        """Enqueues the convolution by the `algorithm`-th plan; addresses are on the device.
+    def launch(
+        self, a: int, w: int, c: int, residual: int, workspace: int, stream: int, *, algorithm: int = 0, bias: int = 0
+    ) -> None:
+        """Enqueues the convolution by the `algorithm`-th plan; addresses are on the device. `bias` is that of this
+        launch, if not all slots share it.
 
         Raises:
             WorkerError: the library refuses the plan.
         """
-        at = {_X: a, _W: w, _Y: c, **({_BIAS: self._bias} if self._bias else {})}
+        bias = bias or self._bias
+        at = {_X: a, _W: w, _Y: c, **({_BIAS: bias} if bias else {})}
         if self._has_added:
             at[_ADDED] = residual
         pack = Descriptor(
@@ -211,7 +215,7 @@ def _plan_of(library: Cudnn, config: Descriptor) -> Descriptor | None:
     except WorkerError:
         return None  # proposed, but not available
     (workspace_bytes,) = plan.read(402, _INT64, [0])
-    return plan if workspace_bytes <= _WORKSPACE_BYTES else None
+    return plan if workspace_bytes <= MOST_WORKSPACE_BYTES else None
 
 
 def _tensor(
@@ -273,4 +277,4 @@ def _load() -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except OSError:
             continue
-    raise WorkerError(f"cuDNN cannot be loaded: no {_LIBRARY}; install nvidia-cudnn, or PyTorch, which brings it")
+    raise WorkerError(f"cuDNN cannot be loaded: no {_LIBRARY}; install nvidia-cudnn, or PyTorch, which includes it")

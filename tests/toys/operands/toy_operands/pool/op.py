@@ -21,11 +21,9 @@ class PoolOp(TileOp):
     #: Pixels of all images of the output.
     m: int
     n: int = field(metadata={"doc": "channels", "ge": 1, "le": 2**15})
-    height: int = field(metadata={"doc": "rows of a picture that is read", "ge": 1, "le": 2**12})
+    height: int = field(metadata={"doc": "rows of an input picture", "ge": 1, "le": 2**12})
     width: int = field(metadata={"doc": "pixels of such a row", "ge": 1, "le": 2**12})
-    stride: int = field(
-        default=2, metadata={"doc": "pixels from a window to the next, and of a window", "ge": 1, "le": 8}
-    )
+    stride: int = field(default=2, metadata={"doc": "stride and size of a window, in pixels", "ge": 1, "le": 8})
     source: str = field(default="x", metadata={"doc": "X: an earlier op, or a name for an input"})
 
     def __post_init__(self) -> None:
@@ -33,7 +31,7 @@ class PoolOp(TileOp):
             problem = f"{self.stride} does not divide {self.height} x {self.width}"
             raise InvalidInput("stride", problem, "give a divisor of both")
         if self.m % (self.out_height * self.out_width):
-            problem = f"a picture has {self.out_height * self.out_width} pixels, and {self.m} are no whole pictures"
+            problem = f"{self.m} rows are not a multiple of the {self.out_height * self.out_width} pixels of a picture"
             raise InvalidInput("height", problem, "give sizes whose product divides m")
 
     @property

@@ -21,7 +21,7 @@ class RunningOp(TileOp):
     #: Rows of X, of the state and of the output.
     m: int
     n: int = field(metadata={"doc": "columns", "ge": 1, "le": 2**15})
-    keep: float = field(default=0.5, metadata={"doc": "what is kept of the state", "ge": 0, "le": 1})
+    keep: float = field(default=0.5, metadata={"doc": "the factor of the previous state", "ge": 0, "le": 1})
     source: str = field(default="x", metadata={"doc": "X: an earlier op, or a name for an input"})
 
     @property

@@ -1,0 +1,53 @@
+"""Device code of pairs of convolutions in one CTA: compared with a reference on the CPU, and compiled."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.support.compiled import compile_source
+from tests.support.conv_pairs import CASES, pair
+from tests.support.emulated.conv_pair import EmulatedPair, worst
+from tests.support.lanes import one_in
+from tuner.core.problem.dtype import Dtype
+from tuner.ops.conv.pair.numbers import planted
+from tuner.ops.conv.pair.rules import resources_of
+from tuner.ops.conv.pair.schedule import ConvPairSchedule
+from tuner.ops.conv.pair.source import source_of
+from tuner.workers.builder.nvrtc import parse_log
+
+needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+SMALL = EmulatedPair(pair(height=6, width=7)), ConvPairSchedule(rows=4, columns=4)
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", one_in(2, CASES))
+def test_it_leaves_what_two_convolutions_are(name: str) -> None:
+    op, schedule, dtype = CASES[name]
+    assert worst(EmulatedPair(op, dtype), schedule) < 0.3
+
+
+@needs_gcc
+def test_a_cta_goes_on_with_its_next_tile() -> None:
+    emulated, schedule = SMALL
+    assert emulated.errors(emulated.run(schedule, num_ctas=3)).max() < 0.3
+
+
+@needs_gcc
+@pytest.mark.parametrize("fault", planted(SMALL[0].op, SMALL[1], Dtype.FP16))
+def test_a_planted_fault_shows(fault: str) -> None:
+    emulated, schedule = SMALL
+    errors = emulated.errors(emulated.run(schedule, planted(emulated.op, schedule, Dtype.FP16)[fault]))
+    assert not errors.max() < 2  # an error may be NaN
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", one_in(2, CASES))
+def test_it_compiles_without_spills(name: str) -> None:
+    op, schedule, dtype = CASES[name]
+    cubin, log = compile_source(source_of(op, schedule, dtype), "sm_90a")
+    found, said = parse_log(log), resources_of(op, schedule)
+    assert cubin[:4] == b"\x7fELF"
+    assert (found.spill_bytes, found.static_smem_bytes, found.warnings) == (0, 0, ())
+    assert found.registers_per_thread <= said.registers_per_thread
