@@ -12,7 +12,7 @@ from tuner.core.legal.converted import converted_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
-from tuner.core.legal.warpgroups.block_scales import most_block_scaled, scales_problem
+from tuner.core.legal.warpgroups.block_scales import group_problem, most_block_scaled, scales_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
 from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
@@ -188,7 +188,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for _, op, tile in products(workload, tiling):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        most = min(most, max_promoted(workload) or most, most_converted(op), most_block_scaled(op) or most)
+        most = min(most, max_promoted(workload) or most, most_converted(op))
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -337,9 +337,9 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
-    if problem := converted_problem(op, tile, swap_ab=swap_ab):
+    if problem := converted_problem(op, tile, swap_ab=swap_ab) or group_problem(op, tile):
         return f"tile {tile}: {problem}"
-    held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
+    held, most = num_accumulators(op, tile, groups, swap_ab=swap_ab), min(most, most_block_scaled(op) or most)
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)

@@ -20,6 +20,7 @@ from tuner.core.problem.epilogue.sums import Known, Sums
 from tuner.core.problem.ops.op import Role
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.space import Space
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.quantised import Scheme
 
@@ -83,7 +84,7 @@ def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says:
     [
         (simt((4, 16, 512), (4, 16, 512), num_warps=4), "part block_scale, which only wgmma supports: use wgmma"),
         (wgmma((64, 128, 128), (64, 128, 128)), "128 sums per thread: use at most 64"),
-        (wgmma((64, 32, 128), (64, 64, 128)), "need swapped operands: use swap_ab true"),
+        (wgmma((64, 32, 128), (64, 64, 128)), "which one tile computes: use n 128 for each CTA"),
         (
             wgmma((8, 64, 128), (8, 64, 128), swap_ab=True),
             "a scale for 128 columns, which one tile computes: use n 128",
@@ -95,6 +96,13 @@ def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says:
 def test_kernels_have_a_group_in_each_tile(tiling: Tiling, problem: str | None) -> None:
     found = tiling_problem(PAIR, H200, tiling)
     assert found is None if problem is None else problem in str(found)
+
+
+@pytest.mark.parametrize("m", [1, 16])
+@pytest.mark.parametrize("hidden", [3584, 18944])
+def test_a_space_has_such_kernels(m: int, hidden: int) -> None:
+    """Whatever the number of tiles of 128 columns is."""
+    assert Space(pair(Scheme.BLOCK, m=m, d=4096, hidden=hidden), H200).guesses
 
 
 @pytest.mark.parametrize("tiling", BLOCK_TILINGS)

@@ -6,7 +6,7 @@ from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 
 #: Maximum fp32 sums per thread: it has as many of the tensor cores, and the scales of its rows.
 MAX_BLOCK_SCALED = 64
@@ -35,12 +35,14 @@ def scales_engine_problem(workload: Workload, engine: Engine) -> str | None:
 
 def scales_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why a kernel of the wgmma engine cannot apply or compute the scales with this tiling."""
-    for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
-        if not (most_block_scaled(op) or scales_groups(op)):
-            continue
-        if not tiling.swap_ab:
+    for op in workload.tile_ops:
+        if (most_block_scaled(op) or scales_groups(op)) and not tiling.swap_ab:
             return f"{op.name} has scales of blocks, which need swapped operands: use swap_ab true"
-        if scales_groups(op) and tile.n != BLOCK:
-            what = f"tile {tile}: {op.name} has a scale for {BLOCK} columns, which one tile computes"
-            return f"{what}: use n {BLOCK} for each CTA"
     return None
+
+
+def group_problem(op: TileOp, tile: Tile) -> str | None:
+    """Why a CTA's tile cannot compute the scales of the output's groups."""
+    if not scales_groups(op) or tile.n == BLOCK:
+        return None
+    return f"{op.name} has a scale for {BLOCK} columns, which one tile computes: use n {BLOCK} for each CTA"
