@@ -28,14 +28,15 @@ def figures_of(ended: Ended) -> dict[str, Any]:
     """Times, verdict, schedules and counts; also our time over the reference, if the card's rates are known.
 
     Raises:
-        TunerError: there are no times of the library, or none of a fused launch.
+        TunerError: there are no times of the library, or none of a launch of all ops.
     """
-    best = best_of_kinds(ended)
+    best, is_one = best_of_kinds(ended), len(ended.job.spec.workload.ops) == 1
+    of_all = [kind for kind in best if kind.is_fused or (kind.is_ours and is_one)]
     kind_us = {str(kind): best[kind].time_us or 0.0 for kind in PlanKind if kind in best}
     reasons = [one.reason for one in ended.best.finals if one.reason]
-    if PlanKind.LIBRARY not in best or not any(kind.is_fused for kind in best):
+    if PlanKind.LIBRARY not in best or not of_all:
         raise TunerError(f"neither the library nor a fused launch was measured: {reasons}")
-    ours = min((kind for kind in best if kind.is_fused), key=lambda kind: kind_us[str(kind)])
+    ours = min(of_all, key=lambda kind: kind_us[str(kind)])
     winner = best[ended.best.winner]
     finals, library = list(best.values()), str(PlanKind.LIBRARY)
     figures: dict[str, Any] = {

@@ -14,7 +14,7 @@ import pytest
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
 from tests.support.emulated.chain import EmulatedChain, plans_of
-from tests.support.quantised import FAULTS, TILINGS, UNPROMOTED, pair
+from tests.support.quantised import BLOCK_FAULTS, BLOCK_TILINGS, FAULTS, TILINGS, UNPROMOTED, pair
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
@@ -25,7 +25,7 @@ from tuner.workers.source.render import render
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 #: The kernels that are compiled for every change, since each takes some seconds.
-_FEW = {"swapped", "two channels exchanged"}
+_FEW = {"swapped", "two channels exchanged", "plain", "a promotion left out"}
 
 
 def _some(names: Iterable[str]) -> list[Any]:
@@ -57,6 +57,34 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert num_bad(pair(Scheme.TOKEN), TILINGS["swapped"], (FAULTS[fault],)) > 0
 
 
+def blocks() -> Workload:
+    """Two groups of columns of the intermediate, and more tile rows than one."""
+    return pair(Scheme.BLOCK, m=13, d=512, hidden=256)
+
+
+@pytest.mark.parametrize("tiling", _some(BLOCK_TILINGS))
+def test_scales_of_blocks_are_applied_and_computed(tiling: str) -> None:
+    assert tiling_problem(blocks(), H200, BLOCK_TILINGS[tiling]) is None
+    assert num_bad(blocks(), BLOCK_TILINGS[tiling]) == 0
+
+
+@pytest.mark.parametrize("fault", _some(BLOCK_FAULTS))
+def test_a_fault_planted_in_scales_of_blocks_is_found(fault: str) -> None:
+    tiling = BLOCK_TILINGS["several lines" if "promotion" in fault else "plain"]
+    assert num_bad(blocks(), tiling, (BLOCK_FAULTS[fault],)) > 0
+
+
+def test_an_aborted_launch_leaves_no_number_in_place_of_a_scale() -> None:
+    """A tile of NaNs has the scale NaN."""
+    workload, tiling = blocks(), BLOCK_TILINGS["plain"]
+    plans = plans_of(workload, tiling, is_fused=True)
+    found = EmulatedChain(workload).run(tiling, plans, is_aborted=True)
+    whole = EmulatedChain(workload).run(tiling, plans)
+    for name, values in found.items():
+        is_left = values == (1.0 if name in ("up", "down") else -1.0)
+        assert (np.isnan(values) | is_left | (values == whole[name])).all(), name
+
+
 def worst_share(changes: tuple[tuple[str, str], ...]) -> float:
     """The largest error of sums of 4,096 products of one sign, relative to the bound for 32 truncations of 128 products
     each."""
@@ -76,6 +104,12 @@ def test_promoted_sums_keep_what_the_tensor_cores_drop() -> None:
     kept, dropped = worst_share(()), worst_share(UNPROMOTED)
     assert kept <= 2.0**-4 + 132 * 2.0**-13
     assert dropped > 2 * kept
+
+
+@pytest.mark.parametrize("tiling", _some(BLOCK_TILINGS))
+def test_the_compiler_spills_nothing_for_scales_of_blocks(tiling: str) -> None:
+    _, log = compile_source(render(blocks(), BLOCK_TILINGS[tiling]), "sm_90a")
+    assert parse_log(log).spill_bytes == 0
 
 
 @pytest.mark.parametrize("tiling", _some(TILINGS))

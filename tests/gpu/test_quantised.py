@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.conformance.launching import OnCard
 from tests.support.forged import with_others
-from tests.support.quantised import FAULTS, TILINGS, pair
+from tests.support.quantised import BLOCK_TILINGS, FAULTS, TILINGS, pair
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
@@ -19,8 +19,17 @@ pytest.importorskip("cupy")
 PAIR = pair(Scheme.TOKEN, m=5, d=1024, hidden=768)
 
 
+BLOCKS = pair(Scheme.BLOCK, m=13, d=1024, hidden=768)
+
+
 def chosen(tiling: str) -> Schedule:
     return Schedule.of(tiling=TILINGS[tiling], ordering=Ordering(rasters=(Raster(), Raster())))
+
+
+@pytest.mark.parametrize("tiling", BLOCK_TILINGS)
+def test_every_number_is_right_with_scales_of_blocks(on_card: OnCard, tiling: str) -> None:
+    schedule = Schedule.of(tiling=BLOCK_TILINGS[tiling], ordering=Ordering(rasters=(Raster(), Raster())))
+    assert on_card.measured(BLOCKS, fused(schedule)).time_us > 0
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +43,7 @@ def test_every_number_is_right(on_card: OnCard, tiling: str) -> None:
     assert on_card.measured(PAIR, fused(chosen(tiling))).time_us > 0
 
 
-@pytest.mark.parametrize("scheme", [Scheme.TENSOR, Scheme.TOKEN])
+@pytest.mark.parametrize("scheme", [Scheme.TENSOR, Scheme.TOKEN, Scheme.BLOCK])
 @pytest.mark.parametrize("m", [1, 16])
 def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
     assert on_card.measured(pair(scheme, m=m, d=1024, hidden=768), LIBRARY).time_us > 0

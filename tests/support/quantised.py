@@ -26,6 +26,26 @@ FAULTS = {
     "factors of rows left out": ("if constexpr (scales_rows(kOp)) sum *= scale;", ""),
     "a line of k left out": ("slice < 4", "slice < 3"),
 }
+#: Kernels of operands with scales of blocks: a tile of the first product has one group of columns.
+BLOCK_TILINGS = {
+    "plain": wgmma((8, 128, 128), (8, 64, 256), swap_ab=True),
+    "several lines": wgmma((24, 128, 256), (24, 48, 128), swap_ab=True, num_stages=2),
+    "two warpgroups": wgmma((64, 128, 128), (64, 128, 128), swap_ab=True, num_warps=8),
+    "parts": wgmma((8, 128, 128), (8, 128, 128), swap_ab=True, split_k=(2, 2), num_warps=8),
+    "shared k": wgmma((16, 128, 128), (16, 128, 128), swap_ab=True, cluster_k=2, num_warps=8),
+    "ping-pong": wgmma((8, 128, 128), (8, 48, 128), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
+}
+#: Faults by name: the change in the device text.
+BLOCK_FAULTS = {
+    "a promotion left out": ("if (line >= kAhead) add(", "if (line > kAhead) add("),
+    "inputs' scale of another group": ("inputs[places[i] + block]", "inputs[places[i] + (block ^ 1)]"),
+    "weights' scale of another block": ("[half] + block]", "[half] + (block ^ 1)]"),
+    "scales of gate and up exchanged": ("(is_up * op.n + column)", "(!is_up * op.n + column)"),
+    "inputs' scale of another row": ("lane % 4 * 2 + i % 2;", "lane % 4 * 2 + 1 - i % 2;"),
+    "another row's scale of the output": ("__fdividef(out[r], scales[r])", "__fdividef(out[r], scales[r ^ 1])"),
+    "a warp left out of a group": ("warp < kWarps", "warp < kWarps - 1"),
+    "another group's scale stored": ("(op.n / kConfig.tile_n) + task.tile_n]", "(op.n / kConfig.tile_n)]"),
+}
 #: The fault: sums stay in the tensor cores until the end.
 UNPROMOTED = (
     ("kNumSums <= 32 ? 1 : 0;", "0;"),

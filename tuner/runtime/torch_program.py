@@ -36,6 +36,7 @@ from tuner.runtime.pytorch.of_kinds import formula_of
 from tuner.runtime.pytorch.operands import cache_operands, check, check_apart, check_float, name_of
 from tuner.runtime.pytorch.scaled import (
     is_plain,
+    made_by_parts,
     of_parts,
     operands_of_parts,
     out_dtype,
@@ -73,7 +74,7 @@ class Form:
         self.text = text
         #: In the order of a manifest's workload.
         self.ops: tuple[Json, ...] = tuple(json.loads(text))
-        made = {op["name"] for op in self.ops}
+        made = {name for op in self.ops for name in (op["name"], *made_by_parts(op))}
         read = [name for op in self.ops for name in self._read(op)]
         #: The operator's inputs, except caches: each op's input, weights, residual, and its options.
         self.names = tuple(dict.fromkeys(name for name in read if name not in made))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue import Argument, Product, Stage
+from tuner.core.problem.epilogue import AddedPart, Argument, Product, Stage
+from tuner.core.problem.epilogue.scales.block_scale import BlockScale
+from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.ops.op import Role, Tensor
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
@@ -54,6 +56,7 @@ def parts_config(workload: Workload) -> str:
     text = "".join(part.constants(index, op) for index, op in enumerate(ops) for part in op.parts)
     if of_sums := sum(1 << index for index, op in enumerate(ops) if _adds_to_sums(op)):
         text += f"#define TUNER_ADDED_TO_SUMS {of_sums}\n"
+    text += _scales_config(workload)
     lists = list(dict.fromkeys(op.epilogue for op in ops if op.epilogue))
     pointers = f"#define TUNER_PART_POINTERS {count}\n" if (count := num_pointers(workload)) else ""
     if not lists:
@@ -61,6 +64,32 @@ def parts_config(workload: Workload) -> str:
     numbers = "".join(f"op == {i} ? {lists.index(op.epilogue) + 1} : " for i, op in enumerate(ops) if op.epilogue)
     text += f"#define TUNER_PARTS\n{pointers}"
     return f"{text}__device__ constexpr int parts_of(int op) {{ return {numbers}0; }}\n"
+
+
+def has_block_scales(workload: Workload) -> bool:
+    """Whether an op has scales that change along k, or computes those of its output."""
+    return any(isinstance(part, BlockScale | GroupScale) for op in workload.tile_ops for part in op.epilogue)
+
+
+def _scales_config(workload: Workload) -> str:
+    """Where the ops' pointers to such scales are; empty if there are none."""
+    if not has_block_scales(workload):
+        return ""
+    text = "#define TUNER_BLOCK_SCALES\n"
+    for name, kind in (("block", BlockScale), ("group", GroupScale)):
+        places = [(index, _place_of(kind, op)) for index, op in enumerate(workload.tile_ops)]
+        found = "".join(f"op == {index} ? {place} : " for index, place in places if place is not None)
+        text += f"__device__ constexpr int {name}_scales_of(int op) {{ return {found}-1; }}\n"
+    return text
+
+
+def _place_of(kind: type[AddedPart], op: Product) -> int | None:
+    first = 0
+    for part in op.epilogue:
+        if isinstance(part, kind):
+            return first
+        first += len(part.owns)
+    return None
 
 
 def _adds_to_sums(op: Product) -> bool:

@@ -22,7 +22,7 @@ from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilo
 from tuner.errors import IllegalSchedule
 
 from .own_tasks import gathers, own_tasks
-from .parts import parts_config, with_parts
+from .parts import has_block_scales, parts_config, with_parts
 from .rows import outputs_of, own_text, weights_of, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
@@ -31,6 +31,8 @@ from .variants import Variant, with_switches
 _PAGES_FILE = "pages.cuh"
 #: The file for `wgmma` kernels whose weights are stored in fewer bits.
 _CONVERTED_FILE = "converted_wgmma.cuh"
+#: The file for `wgmma` kernels whose operands have scales that change along k, and for outputs with scales of groups.
+_BLOCK_SCALED_FILE, _GROUPED_FILE = "block_scaled_wgmma.cuh", "epilogue_grouped.cuh"
 #: The file for `wgmma` kernels with a product that gathers its rows.
 _GATHERED_FILE = "gathered_wgmma.cuh"
 _BASE_FILES = (
@@ -155,7 +157,15 @@ def kernel_version() -> str:
     match. Kernels that write to pages also have `pages_version`."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
-    beside = (_CONVERTED_FILE, _GATHERED_FILE, "config_block.in", "unit.cu.in", *_INSTRUCTIONS)
+    beside = (
+        _CONVERTED_FILE,
+        _BLOCK_SCALED_FILE,
+        _GROUPED_FILE,
+        _GATHERED_FILE,
+        "config_block.in",
+        "unit.cu.in",
+        *_INSTRUCTIONS,
+    )
     texts = (device_text(name) for name in (*names, *beside))
     text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
@@ -225,6 +235,10 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     if weights and tiling.engine is Engine.WGMMA:
         before = names.index("mailbox.cuh")
         texts.insert(before, f"// ---- {_CONVERTED_FILE}\n{inlined(_CONVERTED_FILE, variant)}")
+    if has_block_scales(workload):
+        before, after = names.index("mailbox.cuh"), names.index("epilogue_transposed.cuh") + 1
+        texts.insert(after, f"// ---- {_GROUPED_FILE}\n{inlined(_GROUPED_FILE, variant)}")
+        texts.insert(before, f"// ---- {_BLOCK_SCALED_FILE}\n{inlined(_BLOCK_SCALED_FILE, variant)}")
     if own := own_tasks(workload, tiling):
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         if tiling.engine is Engine.WGMMA:

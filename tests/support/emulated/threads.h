@@ -33,6 +33,7 @@ static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}
 using std::min; using std::max;
 static inline float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 static inline float __uint_as_float(u32 i) { float f; memcpy(&f, &i, 4); return f; }
+static inline u32 __float_as_uint(float f) { u32 i; memcpy(&i, &f, 4); return i; }
 static inline int __popc(u32 x) { return __builtin_popcount(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }

@@ -46,6 +46,15 @@ def test_a_block_is_what_the_scheme_of_that_name_is(quantised: dict[str, Any], s
     assert (layers, workload(block)) == (32, asked)
 
 
+def test_activations_in_groups_have_8_bits_on_request() -> None:
+    [block] = blocks(DEEPSEEK, how={"fp8_groups": True})
+    asked = QuantisedFfn(m=16, d_in=4096, d_hidden=14336, d_out=4096, scheme=Scheme.BLOCK).to_workload()
+    assert workload(block) == asked
+    assert "fp8 activations in groups of 128" in str(block)
+    with pytest.raises(InvalidInput, match=r"n is 14272, but block_scale has a scale for 128 x 128 weights"):
+        blocks(DEEPSEEK, how={"fp8_groups": True}, intermediate_size=14272)
+
+
 def test_a_checkpoint_in_fp16_has_a_kernel_in_fp16() -> None:
     [block] = blocks(GPTQ, torch_dtype="float16")
     assert block.pair(4)["dtype"] == "fp16"

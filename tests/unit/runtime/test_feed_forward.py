@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.converted import TILINGS
 from tests.support.packs import make
+from tests.support.quantised import BLOCK_TILINGS
 from tests.support.quantised import TILINGS as TILINGS_OF_8
 from tests.unit.runtime.test_checkpoints import FOLDER, Array, Held, read
 from tuner.core.problem.dtype import Dtype
@@ -27,6 +28,7 @@ def kernel(scheme: Scheme, dtype: Dtype | None = None) -> dict[str, Any]:
     asked = QuantisedFfn(m=4, d_in=K, d_hidden=HIDDEN, d_out=K, scheme=scheme, dtype=dtype, out_dtype=out)
     tiling = TILINGS["int4"][1] if scheme.row.weights else TILINGS_OF_8["swapped"]
     tiling = TILINGS["e4m3"][1] if scheme is Scheme.W8A16 else tiling
+    tiling = BLOCK_TILINGS["plain"] if scheme is Scheme.BLOCK else tiling
     return {one["name"]: one for one in make(tiling=tiling, workload=asked.to_workload()).kernel.manifest["tensors"]}
 
 
@@ -85,6 +87,25 @@ def test_static_factors_of_inputs_are_in_those_of_channels() -> None:
     assert found["up.output_scale_factor"].tolist() == [2.0]
     assert (found["down.channel_scale_factors"] == 2 * convert(tensors, "down", FP8).channels).all()  # type: ignore[operator]
     assert (found["up.w"] == np.concatenate([tensors["gate.weight"].array, tensors["up.weight"].array])).all()
+
+
+def test_blocks_have_the_scales_of_the_checkpoint() -> None:
+    """With activations in groups, weights are elements, and a scale belongs to 128 x 128 of them."""
+    rng = np.random.default_rng(1)
+    shapes = {"gate": (HIDDEN, K), "up": (HIDDEN, K), "down": (K, HIDDEN)}
+    tensors: dict[str, Any] = {}
+    for name, (rows, k) in shapes.items():
+        tensors[f"{name}.weight"] = Held(rng.integers(0, 0x7F, (rows, k), dtype=np.uint8), "float8_e4m3fn")
+        tensors[f"{name}.weight_scale_inv"] = rng.uniform(0.5, 2, (rows // 128, k // 128)).astype(np.float32)
+    config = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    found = feed_forward(tensors, config, kernel(Scheme.BLOCK), **NAMES)
+    assert set(found) == {f"{op}.{what}" for op in ("up", "down") for what in ("w", "block_scale_weights")}
+    scales = [tensors[f"{name}.weight_scale_inv"] for name in ("gate", "up")]
+    assert (found["up.block_scale_weights"] == np.concatenate(scales)).all()
+    assert (found["down.block_scale_weights"] == tensors["down.weight_scale_inv"]).all()
+    assert (found["down.w"] == tensors["down.weight"].array).all()
+    with pytest.raises(InvalidInput, match=r"up\.w: is fp8_e4m3 in the kernel, but e4m3_g128 in the checkpoint"):
+        feed_forward(tensors, config, kernel(Scheme.TENSOR), **NAMES)
 
 
 def test_a_dynamic_checkpoint_needs_the_factor_of_the_intermediate() -> None:

@@ -45,9 +45,14 @@ def ffn_shapes(
 
 
 def ffn_blocks(
-    config: Mapping[str, Any], *, tp: int = 1, dtype: str | None = None, residual: bool = False
+    config: Mapping[str, Any],
+    *,
+    tp: int = 1,
+    dtype: str | None = None,
+    residual: bool = False,
+    fp8_groups: bool = False,
 ) -> dict[Shape | Block, int]:
-    """The same for a model that may be quantised.
+    """The same for a model that may be quantised; `fp8_groups` as for `blocks_of`.
 
     Raises:
         InvalidInput: as `ffn_shapes`; or its weights are quantised in an unsupported way.
@@ -59,7 +64,9 @@ def ffn_blocks(
     return {
         block: count
         for shape, layers in _plain(config, tp, dtype, residual)
-        for block, count in blocks_of(config, shape, layers, _JOINED.get(config["model_type"], _MODULES)).items()
+        for block, count in blocks_of(
+            config, shape, layers, _JOINED.get(config["model_type"], _MODULES), fp8_groups=fp8_groups
+        ).items()
     }
 
 

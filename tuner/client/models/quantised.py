@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.core.problem.asked import asked_workloads, parameter_names, workload_of
@@ -17,7 +17,7 @@ from tuner.packs.shapes import Shape
 Json = dict[str, Any]
 #: The kind of request, and its schemes with 8-bit activations.
 _KIND = "quantised-ffn"
-_SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token"}
+_SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token", Activations.BLOCK: "block"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,12 @@ class Block:
         return f"{self.shape}, {self.stored}"
 
 
-def blocks_of(config: Mapping[str, Any], shape: Shape, layers: int, modules: Sequence[str]) -> dict[Block | Shape, int]:
+def blocks_of(
+    config: Mapping[str, Any], shape: Shape, layers: int, modules: Sequence[str], *, fp8_groups: bool = False
+) -> dict[Block | Shape, int]:
     """The block of each layer with that shape, and the number of such layers; a `Shape` means that it is not quantised.
-    `modules` are those of the MLP.
+    `modules` are those of the MLP. With `fp8_groups`, activations in groups have 8 bits, otherwise 16, which is more
+    exact.
 
     Raises:
         InvalidInput: there is no kernel for a layer's weights, or its products differ in quantisation.
@@ -59,12 +62,19 @@ def blocks_of(config: Mapping[str, Any], shape: Shape, layers: int, modules: Seq
     quantised = quantisation_of(config)
     if quantised is None:
         return {shape: layers}
-    found = Counter(_stored_in_layer(quantised, modules, layer) for layer in range(layers))
+    of_layers = (_stored_in_layer(quantised, modules, layer) for layer in range(layers))
+    found = Counter(of_layers if fp8_groups else map(_in_sixteen_bits, of_layers))
     blocks = {Block(shape=shape, stored=stored) if stored else shape: count for stored, count in found.items()}
     for block in blocks:
         if isinstance(block, Block):
             _check(block)
     return blocks
+
+
+def _in_sixteen_bits(stored: Stored | None) -> Stored | None:
+    """The same without activations in groups."""
+    has_groups = stored is not None and stored.activations is Activations.BLOCK
+    return replace(stored, activations=Activations.SIXTEEN) if stored and has_groups else stored
 
 
 def _stored_in_layer(quantised: Mapping[str, Any], modules: Sequence[str], layer: int) -> Stored | None:

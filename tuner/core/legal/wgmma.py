@@ -12,6 +12,7 @@ from tuner.core.legal.converted import converted_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
+from tuner.core.legal.warpgroups.block_scales import most_block_scaled, scales_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
 from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
@@ -187,7 +188,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for _, op, tile in products(workload, tiling):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        most = min(most, max_promoted(workload) or most, most_converted(op))
+        most = min(most, max_promoted(workload) or most, most_converted(op), most_block_scaled(op) or most)
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -201,7 +202,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 0 (no limit) to {tiling.num_stages - 1}"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
-    if problem := stored_problem(workload, tiling):
+    if problem := stored_problem(workload, tiling) or scales_problem(workload, tiling):
         return problem
     problem = epilogue_problem(workload, tiling, line_elements(workload.dtype)) or _reach_problem(workload, tiling)
     return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)

@@ -336,7 +336,7 @@ class Workload(JsonForm):
     def compulsory_read_bytes(self) -> int:
         """The part of `compulsory_bytes` that is read."""
         names = self.written
-        reads = (read for op in self.ops for read in op.reads if read.field != "norm")
+        reads = (read for op in self.ops for read in op.reads if read.field not in ("norm", "factors"))
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
         inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes
         own = sum(op.own_bytes(self.dtype, names) for op in self.ops)

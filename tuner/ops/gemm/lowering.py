@@ -20,6 +20,8 @@ def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
     reads = [inputs]
     if in_band:
         reads.append(Read(box=Box(tensor=op.source, extents=(rows, whole(op.k))), is_late=True))
+    for tensor in (tensor for part in op.parts for tensor in part.step_reads(op)):
+        reads.append(Read(box=Box(tensor=tensor, extents=(rows, along(STEP, op.k, tile.k)))))
     for tensor, are_rows in (read for part in reversed(op.parts) for read in part.late_reads(op)):
         reads.append(Read(box=Box(tensor=tensor, extents=(rows, whole(op.k) if are_rows else columns)), is_late=True))
     written = (op.name, *(one.name for one in op.made))

@@ -210,6 +210,8 @@ class GemmOp(TileOp):
         Raises:
             InvalidInput: the message names the op, and what is expected.
         """
+        for broken in (one for part in self.parts for one in part.misplaced(self, ops, dtype)):
+            raise InvalidInput(f"{self.name}.{broken[0]}", *broken[1:])
         readers = [(one.name, *read) for one in ops if isinstance(one, TileOp) for read in _reads_as(one, dtype)]
         for by, tensor, read_as in readers:
             if tensor == self.name and read_as is not self.stored_in(dtype):

@@ -11,7 +11,9 @@ from tuner.core.problem.activation import Activation
 from tuner.core.problem.asked import SIZE, AskedWorkload, Example, asked_field
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart
+from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.epilogue.scales.output_scale import OutputScale
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload, WorkloadKind
@@ -64,6 +66,13 @@ class Scheme(StrEnum):
         up=(ChannelScale(), OutputScale()),
         down=(ChannelScale(),),
     )
+    BLOCK = SchemeRow(
+        name="block",
+        doc="fp8, scales per token and 128 of k, and per block of 128 x 128 weights",
+        dtype=Dtype.FP8_E4M3,
+        up=(BlockScale(), GroupScale()),
+        down=(BlockScale(),),
+    )
     W8A16 = SchemeRow(
         name="w8a16",
         doc="fp8 weights, scales per channel",
@@ -105,8 +114,9 @@ class QuantisedFfn(AskedWorkload):
     """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
     With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those per
-    row, which `token` passes separately. s2 [d_out] includes h, which is static. If X and H have 16 bits, there
-    is no h; s1 and s2 are per channel, or weights have scales per group.
+    row, which `token` passes separately. s2 [d_out] includes h, which is static. With `block`, X, H and weights have
+    scales along k, and those of H are computed with it. If X and H have 16 bits, there is no h; s1 and s2 are per
+    channel, or weights have scales per group.
     """
 
     KIND: ClassVar[str] = "quantised-ffn"

@@ -69,6 +69,14 @@ class Converted:
         return codes
 
     @property
+    def blocks(self) -> Array:
+        """[rows / 128, k / 128] float32: scales of blocks, of a format whose groups represent those."""
+        factors = self.stored.row.unpacked(np, self.weights, self.k)[1]
+        assert factors is not None, self.stored
+        found: Array = np.ascontiguousarray(factors.view(np.float32)[:: self.stored.row.group])
+        return found
+
+    @property
     def input_factor(self) -> float | None:
         """The factor of the input that all products read: the largest, so that the input stays within 8 bits."""
         return max((one for one in self.input_factors if one is not None), default=None)

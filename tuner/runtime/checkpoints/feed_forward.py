@@ -40,7 +40,7 @@ def feed_forward(
     """
     first, second = _products(kernel)
     both = {first: convert(tensors, up, config), second: convert(tensors, down, config)}
-    found = {f"{name}.w": _weights(f"{name}.w", one, kernel[f"{name}.w"]) for name, one in both.items()}
+    found = {f"{name}.w": _weights(f"{name}.w", one, kernel) for name, one in both.items()}
     inputs = {first: 1.0, second: 1.0}
     if f"{first}.output_scale_factor" in kernel:
         inputs[second] = _hidden_factor(both[second], hidden_factor)
@@ -48,6 +48,8 @@ def feed_forward(
         if _is_static(config, up):
             inputs[first] = _needed(both[first].input_factor, f"{up} input_scale")
     for name, one in both.items():
+        if (blocks := f"{name}.block_scale_weights") in kernel:
+            found[blocks] = one.blocks
         factors = f"{name}.channel_scale_factors"
         if (one.channels is not None) != (factors in kernel):
             has = "has" if one.channels is not None else "has no"
@@ -71,18 +73,18 @@ def _products(kernel: Mapping[str, Tensor]) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _weights(name: str, one: Converted, wanted: Tensor) -> Array:
+def _weights(name: str, one: Converted, kernel: Mapping[str, Tensor]) -> Array:
     """A product's weights, in the format for which the kernel was tuned.
 
     Raises:
         InvalidInput: they have a different format.
     """
-    row, rows = one.stored.row, sum(one.rows)
+    row, rows, wanted = one.stored.row, sum(one.rows), kernel[name]
     factors = str(one.dtype) if row.group else ""
     has = {**row.about(one.k, factors), "rows": rows}
     if stored := wanted.get("stored"):
         needs = {**stored, "rows": wanted["shape"][0]}
-    elif not row.group and row.element is not None and wanted["dtype"] == row.element:
+    elif wanted["dtype"] == row.element and bool(row.group) == (name.replace(".w", ".block_scale_weights") in kernel):
         # Codes are its elements, in their order.
         needs = {**has, "rows": wanted["shape"][0], "k": wanted["shape"][1]}
     else:

@@ -16,12 +16,14 @@ import torch
 from tuner.core.problem.dtype import ELEMENTS, UINT8, Dtype
 from tuner.core.problem.epilogue.added import AddedPart, Own, parts_from_json
 from tuner.core.problem.epilogue.part import Stage
+from tuner.core.problem.epilogue.scales.block_scale import BlockScale
+from tuner.core.problem.epilogue.scales.group_scale import BLOCK, LEAST_SIZE, GroupScale
 from tuner.core.problem.ops.op import Role
 from tuner.core.problem.weights import WeightFormat, WeightRow
 from tuner.runtime.checkpoints.lanes import bundle_of, of_codes
 from tuner.runtime.pytorch.formula import wide_product
 from tuner.runtime.pytorch.operands import name_of
-from tuner.runtime.tensors.operands import Operand
+from tuner.runtime.tensors.operands import ROWS, Operand
 
 Json = dict[str, Any]
 Tensors = Mapping[str, torch.Tensor | None]
@@ -40,10 +42,21 @@ def out_dtype(op: Json, first: torch.dtype) -> torch.dtype:
 
 
 def of_parts(op: Json) -> Iterator[tuple[AddedPart, Own, str]]:
-    """The tensors of the additional parts in an op's epilogue, in order, by their names."""
+    """The tensors that additional parts of an op's epilogue read, in order, by their names."""
+    about: Any = SimpleNamespace(**op)
     for part in parts_from_json(op.get("epilogue") or ()):
         for own in part.owns:
-            yield part, own, f"{op['name']}.{part.name}_{own.name}"
+            if own.role is not Role.OUTPUT:
+                yield part, own, part.tensor_name(about, own)
+
+
+def made_by_parts(op: Json) -> tuple[str, ...]:
+    """The tensors that such parts write, and PyTorch computes."""
+    return tuple(GroupScale.factors_of(op["name"]) for part in _parts(op) if isinstance(part, GroupScale))
+
+
+def _parts(op: Json) -> tuple[AddedPart, ...]:
+    return parts_from_json(op.get("epilogue") or ())
 
 
 def weights_of(op: Json) -> tuple[str, ...]:
@@ -62,7 +75,7 @@ def stored_operand(op: Json, width: int, dtype: str) -> Operand:
 
 def operands_of_parts(op: Json, width: int, dtype: str) -> Iterator[Operand]:
     """The operands for the tensors of such parts."""
-    about: Any = SimpleNamespace(**op, weight_rows=width)
+    about: Any = SimpleNamespace(**op, weight_rows=width, m=ROWS)
     for part, own, name in of_parts(op):
         kind = ELEMENTS[own.dtype].array_name if own.dtype else dtype
         yield Operand(name=name, role=f"{part.name}_{own.name}", shape=part.shape(about, own.name), dtype=kind)
@@ -140,17 +153,28 @@ def _powers(exponents: torch.Tensor) -> torch.Tensor:
 
 
 def scaled_product(
-    op: Json, x: torch.Tensor, w: torch.Tensor, there: Tensors, options: Mapping[str, Any], first: torch.dtype
+    op: Json, x: torch.Tensor, w: torch.Tensor, there: dict[str, Any], options: Mapping[str, Any], first: torch.dtype
 ) -> torch.Tensor:
-    """The result of an op, in at least float32. `options` as in `product`; `first` is the element type of the chain."""
+    """The result of an op, in at least float32. `options` as in `product`; `first` is the element type of the chain.
+    `there` gets the scales of the result's groups."""
     if op.get("weights"):
         w = known(w, op["weights"], op["k"], x.dtype)
+    if any(isinstance(part, BlockScale) for part in _parts(op)):
+        of_weights, of_inputs = (there[name] for part, _, name in of_parts(op) if isinstance(part, BlockScale))
+        x = x.to(of_inputs.dtype) * of_inputs.repeat_interleave(BLOCK, 1)
+        w = w.to(of_inputs.dtype) * of_weights.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
     return wide_product(x, w, **options, applied=partial(_applied, op, there), stored=out_dtype(op, first))
 
 
-def _applied(op: Json, there: Tensors, stage: Stage, values: torch.Tensor) -> torch.Tensor:
-    for part in parts_from_json(op.get("epilogue") or ()):
-        if part.stage is stage:
-            own = [there[f"{op['name']}.{part.name}_{one.name}"] for one in part.owns]
+def _applied(op: Json, there: dict[str, Any], stage: Stage, values: torch.Tensor) -> torch.Tensor:
+    about: Any = SimpleNamespace(**op)
+    for part in _parts(op):
+        if part.stage is stage and isinstance(part, GroupScale):
+            groups = values.view(values.shape[0], -1, BLOCK)
+            factors = groups.abs().amax(dim=2).clamp(min=LEAST_SIZE) / torch.finfo(torch.float8_e4m3fn).max
+            there[GroupScale.factors_of(op["name"])] = factors
+            values = (groups / factors[:, :, None]).view(values.shape)
+        elif part.stage is stage and not isinstance(part, BlockScale):
+            own = [there[part.tensor_name(about, one)] for one in part.owns]
             values = part.host(torch, values, *own)
     return values

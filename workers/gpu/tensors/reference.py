@@ -71,7 +71,10 @@ def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed
         if beside and not op.IS_PRODUCT
         else {}
     )
-    made = part.reference(xp, op, source.values, w, roundoff=roundoff, off=source.tolerance, **said)
+    a = source.values
+    for one in op.parts:
+        a, w = one.multiplied(op, tensors, xp, a, w)
+    made = part.reference(xp, op, a, w, roundoff=roundoff, off=source.tolerance, **said)
     by_name = {op.name: made} if op.IS_PRODUCT else made if beside else {op.name: made}
     values, error = _pair(by_name, op.name)
     sums = Sums(xp=xp, row=dtype.sums.row, values=values, error=error, held=xp.abs(values))

@@ -67,6 +67,13 @@ __device__ constexpr bool is_own_task(int op) { return (TUNER_OWN_TASKS >> op & 
 #endif
 __device__ constexpr bool gathers(int op) { return (TUNER_GATHERS >> op & 1) != 0; }
 
+#ifndef TUNER_BLOCK_SCALES
+// The position, among an op's pointers of parts, of the scales of its blocks of weights, which those of its inputs follow
+// (block_scaled_wgmma.cuh), and of the scales of its output (epilogue_grouped.cuh); -1 if there are none.
+__device__ constexpr int block_scales_of(int) { return -1; }
+__device__ constexpr int group_scales_of(int) { return -1; }
+#endif
+
 #ifndef TUNER_CHAIN_OPS
 constexpr ChainOp kChainOps[kNumOps] = {};
 #endif

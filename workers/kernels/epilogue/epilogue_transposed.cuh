@@ -92,6 +92,20 @@ struct WarpColumns {
     }
   }
 
+  // The lane's two finished elements of a fragment, without factors of rows and a residual, from the block's sums.
+  __device__ __forceinline__ void finish_two(float (&out)[2], const float* sums, const OpArgs& op, int tile_row0, int fragment,
+                                             int lane) const {
+    const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
+    const int row0 = row(tile_row0, fragment) + lane % 4 * 2, number = column(fragment) + lane / 4;
+    const TileColumn& mine = own[fragment % kFragments];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const auto up = [&] { return two[2 + r]; };
+      out[r] = finish_output<kOp>(two[r], up, 1.0f, mine.bias[0], mine.bias[1], op, row0 + r, number);
+      out[r] = finish_result<kOp>(out[r], op, row0 + r, number);
+    }
+  }
+
   // The lane's word of a fragment, transposed, from the block's sums and the lane's residual.
   __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, const RowNorm& norm, int tile_row0, int fragment,
                                         int lane, u32 residual) const {
@@ -181,6 +195,10 @@ __device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early,
   }
 }
 
+// Stores a tile whose elements are divided by scales of their groups (epilogue_grouped.cuh).
+template <int kOp, int kFirst, int kEnd>
+struct GroupedTile;
+
 // Finishes and stores the tile's groups of rows kFirst to kEnd - 1. n is a multiple of 8, so 8 columns are inside or
 // outside as a whole.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
@@ -196,6 +214,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
   constexpr int kBatch = kResidualsInFlight<kOp>;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int tile_row0 = task.tile_m * kConfig.tile_m;
+  if constexpr (group_scales_of(kOp) >= 0) return GroupedTile<kOp, kFirst, kEnd>::store(acc, op, task, norm);
   TransposedSquares<kOp> squares{norm};
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {

@@ -244,6 +244,10 @@ __device__ constexpr bool converts_weights() { return Weights::kBits < 8 * kElem
 template <int kOp>
 struct Converted;
 
+// Multiplies operands whose scales change along k (block_scaled_wgmma.cuh).
+template <int kOp>
+struct BlockScaled;
+
 // Multiplies one task's tile into the warpgroup's accumulators.
 template <int kOp>
 struct WgmmaTile {

@@ -27,7 +27,11 @@ WORKLOADS = {
     "gated": ffn_pair(m=320, d_in=1024, d_hidden=896, d_out=1024, gated=True),
     "independent": independent_pair((512, 1024, 512), (512, 256, 2048)),
     "chain": decoder_block(16, 512, 704, 768, heads=4),
+    "many rows": ffn_pair(m=1024, d_in=2048, d_hidden=2048, d_out=2048),
+    "many weights": ffn_pair(m=16, d_in=8192, d_hidden=8192, d_out=4096),
 }
+#: The least share of the best forecast that its lower bound is.
+SHARES = {"many rows": 0.8, "many weights": 0.8}
 
 
 def drawn(workload: Workload, count: int) -> list[Schedule]:
@@ -64,7 +68,7 @@ def test_a_forecast_with_a_limit_is_that_without_one_or_infinite_whatever_was_as
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_no_forecast_is_below_its_lower_bound_and_most_are_not_far_above_it(name: str) -> None:
+def test_no_forecast_is_below_its_lower_bound_and_some_are_near_it(name: str) -> None:
     workload, shares = WORKLOADS[name], list[float]()
     kinds = [kind for kind in PlanKind if kind.is_for(len(workload.ops)) and kind.is_ours and not kind.is_in_runs]
     for number, schedule in enumerate(drawn(workload, 24)):
@@ -75,6 +79,15 @@ def test_no_forecast_is_below_its_lower_bound_and_most_are_not_far_above_it(name
             except (IllegalSchedule, PlanError):
                 continue
             assert least_us(workload, H200, one) <= time_us
-            shares.append(least_us(workload, H200, one) / time_us if one.plan_kind is PlanKind.FUSED else 1.0)
+            shares.append(least_us(workload, H200, one) / time_us if one.plan_kind is PlanKind.FUSED else 0.0)
     assert len(shares) >= 24
-    assert sorted(shares)[len(shares) // 2] > 0.15
+    assert max(shares) > SHARES.get(name, 0.2)
+
+
+@pytest.mark.parametrize("name", ["gated", "many rows"])
+def test_no_simulation_stops_before_its_own_time_has_passed(name: str) -> None:
+    workload = WORKLOADS[name]
+    for schedule in drawn(workload, 12):
+        (plan,) = plans_for(workload, H200, fused(schedule))
+        time_us = simulate(plan).makespan_us
+        assert simulate(plan, limit_us=time_us).makespan_us == time_us

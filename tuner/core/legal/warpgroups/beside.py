@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.core.legal.warpgroups.block_scales import scales_groups
 from tuner.core.legal.warpgroups.waiting import sums_in_band_problem
 from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.workload import Workload
@@ -31,7 +32,7 @@ def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_s
 
 def beside_bytes(workload: Workload, tiling: Tiling, feed_slots: int) -> int:
     """For each of the next tasks its barriers, and the factors of a tile's rows if an epilogue may wait; with swapped
-    operands also space for warps to add up squares."""
+    operands also space for warps to add up squares, or to find the largest elements of groups."""
     ops = [
         (index, op, tile.m) for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
     ]
@@ -40,4 +41,7 @@ def beside_bytes(workload: Workload, tiling: Tiling, feed_slots: int) -> int:
     waits = bool(normed) or any(workload.residual_producer_of(index) is not None for index, _, _ in ops)
     waits = waits or tiling.in_band
     factors = feed_slots * (waits * SLOT_BYTES + SUM_BYTES * max(normed, default=0))
-    return factors + tiling.swap_ab * tiling.num_warps * SUM_BYTES * max(squared, default=0)
+    grouped = [rows for _, op, rows in ops if scales_groups(op)]
+    teams = 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
+    warps = tiling.num_warps + bool(grouped) * teams
+    return factors + tiling.swap_ab * warps * SUM_BYTES * max((*squared, *grouped), default=0)

@@ -10,14 +10,16 @@ from tuner.core.problem.epilogue.norm import Norm
 from tuner.core.problem.epilogue.part import Argument, Part, Product, Stage
 from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.epilogue.row_scale import RowScale
+from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.epilogue.scales.output_scale import OutputScale
 from tuner.core.problem.epilogue.turn import Turn
 
 __all__ = ["PARTS", "AddedPart", "Argument", "Part", "Product", "Stage", "parts_of"]
 
-keep_own(ChannelScale, Operand, OutputScale)
+keep_own(ChannelScale, Operand, OutputScale, BlockScale, GroupScale)
 
 #: The program's own parts, in the order in which a kernel executes them.
 PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(), Residual())

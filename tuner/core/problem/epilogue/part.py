@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.kv_cache import WrittenCache
-from tuner.core.problem.ops.op import Tensor
+from tuner.core.problem.ops.op import Op, Tensor
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.problem.weights import WeightFormat
 
@@ -184,6 +184,18 @@ class Part(ABC):
     def broken(self, op: Product) -> list[Broken]:
         """The rules for this part that the op's fields violate."""
         return []
+
+    def misplaced(self, op: Product, ops: Sequence[Op], dtype: Dtype) -> list[Broken]:
+        """The rules for this part that the other ops of its workload, or their element type, violate."""
+        return []
+
+    def multiplied(self, op: Product, tensors: Tensors, xp: Any, a: Any, w: Any) -> tuple[Any, Any]:
+        """A and W in float64 as they are multiplied, from their elements."""
+        return a, w
+
+    def step_reads(self, op: Product) -> tuple[str, ...]:
+        """Tensors that a tile reads step by step, with columns for those of A."""
+        return ()
 
     def reads(self, op: Product) -> tuple[Read, ...]:
         """Tensors that the op names for it."""

@@ -78,7 +78,9 @@ def _stored(field: str, group: Mapping[str, Any], of_all: Any) -> Stored:
         if not in_blocks:
             return Stored(weights=WeightFormat.E4M3, activations=activations)
         stored = in_blocks_of(f"{field}.weights.block_structure", weights.get("block_structure"))
-        return Stored(weights=stored, activations=_sixteen(field, activations, "weights in blocks"))
+        if activations is not Activations.BLOCK:
+            activations = _sixteen(field, activations, "weights in blocks")
+        return Stored(weights=stored, activations=activations)
     if kind == ("float", 4) and "mxfp4" in str(layout):
         return Stored(weights=in_e2m1(f"{field}.weights"), activations=_sixteen(field, activations, "4-bit weights"))
     if kind != ("int", 4) or strategy != "group":
@@ -106,14 +108,13 @@ def _sixteen(field: str, activations: Activations, weights: str) -> Activations:
 
 
 def _activations(field: str, inputs: Any, *, in_blocks: bool) -> Activations:
-    """How a product's inputs are stored. With weights in blocks, activations in groups may have 16 bits, which is more
-    exact."""
+    """How a product's inputs are stored; those in groups only with weights in blocks."""
     if not inputs:
         return Activations.SIXTEEN
     kind, how = (inputs.get("type"), inputs.get("num_bits")), (bool(inputs.get("dynamic")), inputs.get("strategy"))
     by = {(True, "token"): Activations.TOKEN, (False, "tensor"): Activations.TENSOR}
     if in_blocks and kind == ("float", 8) and how == (True, "group"):
-        return Activations.SIXTEEN
+        return Activations.BLOCK
     if kind == ("float", 8) and how in by:
         return by[how]
     words = f"{'dynamic' if how[0] else 'static'} by {how[1]}"

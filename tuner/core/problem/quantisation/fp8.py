@@ -1,6 +1,5 @@
-"""fp8 e4m3 by channel, tensor or block. With blocks, kernels keep activations in 16 bits, whatever the config says.
-Source: vLLM's `quant_method` fp8, FBGEMM's as transformers writes it, ModelOpt's
-`hf_quant_config.json` as `config.json` has it."""
+"""fp8 e4m3 by channel, tensor or block. Source: vLLM's `quant_method` fp8, FBGEMM's as transformers writes it,
+ModelOpt's `hf_quant_config.json` as `config.json` has it."""
 
 from __future__ import annotations
 
@@ -41,7 +40,9 @@ def stored_as(config: Config, module: str) -> Stored | None:
     if (kind := str(config.get("fmt") or _FORMAT).lower()) != _FORMAT:
         raise InvalidInput(f"{FIELD}.fmt", f"is {kind}", "give a checkpoint of e4m3")
     if (block := config.get("weight_block_size")) is not None:
-        return Stored(weights=in_blocks_of(f"{FIELD}.weight_block_size", block))
+        stored = in_blocks_of(f"{FIELD}.weight_block_size", block)
+        is_dynamic = config.get("activation_scheme") == "dynamic"
+        return Stored(weights=stored, activations=Activations.BLOCK if is_dynamic else Activations.SIXTEEN)
     scheme = config.get("activation_scheme", "dynamic")
     if scheme not in _SCHEMES:
         raise InvalidInput(f"{FIELD}.activation_scheme", f"is {scheme!r}", f"give one of {', '.join(_SCHEMES)}")

@@ -39,6 +39,8 @@ class Activations(StrEnum):
     TENSOR = "fp8 activations by tensor"
     #: fp8 with a scale per row, computed during quantisation.
     TOKEN = "fp8 activations by token"
+    #: fp8 with a scale per row and 128 elements, computed during quantisation.
+    BLOCK = "fp8 activations in groups of 128"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ COMPUTE_32F = 68
 R_32F = 0
 DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
 #: The attribute that says whether sums may have fewer bits than fp32.
-_DESC_FAST_ACCUM = 25
+DESC_FAST_ACCUM = 25
 PREFERENCE_MAX_WORKSPACE_BYTES = 1
 OP_N, OP_T = 0, 1
 #: Number and type of each attribute of an algorithm. Source: cublasLtMatmulAlgoConfigAttributes_t.
@@ -149,14 +149,19 @@ class LibraryGemm:
         self._set(_DESC_TRANSB, c_int32(OP_N))
         self._set(_DESC_EPILOGUE, c_uint32(self._fused.number))
         if out_type is not None:  # for 8-bit elements, as PyTorch requests it
-            self._set(_DESC_FAST_ACCUM, c_int8(1))
+            self._set(DESC_FAST_ACCUM, c_int8(1))
         if has_bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
             self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type.number))
+        rows = self._prepared(op)
         self._w = self._layout(data_type.number, op.k, op.weight_rows)
-        self._a = self._layout(data_type.number, op.k, op.m)
-        self._c = self._layout((out_type or data_type).number, op.weight_rows, op.m)
+        self._a = self._layout(data_type.number, op.k, rows)
+        self._c = self._layout((out_type or data_type).number, op.weight_rows, rows)
         self._algorithms = lt.algorithms(self._descriptor, self._w, self._a, self._c)
+
+    def _prepared(self, op: TileOp) -> int:
+        """The rows of A, after everything else is set that the heuristic must know."""
+        return op.m
 
     def _set(self, attribute: int, value: Any) -> None:
         self._lt.call(

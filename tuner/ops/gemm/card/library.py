@@ -7,6 +7,7 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.reports.library_recipe import LibraryRecipe
+from tuner.ops.gemm.card.block_gemm import BlockGemm, LaidScales
 from tuner.ops.gemm.card.cublaslt import WORKSPACE_BYTES, CublasLt
 from tuner.ops.gemm.card.library_norms import LibraryNorms
 from tuner.ops.gemm.card.library_parts import LibraryParts, has_sums
@@ -33,7 +34,8 @@ class LibraryRunner:
         self._ops = data.workload.tile_ops
         #: Whether the products may run side by side: none reads another's output.
         self.can_run_beside = data.workload.is_independent
-        self._parts = LibraryParts(tools, data.workload)
+        scales = LaidScales(data.workload)
+        self._parts = LibraryParts(tools, data.workload, scales)
         self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
         #: [op] the output of a product that needs another pass to become C (gate and up projection, both halves of
@@ -44,7 +46,7 @@ class LibraryRunner:
         ]
         slots = [data.slot_ops(slot) for slot in range(data.num_slots)]
         self._gemms = [
-            product_of(lt, op, self._dtype, {one.w for one in of_op}, of_op[0].bias, tools)
+            product_of(lt, op, self._dtype, of_op, tools, scales)
             if op.is_plain_product
             else call_of(op, self._dtype, of_op[0])
             for op, of_op in zip(self._ops, zip(*slots, strict=True), strict=True)
@@ -109,6 +111,8 @@ class LibraryRunner:
             return
         out = buffer.c if sums is None else int(sums.data.ptr)
         left = self._norms.sums_of(index) if self._adds_in_norms else 0
+        if isinstance(call, BlockGemm):
+            call.scale(buffer)
         call.launch(
             *(self._norms.input_of(index, buffer), buffer.w, left or out, 0 if left else buffer.residual),
             *(workspace.data.ptr, stream),

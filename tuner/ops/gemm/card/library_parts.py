@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cupy
 
 from tuner.core.problem.epilogue import AddedPart, Part, Product
+from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.errors import WorkerError
+from tuner.ops.gemm.card.block_gemm import LaidScales
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.library_epilogue import Parts, kernels_of, split_epilogue
 from tuner.workers.source.tools import kernel_of
@@ -28,6 +30,8 @@ _FACTORS = ("channel_scale_factors", "output_scale_factor")
 #: The parts that the kernel for a residual stream applies, and those of them that the kernel for sums does not apply.
 _STREAMED = {"row_scale", "channel_scale", "residual", "operand"}
 _OF_STREAM = _STREAMED - _SCALED
+#: The parts that the kernel for scales of groups applies.
+_GROUPED = {"activation", "gated", GroupScale.name}
 #: Types of a part's numbers, as its kernel takes them.
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"float": cupy.float32, "int": cupy.int32, "bool": cupy.bool_}
 
@@ -35,9 +39,9 @@ _NUMBERS: dict[str, Callable[[Any], Any]] = {"float": cupy.float32, "int": cupy.
 class LibraryParts:
     """The kernels, for one workload."""
 
-    def __init__(self, tools: Any, workload: Workload) -> None:
-        """`tools` has the kernel of each `Part.library_kernel` for each element type."""
-        self._tools, self._dtype = tools, workload.dtype
+    def __init__(self, tools: Any, workload: Workload, scales: LaidScales) -> None:
+        """`tools` has the kernel of each `Part.library_kernel` for each element type; `scales` gets those of groups."""
+        self._tools, self._dtype, self._scales = tools, workload.dtype, scales
         #: If sums have a different type than elements: the factors of the norm of an op's rows, and eps, by op.
         self._norms: dict[str, tuple[Any, float]] = {}
         if self._dtype.sums is not self._dtype:
@@ -80,6 +84,9 @@ class LibraryParts:
         if op.name in self._norms or _OF_STREAM & parts.keys():
             self._stream(op, sums, buffer)
             return
+        if GroupScale.name in parts:
+            self._scale_groups(op, parts, sums, buffer)
+            return
         if others := [part.step(op) for name, part in parts.items() if name not in _SCALED]:
             raise WorkerError(f"{op.name}: no library kernel for {self._dtype} supports: {', '.join(others)}")
         if stored not in (self._dtype, self._dtype.sums):
@@ -96,6 +103,26 @@ class LibraryParts:
         num_vectors = op.m * op.n // (EPILOGUE_WIDTH if op.n % EPILOGUE_WIDTH == 0 else 1)
         function = self._tools.get_function(kernel_of(name, self._dtype))
         function((min(-(-num_vectors // _THREADS), _MAX_CTAS),), (_THREADS,), args)
+
+    def _scale_groups(self, op: TileOp, parts: Mapping[str, Part], sums: int, buffer: OpBuffers) -> None:
+        """Applies activation and gate, and quantises groups, in one kernel.
+
+        Raises:
+            WorkerError: the kernel does not support a part of the op.
+        """
+        if others := [part.step(op) for name, part in parts.items() if name not in _GROUPED]:
+            raise WorkerError(f"{op.name}: no library kernel with scales of groups supports: {', '.join(others)}")
+        laid = self._scales.made[op.name]
+        addresses = (sums, buffer.c, buffer.parts["group_scale_factors"], int(laid.data.ptr))
+        args = (
+            *map(cupy.uint64, addresses),
+            *map(cupy.uint32, (laid.shape[1], op.m, op.n)),
+            cupy.int32(op.activation.row.number if "activation" in parts else 0),
+            cupy.int32("gated" in parts),
+        )
+        num_groups = op.m * laid.shape[0]
+        function = self._tools.get_function(kernel_of("tuner_scaled_groups", self._dtype))
+        function((min(-(-32 * num_groups // _THREADS), _MAX_CTAS),), (_THREADS,), args)
 
     def _row_scale(self, op: TileOp, buffer: OpBuffers) -> int:
         """The address of the rows' factors, which are given or belong to a norm."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,10 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import VendorType
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.trial.reports.library_recipe import LibraryCall
+from tuner.ops.gemm.card.block_gemm import BlockGemm, LaidScales, is_block_scaled
 from tuner.ops.gemm.card.converted_gemm import ConvertedGemm
 from tuner.ops.gemm.card.cublaslt import CublasLt, LibraryGemm
+from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.tools import kernel_of
 
 _FP32 = VendorType(name="CUDA_R_32F", number=0)
@@ -82,13 +85,16 @@ def _convert(kernel: Any, source: int, target: int, count: int) -> None:
 
 
 def product_of(
-    lt: CublasLt, op: TileOp, dtype: Dtype, weights: set[int], row: int, tools: Any
+    lt: CublasLt, op: TileOp, dtype: Dtype, slots: Sequence[OpBuffers], tools: Any, scales: LaidScales
 ) -> LibraryGemm | WidenedGemm | ConvertedGemm:
-    """The library's product of an op; the addresses are the same as for `WidenedGemm`.
+    """The library's product of an op, given its operands in each slot.
 
     Raises:
         WorkerError: the library has no algorithm.
     """
+    weights, row = {one.w for one in slots}, slots[0].bias
+    if is_block_scaled(op):
+        return BlockGemm(lt, op, dtype, slots, tools, scales)
     if op.weights:
         return ConvertedGemm(lt, op, dtype, weights, row)
     if dtype.row.library is None:

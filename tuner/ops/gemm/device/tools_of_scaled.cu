@@ -74,6 +74,39 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
   scale_all<Sum>({sums, row_scale, channels, output, m, n, activation, gated}, out);
 }
 
+// C as above, each group of 128 columns divided by its scale, the largest magnitude over that of an element: `factors`
+// [m, n / 128], and in the library's layout [n / 128, room]. A warp computes one group of a row.
+extern "C" __global__ void TUNER_KERNEL(tuner_scaled_groups)(const SumBits* sums, Bits* out, float* factors, float* laid,
+                                                             u32 room, u32 m, u32 n, int activation, int gated) {
+  const Scaled scaled{sums, nullptr, nullptr, nullptr, m, n, activation, gated};
+  const u32 groups = n / 128, num_warps = gridDim.x * blockDim.x / 32;
+  for (u32 i = (blockIdx.x * blockDim.x + threadIdx.x) / 32; i < m * groups; i += num_warps) {
+    const u32 row = i / groups, group = i % groups, column = group * 128 + threadIdx.x % 32 * 4;
+    float first[4], second[4];
+    load_scaled(first, scaled, row, column);
+    if (gated) load_scaled(second, scaled, row, n + column);
+    u32 most = __float_as_uint(1e-10f);  // as an integer, so that a NaN is larger than any number
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      first[c] = activate(first[c], activation) * (gated ? second[c] : 1.0f);
+      most = max(most, __float_as_uint(first[c]) & 0x7FFFFFFFu);
+    }
+    for (int distance = 16; distance > 0; distance /= 2) most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, distance));
+    const float scale = __uint_as_float(most) / 448.0f;
+    if (threadIdx.x % 32 == 0) factors[i] = laid[group * room + row] = scale;
+    Vector<Bits, 4> codes;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) codes.bits[c] = static_cast<Bits>(Element::narrow(__fdividef(first[c], scale)));
+    *reinterpret_cast<Vector<Bits, 4>*>(out + static_cast<long long>(row) * n + column) = codes;
+  }
+}
+
+// Scales [m, groups] in the library's layout [groups, room].
+extern "C" __global__ void TUNER_KERNEL(tuner_laid_scales)(const float* factors, float* laid, u32 room, u32 m, u32 groups) {
+  for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < m * groups; i += gridDim.x * blockDim.x)
+    laid[i % groups * room + i / groups] = factors[i];
+}
+
 // The operands of the addition to a residual stream, and of the stream's next reader; null if missing.
 struct Stream {
   const SumBits* residual;

@@ -1,0 +1,7 @@
+// The scales are applied where sums are promoted: block_scaled_wgmma.cuh.
+struct BlockScale {
+  const float* weights;
+  const float* inputs;
+
+  __device__ __forceinline__ float operator()(float x, int, int) const { return x; }
+};

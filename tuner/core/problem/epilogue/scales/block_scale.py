@@ -1,0 +1,98 @@
+"""Scales of 8-bit operands that change along k: of inputs for each row and 128 elements, of weights for 128 x 128.
+
+The sums of 128 elements of k are multiplied by both when they are promoted, so no step of the epilogue is left.
+Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.added import AddedPart, Own
+from tuner.core.problem.epilogue.part import Broken, Draws, Product, Stage
+from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
+from tuner.core.problem.epilogue.sums import Tensors
+from tuner.core.problem.ops.dataflow import Read
+from tuner.core.problem.ops.op import Op, Role, Tensor
+from tuner.core.problem.rows.dtype import Array, ArrayModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockScale(AddedPart):
+    """Weights have fp32 scales [rows of W / 128, k / 128], inputs ``<source>.group_scale_factors`` [m, k / 128]: given,
+    or written by the op that the product reads."""
+
+    name: ClassVar[str] = "block_scale"
+    stage: ClassVar[Stage] = Stage.SUMS
+    owns: ClassVar[tuple[Own, ...]] = (Own(name="weights"), Own(name="inputs", role=Role.INPUT))
+    brings_size: ClassVar[bool] = True
+    is_in_front: ClassVar[bool] = True
+    planted: ClassVar[tuple[str, str]] = ("places[i] + block];", "places[i] + (block ^ 1)];")
+
+    def tensor_name(self, op: Product, own: Own) -> str:
+        return GroupScale.factors_of(op.source) if own.role is Role.INPUT else super().tensor_name(op, own)
+
+    def shape(self, op: Product, name: str) -> tuple[int, ...]:
+        return (op.m if name == "inputs" else op.weight_rows // BLOCK, op.k // BLOCK)
+
+    def operands(self, op: Product) -> tuple[str, ...]:
+        return (self.tensor_name(op, self.owns[0]),)
+
+    def reads(self, op: Product) -> tuple[Read, ...]:
+        shape = (op.m, op.k // BLOCK)
+        return (Read("factors", self.tensor_name(op, self.owns[1]), shape, blame="k", why="128 columns share one"),)
+
+    def broken(self, op: Product) -> list[Broken]:
+        found = super().broken(op)
+        for field, size in (("k", op.k), ("n", op.n)):
+            if size % BLOCK:
+                problem = f"is {size}, but {self.name} has a scale for {BLOCK} x {BLOCK} weights"
+                found.append((field, problem, f"use a multiple of {BLOCK}"))
+        if op.weights or op.norm or op.row_scale:
+            what = f"weights in {op.weights}" if op.weights else "a norm" if op.norm else "a row scale"
+            found.append(("epilogue", f"has {self.name} and {what}", "leave one of them out"))
+        return found
+
+    def misplaced(self, op: Product, ops: Sequence[Op], dtype: Dtype) -> list[Broken]:
+        if not dtype.row.fp8_kind:
+            problem = f"has {self.name}, the scales of 8-bit operands, and the dtype is {dtype}"
+            return [("epilogue", problem, f"use {Dtype.FP8_E4M3}, or weights e4m3_g128 with 16-bit inputs")]
+        source: Any = next((one for one in ops if one.name == op.source), None)
+        if source is None or any(isinstance(part, GroupScale) for part in getattr(source, "epilogue", ())):
+            return []
+        problem = f"reads {op.source}, which is stored without scales of groups"
+        return [("epilogue", problem, f"give {op.source} the part {GroupScale.name}")]
+
+    def multiplied(self, op: Product, tensors: Tensors, xp: ArrayModule, a: Array, w: Array) -> tuple[Array, Array]:
+        of_weights, of_inputs = (tensors[self.tensor_name(op, own)].values.astype(xp.float64) for own in self.owns)
+        rows = xp.repeat(xp.repeat(of_weights, BLOCK, axis=0), BLOCK, axis=1)
+        return a * xp.repeat(of_inputs, BLOCK, axis=1), w * rows
+
+    def apply(self, op: Product, sums: Any, tensors: Tensors) -> None:
+        """Nothing: `multiplied` has scaled the operands."""
+
+    def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
+        return values
+
+    def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
+        return error
+
+    def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
+        drawn = draws.factors(tensor.shape)
+        return drawn * op.k**-0.5 if tensor.role is Role.WEIGHT else drawn
+
+    def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
+        return ()
+
+    def step_reads(self, op: Product) -> tuple[str, ...]:
+        return (self.tensor_name(op, self.owns[1]),)
+
+    def own_bytes(self, op: Product, dtype: Dtype, written: Collection[str]) -> int:
+        weights, inputs = (tensor.num_bytes for tensor in self.tensors(op, dtype))
+        return weights + (0 if op.source in written else inputs)
+
+    def is_plain(self, op: Product) -> bool:
+        return True

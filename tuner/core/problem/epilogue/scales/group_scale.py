@@ -1,0 +1,85 @@
+"""Stores the output in 8 bits with a scale for each row and 128 columns, which the tile that writes them computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.added import AddedPart, Own
+from tuner.core.problem.epilogue.part import Broken, Product, Stage
+from tuner.core.problem.epilogue.sums import EPILOGUE_ERROR, Sums, Tensors
+from tuner.core.problem.ops.op import Op, Role
+from tuner.core.problem.rows.dtype import Array, ArrayModule
+
+#: Elements of a row that share a scale; also rows of weights that do.
+BLOCK = 128
+#: The smallest maximum of a group, so that a group of zeros has a scale. Source: vLLM, `per_token_group_quant_fp8`.
+LEAST_SIZE = 1e-10
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScale(AddedPart):
+    """Elements are divided by their group's scale, the largest magnitude over the largest number of the element type;
+    ``<op>.group_scale_factors`` [m, n / 128] has the scales in fp32."""
+
+    name: ClassVar[str] = "group_scale"
+    stage: ClassVar[Stage] = Stage.RESULT
+    owns: ClassVar[tuple[Own, ...]] = (Own(name="factors", role=Role.OUTPUT),)
+    planted: ClassVar[tuple[str, str]] = ("__fdividef(out[r], scales[r])", "__fdividef(out[r], scales[r ^ 1])")
+
+    @classmethod
+    def factors_of(cls, tensor: str) -> str:
+        """The name of the scales of a tensor's groups."""
+        return f"{tensor}.{cls.name}_factors"
+
+    def shape(self, op: Product, name: str) -> tuple[int, ...]:
+        return (op.m, op.n // BLOCK)
+
+    def broken(self, op: Product) -> list[Broken]:
+        found = super().broken(op)
+        if op.n % BLOCK:
+            problem = f"is {op.n}, but {self.name} has a scale for {BLOCK} columns"
+            found.append(("n", problem, f"use a multiple of {BLOCK}"))
+        if op.out_dtype or op.residual or (op.epilogue and op.epilogue[-1] is not self):
+            what = "an out_dtype" if op.out_dtype else "a residual" if op.residual else "a part after it"
+            found.append(("epilogue", f"has {self.name} and {what}", "leave one of them out"))
+        return found
+
+    def misplaced(self, op: Product, ops: Sequence[Op], dtype: Dtype) -> list[Broken]:
+        if not dtype.row.fp8_kind:
+            problem = f"has {self.name}, which stores 8 bits, and the dtype is {dtype}"
+            return [("epilogue", problem, f"use {Dtype.FP8_E4M3}")]
+        for other in ops:
+            scaled = any(own.role is Role.INPUT for part in getattr(other, "epilogue", ()) for own in part.owns)
+            if op.name in other.read_names and not scaled:
+                problem = f"stores scales of groups, which {other.name} does not read"
+                return [("epilogue", problem, f"give {other.name} the part block_scale")]
+        return []
+
+    def made(self, op: Product, sums: Sums, tensors: Tensors) -> Mapping[str, tuple[Array, Array]]:
+        """The scales, by which it divides the values."""
+        xp, groups = sums.xp, (op.m, op.n // BLOCK, BLOCK)
+        largest = Dtype.FP8_E4M3.row.largest
+        assert largest is not None, "8-bit elements saturate"
+        sizes = xp.maximum(xp.abs(sums.values).reshape(groups).max(axis=2), LEAST_SIZE)
+        factors = sizes / largest
+        error = sums.error.reshape(groups).max(axis=2) / largest + EPILOGUE_ERROR * factors
+        whole, off = (xp.repeat(one, BLOCK, axis=1) for one in (factors, error))
+        values = sums.values / whole
+        sums.replace(values, sums.error / whole + xp.abs(values) * (off / whole))
+        return {self.tensor_name(op, self.owns[0]): (factors, error)}
+
+    def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
+        """Adds the rounding of a library whose kernel reads stored sums; `made` divides."""
+        sums.compute()
+
+    def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
+        return values
+
+    def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
+        return error
+
+    def is_plain(self, op: Product) -> bool:
+        return True

@@ -1,0 +1,119 @@
+// The epilogue of outputs with a scale for each row and 128 columns, with swapped operands: a tile has all columns of one
+// group.
+//
+// Elements are finished twice, since no registers are left to keep them. First each warp finds the largest magnitude of
+// its columns of each row, and leaves it in shared memory: [warps][tile_m]. One thread for each row finds the largest of
+// them, and stores the scale. The second time, elements are divided by their row's scale and stored. Magnitudes are
+// compared as integers, so that a NaN is larger than any number, and the scale of a task whose launch is aborted is NaN.
+//
+// Two barriers are enough: the scales have a row of their own, which is written again after the next task's first
+// barrier, and warps write theirs again after this task's second one.
+#pragma once
+#include "epilogue_transposed.cuh"
+
+template <int kOp, int kFirst, int kEnd>
+struct GroupedTile {
+  using Tile = WgmmaTile<kOp>;
+  using Columns = WarpColumns<kOp>;
+  static constexpr OpConfig kConfig = kOps[kOp];
+  static constexpr int kFragments = Columns::kFragments, kBegin = kFirst * kFragments;
+  static constexpr int kNumFragments = (kEnd - kFirst) * kFragments, kEndFragment = kEnd * kFragments;
+  static constexpr int kInFours = kBegin + kNumFragments / 4 * 4;
+  static constexpr int kHolders = Tile::kHolders, kWarps = kHolders / 32;
+  static constexpr float kLargest = 448.0f, kLeast = 1e-10f;  // of an element; of a group's largest element
+
+  // The lane's word of a fragment, divided by the scales of its rows, transposed.
+  __device__ static __forceinline__ u32 divided(const Columns& columns, const float* sums, const OpArgs& op, u32 place,
+                                                int tile_row0, int fragment, int lane) {
+    float out[2], scales[2];
+    columns.finish_two(out, sums, op, tile_row0, fragment, lane);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      scales[r] = load_shared_float(place + 4 * (fragment / kFragments * 8 + lane % 4 * 2 + r));
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) out[r] = __fdividef(out[r], scales[r]);
+    return transpose_fragment(Output<kOp>::narrow_two(out[0], out[1]));
+  }
+
+  __device__ static __forceinline__ Columns columns_of(const OpArgs& op, const Task& task, int weight_row, int lane) {
+    return Columns(op, task.tile_n * kConfig.tile_n + weight_row * kFragments / 2, lane);
+  }
+
+  // Called by all threads that hold part of the tile.
+  __device__ static __forceinline__ void store_scales(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
+                                                      const Task& task, const RowNorm& norm, int tile_row0) {
+    const int thread = team_thread(), group = thread / 128, lane = thread % 32;
+    u32 most[2 * (kEnd - kFirst)] = {};
+#pragma unroll
+    for (int block = 0; block < Tile::kBlocks; ++block) {
+      const int weight_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+      if (weight_row >= Tile::kSharedRows) continue;
+      const Columns columns = columns_of(op, task, weight_row, lane);
+#pragma unroll
+      for (int fragment = kBegin; fragment < kEndFragment; ++fragment) {
+        float out[2];
+        columns.finish_two(out, acc + block * Tile::kBlockSums, op, tile_row0, fragment, lane);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          u32& own = most[(fragment - kBegin) / kFragments * 2 + r];
+          own = max(own, __float_as_uint(out[r]) & 0x7FFFFFFFu);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * (kEnd - kFirst); ++i) {
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2) most[i] = max(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], lanes));
+      const int row = (kFirst + i / 2) * 8 + lane % 4 * 2 + i % 2;
+      if (lane < 4) store_shared(norm.scratch + 4 * (thread / 32 * kConfig.tile_m + row), __uint_as_float(most[i]));
+    }
+    barrier_sync<kHolders>(squares_barrier());
+    float* const factors = static_cast<float*>(const_cast<void*>(op.parts[group_scales_of(kOp)]));
+    for (int row = kFirst * 8 + thread; row < kEnd * 8; row += kHolders) {
+      u32 largest = __float_as_uint(kLeast);
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+        largest = max(largest, __float_as_uint(load_shared_float(norm.scratch + 4 * (warp * kConfig.tile_m + row))));
+      }
+      const float scale = __uint_as_float(largest) * (1.0f / kLargest);
+      store_shared(norm.scratch + 4 * (kTeamWarps * kConfig.tile_m + row), scale);
+      if (tile_row0 + row < op.m) factors[(tile_row0 + row) * (op.n / kConfig.tile_n) + task.tile_n] = scale;
+    }
+    barrier_sync<kHolders>(squares_barrier());
+  }
+
+  __device__ static __forceinline__ void store(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op, const Task& task,
+                                               const RowNorm& norm) {
+    static_assert(kConfig.tile_n == 128, "a tile is a group");
+    const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
+    const int tile_row0 = task.tile_m * kConfig.tile_m;
+    if (thread < kHolders) store_scales(acc, op, task, norm, tile_row0);
+    const u32 place = norm.scratch + 4 * kTeamWarps * kConfig.tile_m;
+#pragma unroll
+    for (int block = 0; block < Tile::kBlocks; ++block) {
+      const int weight_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+      if (weight_row >= Tile::kSharedRows) continue;
+      const Columns columns = columns_of(op, task, weight_row, lane);
+      const float* const sums = acc + block * Tile::kBlockSums;
+#pragma unroll
+      for (int first = kBegin; first < kInFours; first += 4) {
+        u32 words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[i] = divided(columns, sums, op, place, tile_row0, first + i, lane);
+        transpose_four(words, q);
+        const long long row = columns.row(tile_row0, first + q) + lane / 4;
+        const int column = columns.column(first + q);
+        if (row < op.m && column < op.n)
+          store_finished<kOp>(op, norm, row * op.n + column, make_uint4(words[0], words[1], words[2], words[3]));
+      }
+#pragma unroll
+      for (int fragment = kInFours; fragment < kEndFragment; ++fragment) {
+        const u32 two = divided(columns, sums, op, place, tile_row0, fragment, lane);
+        const long long row = columns.row(tile_row0, fragment) + lane / 4;
+        const int column = columns.column(fragment);
+        if (row < op.m && column < op.n) store_finished<kOp>(op, norm, row * op.n + column + q * 2, two);
+      }
+    }
+  }
+};

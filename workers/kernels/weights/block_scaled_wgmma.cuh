@@ -1,0 +1,116 @@
+// Operands of 8 bits whose scales change along k: one for each row of the inputs and 128 elements, and one for 128 x 128
+// weights. With swapped operands.
+//
+// A line of a stage is 128 elements of k. Its products have separate sums, which a thread multiplies by the scales of
+// their rows of inputs and of weights when it adds them to its own. A thread reads its scales from global memory while
+// the tensor cores multiply the line; those of the next lines of a row are then in the L1.
+//
+// Memory order. Scales of an earlier op's output are plain loads. They come after the wait for the stage, which the
+// inputs' warp requested after it had acquired the post of the tile with these columns, and with it their scales.
+#pragma once
+#include "mainloop_wgmma.cuh"
+
+template <int kOp>
+struct BlockScaled {
+  using Tile = WgmmaTile<kOp>;
+  static constexpr OpConfig kConfig = kOps[kOp];
+  static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums, kStageLines = Tile::kStageLines;
+  static constexpr int kRows = kConfig.tile_m / 4;  // rows of the inputs for which a thread has sums
+  static constexpr int kScaleBlock = 128;
+  static constexpr bool kHasUp = kConfig.weight_rows() > kConfig.tile_n;
+  static constexpr int kAhead = kNumSums <= 32 ? 1 : 0;  // lines multiplied while one is added, if registers allow
+  static_assert(kSwapAb && kLineColumns == kScaleBlock, "a line has one scale per row, and sums are transposed");
+
+  // The thread's scales for a line.
+  struct Scales {
+    float inputs[kRows], weights[kBlocks][2];
+  };
+
+  const float* inputs;
+  const float* weights;
+  int num_blocks;          // along k
+  int places[kRows];       // of the scales of the thread's rows of inputs
+  int blocks[kBlocks][2];  // of its rows of weights
+
+  __device__ __forceinline__ BlockScaled(const OpArgs& op, const Task& task)
+      : inputs(static_cast<const float*>(op.parts[block_scales_of(kOp) + 1])),
+        weights(static_cast<const float*>(op.parts[block_scales_of(kOp)])),
+        num_blocks(op.k / kScaleBlock) {
+    const int lane = thread_number() % 32;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = task.tile_m * kConfig.tile_m + i / 2 * 8 + lane % 4 * 2 + i % 2;
+      places[i] = min(row, op.m - 1) * num_blocks;
+    }
+    const u32 first = team_group() * kBlocks * kBlockRows + team_thread() / 32u % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // Those of an up projection are n rows further down.
+        const int row = Tile::weight_row(first + block * kBlockRows + 8 * half);
+        const bool is_up = kHasUp && row >= kConfig.tile_n;
+        const int column = min(task.tile_n * kConfig.tile_n + (is_up ? row - kConfig.tile_n : row), op.n - 1);
+        blocks[block][half] = (is_up * op.n + column) / kScaleBlock * num_blocks;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load(Scales& scales, int block) const {
+    block = min(block, num_blocks - 1);  // the last stage may have lines beyond k, whose sums are 0
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) scales.inputs[i] = inputs[places[i] + block];
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) scales.weights[i][half] = weights[blocks[i][half] + block];
+    }
+  }
+
+  __device__ static __forceinline__ void add(float (&acc)[kMaxWgmmaAccumulators], const float (&sums)[kNumSums],
+                                             const Scales& scales) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < Tile::kBlockSums; ++i) {
+        const float scale = scales.inputs[i / 4 * 2 + i % 2] * scales.weights[block][i / 2 % 2];
+        float& sum = acc[block * Tile::kBlockSums + i];
+        sum = fmaf(scale, sums[block * Tile::kBlockSums + i], sum);
+      }
+    }
+  }
+
+  // Like `WgmmaTile::multiply_promoted`.
+  template <class Issued>
+  __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], const LaunchArgs& args, const Task& task,
+                                  const Stages& stages, StagePlaces& places, const Issued& issued) {
+    const OpArgs& op = args.ops[kOp];
+    const Steps steps = steps_of<kOp>(args.plan, op, task);
+    const BlockScaled own(op, task);
+    const int lane = thread_number() % 32;
+    const typename Tile::Operands first(stages);
+    float sums[kAhead + 1][kNumSums];
+    Scales scales[kAhead + 1];
+    Tile::fill(acc, 0.0f);
+#pragma unroll 1
+    for (int step = 0; step < steps.count; ++step) {
+      stages.wait_filled(places);
+      const typename Tile::Operands operands = first.at(places);
+      const int first_block = steps[step] * kStageLines;
+#pragma unroll
+      for (int line = 0; line < kStageLines; ++line) {
+        own.load(scales[line % (kAhead + 1)], first_block + line);
+        Tile::multiply_line(sums[line % (kAhead + 1)], operands, line);
+        wgmma_wait<kAhead>();
+        if (line >= kAhead) add(acc, sums[(line - kAhead) % (kAhead + 1)], scales[(line - kAhead) % (kAhead + 1)]);
+      }
+      if constexpr (kAhead > 0) {
+        wgmma_wait<0>();
+        add(acc, sums[(kStageLines - 1) % (kAhead + 1)], scales[(kStageLines - 1) % (kAhead + 1)]);
+      }
+      places.advance();
+      stages.release_before(places, lane);
+    }
+    issued();
+  }
+};
