@@ -19,7 +19,7 @@ ROUTED = RunTimeInput(name="routed", count=EXPERTS, least=0, most=TOKENS)
 
 
 def bounds_of(*tensors: str, limit: RunTimeInput = ROUTED) -> tuple[Bound, ...]:
-    """The bounds for tensors of tokens."""
+    """The bounds for tensors with a row per token."""
     return tuple(Bound(tensor=tensor, dimension=1, limit=limit, by=0) for tensor in tensors)
 
 

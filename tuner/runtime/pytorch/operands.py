@@ -98,7 +98,7 @@ def check_scores(scale: float, window: int, soft_cap: float) -> None:
     """Checks that scale, window and soft cap are each unset or valid.
 
     Raises:
-        WrongOperand: one is neither.
+        WrongOperand: one of them is neither unset nor valid.
     """
     if not abs(scale) < _INFINITE:
         raise WrongOperand(f"scale is {scale}: pass the number that scores are multiplied by, e.g. head_dim ** -0.5")

@@ -1,4 +1,4 @@
-"""The kernel of `norm`, in Triton, which vLLM has where there is a card."""
+"""The kernel of `norm`, in Triton, which vLLM installs on machines with a GPU."""
 
 from __future__ import annotations
 

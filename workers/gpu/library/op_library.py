@@ -119,7 +119,7 @@ class ChainLibrary:
         self.choices = picked.choices
 
     def recipe(self) -> LibraryRecipe:
-        """How this calls the libraries."""
+        """How the libraries are called."""
         calls = self._products.recipe().calls if self._products else ()
         own = "; ".join(dict.fromkeys(one.recipe() for one in self._own))
         return LibraryRecipe(cublaslt_version=self._version, beside=False, calls=calls, launch_ops=own)

@@ -97,7 +97,7 @@ def test_an_invalid_filter_is_named() -> None:
 
 
 def test_its_layout_is_that_of_the_measured_kernel() -> None:
-    """Numbers of benchmarks/conv/in_one_cta.cu for two 3x3 convolutions and tiles of 8 x 8."""
+    """Numbers of the measured kernel for two 3x3 convolutions and tiles of 8 x 8."""
     geometry = geometry_of(pair(height=56, width=56), PLAIN)
     assert (geometry.patch.products, geometry.middle.products) == (118, 78)
     assert geometry.filter_bytes == (72 * 65 * 16, 72 * 65 * 16)

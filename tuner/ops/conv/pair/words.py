@@ -41,5 +41,5 @@ def library_of(recipe: LibraryRecipe | None) -> str:
 
 
 def order_of_sums(op: ConvPairOp, one: ConvPairSchedule) -> str:
-    """What determines a row's bits: nothing of the schedule does."""
+    """What determines a row's bits: the schedule does not affect them."""
     return ""
