@@ -19,7 +19,8 @@ from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment, Granularity
 from tuner.core.schedule.tiling import Tiling
 
-LIMIT_S = 0.12
+#: Twice the bar of benchmarks/cpu/core.py, since CPUs that tests run on differ by as much.
+LIMIT_S = 0.24
 WIDE = block(8, heads=16384, width=16384, hidden=57344, qkv=73728)
 IN_PARTS = block(8, heads=16384, width=16384, hidden=32768, qkv=16384)
 MANY_ROWS = block(1024, heads=4096, width=4096, hidden=8192, qkv=4096)

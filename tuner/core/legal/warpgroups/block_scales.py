@@ -14,7 +14,7 @@ MAX_BLOCK_SCALED = 64
 
 def scales_groups(op: TileOp) -> bool:
     """Whether a tile of the op computes scales of its output."""
-    return any(isinstance(part, GroupScale) for part in op.epilogue)
+    return bool(op.epilogue) and any(isinstance(part, GroupScale) for part in op.epilogue)
 
 
 def most_block_scaled(op: TileOp) -> int | None:
@@ -24,25 +24,25 @@ def most_block_scaled(op: TileOp) -> int | None:
 
 def scales_engine_problem(workload: Workload, engine: Engine) -> str | None:
     """Why the engine does not support the scales."""
-    if engine is Engine.WGMMA:
-        return None
-    for op in workload.tile_ops:
-        if most_block_scaled(op) or scales_groups(op):
-            part = BlockScale.name if most_block_scaled(op) else GroupScale.name
-            return f"{op.name} has the part {part}, which only wgmma supports: use wgmma"
+    if engine is not Engine.WGMMA:
+        for op in workload.tile_ops:
+            for part in op.epilogue:
+                if isinstance(part, BlockScale | GroupScale):
+                    return f"{op.name} has the part {part.name}, which only wgmma supports: use wgmma"
     return None
 
 
 def scales_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why a kernel of the wgmma engine cannot apply or compute the scales with this tiling."""
-    for op in workload.tile_ops:
-        if (most_block_scaled(op) or scales_groups(op)) and not tiling.swap_ab:
-            return f"{op.name} has scales of blocks, which need swapped operands: use swap_ab true"
+    if not tiling.swap_ab:
+        for op in workload.tile_ops:
+            if any(isinstance(part, BlockScale | GroupScale) for part in op.epilogue):
+                return f"{op.name} has scales of blocks, which need swapped operands: use swap_ab true"
     return None
 
 
 def group_problem(op: TileOp, tile: Tile) -> str | None:
     """Why a CTA's tile cannot compute the scales of the output's groups."""
-    if not scales_groups(op) or tile.n == BLOCK:
+    if tile.n == BLOCK or not scales_groups(op):
         return None
     return f"{op.name} has a scale for {BLOCK} columns, which one tile computes: use n {BLOCK} for each CTA"
