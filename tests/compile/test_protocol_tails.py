@@ -69,7 +69,7 @@ def test_a_plan_that_splits_other_tiles_shows(asked: SplitTiles, launched: Split
         (other, ordering), (plan, _) = planned(chosen, asked), planned(chosen, launched)
         tables = tables_for(*CASES["parts"], ordering, [other])
         found = faults(Replica(plan, tables, random.Random(0)).record(1), tables, ((plan,),))
-        assert "violations, the first in a tile with different parts" in found[0]
+        assert "violations, the first is a tile with different parts" in found[0]
 
 
 def test_a_split_tile_of_which_a_slot_misses_a_part_is_reported() -> None:

@@ -121,7 +121,7 @@ def test_a_plan_that_splits_other_tiles_shows(
         )
         record = rig.run(rig.runner(good), tables, 1)
         assert record.abort is None, name
-        assert KINDS[int(record.violation["kind"])] == "a tile in other parts", name
+        assert KINDS[int(record.violation["kind"])] == "a tile with different parts", name
 
 
 @pytest.mark.parametrize("name", MUTANTS)

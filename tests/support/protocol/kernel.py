@@ -41,7 +41,7 @@ KINDS = {
     2: "a wrong sum",
     3: "an overwritten word",
     4: "a wrong epoch",
-    5: "a tile in other parts",
+    5: "a tile with different parts",
     6: "a read left out",
 }
 
@@ -222,7 +222,7 @@ def faults(record: Record, tables: Tables, launches: Launches) -> list[str]:
     if record.violation["count"]:
         count, kind, task, unit, tile, seen, expected, _ = record.violation.item()
         which = f"task {task} (unit {unit}) saw {seen} for tile {tile}, expected {expected}"
-        found.append(f"{count} violations, the first {KINDS[kind]}: {which}")
+        found.append(f"{count} violations, the first is {KINDS[kind]}: {which}")
     wrong = np.flatnonzero(record.times_done != record.num_runs)
     found += [f"unit {unit} ran {record.times_done[unit]} times in {record.num_runs} runs" for unit in wrong[:1]]
     wrong = np.flatnonzero(record.words != record.last_number)
