@@ -332,7 +332,7 @@ def test_a_planted_fault_shows_and_is_what_the_proof_refuses(
             assert found[0] == f"a wait expired: {record.abort}"
             assert int(record.abort.split()[1]) in planted.tasks
             continue
-        assert found[0].split(": ")[0].endswith("the first a stale read")
+        assert found[0].split(": ")[0].endswith("the first is a stale read")
         count, kind, task, unit, tile, seen, expected, _ = record.violation.item()
         assert (kind, seen, expected) == (1, 0, 1)
         assert count >= 1
