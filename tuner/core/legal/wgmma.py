@@ -12,7 +12,7 @@ from tuner.core.legal.converted import converted_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
-from tuner.core.legal.warpgroups.block_scales import MAX_BLOCK_SCALED, group_problem, most_block_scaled, scales_problem
+from tuner.core.legal.warpgroups.block_scales import MAX_BLOCK_SCALED, group_problem, is_block_scaled, scales_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
 from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
@@ -340,8 +340,8 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     if problem := converted_problem(op, tile, swap_ab=swap_ab) or group_problem(op, tile):
         return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
-    if held > MAX_BLOCK_SCALED:
-        most = min(most, most_block_scaled(op) or most)
+    if held > MAX_BLOCK_SCALED[groups] and is_block_scaled(op):
+        most = min(most, MAX_BLOCK_SCALED[groups])
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.legal.sum_room import with_least_room, with_most_room
+from tuner.core.legal.warpgroups.block_scales import is_block_scaled
 from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_INPUT_STAGES,
@@ -102,7 +103,8 @@ class WgmmaTilings:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.tile_ops)
-        self._converts = any(op.IS_PRODUCT and op.weights for op in workload.tile_ops)
+        #: Whether a thread may hold few sums, so that tiles of the same height need more warps.
+        self._has_few_sums = any(op.IS_PRODUCT and (op.weights or is_block_scaled(op)) for op in workload.tile_ops)
         self._shapes = WgmmaTileShapes(workload, gpu)
         #: By tile height, a tile shape for each op: the fastest first.
         self._combined = {height: self._shapes.combined(height) for height in self.heights} if self.is_there else {}
@@ -116,7 +118,7 @@ class WgmmaTilings:
     def heights(self) -> tuple[Height, ...]:
         """Heights that are worth trying, for one CTA or for several that split K."""
         alone = self._heights_alone
-        groups = 1 if self._rows <= FEW_ROWS and not self._converts else SWAPPED_SHARERS_GROUPS
+        groups = 1 if self._rows <= FEW_ROWS and not self._has_few_sums else SWAPPED_SHARERS_GROUPS
         wide = [one for one in alone if not one.swap_ab or one.groups == groups]
         return alone + _sharing(wide, MORE_SHARERS if small_output_tiles(self._workload, self._gpu) else SHARERS)
 
@@ -125,10 +127,8 @@ class WgmmaTilings:
         if self._rows <= FEW_ROWS:
             return tuple(dict.fromkeys(self._low_heights()))
         lowest = FEW_ROWS if self._rows <= MAX_ROWS_OF_TILES_OF_64 else FEW_ROWS + 1
-        useful = [
-            most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows or (most.swap_ab and self._rows <= most.m)
-        ]
-        useful = [most for most in useful if self._has_few_tiles(most)]
+        high = (one for one in HIGH_TILES if lowest <= one.m < 2 * self._rows or (one.swap_ab and self._rows <= one.m))
+        useful = [one for one in high if self._has_few_tiles(one)]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
         useful = [*filling_tiles(self._workload, self._gpu), *useful]
@@ -150,7 +150,7 @@ class WgmmaTilings:
             num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.tile_ops)
             if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
                 yield height
-                warps = NUM_WARPS if self._converts else NUM_WARPS[:1]
+                warps = NUM_WARPS if self._has_few_sums else NUM_WARPS[:1]
                 yield from (covering(self._rows, Height(most, count, swap_ab=True)) for count in warps)
 
     def tilings(self) -> Iterator[Tiling]:

@@ -91,6 +91,7 @@ def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says:
         ),
         (wgmma((16, 256, 128), (16, 128, 128), swap_ab=True, cluster_n=2), None),
         (wgmma((48, 128, 128), (48, 64, 128), swap_ab=True), "96 sums per thread: use at most 64"),
+        (wgmma((64, 128, 128), (64, 192, 128), swap_ab=True, num_warps=12), "64 sums per thread: use at most 32"),
     ],
 )
 def test_kernels_have_a_group_in_each_tile(tiling: Tiling, problem: str | None) -> None:
@@ -98,7 +99,7 @@ def test_kernels_have_a_group_in_each_tile(tiling: Tiling, problem: str | None) 
     assert found is None if problem is None else problem in str(found)
 
 
-@pytest.mark.parametrize("m", [1, 16])
+@pytest.mark.parametrize("m", [1, 16, 64])
 @pytest.mark.parametrize("hidden", [3584, 18944])
 def test_a_space_has_such_kernels(m: int, hidden: int) -> None:
     """Whatever the number of tiles of 128 columns is."""

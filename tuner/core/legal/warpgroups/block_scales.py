@@ -8,8 +8,9 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 
-#: Maximum fp32 sums per thread: it has as many of the tensor cores, and the scales of its rows.
-MAX_BLOCK_SCALED = 64
+#: Maximum fp32 sums per thread, by warpgroups: it has as many of the tensor cores, and the scales of its rows. Threads
+#: of three warpgroups have 128 registers.
+MAX_BLOCK_SCALED = {1: 64, 2: 64, 3: 32}
 
 
 def scales_groups(op: TileOp) -> bool:
@@ -17,9 +18,9 @@ def scales_groups(op: TileOp) -> bool:
     return bool(op.epilogue) and any(isinstance(part, GroupScale) for part in op.epilogue)
 
 
-def most_block_scaled(op: TileOp) -> int | None:
-    """Maximum fp32 sums per thread; None if the op has no scales along k."""
-    return MAX_BLOCK_SCALED if any(isinstance(part, BlockScale) for part in op.epilogue) else None
+def is_block_scaled(op: TileOp) -> bool:
+    """Whether the op's operands have scales that change along k."""
+    return any(isinstance(part, BlockScale) for part in op.epilogue)
 
 
 def scales_engine_problem(workload: Workload, engine: Engine) -> str | None:
