@@ -17,7 +17,6 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
@@ -34,11 +33,6 @@ _OF_BLOCKS, _OF_GROUPS = 5, 4
 #: The multiple of which rows of scales are.
 _ROOM = 4
 _THREADS, _MAX_CTAS = 256, 4096
-
-
-def is_block_scaled(op: TileOp) -> bool:
-    """Whether the op's operands have such scales."""
-    return any(isinstance(part, BlockScale) for part in op.epilogue)
 
 
 def _room(count: int) -> int:
