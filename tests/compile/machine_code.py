@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compile import golden
-from tests.support import converted, convs
+from tests.support import converted, convs, quantised
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tuner.core.problem.op_kinds import folder_of
@@ -29,6 +29,7 @@ from tuner.core.trial.reports.same_kernels import lists_of, with_version
 from tuner.ops.attention.append import render_append
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import source_of, version
+from tuner.ops.gemm.quantised import Scheme
 from tuner.workers.builder.nvrtc import nvrtc_version
 from tuner.workers.source.render import kernel_version, render
 from tuner.workers.source.variants import Variant
@@ -82,6 +83,7 @@ SOURCES = {
     "converted_int4": partial(_converted, "int4"),
     "converted_zero_points": partial(_converted, "int4, zero points, many rows"),
     "converted_mxfp4": partial(_converted, "mxfp4, many rows"),
+    "quantised_blocks": partial(render, quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS["plain"]),
     "conv_mma": partial(render, *convs.SHORTCUT),
     "conv_mma_parts": partial(render, *convs.bottleneck()),
     "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),

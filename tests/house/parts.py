@@ -15,8 +15,10 @@ from tests.house.kinds import ROOT, program, texts, words_of
 FROZEN = Path(__file__).with_name("parts_named.json")
 #: For each part, what names it: consecutive words of an identifier or a literal.
 _WORDS = {
+    "block_scale": ("block scale", "block scales", "block scaled", "blockscale"),
     "bias": ("bias", "biases"),
     "gate": ("gate", "gated"),
+    "group_scale": ("group scale", "group scales", "groupscale", "grouped tile"),
     "residual": ("residual", "residuals"),
     "rotary": ("rotary",),
     "row_scale": ("row scale",),

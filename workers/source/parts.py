@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuner.core.legal.warpgroups.parts import exchanged_numbers, team_warps
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue import AddedPart, Argument, Product, Stage
-from tuner.core.problem.epilogue.scales.block_scale import BlockScale
-from tuner.core.problem.epilogue.scales.group_scale import GroupScale
+from tuner.core.problem.epilogue import Argument, Product, Stage
 from tuner.core.problem.ops.op import Role, Tensor
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
 
 from .rows import in_place
 
@@ -50,13 +50,13 @@ def num_pointers(workload: Workload) -> int:
     return max((len(pointers_of(op)) for op in workload.tile_ops), default=0)
 
 
-def parts_config(workload: Workload) -> str:
+def parts_config(workload: Workload, tiling: Tiling) -> str:
     """Definitions before the device files; empty if no op has a part that needs them."""
     ops = workload.tile_ops
     text = "".join(part.constants(index, op) for index, op in enumerate(ops) for part in op.parts)
     if of_sums := sum(1 << index for index, op in enumerate(ops) if _adds_to_sums(op)):
         text += f"#define TUNER_ADDED_TO_SUMS {of_sums}\n"
-    text += _scales_config(workload)
+    text += _tiles_config(workload, tiling)
     lists = list(dict.fromkeys(op.epilogue for op in ops if op.epilogue))
     pointers = f"#define TUNER_PART_POINTERS {count}\n" if (count := num_pointers(workload)) else ""
     if not lists:
@@ -66,30 +66,42 @@ def parts_config(workload: Workload) -> str:
     return f"{text}__device__ constexpr int parts_of(int op) {{ return {numbers}0; }}\n"
 
 
-def has_block_scales(workload: Workload) -> bool:
-    """Whether an op has scales that change along k, or computes those of its output."""
-    return any(isinstance(part, BlockScale | GroupScale) for op in workload.tile_ops for part in op.epilogue)
-
-
-def _scales_config(workload: Workload) -> str:
-    """Where the ops' pointers to such scales are; empty if there are none."""
-    if not has_block_scales(workload):
+def _tiles_config(workload: Workload, tiling: Tiling) -> str:
+    """Which ops have parts that multiply, store or exchange numbers; empty if none has."""
+    ops = [[part.kernel for part in op.epilogue] for op in workload.tile_ops]
+    if not any(one.has_device_file for kernels in ops for one in kernels):
         return ""
-    text = "#define TUNER_BLOCK_SCALES\n"
-    for name, kind in (("block", BlockScale), ("group", GroupScale)):
-        places = [(index, _place_of(kind, op)) for index, op in enumerate(workload.tile_ops)]
-        found = "".join(f"op == {index} ? {place} : " for index, place in places if place is not None)
-        text += f"__device__ constexpr int {name}_scales_of(int op) {{ return {found}-1; }}\n"
-    return text
+    multiply, store = (
+        sum(1 << index for index, kernels in enumerate(ops) if any(getattr(one, hook) for one in kernels))
+        for hook in ("multiplies", "stores")
+    )
+    exchanged = [exchanged_numbers(op, team_warps(tiling)) for op in workload.tile_ops]
+    numbers = "".join(f"op == {index} ? {count} : " for index, count in enumerate(exchanged) if count)
+    return (
+        "#define TUNER_PARTS_OF_TILES\n"
+        f"__device__ constexpr bool part_multiplies(int op) {{ return ({multiply} >> op & 1) != 0; }}\n"
+        f"__device__ constexpr bool part_stores(int op) {{ return ({store} >> op & 1) != 0; }}\n"
+        f"__device__ constexpr int part_exchanges([[maybe_unused]] int op) {{ return {numbers}0; }}\n"
+    )
 
 
-def _place_of(kind: type[AddedPart], op: Product) -> int | None:
+def parts_of_tiles(workload: Workload) -> dict[str, str]:
+    """For `wgmma`: device files of parts that multiply or store tiles, by name, and last the ops that have them."""
+    parts = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
+    files = {part.wgmma_file(): part.wgmma_text() for part in parts if part.kernel.has_device_file}
+    uses = "".join(line for index, op in enumerate(workload.tile_ops) for line in _uses(index, op))
+    return files | {"parts of tiles": uses} if files else {}
+
+
+def _uses(index: int, op: Product) -> Iterator[str]:
     first = 0
     for part in op.epilogue:
-        if isinstance(part, kind):
-            return first
+        if multiplies := part.kernel.multiplies:
+            yield f"template <>\nstruct PartProduct<{index}> : {multiplies}<{index}, {first}> {{}};\n"
+        if stores := part.kernel.stores:
+            base = f"{stores}<{index}, kFirst, kEnd, {first}>"
+            yield f"template <int kFirst, int kEnd>\nstruct PartStore<{index}, kFirst, kEnd> : {base} {{}};\n"
         first += len(part.owns)
-    return None
 
 
 def _adds_to_sums(op: Product) -> bool:

@@ -22,7 +22,7 @@ from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilo
 from tuner.errors import IllegalSchedule
 
 from .own_tasks import gathers, own_tasks
-from .parts import has_block_scales, parts_config, with_parts
+from .parts import parts_config, parts_of_tiles, with_parts
 from .rows import outputs_of, own_text, weights_of, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
@@ -31,8 +31,6 @@ from .variants import Variant, with_switches
 _PAGES_FILE = "pages.cuh"
 #: The file for `wgmma` kernels whose weights are stored in fewer bits.
 _CONVERTED_FILE = "converted_wgmma.cuh"
-#: The file for `wgmma` kernels whose operands have scales that change along k, and for outputs with scales of groups.
-_BLOCK_SCALED_FILE, _GROUPED_FILE = "block_scaled_wgmma.cuh", "epilogue_grouped.cuh"
 #: The file for `wgmma` kernels with a product that gathers its rows.
 _GATHERED_FILE = "gathered_wgmma.cuh"
 _BASE_FILES = (
@@ -159,8 +157,6 @@ def kernel_version() -> str:
     del names[_PAGES_FILE]
     beside = (
         _CONVERTED_FILE,
-        _BLOCK_SCALED_FILE,
-        _GROUPED_FILE,
         _GATHERED_FILE,
         "config_block.in",
         "unit.cu.in",
@@ -228,17 +224,16 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         for name in names
     )
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
-    config += _chain_config(workload, tiling) + parts_config(workload)
+    config += _chain_config(workload, tiling) + parts_config(workload, tiling)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     if tiling.part_sums is PartSums.SCATTERED:
         config += "#define TUNER_SCATTERED_SUMS\n__device__ constexpr bool scatters_sums() { return true; }\n"
     if weights and tiling.engine is Engine.WGMMA:
         before = names.index("mailbox.cuh")
         texts.insert(before, f"// ---- {_CONVERTED_FILE}\n{inlined(_CONVERTED_FILE, variant)}")
-    if has_block_scales(workload):
-        before, after = names.index("mailbox.cuh"), names.index("epilogue_transposed.cuh") + 1
-        texts.insert(after, f"// ---- {_GROUPED_FILE}\n{inlined(_GROUPED_FILE, variant)}")
-        texts.insert(before, f"// ---- {_BLOCK_SCALED_FILE}\n{inlined(_BLOCK_SCALED_FILE, variant)}")
+    if tiling.engine is Engine.WGMMA and (of_tiles := parts_of_tiles(workload)):
+        after = names.index("epilogue_transposed.cuh") + 1 + bool(weights)
+        texts[after:after] = [f"// ---- {name}\n{inlined_text(text, variant)}" for name, text in of_tiles.items()]
     if own := own_tasks(workload, tiling):
         config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         if tiling.engine is Engine.WGMMA:
@@ -380,7 +375,12 @@ def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:
 
 def inlined(name: str, variant: Variant = Variant.MEASURED) -> str:
     """A device file as part of a source, without its includes."""
-    text = with_switches(device_text(name), variant)
+    return inlined_text(device_text(name), variant)
+
+
+def inlined_text(text: str, variant: Variant = Variant.MEASURED) -> str:
+    """The text of a device file as part of a source, without its includes."""
+    text = with_switches(text, variant)
     return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.MULTILINE)
 
 

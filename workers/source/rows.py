@@ -77,7 +77,7 @@ def added_text(workload: Workload) -> tuple[str, ...]:
     named = [workload.dtype, *(value for op in workload.ops for value in vars(op).values())]
     rows = dict.fromkeys(one.row for one in named if isinstance(one, Dtype | Activation))
     parts = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
-    return (*(row.device for row in rows if row.is_added), *(part.text() for part in parts))
+    return (*(row.device for row in rows if row.is_added), *(text for part in parts for text in part.texts()))
 
 
 def activate_by_number(rows: Sequence[ActivationRow]) -> str:

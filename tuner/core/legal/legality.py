@@ -30,7 +30,7 @@ from tuner.core.legal.scattered_sums import parts_at_once_problem, scattered_sum
 from tuner.core.legal.small_elements import conversion_problem, multiply_problem, parts_problem
 from tuner.core.legal.split_rules import part_order_problem, split_order_problem, split_tiles_problem
 from tuner.core.legal.sum_room import sum_room_problem
-from tuner.core.legal.warpgroups.block_scales import scales_engine_problem
+from tuner.core.legal.warpgroups.parts import engines_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
@@ -133,7 +133,7 @@ def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU with any tiles."""
     row = workload.dtype.row
     refused = conversion_problem(workload, gpu) or multiply_problem(workload.dtype, engine)
-    refused = refused or converted.engine_problem(workload, engine) or scales_engine_problem(workload, engine)
+    refused = refused or converted.engine_problem(workload, engine) or engines_problem(workload, engine)
     if refused := refused or parts_problem(workload, engine):
         return refused
     if engine is Engine.WGMMA and row.tensor_map is None:

@@ -12,8 +12,8 @@ from tuner.core.legal.converted import converted_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
-from tuner.core.legal.warpgroups.block_scales import MAX_BLOCK_SCALED, group_problem, is_block_scaled, scales_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
+from tuner.core.legal.warpgroups.parts import columns_problem, max_sums_beside, operands_problem
 from tuner.core.legal.warpgroups.waiting import waiting_problem
 from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
 from tuner.core.legal.warpgroups.workloads import workload_problem as workload_problem
@@ -202,7 +202,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 0 (no limit) to {tiling.num_stages - 1}"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
-    if problem := stored_problem(workload, tiling) or scales_problem(workload, tiling):
+    if problem := stored_problem(workload, tiling) or operands_problem(workload, tiling):
         return problem
     problem = epilogue_problem(workload, tiling, line_elements(workload.dtype)) or _reach_problem(workload, tiling)
     return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
@@ -337,11 +337,11 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
-    if problem := converted_problem(op, tile, swap_ab=swap_ab) or group_problem(op, tile):
+    if problem := converted_problem(op, tile, swap_ab=swap_ab) or columns_problem(op, tile):
         return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
-    if held > MAX_BLOCK_SCALED[groups] and is_block_scaled(op):
-        most = min(most, MAX_BLOCK_SCALED[groups])
+    if op.epilogue and (beside := max_sums_beside(op, groups)) is not None:
+        most = min(most, beside)
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)

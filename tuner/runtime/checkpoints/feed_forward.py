@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.problem.epilogue.added import added_parts
 from tuner.core.problem.quantisation import Activations, stored_as
 from tuner.errors import InvalidInput
 from tuner.runtime.checkpoints.bits import Array
@@ -48,7 +49,7 @@ def feed_forward(
         if _is_static(config, up):
             inputs[first] = _needed(both[first].input_factor, f"{up} input_scale")
     for name, one in both.items():
-        if (blocks := f"{name}.block_scale_weights") in kernel:
+        for blocks in _scales_of_blocks(name, kernel):
             found[blocks] = one.blocks
         factors = f"{name}.channel_scale_factors"
         if (one.channels is not None) != (factors in kernel):
@@ -73,6 +74,12 @@ def _products(kernel: Mapping[str, Tensor]) -> tuple[str, str]:
     return names[0], names[1]
 
 
+def _scales_of_blocks(op: str, kernel: Mapping[str, Tensor]) -> list[str]:
+    """The kernel's tensors with the scales of an op's blocks of weights."""
+    owned = ((part, own) for part in added_parts().values() for own in part.owns if own.is_of_blocks)
+    return [name for part, own in owned if (name := f"{op}.{part.name}_{own.name}") in kernel]
+
+
 def _weights(name: str, one: Converted, kernel: Mapping[str, Tensor]) -> Array:
     """A product's weights, in the format for which the kernel was tuned.
 
@@ -84,7 +91,7 @@ def _weights(name: str, one: Converted, kernel: Mapping[str, Tensor]) -> Array:
     has = {**row.about(one.k, factors), "rows": rows}
     if stored := wanted.get("stored"):
         needs = {**stored, "rows": wanted["shape"][0]}
-    elif wanted["dtype"] == row.element and bool(row.group) == (name.replace(".w", ".block_scale_weights") in kernel):
+    elif wanted["dtype"] == row.element and bool(row.group) == bool(_scales_of_blocks(name.removesuffix(".w"), kernel)):
         # Codes are its elements, in their order.
         needs = {**has, "rows": wanted["shape"][0], "k": wanted["shape"][1]}
     else:

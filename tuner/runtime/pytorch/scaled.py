@@ -16,8 +16,7 @@ import torch
 from tuner.core.problem.dtype import ELEMENTS, UINT8, Dtype
 from tuner.core.problem.epilogue.added import AddedPart, Own, parts_from_json
 from tuner.core.problem.epilogue.part import Stage
-from tuner.core.problem.epilogue.scales.block_scale import BlockScale
-from tuner.core.problem.epilogue.scales.group_scale import BLOCK, LEAST_SIZE, GroupScale
+from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.ops.op import Role
 from tuner.core.problem.weights import WeightFormat, WeightRow
 from tuner.runtime.checkpoints.lanes import bundle_of, of_codes
@@ -52,7 +51,14 @@ def of_parts(op: Json) -> Iterator[tuple[AddedPart, Own, str]]:
 
 def made_by_parts(op: Json) -> tuple[str, ...]:
     """The tensors that such parts write, and PyTorch computes."""
-    return tuple(GroupScale.factors_of(op["name"]) for part in _parts(op) if isinstance(part, GroupScale))
+    about: Any = SimpleNamespace(**op)
+    return tuple(name for part in _parts(op) for name in _written(part, about))
+
+
+def _written(part: AddedPart, about: Any) -> list[str]:
+    if type(part).stored is AddedPart.stored:  # it does not say how PyTorch computes them
+        return []
+    return [part.tensor_name(about, own) for own in part.owns if own.role is Role.OUTPUT]
 
 
 def _parts(op: Json) -> tuple[AddedPart, ...]:
@@ -156,25 +162,22 @@ def scaled_product(
     op: Json, x: torch.Tensor, w: torch.Tensor, there: dict[str, Any], options: Mapping[str, Any], first: torch.dtype
 ) -> torch.Tensor:
     """The result of an op, in at least float32. `options` as in `product`; `first` is the element type of the chain.
-    `there` gets the scales of the result's groups."""
+    `there` gets the tensors that additional parts write."""
     if op.get("weights"):
         w = known(w, op["weights"], op["k"], x.dtype)
-    if any(isinstance(part, BlockScale) for part in _parts(op)):
-        of_weights, of_inputs = (there[name] for part, _, name in of_parts(op) if isinstance(part, BlockScale))
-        x = x.to(of_inputs.dtype) * of_inputs.repeat_interleave(BLOCK, 1)
-        w = w.to(of_inputs.dtype) * of_weights.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    about: Any = SimpleNamespace(**op)
+    for part in (part for part in _parts(op) if part.kernel.multiplies):
+        read = {name: Known(values=there[name]) for one, _, name in of_parts(op) if one == part}
+        kind = next(iter(read.values())).values.dtype
+        x, w = part.multiplied(about, read, torch, x.to(kind), w.to(kind))
     return wide_product(x, w, **options, applied=partial(_applied, op, there), stored=out_dtype(op, first))
 
 
 def _applied(op: Json, there: dict[str, Any], stage: Stage, values: torch.Tensor) -> torch.Tensor:
     about: Any = SimpleNamespace(**op)
     for part in _parts(op):
-        if part.stage is stage and isinstance(part, GroupScale):
-            groups = values.view(values.shape[0], -1, BLOCK)
-            factors = groups.abs().amax(dim=2).clamp(min=LEAST_SIZE) / torch.finfo(torch.float8_e4m3fn).max
-            there[GroupScale.factors_of(op["name"])] = factors
-            values = (groups / factors[:, :, None]).view(values.shape)
-        elif part.stage is stage and not isinstance(part, BlockScale):
-            own = [there[part.tensor_name(about, one)] for one in part.owns]
-            values = part.host(torch, values, *own)
+        if part.stage is stage:
+            own = [there[part.tensor_name(about, one)] for one in part.owns if one.role is not Role.OUTPUT]
+            values, made = part.stored(torch, values, *own)
+            there.update(zip(_written(part, about), made, strict=True))
     return values

@@ -67,11 +67,12 @@ __device__ constexpr bool is_own_task(int op) { return (TUNER_OWN_TASKS >> op & 
 #endif
 __device__ constexpr bool gathers(int op) { return (TUNER_GATHERS >> op & 1) != 0; }
 
-#ifndef TUNER_BLOCK_SCALES
-// The position, among an op's pointers of parts, of the scales of its blocks of weights, which those of its inputs follow
-// (block_scaled_wgmma.cuh), and of the scales of its output (epilogue_grouped.cuh); -1 if there are none.
-__device__ constexpr int block_scales_of(int) { return -1; }
-__device__ constexpr int group_scales_of(int) { return -1; }
+#ifndef TUNER_PARTS_OF_TILES
+// Whether a part of the op's epilogue multiplies its tiles (`PartProduct`), whether one stores them (`PartStore`), and the
+// fp32 numbers in shared memory for each row of a tile that the warps exchange for it.
+__device__ constexpr bool part_multiplies(int) { return false; }
+__device__ constexpr bool part_stores(int) { return false; }
+__device__ constexpr int part_exchanges(int) { return 0; }
 #endif
 
 #ifndef TUNER_CHAIN_OPS

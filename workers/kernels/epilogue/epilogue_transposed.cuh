@@ -195,9 +195,10 @@ __device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early,
   }
 }
 
-// Stores a tile whose elements are divided by scales of their groups (epilogue_grouped.cuh).
+// Finishes and stores an op's tiles in place of `store_transposed_tile`: a struct of a part of its epilogue, next to the
+// part.
 template <int kOp, int kFirst, int kEnd>
-struct GroupedTile;
+struct PartStore;
 
 // Finishes and stores the tile's groups of rows kFirst to kEnd - 1. n is a multiple of 8, so 8 columns are inside or
 // outside as a whole.
@@ -214,7 +215,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
   constexpr int kBatch = kResidualsInFlight<kOp>;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int tile_row0 = task.tile_m * kConfig.tile_m;
-  if constexpr (group_scales_of(kOp) >= 0) return GroupedTile<kOp, kFirst, kEnd>::store(acc, op, task, norm);
+  if constexpr (part_stores(kOp)) return PartStore<kOp, kFirst, kEnd>::store(acc, op, task, norm);
   TransposedSquares<kOp> squares{norm};
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {

@@ -19,7 +19,7 @@ __device__ __forceinline__ int team_barrier() { return kTeamBarriers + team_numb
 template <int kOp>
 __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,
                                             const Beside& beside, u32 epoch) {
-  if constexpr (!kChainOps[kOp].is_any() && readers_of(kOp) == 0 && group_scales_of(kOp) < 0) return {};
+  if constexpr (!kChainOps[kOp].is_any() && readers_of(kOp) == 0 && part_exchanges(kOp) == 0) return {};
   constexpr int kShares = kSwapAb ? 1 : kClusterK;
   RowNorm norm{beside.factors(feed), own_slot<kOp, kShares>(args, task, kShares > 1 ? rank_along_k() : 0),
                beside.scratch(team_number())};
@@ -56,8 +56,8 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       };
       if constexpr (converts_weights()) {
         Converted<kOp>::multiply(acc, num_steps, stages, places, issued);
-      } else if constexpr (block_scales_of(kOp) >= 0) {
-        BlockScaled<kOp>::multiply(acc, args.base, slot.task, stages, places, issued);
+      } else if constexpr (part_multiplies(kOp)) {
+        PartProduct<kOp>::multiply(acc, args.base, slot.task, stages, places, issued);
       } else if constexpr (Element::kPromotesSums) {
         Tile::multiply_promoted(acc, num_steps, stages, places, issued);
       } else {

@@ -244,9 +244,9 @@ __device__ constexpr bool converts_weights() { return Weights::kBits < 8 * kElem
 template <int kOp>
 struct Converted;
 
-// Multiplies operands whose scales change along k (block_scaled_wgmma.cuh).
+// Multiplies an op's tiles in place of `WgmmaTile`: a struct of a part of its epilogue, next to the part.
 template <int kOp>
-struct BlockScaled;
+struct PartProduct;
 
 // Multiplies one task's tile into the warpgroup's accumulators.
 template <int kOp>

@@ -56,15 +56,15 @@ static_assert(sizeof(Flags) <= 80, "the host computes the size of shared memory 
 
 // The results of the helper warp for the math warps, for each feed slot: two mbarriers, a word, and the factors of a
 // tile's rows (beside_wgmma.cuh). They are followed by the memory in which math warps with swapped operands add up
-// squares, or find the largest elements of groups, which has one more row.
+// squares, or exchange numbers for a part of an epilogue.
 __device__ constexpr int normed_rows(const OpConfig& op) { return kChainOps[&op - kOps].norm ? op.tile_m : 0; }
-__device__ constexpr int grouped_rows(const OpConfig& op) { return group_scales_of(&op - kOps) >= 0 ? op.tile_m : 0; }
-__device__ constexpr int squared_rows(const OpConfig& op) {
-  return kChainOps[&op - kOps].squares ? op.tile_m : grouped_rows(op);
+__device__ constexpr int exchanged(const OpConfig& op) {
+  const int squares = kChainOps[&op - kOps].squares ? kTeamWarps : 0, own = part_exchanges(&op - kOps);
+  return op.tile_m * (squares > own ? squares : own);
 }
 struct Beside {
   static constexpr int kSlotBytes = 32, kFactorBytes = 4 * most_of_ops(normed_rows);
-  static constexpr int kTeamBytes = kSwapAb ? 4 * (kTeamWarps + (most_of_ops(grouped_rows) > 0)) * most_of_ops(squared_rows) : 0;
+  static constexpr int kTeamBytes = kSwapAb ? 4 * most_of_ops(exchanged) : 0;
   static constexpr int kFactors = kHasLateWaits ? kFeedSlots * kSlotBytes : 0;
   static constexpr int kScratch = kFactors + kFeedSlots * kFactorBytes;
   static constexpr int kBytes = kScratch + kNumTeams * kTeamBytes;

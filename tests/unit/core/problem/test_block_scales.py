@@ -12,6 +12,7 @@ import pytest
 from tests.support.cases import H200, simt, wgmma
 from tests.support.quantised import BLOCK_TILINGS, pair
 from tuner.core.legal.legality import tiling_problem
+from tuner.core.legal.warpgroups.parts import exchanged_numbers, max_sums_beside, operands_problem
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
@@ -84,10 +85,13 @@ def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says:
     [
         (simt((4, 16, 512), (4, 16, 512), num_warps=4), "part block_scale, which only wgmma supports: use wgmma"),
         (wgmma((64, 128, 128), (64, 128, 128)), "128 sums per thread: use at most 64"),
-        (wgmma((64, 32, 128), (64, 64, 128)), "which one tile computes: use n 128 for each CTA"),
+        (
+            wgmma((64, 32, 128), (64, 64, 128)),
+            "up has the part group_scale, which needs 128 columns: use n 128 for each CTA",
+        ),
         (
             wgmma((8, 64, 128), (8, 64, 128), swap_ab=True),
-            "a scale for 128 columns, which one tile computes: use n 128",
+            "the part group_scale, which needs 128 columns: use n 128",
         ),
         (wgmma((16, 256, 128), (16, 128, 128), swap_ab=True, cluster_n=2), None),
         (wgmma((48, 128, 128), (48, 64, 128), swap_ab=True), "96 sums per thread: use at most 64"),
@@ -97,6 +101,16 @@ def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says:
 def test_kernels_have_a_group_in_each_tile(tiling: Tiling, problem: str | None) -> None:
     found = tiling_problem(PAIR, H200, tiling)
     assert found is None if problem is None else problem in str(found)
+
+
+def test_the_parts_say_what_they_need_of_kernels() -> None:
+    unswapped = wgmma((64, 32, 128), (64, 64, 128))
+    assert operands_problem(PAIR, unswapped) == (
+        "up has the part block_scale, which needs swapped operands: use swap_ab true"
+    )
+    assert [max_sums_beside(UP, groups) for groups in (1, 2, 3)] == [64, 64, 32]
+    assert exchanged_numbers(UP, 4) == 5
+    assert exchanged_numbers(DOWN, 4) == 0
 
 
 @pytest.mark.parametrize("m", [1, 16, 64])

@@ -193,6 +193,10 @@ def test_a_row_whose_fields_are_of_other_types_is_told(
     assert said[2] == "single", "the other kinds of the package work"
 
 
+def _kernel(fields: str) -> str:
+    return f"    kernel: ClassVar[Any] = type(AddedPart.kernel)({fields})\n    #: No element"
+
+
 _PARTS = """
 from tuner.core.problem.epilogue.added import _found
 print(sorted(_found().parts), _found().broken)
@@ -207,6 +211,10 @@ print(sorted(_found().parts), _found().broken)
          "Softcap has host, which takes (self, values): "),
         ("softcap.py",
          "stage: ClassVar[Stage] = Stage.OUTPUT", 'stage: ClassVar[Stage] = "output"', "Softcap has stage, which is"),
+        ("softcap.py", "    #: No element", _kernel('multiplies="Mine"'),
+         "Softcap has kernel with engines (), but its device file is for wgmma: use ('wgmma',)"),
+        ("softcap.py", "    #: No element", _kernel('engines=("wgmma",), is_swapped=True, stores="Mine"'),
+         "Softcap has no device file: "),
         ("softcap.py", "cap: float", "part: float\n    cap: float",
          "Softcap has the field 'part', which documents use"),
         ("softcap.py", "def problem(self, op: Product)", "def problem(self)",

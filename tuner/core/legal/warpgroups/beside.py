@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.legal.warpgroups.block_scales import scales_groups
+from tuner.core.legal.warpgroups.parts import exchanged_numbers, team_warps
 from tuner.core.legal.warpgroups.waiting import sums_in_band_problem
 from tuner.core.plan.order.split_k import SUM_BYTES
 from tuner.core.problem.workload import Workload
@@ -32,16 +32,16 @@ def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_s
 
 def beside_bytes(workload: Workload, tiling: Tiling, feed_slots: int) -> int:
     """For each of the next tasks its barriers, and the factors of a tile's rows if an epilogue may wait; with swapped
-    operands also space for warps to add up squares, or to find the largest elements of groups."""
+    operands also space for warps to add up squares, or to exchange numbers for a part of an epilogue."""
     ops = [
         (index, op, tile.m) for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
     ]
     normed = [rows for _, op, rows in ops if op.norm]
-    squared = [rows for index, _, rows in ops if workload.writes_squares(index)]
+    warps = team_warps(tiling)
+    squared = [rows * warps for index, _, rows in ops if workload.writes_squares(index)]
     waits = bool(normed) or any(workload.residual_producer_of(index) is not None for index, _, _ in ops)
     waits = waits or tiling.in_band
     factors = feed_slots * (waits * SLOT_BYTES + SUM_BYTES * max(normed, default=0))
-    grouped = [rows for _, op, rows in ops if scales_groups(op)]
-    teams = 2 if tiling.warpgroups is Warpgroups.PING_PONG else 1
-    warps = tiling.num_warps + bool(grouped) * teams
-    return factors + tiling.swap_ab * warps * SUM_BYTES * max((*squared, *grouped), default=0)
+    exchanged = [rows * exchanged_numbers(op, warps) for _, op, rows in ops]
+    teams = tiling.num_warps // warps
+    return factors + tiling.swap_ab * teams * SUM_BYTES * max((*squared, *exchanged), default=0)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.kernel import KernelPart
 from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.interface import (
@@ -61,6 +62,8 @@ class Own:
     role: Role = Role.WEIGHT
     #: For integers, the minimum and the maximum.
     range: tuple[int, int] | None = None
+    #: Whether a checkpoint contains it, as the scales of blocks of weights.
+    is_of_blocks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,8 @@ class AddedPart(Part):
     #: Tensors that it reads, or writes if they are outputs: in that case it is called only inside the matrix, once per
     #: element, and its struct's last member is the number of columns.
     owns: ClassVar[tuple[Own, ...]] = ()
+    #: What it requires of kernels, and which of their steps it replaces.
+    kernel: ClassVar[KernelPart] = KernelPart()
 
     def __init_subclass__(cls) -> None:
         """Gives each class its own kernel, which runs after a vendor's product."""
@@ -94,6 +99,10 @@ class AddedPart(Part):
         """Shape of one of its tensors; it broadcasts to the elements: for sums, one column per row of W, otherwise
         per column of C."""
         return (op.weight_rows if self.stage is Stage.SUMS else op.n,)
+
+    def stored(self, xp: ArrayModule, values: Array, *tensors: Array) -> tuple[Array, tuple[Array, ...]]:
+        """The new values, and the tensors that it writes, in their own precision; `tensors` are those that it reads."""
+        return self.host(xp, values, *tensors), ()
 
     def problem(self, op: Product) -> tuple[str, str]:
         """What is wrong with a field or the op, and how to fix it; empty if nothing is wrong."""
@@ -200,6 +209,21 @@ class AddedPart(Part):
         return Path(getfile(cls)).with_name(f"{cls.name}.cuh").read_text(encoding="utf-8")
 
     @classmethod
+    def wgmma_file(cls) -> str:
+        """The name of its device file with the steps of `wgmma` kernels that it replaces."""
+        return f"{cls.name}_wgmma.cuh"
+
+    @classmethod
+    def texts(cls) -> tuple[str, ...]:
+        """All of its device code."""
+        return (cls.text(), *([cls.wgmma_text()] if cls.kernel.has_device_file else []))
+
+    @classmethod
+    def wgmma_text(cls) -> str:
+        """The device file `wgmma_file`."""
+        return Path(getfile(cls)).with_name(cls.wgmma_file()).read_text(encoding="utf-8")
+
+    @classmethod
     def pointer_types(cls) -> dict[str, str]:
         """CUDA types of its struct's last members, by name."""
         held = {own: "" if own.role is Role.OUTPUT else "const " for own in cls.owns}
@@ -287,7 +311,7 @@ def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str
     if problem := _interface_problem(part):
         return f"{part.__name__} has {problem}"
     try:
-        part.text()
+        part.texts()
     except (OSError, ValueError) as error:
         return f"{part.__name__} has no device file: {error}"
     return ""
@@ -299,6 +323,10 @@ def _interface_problem(part: type[AddedPart]) -> str:
         return f"stage, which {problem}"
     if problem := value_problem(part.owns, tuple[Own, ...]):
         return f"owns, which {problem}"
+    if problem := value_problem(part.kernel, KernelPart):
+        return f"kernel, which {problem}"
+    if problem := part.kernel.problem:
+        return f"kernel with {problem}"
     if strange := next((own for own in part.owns if own.dtype not in ("", *_ELEMENTS)), None):
         return f"the tensor {strange.name!r} of {strange.dtype!r}: use {', '.join(_ELEMENTS)}, or '' for the op's own"
     tensors = ", ".join(own.name for own in part.owns)

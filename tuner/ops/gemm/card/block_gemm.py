@@ -17,6 +17,7 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
@@ -37,6 +38,11 @@ _THREADS, _MAX_CTAS = 256, 4096
 
 def _room(count: int) -> int:
     return -(-count // _ROOM) * _ROOM
+
+
+def is_block_scaled(op: TileOp) -> bool:
+    """Whether the op's operands have scales that change along k."""
+    return any(isinstance(part, BlockScale) for part in op.epilogue)
 
 
 class LaidScales:

@@ -8,12 +8,11 @@ from typing import Any
 
 import cupy
 
-from tuner.core.legal.warpgroups.block_scales import is_block_scaled
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.rows.dtype import VendorType
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.trial.reports.library_recipe import LibraryCall
-from tuner.ops.gemm.card.block_gemm import BlockGemm, LaidScales
+from tuner.ops.gemm.card.block_gemm import BlockGemm, LaidScales, is_block_scaled
 from tuner.ops.gemm.card.converted_gemm import ConvertedGemm
 from tuner.ops.gemm.card.cublaslt import CublasLt, LibraryGemm
 from tuner.workers.source.launch_args import OpBuffers

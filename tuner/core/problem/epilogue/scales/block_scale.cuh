@@ -1,4 +1,4 @@
-// The scales are applied where sums are promoted: block_scaled_wgmma.cuh.
+// The scales are applied where sums are promoted: block_scale_wgmma.cuh.
 struct BlockScale {
   const float* weights;
   const float* inputs;

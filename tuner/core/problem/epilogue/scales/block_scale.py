@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, Own
+from tuner.core.problem.epilogue.kernel import KernelPart
 from tuner.core.problem.epilogue.part import Broken, Draws, Product, Stage
 from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
 from tuner.core.problem.epilogue.sums import Tensors
@@ -27,7 +28,10 @@ class BlockScale(AddedPart):
 
     name: ClassVar[str] = "block_scale"
     stage: ClassVar[Stage] = Stage.SUMS
-    owns: ClassVar[tuple[Own, ...]] = (Own(name="weights"), Own(name="inputs", role=Role.INPUT))
+    owns: ClassVar[tuple[Own, ...]] = (Own(name="weights", is_of_blocks=True), Own(name="inputs", role=Role.INPUT))
+    kernel: ClassVar[KernelPart] = KernelPart(
+        engines=("wgmma",), is_swapped=True, max_sums={1: 64, 2: 64, 3: 32}, multiplies="BlockScaled"
+    )
     brings_size: ClassVar[bool] = True
     is_in_front: ClassVar[bool] = True
     planted: ClassVar[tuple[str, str]] = ("places[i] + block];", "places[i] + (block ^ 1)];")
@@ -67,9 +71,10 @@ class BlockScale(AddedPart):
         return [("epilogue", problem, f"give {op.source} the part {GroupScale.name}")]
 
     def multiplied(self, op: Product, tensors: Tensors, xp: ArrayModule, a: Array, w: Array) -> tuple[Array, Array]:
-        of_weights, of_inputs = (tensors[self.tensor_name(op, own)].values.astype(xp.float64) for own in self.owns)
-        rows = xp.repeat(xp.repeat(of_weights, BLOCK, axis=0), BLOCK, axis=1)
-        return a * xp.repeat(of_inputs, BLOCK, axis=1), w * rows
+        of_weights, of_inputs = (tensors[self.tensor_name(op, own)].values for own in self.owns)
+        a_groups, w_blocks = a.reshape((-1, op.k // BLOCK, BLOCK)), w.reshape((-1, BLOCK, op.k // BLOCK, BLOCK))
+        a_scaled, w_scaled = a_groups * of_inputs[:, :, None], w_blocks * of_weights[:, None, :, None]
+        return a_scaled.reshape(a.shape), w_scaled.reshape(w.shape)
 
     def apply(self, op: Product, sums: Any, tensors: Tensors) -> None:
         """Nothing: `multiplied` has scaled the operands."""

@@ -1,4 +1,4 @@
-// A tile's scales need all of its columns: epilogue_grouped.cuh.
+// A tile's scales need all of its columns: group_scale_wgmma.cuh.
 struct GroupScale {
   float* factors;
   int columns;

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, Own
+from tuner.core.problem.epilogue.kernel import KernelPart
 from tuner.core.problem.epilogue.part import Broken, Product, Stage
 from tuner.core.problem.epilogue.sums import EPILOGUE_ERROR, Sums, Tensors
 from tuner.core.problem.ops.op import Op, Role
@@ -27,6 +28,9 @@ class GroupScale(AddedPart):
     name: ClassVar[str] = "group_scale"
     stage: ClassVar[Stage] = Stage.RESULT
     owns: ClassVar[tuple[Own, ...]] = (Own(name="factors", role=Role.OUTPUT),)
+    kernel: ClassVar[KernelPart] = KernelPart(
+        engines=("wgmma",), is_swapped=True, tile_columns=BLOCK, exchanges=True, stores="GroupedTile"
+    )
     planted: ClassVar[tuple[str, str]] = ("__fdividef(out[r], scales[r])", "__fdividef(out[r], scales[r ^ 1])")
 
     @classmethod
@@ -77,6 +81,11 @@ class GroupScale(AddedPart):
 
     def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
         return values
+
+    def stored(self, xp: ArrayModule, values: Array, *tensors: Array) -> tuple[Array, tuple[Array, ...]]:
+        groups = values.reshape((values.shape[0], -1, BLOCK))
+        factors = xp.amax(xp.abs(groups), 2).clip(LEAST_SIZE) / Dtype.FP8_E4M3.row.largest
+        return (groups / factors[:, :, None]).reshape(values.shape), (factors,)
 
     def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
         return error

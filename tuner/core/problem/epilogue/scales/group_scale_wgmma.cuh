@@ -11,7 +11,8 @@
 #pragma once
 #include "epilogue_transposed.cuh"
 
-template <int kOp, int kFirst, int kEnd>
+// `kFactors` is the position of the scales among the op's pointers of parts.
+template <int kOp, int kFirst, int kEnd, int kFactors>
 struct GroupedTile {
   using Tile = WgmmaTile<kOp>;
   using Columns = WarpColumns<kOp>;
@@ -69,7 +70,7 @@ struct GroupedTile {
       if (lane < 4) store_shared(norm.scratch + 4 * (thread / 32 * kConfig.tile_m + row), __uint_as_float(most[i]));
     }
     barrier_sync<kHolders>(squares_barrier());
-    float* const factors = static_cast<float*>(const_cast<void*>(op.parts[group_scales_of(kOp)]));
+    float* const factors = static_cast<float*>(const_cast<void*>(op.parts[kFactors]));
     for (int row = kFirst * 8 + thread; row < kEnd * 8; row += kHolders) {
       u32 largest = __float_as_uint(kLeast);
 #pragma unroll

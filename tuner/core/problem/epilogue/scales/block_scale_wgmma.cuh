@@ -10,7 +10,8 @@
 #pragma once
 #include "mainloop_wgmma.cuh"
 
-template <int kOp>
+// `kFirst` is the position of the part's scales among the op's pointers of parts.
+template <int kOp, int kFirst>
 struct BlockScaled {
   using Tile = WgmmaTile<kOp>;
   static constexpr OpConfig kConfig = kOps[kOp];
@@ -33,8 +34,8 @@ struct BlockScaled {
   int blocks[kBlocks][2];  // of its rows of weights
 
   __device__ __forceinline__ BlockScaled(const OpArgs& op, const Task& task)
-      : inputs(static_cast<const float*>(op.parts[block_scales_of(kOp) + 1])),
-        weights(static_cast<const float*>(op.parts[block_scales_of(kOp)])),
+      : inputs(static_cast<const float*>(op.parts[kFirst + 1])),
+        weights(static_cast<const float*>(op.parts[kFirst])),
         num_blocks(op.k / kScaleBlock) {
     const int lane = thread_number() % 32;
 #pragma unroll
