@@ -101,8 +101,11 @@ class Timeline:
         return sum(row[3] - row[2] for row in self.rows)
 
 
-#: Events of a CTA: a task ends; the CTA turns to its next task, or checks again whether its current one may start.
-_END, _POLL = 0, 1
+#: Events of a CTA: a task ends; the CTA turns to its next task, or checks again whether its current one may start; it
+#: draws its next task.
+_END, _DRAW, _POLL = 0, 1, 2
+#: Maximum number of tasks that a CTA has drawn and not begun: `kFeedSlots` in feed.cuh, less the current one.
+_MOST_DRAWN = 3
 
 
 def simulate(
@@ -150,6 +153,12 @@ class _Run:
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
         is_known = words.assignment in (STATIC, FIRST_WAVE)  # otherwise the first draw takes time
         self._take_us = 0.0 if is_known else rates.ticket_us
+        #: Whether CTAs draw tasks before they begin: when at most a ring of weights of the previous one remains to be
+        #: requested (feed.cuh). So tasks are bound to CTAs that still wait or multiply.
+        self._draws_ahead = words.assignment != STATIC and launch.runs_ahead and launch.num_teams == 1
+        #: By CTA: the tasks that it has drawn, in order; and the one to which it has turned.
+        self._drawn: list[list[int]] = [[] for _ in range(num_ctas)]
+        self._turned_to = [-1] * num_ctas
         self._tiles: list[Tile] = [(op, row, col) for op, row, col in words.tasks[:, :3].tolist()]
         #: [task] its costs, and whether it is a part.
         self._cost_of = _task_costs(words, graph, self._costs)
@@ -194,8 +203,10 @@ class _Run:
                 now_us, kind, cta, task = heapq.heappop(events)
                 if kind == _END:
                     self._end(cta, task, now_us)
-                else:
+                elif kind == _POLL:
                     self._poll(cta, now_us)
+                elif self._turned_to[cta] == task:
+                    self._draw(cta)
             elif (now_us := shared.next_us) < math.inf:
                 for cta in memory.end(shared):
                     self._compute(cta, now_us)
@@ -224,12 +235,15 @@ class _Run:
             return
         task = self._held[cta]
         if is_new := task < 0:
-            task = self._source.take(cta)
+            task = self._drawn[cta].pop(0) if self._drawn[cta] else self._source.take(cta)
             if task < 0:
                 return
-            self._held[cta], self._taken_us[cta] = task, now_us
+            self._held[cta], self._taken_us[cta], self._turned_to[cta] = task, now_us, task
         tile = self._tiles[task]
         cost = self._cost_of[task]
+        if is_new and self._draws_ahead and (steps := self._steps_before_draw(task)) <= self._launch.num_stages:
+            freed_us = steps * cost.step_us if self._num_computed[cta] else 0.0  # the previous task fills the ring
+            heapq.heappush(self._events, (now_us + freed_us, _DRAW, cta, task))
         if self._board.parks(cta, task, 0):
             if is_new:
                 self._memory.ask_ahead(cta, cost, tile, now_us, self._held_stages)
@@ -287,6 +301,32 @@ class _Run:
         if self._launch.runs_ahead:
             ring_us = self._launch.num_stages * cost.step_us
             heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _POLL, cta, -1))
+            if self._draws_ahead and self._steps_before_draw(task) > self._launch.num_stages:
+                heapq.heappush(self._events, (max(now_us, computed_us - 2 * ring_us), _DRAW, cta, task))
+
+    def _steps_before_draw(self, task: int) -> int:
+        """k-steps of a task that a CTA requests before it draws the next one."""
+        return max(0, self._num_steps(task) - self._launch.num_stages)
+
+    def _num_steps(self, task: int) -> int:
+        cost = self._cost_of[task]
+        return round(cost.busy_us / cost.step_us) if cost.step_us else 0
+
+    def _draw(self, cta: int) -> None:
+        """Draws the next task of a CTA, and those after it: each if a ring of weights suffices for what remains to be
+        requested for the one before it."""
+        drawn, free = self._drawn[cta], self._launch.num_stages
+        for place, task in enumerate([self._turned_to[cta], *[-1] * _MOST_DRAWN][:_MOST_DRAWN]):
+            own = self._num_steps(drawn[place - 1] if place else task)
+            if place and own - min(own, free) > self._launch.num_stages:
+                return
+            if len(drawn) == place:
+                if (following := self._source.take(cta)) < 0:
+                    return
+                drawn.append(following)
+            free -= own
+            if free < 0:
+                return
 
     def _others_share(self, task: int) -> float:
         """The share of a part's sums that it writes for others: all of them, or what other parts finish."""

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tuner.core.legal.mma import warp_grid
-from tuner.core.legal.wgmma import WARPS_PER_GROUP, multiplied, num_groups
+from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
+from tuner.core.model.thread_costs import converting_us, finishing_us, promoting_us
 from tuner.core.plan.graph.boxes import Ints
 from tuner.core.plan.graph.products import product_tile
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
@@ -32,11 +33,6 @@ L2_BYTES_PER_CLOCK = 64
 HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (same source), and the share of them that dot products achieve: an estimate.
 FP32_LANES, FP32_SHARE = 128, 0.65
-#: For weights stored in fewer bits: words of codes that an SM converts to elements per clock, by its number of math
-#: warpgroups. According to the machine code, a warp takes 12 to 13 instructions for a word of each lane. The shares of
-#: clocks that issue one are estimates: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
-_WORD_BITS = 32
-CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
 #: Share of the tensor cores' rate that wgmma's main loop achieves, by rows of operand B of a task. An instruction reads
 #: 64 rows of A and these rows of B from shared memory, so more rows of B give more products per byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
@@ -249,6 +245,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu, graph.tiling.sum_kib)
+        + finishing_us(graph, op_index, gpu)
         + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
@@ -358,14 +355,6 @@ def _port_us(tile: Tile, element_bytes: int, weight_bits: int, gpu: Gpu, engine:
     return num_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz / engine.port_share
 
 
-def converting_us(op: TileOp, rows: int, depth: int, num_warps: int, gpu: Gpu) -> float:
-    """Time in which an SM's math warps convert weights, if nothing delays them."""
-    if not op.weights:
-        return 0.0
-    num_words: float = rows * depth * op.weights.row.bits / _WORD_BITS
-    return num_words / CONVERTED_WORDS[num_warps // WARPS_PER_GROUP] / gpu.clock_mhz
-
-
 def tensor_share(product_columns: int) -> float:
     """Share of the tensor cores' rate that a wgmma task with `product_columns` rows of B achieves, interpolated
     linearly between measurements."""
@@ -391,7 +380,8 @@ def k_step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
         return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
         convert_us = converting_us(op, a_rows, tile.k, tiling.num_warps, gpu)
-        slowest_us = max(port_us, tensor_us / tensor_share(b_rows), convert_us)
+        product_us = tensor_us / tensor_share(b_rows) + promoting_us(graph, op_index, gpu)
+        slowest_us = max(port_us, product_us, convert_us)
         return slowest_us + engine.step_us + GATHERING_STEP_US * op.GATHERS
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)
     # Each warp reads its own fragments: warp_m + warp_n rows, over all warps of the CTA.

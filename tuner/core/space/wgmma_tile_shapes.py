@@ -32,7 +32,8 @@ from tuner.core.legal.wgmma import (
     stage_depths,
     tile_problem,
 )
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, converting_us, exchange_us, tensor_share
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
+from tuner.core.model.thread_costs import converting_us
 from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.order.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
@@ -62,8 +63,7 @@ MAX_TIMED = 65_536
 #: Time per task, and more for a part: words, barriers, epilogue; arrival. If another op reads the tile, it also waits
 #: for the last part's sum.
 TASK_US = 0.3
-PART_US = 0.5
-READ_PART_US = 3.0
+PART_US, READ_PART_US = 0.5, 3.0
 #: Minimum rows of W per task: with fewer, a task reads inputs as if it had as many as this.
 FEW_COLUMNS = 32
 #: Stages of about this size are tried first.

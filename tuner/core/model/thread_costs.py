@@ -1,0 +1,60 @@
+"""Time of a wgmma kernel's math warps besides the products: converting weights, promoting sums, finishing elements.
+
+Clocks are estimates from latencies of instructions and from their numbers in the machine code.
+"""
+
+from __future__ import annotations
+
+from tuner.core.legal.warpgroups.workloads import line_elements
+from tuner.core.legal.wgmma import WARPS_PER_GROUP, num_accumulators, num_groups
+from tuner.core.plan.graph.tile_graph import TileGraph
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.tile_op import TileOp
+from tuner.core.schedule.tiling import Engine
+
+#: For weights stored in fewer bits: words of codes that an SM converts to elements per clock, by its number of math
+#: warpgroups. According to the machine code, a warp takes 12 to 13 instructions for a word of each lane. The shares of
+#: clocks that issue one are estimates: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
+_WORD_BITS = 32
+CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
+#: For each stage of such weights: the wait, two dependent loads from shared memory, the conversion and the product of
+#: the first fragments, which nothing overlaps.
+CONVERTED_STAGE_CLOCKS = 150
+#: For each line of a stage if its sums are promoted before the next line is multiplied: until the tensor cores end. Up
+#: to this many sums per thread, the next line is multiplied meanwhile (`kAhead` in mainloop_wgmma.cuh).
+PROMOTED_LINE_CLOCKS, SUMS_PROMOTED_MEANWHILE = 90, 32
+#: For each element that a thread finishes with parts of an epilogue: loads of factors, activation, division, rounding.
+FINISHED_ELEMENT_CLOCKS = 60
+
+
+def converting_us(op: TileOp, rows: int, depth: int, num_warps: int, gpu: Gpu) -> float:
+    """Time in which an SM's math warps convert a stage of weights, if nothing delays them."""
+    if not op.weights:
+        return 0.0
+    num_words: float = rows * depth * op.weights.row.bits / _WORD_BITS
+    return (num_words / CONVERTED_WORDS[num_warps // WARPS_PER_GROUP] + CONVERTED_STAGE_CLOCKS) / gpu.clock_mhz
+
+
+def promoting_us(graph: TileGraph, op_index: int, gpu: Gpu) -> float:
+    """Time of a k-step in which the tensor cores have nothing to multiply, since sums are promoted: each warpgroup
+    adds its sums in turn."""
+    op, tiling, dtype = graph.workload.tile_ops[op_index], graph.tiling, graph.workload.dtype
+    product = dtype.row.tensor_product
+    if op.weights or product is None or product.max_promoted is None:
+        return 0.0
+    sums = num_accumulators(op, tiling.cta_tiles[op_index], num_groups(tiling), swap_ab=tiling.swap_ab)
+    if sums <= SUMS_PROMOTED_MEANWHILE:
+        return 0.0
+    lines = tiling.tiles[op_index].k // line_elements(dtype)
+    return lines * (PROMOTED_LINE_CLOCKS + sums) / num_groups(tiling) / gpu.clock_mhz
+
+
+def finishing_us(graph: TileGraph, op_index: int, gpu: Gpu) -> float:
+    """Time in which a thread applies the parts of an op's epilogue to its elements. If W is operand B, the threads of
+    rows past the last one have none, and the others have as many as if there were 64 rows."""
+    op, tiling = graph.workload.tile_ops[op_index], graph.tiling
+    if not op.epilogue or tiling.engine is not Engine.WGMMA:
+        return 0.0
+    sums = num_accumulators(op, tiling.cta_tiles[op_index], num_groups(tiling), swap_ab=tiling.swap_ab)
+    elements = sums / op.rows_per_column / tiling.cluster_k
+    return FINISHED_ELEMENT_CLOCKS * elements / gpu.clock_mhz
