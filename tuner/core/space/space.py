@@ -45,10 +45,9 @@ from tuner.core.schedule.ordering import Granularity, Interleave, Ordering, Rast
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
-from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS, near_run_starts
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
 from tuner.core.space.part_guesses import scattered, settled_sums
-from tuner.core.space.run_starts import near_run_starts
 from tuner.core.space.simt_tilings import SimtTilings
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 from tuner.errors import IllegalSchedule

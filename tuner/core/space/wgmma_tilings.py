@@ -13,7 +13,6 @@ from operator import attrgetter
 
 from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.legal.sum_room import with_least_room, with_most_room
-from tuner.core.legal.warpgroups.block_scales import is_block_scaled
 from tuner.core.legal.wgmma import (
     COLUMNS,
     MAX_INPUT_STAGES,
@@ -32,6 +31,7 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.space.few_sums import few_sums_tiles, has_few_sums
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
     NARROWEST,
@@ -103,8 +103,7 @@ class WgmmaTilings:
         self._workload = workload
         self._gpu = gpu
         self._rows = max(op.m for op in workload.tile_ops)
-        #: Whether a thread may hold few sums, so that tiles of the same height need more warps.
-        self._has_few_sums = any(op.IS_PRODUCT and (op.weights or is_block_scaled(op)) for op in workload.tile_ops)
+        self._has_few_sums = has_few_sums(workload)
         self._shapes = WgmmaTileShapes(workload, gpu)
         #: By tile height, a tile shape for each op: the fastest first.
         self._combined = {height: self._shapes.combined(height) for height in self.heights} if self.is_there else {}
@@ -131,7 +130,7 @@ class WgmmaTilings:
         useful = [one for one in high if self._has_few_tiles(one)]
         if self._rows <= SHARED_TILE.m:
             useful.insert(1, SHARED_TILE)
-        useful = [*filling_tiles(self._workload, self._gpu), *useful]
+        useful = [*few_sums_tiles(self._workload), *filling_tiles(self._workload, self._gpu), *useful]
         covers = dict.fromkeys(covering(self._rows, most) for most in useful)
         fitting = tuple(
             one for one in covers if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None

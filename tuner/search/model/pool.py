@@ -15,7 +15,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import PartSums, Tiling
 from tuner.core.space.joint import AnySpace
-from tuner.core.space.run_starts import RunStarts, run_starts_of
+from tuner.core.space.ordering_values import RunStarts, run_starts_of
 from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin
 from tuner.search.model.axes import Features, ordering_features, tiling_features

@@ -15,7 +15,7 @@ from tuner.core.model.runs import ways_to_launch
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.run_starts import near_run_starts, run_starts_of
+from tuner.core.space.ordering_values import near_run_starts, run_starts_of
 from tuner.errors import IllegalSchedule
 from tuner.ops.attention.schedule import AttentionEngine
 

@@ -21,7 +21,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.combined import best_together, num_each
-from tuner.core.space.run_starts import near_run_starts, run_starts_of
+from tuner.core.space.ordering_values import near_run_starts, run_starts_of
 from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tile_shapes import MAX_TIMED, TileShape, balanced_us
 from tuner.ops.gemm.op import GemmOp
