@@ -260,14 +260,14 @@ def test_a_server_that_only_the_network_has_cut_off_ends_its_own_session_and_has
 ) -> None:
     store = Store.open(tmp_path / "data", server.database())
     lock = store.leadership
-    cut_off, lock._connection = lock._connection, None
-    assert cut_off is not None
+    stranded, lock._connection = lock._connection, None
+    assert stranded is not None
     assert not lock.is_held()
     assert lock.regain(), "the session that still had the lock was its own"
     assert lock.is_held()
     with pytest.raises(DBAPIError):
-        cut_off.execute(text("select 1"))
-    cut_off.close()
+        stranded.execute(text("select 1"))
+    stranded.close()
     store.close()
 
 
