@@ -70,9 +70,9 @@ class Remover:
                 if leads:
                     self.tidy()
             except StoreUnavailable as error:
-                _log.warning("deleted data will be removed later: %s", error)
+                _log.warning("the files of deleted jobs will be removed later: %s", error)
             except Exception:  # must not end the service; the next attempt may succeed
-                _log.exception("deleted data cannot be removed")
+                _log.exception("the files of deleted jobs cannot be removed")
 
     def tidy(self) -> None:
         """Looks for data to remove once, and removes it.

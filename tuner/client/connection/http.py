@@ -204,7 +204,7 @@ class Client:
         return self._inspect(job_id, number, "counters", body, {}, timeout_s)
 
     def trace(self, job_id: str, number: int, *, format: str = "json", timeout_s: float | None = None) -> Json:
-        """The in-kernel trace of a measured trial of ours; `perfetto` is a document for ui.perfetto.dev.
+        """The in-kernel trace of a measured trial of a generated kernel; `perfetto` is a document for ui.perfetto.dev.
 
         Raises:
             NothingSeen: it could not be taken.
