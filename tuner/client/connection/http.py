@@ -101,7 +101,7 @@ class Client:
         return cast(JobDetail, self._named("id", job_id, _job_path(job_id)))
 
     def cancel(self, job_id: str) -> Job:
-        """Cancels a job; if others share its run, only your part of it (see `owners` in the response)."""
+        """Cancels a job. If it has other owners (`owners` in the response), it continues for them."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
     def change(self, some_id: str, verb: str) -> Json:
