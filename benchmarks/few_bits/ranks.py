@@ -1,6 +1,7 @@
 """How the simulator ranks schedules of pairs with weights of few bits: benchmarks/results/<gpu>/few_bits_ranks.json.
 
 python -m benchmarks.few_bits.ranks [--seconds 150] [--each 28] [--lines FILE] [--out FILE] [--fit]
+python -m benchmarks.few_bits.ranks --again [--fit]    evaluates few_bits_trials.jsonl.gz, without a GPU
 
 Two pairs of each width, with `--each` schedules per pair, spread evenly over a draw: first guesses with neighbours, a
 few tilings in many orders, many tilings. They are timed in groups, together with the library. Times that the `--lines`
@@ -11,6 +12,7 @@ It takes about 80 seconds on an H200 with 16 cores.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.program import parser_of
-from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.report import laid_out, machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, open_workbench
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
 from benchmarks.few_bits.search import workload_of
@@ -30,7 +32,7 @@ from benchmarks.simulator.trials import pack, trial_of_workload
 from tuner.core.model.fit import Fitter, Trial, weighed
 from tuner.core.model.judged import Judged, fitted_without
 from tuner.core.model.rates import Rates, rates_of
-from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
 
 Json = dict[str, Any]
@@ -67,7 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--each", type=int, default=28, help="schedules of a pair")
     parser.add_argument("--lines", type=Path, default=Path("build/few_bits_trials.jsonl"))
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args(arguments)
+    if options.again:
+        evaluate_again(fits=options.fit)
+        return
     with open_workbench(options.gpu, BUILD_CACHE) as bench:
         gpu, machine = bench.gpu, machine_of(bench.evaluator.environment())
         is_complete = collect_times(bench, options.lines, pairs(), options.seconds, options.each)
@@ -78,10 +84,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps(row), flush=True)
 
 
+def evaluate_again(gpu: Gpu = CATALOGUE["h200"], *, fits: bool) -> None:
+    """Evaluates the kept schedules with the simulator as it is now, and rewrites the rows of the report."""
+    report = results_file(gpu.id, "few_bits_ranks")
+    rows = judged(results_file(gpu.id, "few_bits_trials").with_suffix(".jsonl.gz"), gpu, fits=fits)
+    report.write_text(laid_out({"meta": json.loads(report.read_text())["meta"], "rows": rows}))
+    for row in rows:
+        print(json.dumps(row), flush=True)
+
+
 def judged(lines: Path, gpu: Gpu, *, fits: bool) -> list[Json]:
     """A row per pair: Spearman's rank correlation, and forecast over measured time, with the current rates, and with a
     fit without the pair."""
-    data = pack([json.loads(line) for line in lines.read_text().splitlines()])
+    text = gzip.decompress(lines.read_bytes()).decode() if lines.suffix == ".gz" else lines.read_text()
+    data = pack([json.loads(line) for line in text.splitlines()])
     trials = {
         pair.name: [trial_of_workload(row, pair.workload, gpu) for row in of_it]
         for pair in pairs()

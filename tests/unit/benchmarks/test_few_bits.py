@@ -11,6 +11,8 @@ from benchmarks.common.called import called
 from benchmarks.few_bits import ranks
 from benchmarks.few_bits.left_out import SCHEDULES, patches_of, waterfall_row
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
+from tests.support.repository import ROOT
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput
 from tuner.workers.source.render import render
 
@@ -81,3 +83,16 @@ def test_ranks_are_of_two_pairs_of_each_width_and_of_150_schedules() -> None:
     widths = [one.workload.tile_ops[0].weight_bits(one.workload.dtype) for one in found]
     assert (len(found), widths.count(8), widths.count(4)) == (6, 4, 2)
     assert 28 * len(found) >= 150
+
+
+def test_the_report_of_ranks_is_what_the_simulator_says_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one pair of it; `python -m benchmarks.few_bits.ranks --again` renews the report."""
+    (pair,) = [one for one in ranks.pairs() if one.name == "w8a16/8192-3584/m16"]
+    monkeypatch.setattr(ranks, "pairs", lambda: [pair])
+    folder = ROOT / "benchmarks/results/h200"
+    (row,) = ranks.judged(folder / "few_bits_trials.jsonl.gz", CATALOGUE["h200"], fits=False)
+    report = json.loads((folder / "few_bits_ranks.json").read_text())["rows"]
+    (kept,) = [one for one in report if one["row"] == pair.name]
+    assert row["schedules"] == kept["schedules"] == 28
+    assert row["spearman"] == pytest.approx(kept["spearman"], abs=0.01)
+    assert row["spearman"] >= ranks.SPEARMAN_BAR

@@ -1,0 +1,82 @@
+"""Costs of kernels with few bits, and tasks that a CTA draws before it begins them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.support.cases import H200, ordering, wgmma
+from tuner.core.legal.legality import estimated_resources
+from tuner.core.model.simulate import simulate
+from tuner.core.model.thread_costs import CONVERTED_STAGE_CLOCKS, converting_us, finishing_us, promoting_us
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import verify
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.tiling import Tiling
+from tuner.ops.gemm.pairs import ffn_pair
+from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
+
+#: 112 and 128 tiles: 20 of 132 CTAs have none of the first op.
+DEEP = wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, num_stages=11, input_stages=6)
+
+
+def pair(scheme: Scheme) -> Workload:
+    return QuantisedFfn(m=16, d_in=8192, d_hidden=3584, d_out=8192, scheme=scheme).to_workload()
+
+
+def most_of_second(tiling: Tiling, assignment: Assignment) -> tuple[int, float]:
+    """The maximum of the second op's tasks on one CTA, and the makespan."""
+    workload = pair(Scheme.W8A16)
+    graph = tile_graph(workload, tiling)
+    plan = make_plan(graph, ordering(assignment=assignment), H200)
+    timeline = simulate(verify(plan, graph, estimated_resources(workload, tiling), H200))
+    second = Counter(row[0] for row in timeline.rows if plan.tasks[row[1], 0] == 1)
+    return max(second.values()), timeline.makespan_us
+
+
+def test_a_cta_that_waits_with_a_deep_ring_draws_further_tasks() -> None:
+    """Measured on an H200: 35.05 us in queues, 42.14 with tickets."""
+    (in_queues, queued_us), (drawn, drawn_us) = (
+        most_of_second(DEEP, one) for one in (Assignment.STATIC, Assignment.TICKET)
+    )
+    assert (in_queues, drawn) == (1, 2)
+    assert drawn_us > 1.1 * queued_us
+
+
+def test_with_a_shallow_ring_it_draws_when_the_task_begins() -> None:
+    shallow = replace(DEEP, num_stages=4)
+    (most, queued_us), (drawn, drawn_us) = (
+        most_of_second(shallow, one) for one in (Assignment.STATIC, Assignment.TICKET)
+    )
+    assert (most, drawn) == (1, 1)
+    assert drawn_us == pytest.approx(queued_us, rel=0.03)
+
+
+def graph_of(scheme: Scheme, tiling: Tiling) -> TileGraph:
+    return tile_graph(pair(scheme), tiling)
+
+
+def test_sums_are_promoted_meanwhile_if_they_are_few() -> None:
+    few, many = DEEP, wgmma((16, 56, 256), (16, 32, 256))
+    assert promoting_us(graph_of(Scheme.TOKEN, few), 0, H200) == 0
+    assert promoting_us(graph_of(Scheme.TOKEN, many), 0, H200) == pytest.approx(2 * (90 + 56) / H200.clock_mhz)
+    assert promoting_us(tile_graph(ffn_pair(m=16, d_in=512, d_hidden=512, d_out=512, gated=True), many), 0, H200) == 0
+
+
+def test_a_thread_finishes_fewer_elements_if_operands_are_swapped() -> None:
+    swapped, unswapped = (
+        finishing_us(graph_of(Scheme.TOKEN, wgmma((16, 56, 256), (16, 32, 256), swap_ab=swap_ab)), 0, H200)
+        for swap_ab in (True, False)
+    )
+    assert unswapped / swapped == pytest.approx(56 / 16)
+    assert finishing_us(graph_of(Scheme.INT4, DEEP), 0, H200) == 0  # no part scales its elements
+
+
+def test_each_stage_of_converted_weights_begins_with_a_gap() -> None:
+    op = pair(Scheme.W8A16).tile_ops[0]
+    one, two = (converting_us(op, 64, depth, 4, H200) for depth in (128, 256))
+    assert 2 * one - two == pytest.approx(CONVERTED_STAGE_CLOCKS / H200.clock_mhz)
