@@ -7,7 +7,7 @@ from itertools import pairwise
 from tuner.core.insight.explain_launch_ops import words_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import sentences_of
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -55,6 +55,8 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is None:
         return words
+    workload, candidate = launched(workload, candidate)
+    assert candidate.schedule is not None
     for op, chosen in zip(workload.launch_ops, candidate.schedule.launch_ops, strict=True):
         of_kind = words_of(op)
         words += of_kind.schedule_words(op, chosen, workload) if of_kind else [f"{op.name}: {chosen}."]
