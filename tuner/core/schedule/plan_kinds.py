@@ -79,9 +79,9 @@ class PlanKind(StrEnum):
         return self.row.is_in_runs
 
     def is_for(self, num_ops: int) -> bool:
-        """Whether workloads of `num_ops` ops have it: some kinds are for chains of three or more, others for smaller
-        ones."""
-        return self.row.fewest_ops <= num_ops <= self.row.most_ops
+        """Whether every workload of `num_ops` ops has it: some kinds are for chains of three or more, others for
+        smaller ones. Whether ops can be joined depends on the ops."""
+        return not self.is_joined and self.row.fewest_ops <= num_ops <= self.row.most_ops
 
     @property
     def is_side_by_side(self) -> bool:
@@ -218,7 +218,6 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
         is_fused=True,
         is_joined=True,
         launch_style=LaunchStyle.PDL,
-        fewest_ops=2,
     ),
 }
 
