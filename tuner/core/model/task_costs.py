@@ -44,6 +44,9 @@ _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 #: each of its k-steps takes in wgmma. Fitted to 199 schedules of seven pairs of convolutions on an H200
 #: (conv_forecasts.json and conv_sweep.json of its results).
 GATHERING_LINK_STRETCH, GATHERING_STEP_US = 1.95, 0.05
+#: The maximum of `post_us` for such an op: the rate was fitted to products that fill the DRAM, for which a store takes
+#: longer. Fitted to the same results: of schedules under 14 us, forecasts were 4.2 us too long, and are 1.7 now.
+GATHERING_POST_US = 0.3
 #: Maximum number of kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has one per CTA.
 MAX_KINDS = 1024
 #: Slices per even part's inputs if parts are uneven: an uneven part reads the slices that begin in its k-steps.
@@ -99,6 +102,8 @@ class OpCosts:
     element_bytes: int
     #: Rounding and store of a tile, the sum over CTAs that split its K, and all costs of a task besides its loops.
     store_us: float
+    #: Time until others see that it is stored.
+    post_us: float
     #: Part of the shorter of multiplying and loading from DRAM that does not overlap with the other; 0 if no other tile
     #: reads the same weights.
     exposed_share: float
@@ -250,6 +255,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu, graph.tiling.sum_kib)
         + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
+        post_us=min(rates.post_us, GATHERING_POST_US) if op.GATHERS else rates.post_us,
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
