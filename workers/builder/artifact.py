@@ -35,8 +35,8 @@ from .facts import (
     refused_facts,
     workspace_facts,
 )
-from .nvrtc import compile_options
 from .listed import tensors_of, tensors_of_joined
+from .nvrtc import compile_options
 from .own_artifact import OwnArtifact, OwnKernels
 from .variants import VariantBuild
 
