@@ -33,20 +33,17 @@ HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (same source), and the share of them that dot products achieve: an estimate.
 FP32_LANES, FP32_SHARE = 128, 0.65
 #: For weights stored in fewer bits: words of codes that an SM converts to elements per clock, by its number of math
-#: warpgroups. According to the machine code, a warp takes 12 to 13 instructions for a word of each lane. The shares of
-#: clocks that issue one are estimates: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
+#: warpgroups. By the machine code, a warp takes 12 to 13 instructions for a word of each lane; the shares of clocks that
+#: issue one are estimates: 0.6, 0.85 and 0.95.
 _WORD_BITS = 32
 CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
 #: Share of the tensor cores' rate that wgmma's main loop achieves, by rows of operand B of a task. An instruction reads
 #: 64 rows of A and these rows of B from shared memory, so more rows of B give more products per byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
-#: How much longer than others, for the same bytes, an op that gathers its inputs occupies the link, and how much longer
-#: each of its k-steps takes in wgmma. Fitted to 199 schedules of seven pairs of convolutions on an H200
-#: (conv_forecasts.json and conv_sweep.json of its results).
-GATHERING_LINK_STRETCH, GATHERING_STEP_US = 1.95, 0.05
-#: The maximum of `post_us` for such an op: the rate was fitted to products that fill the DRAM, for which a store takes
-#: longer. Fitted to the same results: of schedules under 14 us, forecasts were 4.2 us too long, and are 1.7 now.
-GATHERING_POST_US = 0.3
+#: How much longer than others, for the same bytes, an op that gathers its inputs occupies the link, how much longer
+#: each of its k-steps takes in wgmma, and the maximum of its `post_us`, whose rate was fitted to products that fill the
+#: DRAM. Fitted to 292 schedules of seven pairs of convolutions on an H200 (conv_forecasts.json and conv_sweep.json).
+GATHERING_LINK_STRETCH, GATHERING_STEP_US, GATHERING_POST_US = 1.95, 0.05, 0.3
 #: Maximum number of kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has one per CTA.
 MAX_KINDS = 1024
 #: Slices per even part's inputs if parts are uneven: an uneven part reads the slices that begin in its k-steps.
@@ -57,8 +54,7 @@ SLICES_PER_PART = 2
 class PartCosts:
     """Costs of some k-steps of an op's tiles: those of a part, or all."""
 
-    #: [tile row] (panel, bytes) of the rows of A that it reads, and the bytes that it requests: a gathering op reads
-    #: what several of its columns have in common once for each.
+    #: [tile row] (panel, bytes) of the rows of A that it reads, and the bytes that it requests: more if it gathers.
     a_panels: list[list[tuple[int, int]]]
     a_bytes: list[int]
     #: [tile col] (panel, bytes) of its weights and bias, and total bytes.
@@ -104,8 +100,7 @@ class OpCosts:
     store_us: float
     #: Time until others see that it is stored.
     post_us: float
-    #: Part of the shorter of multiplying and loading from DRAM that does not overlap with the other; 0 if no other tile
-    #: reads the same weights.
+    #: Part of the shorter of multiplying and loading from DRAM that does not overlap; 0 if no tile shares its weights.
     exposed_share: float
     #: Time to write the sums of one part, or to read them, and their bytes.
     slot_us: float
