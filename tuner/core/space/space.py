@@ -93,10 +93,18 @@ class Space:
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
         """All legal tilings of the proposed values, engine by engine."""
+        return tuple(self._listed())
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether no schedule of the proposed values is legal. Lists tilings only until one has a legal ordering."""
+        return not any(self.orderings(tiling) for tiling in self._listed())
+
+    def _listed(self) -> Iterator[Tiling]:
         return self._accepted(self._mma.tilings(), self._wgmma.tilings(), self._simt.tilings())
 
-    def _accepted(self, *tilings: Iterable[Tiling]) -> tuple[Tiling, ...]:
-        return tuple(accepted(self.workload, self.gpu, chain(*tilings), self._of_kinds))
+    def _accepted(self, *tilings: Iterable[Tiling]) -> Iterator[Tiling]:
+        return accepted(self.workload, self.gpu, chain(*tilings), self._of_kinds)
 
     @property
     def guesses(self) -> list[Tiling]:
