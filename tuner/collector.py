@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 
-#: Number of objects created but not yet deleted after which young objects are checked; number of these checks after
-#: which older objects are checked; and number of those checks after which all objects are checked. A page creates some
-#: twenty thousand objects, which are freed without the collector. A search of sixty trials keeps a hundred thousand
-#: objects; a full check frees those of about twenty finished searches.
+#: For `gc.set_threshold`: created minus deleted objects until the youngest generation is checked, then the checks of a
+#: generation until the next older one is checked. A page creates some twenty thousand objects, which are freed without
+#: the collector. A search of sixty trials keeps a hundred thousand objects; a full check frees those of about twenty
+#: finished searches.
 _THRESHOLDS = (50_000, 10, 4)
 
 

@@ -23,7 +23,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "seconds": {"type": float, "default": math.inf, "help": "time limit: after it, nothing more is begun"},
     "data": {"type": Path, "help": "keeps the jobs; default: build/bench-jobs/<gpu>/<commit>"},
     "winners": {"type": Path, "help": "folder of <gpu>.json; default: tuner/winners"},
-    "results": {"type": Path, "help": "what is drawn"},
+    "results": {"type": Path, "help": "the results to show"},
     "docs": {"type": Path, "default": Path("docs"), "help": "folder of the page"},
     "out": {"type": Path, "help": "the results file; default: in benchmarks/results/<gpu>"},
 }

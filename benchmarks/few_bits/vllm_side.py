@@ -85,7 +85,7 @@ def _marlin(inputs: Inputs, weights: Sequence[torch.Tensor]) -> _Product:
     def multiply(values: torch.Tensor, scales: torch.Tensor, kind: Any, *given: Any) -> torch.Tensor:
         x, (adds_fp32, is_atomic) = given
         named = {"use_atomic_add": is_atomic, "use_fp32_reduce": adds_fp32}
-        absent = (None,) * 5  # factors of x and of all, zero points, an order of k
+        absent = (None,) * 5  # scales of x and of the whole tensor, zero points, a permutation of k
         found: torch.Tensor = ops.marlin_gemm(
             x, None, values, None, scales, *absent, workspace, kind, x.shape[0], n, k, **named
         )

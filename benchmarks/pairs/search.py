@@ -47,7 +47,7 @@ class Options:
     seconds_per_job: float = SECONDS_PER_JOB
     seed: int = 0
     priors: PriorsChoice = PriorsChoice.NEAREST
-    #: The regime that replaces the rows' own.
+    #: The regime for all rows; None for each row's own.
     regime: Regime | None = None
     #: Whether a row that already has that many trials is searched again.
     force: bool = False

@@ -332,8 +332,8 @@ def union_ns(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
-    """The time that each name adds to a run, from names, begins and durations: its time after the end of the kernel
-    that ended before it. "idle" is the time in which no kernel ran."""
+    """The time that the kernels of each name add to a run, given names, begins and durations: from the end of the
+    previous kernel to their own end. "idle" is the time in which no kernel ran."""
     by_end = sorted((begin + duration, begin, name) for name, begin, duration in kernels)
     # The earliest begin of each kernel and of all that end after it.
     first_begins = [*accumulate((begin for _, begin, _ in reversed(by_end)), min)][::-1]

@@ -239,7 +239,7 @@ class Collector:
 
     @contextmanager
     def _counting(self) -> Iterator[Callable[[Pair, Sequence[Drawn]], Sequence[CounterReport]]]:
-        """Yields the function that counts: in one process for all, which ends afterwards, or the simulated GPU's."""
+        """Yields a function that reads counters: on a card in one process, which ends afterwards; or simulated ones."""
         evaluator = self._bench.evaluator
         if not isinstance(evaluator, GpuSupervisor):
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]

@@ -133,8 +133,8 @@ def _least_movement(pair: Pair, capacity_bytes: int) -> float:
 
 
 def movement(pair: Pair, sizes: Sizes, order: str, tensor: str, loops: str) -> float:
-    """Elements of a tensor that a nest of block loops moves, with the last loop of `order` innermost: its footprint in
-    a block, times the trips of the innermost loop that indexes it and of all loops outside of that."""
+    """Elements of a tensor that nested loops over blocks move, with the last loop of `order` innermost: the elements in
+    a block, times the iterations of the innermost loop that indexes the tensor and of all loops around that one."""
     indices = next(of[tensor] for of in TENSORS if tensor in of)
     moved, is_reused = math.prod(sizes[loop] for loop in indices) * (pair.num_weights if tensor == "W1" else 1), True
     for loop in reversed(order):

@@ -163,7 +163,7 @@ def check_card(out: Path | None, *, quick: bool, cache: Path) -> list[Row]:
     """All checks on this machine's first usable GPU.
 
     Raises:
-        WorkerError: there is none.
+        WorkerError: there is no usable GPU.
     """
     card = usable_gpus()[0]
     os.environ["CUDA_VISIBLE_DEVICES"] = card.uuid  # for the processes of separate checks

@@ -59,7 +59,7 @@ static tuner_status check_row(const tuner_pack *pack, uint32_t row) {
     return bad(table, index + 1, "it is the fallback of another kernel");
   for (uint32_t i = 0; !is_ffn && i < first.num_operands; ++i)
     if (!is_same_operand(pack, first.first_operand + i, other.first_operand + i))
-      return bad("operand", other.first_operand + i, "it differs from the operand of the program that its program is a fallback for");
+      return bad("operand", other.first_operand + i, "it differs from the same operand of the main program");
   for (uint32_t i = 0; i < first.num_parts; ++i) {
     for (uint32_t variant = 0; variant < PACK_NUM_VARIANTS; ++variant) {
       const pack_part a = pack_get_row_part(pack, row, i, variant), b = pack_get_row_part(pack, row + 1, i, variant);

@@ -187,7 +187,7 @@ def test_a_page_that_is_not_in_the_cache_is_told_and_not_written(name: str, is_b
             refused_of(chain, CASES[name], ("token.page >= num_pages", "token.page > num_pages"))
 
 
-#: Queries with more columns than all heads have pairs, and with fewer.
+#: With more columns of queries than there are pairs in all heads, and with fewer.
 GROUPED = Rotary(heads=8, kv_heads=1, head_dim=64, max_length=37)
 APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
 

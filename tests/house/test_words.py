@@ -22,7 +22,7 @@ class Kept:
 
     #: Its forms.
     forms: frozenset[str]
-    #: Identifiers of that idea.
+    #: Identifiers that may contain the word.
     allowed: re.Pattern[str]
     #: Files in which all identifiers may have it.
     files: re.Pattern[str]

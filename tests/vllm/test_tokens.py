@@ -35,5 +35,5 @@ def test_compiled_by_vllm_with_one_cache_for_both(wheel: Path, tmp_path: Path) -
 def test_a_family_that_it_does_not_know_stays_vllms_and_is_told(wheel: Path, tmp_path: Path) -> None:
     packed, output = run_arm(wheel, tmp_path, "granite", "tuner", "--eager")
     assert "tuner: 0 of 2 MLPs run" in output
-    assert "2 stay vLLM's own: GraniteMLP is not one of" in output
+    assert "2 keep vLLM's implementation: GraniteMLP is not one of" in output
     assert not packed["calls"]

@@ -31,7 +31,7 @@ class WeakerMatch(ClientError):
 
 
 class LibraryWins(ClientError):
-    """No kernel of ours is faster than the library."""
+    """No generated kernel is faster than the library."""
 
     exit_code = ExitCode.LIBRARY_WINS
 

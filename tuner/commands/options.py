@@ -116,8 +116,8 @@ def folder_of_service(options: dict[str, Any]) -> Path:
     """The data folder, for a command about files in it.
 
     Raises:
-        click.UsageError: a setting is wrong, with its name.
-        click.ClickException: there is none.
+        click.UsageError: a setting is wrong; the message names it.
+        click.ClickException: there is no such folder.
     """
     folder = settings_of(options).data
     if not folder.is_dir():

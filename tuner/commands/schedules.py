@@ -58,10 +58,10 @@ target_option = click.option("--target", help=f"The GPU of a LINE, e.g. h100.  [
 def explain(what: str, *, waterfall: bool, data: Path | None, database_url: str | None, **of_line: Any) -> None:
     """Explains why a schedule is fast or slow: bounds, waves, waits, traffic, and possible improvements.
 
-    JOB is the id of a job whose result has a fused schedule, or one of an attention; JOB/TRIAL is a trial of ours.
-    Measured times are shown next to forecasts. The server may be running. FILE is a JSON file of {"workload": ...,
-    "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact. LINE is a schedule in its
-    printed form, and its pair is given by the options of `tuner-client submit`: --m 16 --d-in 4096 ...
+    JOB is the id of a job whose result has a fused schedule, or one of an attention; JOB/TRIAL is a trial of a
+    generated kernel. Measured times are shown next to forecasts. The server may be running. FILE is a JSON file of
+    {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact. LINE is a
+    schedule in its printed form, and its pair is given by the options of `tuner-client submit`: --m 16 --d-in 4096 ...
     """
     place = {"data": data, "database_url": database_url}
     if waterfall:
@@ -100,10 +100,11 @@ def prove(
 ) -> None:
     """Proves that the launches of a schedule compute every tile exactly once, terminate, and read nothing too early.
 
-    JOB/TRIAL is a trial of ours, whatever its outcome; the server may be running. FILE is a schedule file, as for
-    `tuner explain`, or the manifest.json of an artifact. LINE is a schedule in its printed form, and its pair is given
-    by the options of `tuner-client submit`: --m 16 --d-in 4096 ... The proof is printed as text, with a drawing of
-    which task waits for which. If the proof fails, its counterexample is printed and drawn, and the exit code is 1.
+    JOB/TRIAL is a trial of a generated kernel, whatever its outcome; the server may be running. FILE is a schedule
+    file, as for `tuner explain`, or the manifest.json of an artifact. LINE is a schedule in its printed form, and its
+    pair is given by the options of `tuner-client submit`: --m 16 --d-in 4096 ... The proof is printed as text, with a
+    drawing of which task waits for which. If the proof fails, its counterexample is printed and drawn, and the exit
+    code is 1.
     """
     from tuner.core.insight.prove import drawn, in_words, prove, refused
     from tuner.core.schedule.candidate import Candidate, in_fewest_launches

@@ -69,7 +69,7 @@ class MeasureLane(Protocol):
         """Where its figures come from.
 
         Raises:
-            WorkerError: its evaluator cannot state it.
+            WorkerError: its evaluator does not know it.
         """
         ...
 

@@ -64,9 +64,9 @@ def make_entry(shape: AnyShape, results: Sequence[Found], *, min_gain: float = D
     exactly one entry, which is the library above the largest m.
 
     A kernel serves its own m if it gains enough there, and rows between that and the next smaller m if its guaranteed
-    gain is enough. A kernel takes no longer with fewer rows. So it also serves a smaller m if its time with all of its
-    rows is at most that of the kernel for that m, and then also all rows between two m that it serves. The library
-    serves the rest.
+    gain is enough. A kernel takes no longer with fewer rows. So it also serves a smaller m if it is, with all of
+    its rows, at least as fast as the kernel for that m; then it also serves all rows in between. The library serves the
+    rest.
     """
     ordered = sorted(results, key=lambda result: (result.m, result.max_length))
     if not shape.by_rows or shape.has_fixed_rows:

@@ -87,7 +87,8 @@ FILL = struct.Struct("<QQ")
 #: programmatic or NONE, bytes of the parameter, first and number of patches and maps; offset in the memory of an
 #: abort's words or all ones; then the blobs of the cubin and of the parameter.
 PART = struct.Struct("<12IQ")
-#: Offset in the parameter, which tensor: of `TENSORS`, after them an operand, or `ROWS`; the addend.
+#: Offset in the parameter; the tensor: an index in `TENSORS`, above these the index of an operand, or `ROWS`; the
+#: addend.
 PATCH = struct.Struct("<IIQ")
 #: Same as for an attention up to its soft cap, with its output columns; input columns, products before it, all
 #: products; first rung, number of rungs, its text, its ops' names separated by blanks. A chain has no heads.

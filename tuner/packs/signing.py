@@ -93,7 +93,7 @@ def rotate(folder: Path) -> SigningKey:
 
 
 def check_key(text: str) -> str:
-    """A public key in pinned form.
+    """Checks a public key, and returns it in the form in which it is pinned.
 
     Raises:
         InvalidInput: it is not a key.

@@ -25,7 +25,7 @@ class SearchOrder:
     seed: int
     #: The trials recorded so far, in order.
     history: tuple[Trial, ...] = ()
-    #: Legal candidates of ours that are tried first, after the library.
+    #: Legal generated candidates that are tried first, after the library.
     priors: tuple[Candidate, ...] = ()
     #: The budget, if there is one.
     num_trials: int | None = None

@@ -83,7 +83,7 @@ class Searcher:
         num_trials: int | None = None,
         begin: Begin | None = None,
     ) -> None:
-        """`priors` are legal candidates of ours that are tried first, after the library; `seeds` the first guesses,
+        """`priors` are legal generated candidates that are tried first, after the library; `seeds` the first guesses,
         if already known; `num_trials` the budget, if there is one; `begin` starts background work."""
         self._space = space
         self._seed = seed

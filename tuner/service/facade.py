@@ -272,7 +272,7 @@ class Service(TrialReader):
 
         Raises:
             NotFound: no such job or trial.
-            InvalidInput: the trial was not measured, or has no kernel of ours to trace.
+            InvalidInput: the trial was not measured, or has no generated kernel to trace.
             Conflict: no worker of this server measures on the job's target.
         """
         with self._store.write() as session:

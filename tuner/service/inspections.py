@@ -38,7 +38,7 @@ def check_inspection(trial: Trial, kind: InspectionKind) -> None:
     """Refuses inspections of trials that were not run.
 
     Raises:
-        InvalidInput: the trial was not measured, or has no kernel of ours to trace.
+        InvalidInput: the trial was not measured, or has no generated kernel to trace.
     """
     if not isinstance(trial.outcome, Measured):
         ended = type(trial.outcome).__name__.lower()
@@ -58,7 +58,7 @@ def check_inspection(trial: Trial, kind: InspectionKind) -> None:
 
 def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]:
     """The inspections of a job's finalists, by trial number: energy for all, unless the finals measured it, then
-    counters for the best of each plan kind, and traces of ours."""
+    counters for the best of each plan kind, and traces of generated kernels."""
     best = dict[PlanKind, FinalRow]()
     timed = sorted((row for row in rows if row.time_us is not None), key=lambda row: row.time_us or 0.0)
     for row in timed:

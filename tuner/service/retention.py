@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +10,7 @@ from contextlib import suppress
 from tuner.core.access.caller import LOCAL, SESSION_S
 from tuner.errors import Conflict, NotFound, StoreUnavailable
 from tuner.service.concurrency.clock_steps import ClockSteps
+from tuner.service.concurrency.periodic import PeriodicThread
 from tuner.settings import Retention
 from tuner.store import Session, Store
 from tuner.store.access import audit, ended_sessions
@@ -27,7 +27,7 @@ _SLICE = 20
 _DAY_S = 86400.0
 
 
-class Remover:
+class Remover(PeriodicThread):
     """Runs in its own thread, on the server that runs the jobs."""
 
     def __init__(
@@ -40,39 +40,25 @@ class Remover:
     ) -> None:
         """`retention` says which jobs are kept; `leads` tells whether this server runs the jobs, and so may remove
         some. After a clock step, no job is treated as too old for a while."""
+        super().__init__("remover", PERIOD_S)
         self._store = store
         self._retention = retention
         self._clock = clock
         self._leads = leads
         self._clock_steps = clock_steps
-        self._stop = threading.Event()
         self._checked_at = float("-inf")
-        self._thread = threading.Thread(target=self._run, name="remover", daemon=True)
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Makes the thread end soon; the next start completes a partial removal."""
-        self._stop.set()
-
-    def join(self) -> None:
-        """Waits until the thread has ended."""
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(PERIOD_S):
-            try:
-                leads = self._leads()
-                self._clock_steps.follow(leads=leads)
-                if leads:
-                    self.tidy()
-            except StoreUnavailable as error:
-                _log.warning("deleted data will be removed later: %s", error)
-            except Exception:  # must not end the service; the next attempt may succeed
-                _log.exception("deleted data cannot be removed")
+    def work(self) -> None:
+        """Removes data, if this server runs the jobs. If it is stopped meanwhile, the next start does the rest."""
+        try:
+            leads = self._leads()
+            self._clock_steps.follow(leads=leads)
+            if leads:
+                self.tidy()
+        except StoreUnavailable as error:
+            _log.warning("old data will be removed later: %s", error)
+        except Exception:  # must not end the service; the next attempt may succeed
+            _log.exception("old data cannot be removed")
 
     def tidy(self) -> None:
         """Looks for data to remove once, and removes it.

@@ -20,7 +20,7 @@ from tuner.store.admin import migrate
 from tuner.store.admin.backups import upgrade_with_backup
 from tuner.store.admin.checking import check_file
 from tuner.store.admin.gc import Collector, Freed
-from tuner.store.admin.leadership import Leadership
+from tuner.store.admin.leadership import RESTART_PATIENCE_S, Leadership
 from tuner.store.admin.removal import Sweeper, Swept
 from tuner.store.engine.commits import Commits, jobs_with_events
 from tuner.store.engine.directory import make_folder
@@ -83,7 +83,7 @@ class Store:
         leadership = Leadership(directory, engine)
         try:
             if not shared:
-                leadership.take()
+                leadership.take(RESTART_PATIENCE_S)
             if database_url is None:
                 check_file(engine, directory)
             if shared:

@@ -73,7 +73,7 @@ class Decoder:
         try:
             return self._batches[sequences].launches(step)
         except RuntimeFailure as failure:
-            log.warning("tuner: layers of %d sequences stay vLLM's own: %s", sequences, failure)
+            log.warning("tuner: layers of %d sequences keep vLLM's implementation: %s", sequences, failure)
             del self._batches[sequences]
             return None
 

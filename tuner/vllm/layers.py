@@ -92,7 +92,7 @@ def _against_layer(layer: Any) -> str:
     attention, mlp = layer.self_attn, layer.mlp
     rotary = attention.rotary_emb
     if getattr(layer, "ada_rms_norm_t_cond", None) is not None:
-        return "the norm before its MLP depends on a time"
+        return "the norm before its MLP depends on a time step"
     if getattr(attention, "do_llama_4_scaling", False):
         return "its queries are scaled by their position"
     if getattr(attention, "qk_norm", False):
@@ -167,12 +167,14 @@ class Packed:
             try:
                 programs = self._programs(entry, sequences)
             except RuntimeFailure as failure:
-                log.warning("tuner: layers of %d sequences stay vLLM's own: %s", sequences, failure)
+                log.warning("tuner: layers of %d sequences keep vLLM's implementation: %s", sequences, failure)
                 continue
             if all(programs):
                 found[sequences] = programs
             else:
-                log.info("tuner: layers of %d sequences stay vLLM's own: the pack says so of a run", sequences)
+                log.info(
+                    "tuner: layers of %d sequences keep vLLM's implementation: the pack names the library", sequences
+                )
         return found
 
     def _programs(self, entry: Entry, sequences: int) -> tuple[Any, ...]:
@@ -202,7 +204,7 @@ def programs_of(path: Path, model: Any, vllm_config: Any) -> Mapping[int, Progra
         reasons = [*against_model, *(reasons if against_model else [*reasons, *packed.against(entry)])]
         if reasons:
             why = "; ".join(reasons)
-            log.warning("tuner: attentions stay vLLM's own, where the pack has %s: %s", entry.shape, why)
+            log.warning("tuner: attentions keep vLLM's implementation, although the pack has %s: %s", entry.shape, why)
             continue
         for sequences, programs in packed.loaded(entry).items():
             # A whole layer has fewer launches than its runs.

@@ -82,7 +82,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         path = pack_path()
         reason = "" if path is None else self._reason_against_all(vllm_config, model_config)
         if reason:
-            log.warning("tuner: all MLPs stay vLLM's own: %s", reason)
+            log.warning("tuner: all MLPs keep vLLM's implementation: %s", reason)
         if path is None or reason:
             return self.inner.load_model(vllm_config, model_config, prefix)
         # The compile cache must distinguish code that calls our operator from the model's original code.

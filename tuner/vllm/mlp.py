@@ -112,7 +112,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
     if not found:
         log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")
     for reason, count in reasons.items():
-        log.info("tuner: %d stay vLLM's own: %s", count, reason)
+        log.info("tuner: %d keep vLLM's implementation: %s", count, reason)
 
 
 def _bind(one: Found, activation: str, path: Path) -> str:

@@ -91,7 +91,7 @@ def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
     try:
         kernels = _kernels(path, str(model_config.dtype).removeprefix("torch."))
     except UNFIT as error:
-        log.warning("tuner: quantised MLPs stay vLLM's own: %s", sentence(error))
+        log.warning("tuner: quantised MLPs keep vLLM's implementation: %s", sentence(error))
         return []
     if not kernels:
         return []
@@ -100,7 +100,7 @@ def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
     with ThreadPoolExecutor(_NUM_AT_ONCE) as pool:
         made = list(pool.map(lambda one: _laid_or_why_not(one[0], one[1], config, kernels), named))
     for reason, count in Counter(one for one in made if isinstance(one, str)).items():
-        log.info("tuner: %d quantised MLPs stay vLLM's own: %s", count, reason)
+        log.info("tuner: %d quantised MLPs keep vLLM's implementation: %s", count, reason)
     return [one for one in made if isinstance(one, Laid)]
 
 
@@ -147,7 +147,7 @@ def _is_block(shape: AnyShape, dtype: str) -> bool:
 
 
 class QuantisedMlp(torch.nn.Module):  # type: ignore[misc]
-    """vLLM's MLP with the operator; its layers stay vLLM's own."""
+    """vLLM's MLP with the operator; its layers keep vLLM's implementation."""
 
     def __init__(self, mlp: Any, laid: Laid) -> None:
         super().__init__()

@@ -329,7 +329,7 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced
     own = kernels.load_own(work)
     if own and work.shared is None:
         return OwnRunner(own, None)
-    squares = None if traced else prepared.input_squares  # the input's own squares exist
+    squares = None if traced else prepared.input_squares  # the input has its squares
     products = runner_of(work, kernels.load(work), traced=traced, input_squares=squares)
     return OwnRunner(own, products) if own else products
 

@@ -356,7 +356,7 @@ class SimulatedEvaluator:
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, plans and manifest; nothing is compiled, so there is no cubin."""
         if candidate.schedule is None:
-            raise ValueError("the library's calls have no files: ask for a candidate of ours")
+            raise ValueError("the library's calls have no files: ask for a generated kernel")
         workload, gpu, spin_limit_cycles = problem.workload, self._target.gpu, self._limits.spin_limit_cycles
         plans = plans_for(workload, gpu, candidate)
         own = own_kernels(workload, gpu, candidate, spin_limit_cycles=spin_limit_cycles)

@@ -35,7 +35,7 @@ class Ties:
 
 @dataclass(frozen=True, kw_only=True)
 class Launchable:
-    """A proven and built candidate of ours; only a value until it is checked."""
+    """A proven and built candidate with a generated kernel; only a value until it is checked."""
 
     #: One per op for two_launches, one for fused.
     plans: tuple[VerifiedPlan, ...]

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError
 
 from tests.support.builders import spec
 from tests.support.postgres import PostgreSQL, postgresql
@@ -201,9 +202,17 @@ def test_who_listens_at_a_shared_store_is_woken_by_what_others_write(tmp_path: P
 
 def drop_lock(store: Store) -> None:
     """Closes the leader's connection, as a restart of the database would."""
-    held = "locktype = 'advisory' and objid = :lock and granted"
+    held = text("select pid from pg_locks where locktype = 'advisory' and objid = :lock and granted")
     with store.engine.connect() as connection:
-        connection.execute(text(f"select pg_terminate_backend(pid) from pg_locks where {held}"), {"lock": LEADER_LOCK})
+        pid = connection.execute(held, {"lock": LEADER_LOCK}).scalar_one()
+        connection.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
+
+    def is_gone() -> bool:
+        with store.engine.connect() as connection:  # a transaction would see the sessions as of its first statement
+            found = connection.execute(text("select count(*) from pg_stat_activity where pid = :pid"), {"pid": pid})
+            return found.scalar() == 0
+
+    wait_until(is_gone)
 
 
 def test_a_server_alone_takes_its_dropped_lock_back(tmp_path: Path, server: PostgreSQL) -> None:
@@ -223,6 +232,59 @@ def test_a_lock_that_another_server_had_meanwhile_is_not_taken_back(tmp_path: Pa
     Store.open(tmp_path / "elsewhere", url).close()
     with pytest.raises(StoreError, match="another server has run the jobs in the meantime"):
         store.leadership.regain()
+    store.close()
+
+
+def test_a_lock_is_free_before_the_connection_of_the_one_that_had_it_is_closed(
+    tmp_path: Path, server: PostgreSQL
+) -> None:
+    url = server.database()
+    one, other = (Leadership(tmp_path / name, make_engine(tmp_path, url, lock_patience_s=5.0)) for name in "ab")
+    for leader in (one, other):
+        leader.directory.mkdir()
+    free_when_closing = []
+
+    @event.listens_for(one._engine, "close_detached")
+    def note(_connection: Any) -> None:
+        other.take()
+        free_when_closing.append(other.is_held())
+
+    one.take()
+    one.release()
+    assert free_when_closing == [True]
+    other.release()
+
+
+def test_a_server_that_only_the_network_has_cut_off_ends_its_own_session_and_has_its_lock_again(
+    tmp_path: Path, server: PostgreSQL
+) -> None:
+    store = Store.open(tmp_path / "data", server.database())
+    lock = store.leadership
+    stranded, lock._connection = lock._connection, None
+    assert stranded is not None
+    assert not lock.is_held()
+    assert lock.regain(), "the session that still had the lock was its own"
+    assert lock.is_held()
+    with pytest.raises(DBAPIError):
+        stranded.execute(text("select 1"))
+    stranded.close()
+    store.close()
+
+
+def test_who_is_started_just_after_a_server_was_killed_waits_for_the_lock_of_its_session(
+    tmp_path: Path, server: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "RESTART_PATIENCE_S", 60.0)
+    url = server.database()
+    killed = Leadership(tmp_path, make_engine(tmp_path, url, lock_patience_s=5.0))
+    killed.take()
+    with ThreadPoolExecutor(1) as threads:
+        opening = threads.submit(Store.open, tmp_path / "data", url)
+        with pytest.raises(FutureTimeout):
+            opening.result(0.3)
+        killed.release()
+        store = opening.result(60)
+    assert store.leadership.is_held()
     store.close()
 
 
@@ -268,10 +330,10 @@ def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_p
     url = server.database()
     options = ["--gpu", "simulated:h200", "--database-url", url]
     with Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="6.0") as running:
-        job = httpx.post(f"{running.url}/jobs", json=body(), timeout=120).json()
         store = Store.open(tmp_path / "data", url, shared=True)
-        wait_for(f"{running.url}/jobs/{job['id']}", lambda found: found["num_trials"] == 1)
         with next_in_line(store):
+            job = httpx.post(f"{running.url}/jobs", json=body(), timeout=120).json()
+            wait_for(f"{running.url}/jobs/{job['id']}", lambda found: found["num_trials"] == 1)
             drop_lock(store)
             assert running.process.wait(90) == 0
         with store.read() as session:

@@ -118,7 +118,7 @@ def test_a_mix_weighs_the_steps() -> None:
 def test_what_is_no_mix_is_refused_with_an_example(mix: str) -> None:
     found = asked(str(CONFIGS / "llama_3_8b.json"), "--mix", mix)
     assert found.exit_code == ExitCode.USAGE
-    assert "is not a mix; write rows with their shares" in found.stderr
+    assert "is not a mix: write each number of rows once" in found.stderr
 
 
 MIXTURE = {

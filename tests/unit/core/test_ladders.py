@@ -137,8 +137,7 @@ def test_what_lies_between_two_measured_numbers_of_rows_is_a_kernels_where_it_be
 
 
 def test_a_kernel_serves_all_rows_between_two_at_which_it_was_measured_and_runs() -> None:
-    """Half of its rows do not bound its time there; if the library may be faster in between, they do not help
-    either."""
+    """In between, it also serves fewer than half of its rows, unless the library may be faster there."""
 
     def served(*measurements: Measurement) -> list[tuple[int, int, int | None]]:
         return [(rung.m_lo, rung.m_hi, rung.kernel) for rung in make_ladder("pair", measurements).rungs]

@@ -258,4 +258,4 @@ def test_a_program_that_does_not_fit_leaves_its_steps_to_vllm(
     with torch.inference_mode():
         assert model.forward(ids, torch.arange(BATCH)) == "vLLM's own"
         assert model.forward(ids, torch.arange(BATCH)) == "vLLM's own"
-    assert caplog.text.count(f"layers of {BATCH} sequences stay vLLM's own: ") == 1
+    assert caplog.text.count(f"layers of {BATCH} sequences keep vLLM's implementation: ") == 1

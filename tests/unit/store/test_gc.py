@@ -63,7 +63,7 @@ def test_the_oldest_go_first_and_what_fits_stays(store: Store) -> None:
 
 def test_a_pack_stays_since_lock_files_name_it(store: Store) -> None:
     digest = store.artifacts.put(b"pack" * 100)
-    for at in (1.0, 2.0):  # made again, it is the existing file
+    for at in (1.0, 2.0):  # if it is made again, it is the existing file
         with store.write() as session:
             packs.insert(session, digest, 400, {"shapes": []}, at)
     assert store.collect_garbage(0).num_files == 0

@@ -112,7 +112,7 @@ def test_a_llama_of_one_rank_has_no_reason_against_it() -> None:
         ({}, {"quantised": True}, "its weights are int8, but kernels support float16 and bfloat16"),
         ({}, {"method": "Fp8LinearMethod"}, "its weights are quantised, by Fp8LinearMethod"),
         ({}, {"scales_queries": True}, "its queries are scaled by their position"),
-        ({}, {"follows_time": True}, "the norm before its MLP depends on a time"),
+        ({}, {"follows_time": True}, "the norm before its MLP depends on a time step"),
         ({}, {"gelu": True}, "its activation is not SiLU"),
     ],
 )

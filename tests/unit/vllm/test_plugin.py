@@ -198,7 +198,7 @@ def test_weights_that_are_offloaded_stay_vllms_where_there_is_a_card(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     packed = loaded(config(), "tuner")
-    assert "2 stay vLLM's own: its weights are not on the card" in caplog.text
+    assert "2 keep vLLM's implementation: its weights are not on the card" in caplog.text
     assert type(packed.model.layers[0].mlp).__name__ == "LlamaMLP"
 
 
@@ -251,7 +251,7 @@ def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"mlp_bias": True}, "2 stay vLLM's own: it has biases"),
+        ({"mlp_bias": True}, "2 keep vLLM's implementation: it has biases"),
         ({"dtype": torch.float32}, "its weights are float32, but kernels support float16 and bfloat16"),
         ({"quantised": True}, "its weights are quantised, by Fp8LinearMethod"),
         ({"gelu": "none"}, "GeluAndMul(approximate='none') is neither SiLU nor the tanh form of GELU"),

@@ -144,7 +144,7 @@ def test_an_mlp_of_another_format_stays_vllms_own(
     about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
     caplog.set_level("INFO")
     assert quantised.read(model, about, None) == []
-    assert "1 quantised MLPs stay vLLM's own: TUNER_PACK: up.w: has format 'int4_g128'" in caplog.text
+    assert "1 quantised MLPs keep vLLM's implementation: TUNER_PACK: up.w: has format 'int4_g128'" in caplog.text
 
 
 def test_equal_reasons_of_several_mlps_are_said_once(
@@ -158,7 +158,9 @@ def test_equal_reasons_of_several_mlps_are_said_once(
     about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=of_gptq()[2]), dtype=torch.float16)
     caplog.set_level("INFO")
     assert quantised.read(model, about, None) == []
-    assert "2 quantised MLPs stay vLLM's own: TUNER_PACK: an MLP.gate_proj.qweight: is missing" in caplog.text
+    assert (
+        "2 quantised MLPs keep vLLM's implementation: TUNER_PACK: an MLP.gate_proj.qweight: is missing" in caplog.text
+    )
 
 
 def test_plain_mlps_of_a_quantised_model_are_not_among_them(
@@ -180,7 +182,7 @@ def test_a_damaged_pack_leaves_quantised_mlps_to_vllm(
     (tmp_path / "cut.tunerpack").write_bytes(b"half of a pack")
     about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
     assert quantised.read(torch.nn.ModuleList([mlp]), about, tmp_path / "cut.tunerpack") == []
-    assert "quantised MLPs stay vLLM's own: " in caplog.text
+    assert "quantised MLPs keep vLLM's implementation: " in caplog.text
 
 
 def test_layers_of_equal_shape_have_one_graph(quantised: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,7 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
 
 
 def _fetched(best: Best | None) -> Candidate | None:
-    """The winning candidate, or our fastest if the library won; None if none of ours has a time."""
+    """The winning candidate, or our fastest if the library won; None if no generated kernel has a time."""
     if best is None:
         return None
     ours = [(row.time_us, row.candidate) for row in best.finals if row.time_us is not None]

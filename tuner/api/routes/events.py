@@ -30,6 +30,8 @@ _NUM_READERS = 8
 #: Seconds between two checks, by an idle stream, that its job or batch still exists and is running.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
+LastEventId = Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)]
+AfterEvent = Annotated[int, Query(ge=0, le=_MAX_EVENT_ID, description="like Last-Event-ID, which takes precedence")]
 #: How long clients should wait after a refusal before they retry, seconds.
 _RETRY_S = 10
 
@@ -112,13 +114,7 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
             204: {"description": "The job has ended, and the client has received all events"},
         },
     )
-    def stream_events(
-        job_id: JobId,
-        last_event_id: Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)] = None,
-        after: Annotated[
-            int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
-        ] = 0,
-    ) -> Response:
+    def stream_events(job_id: JobId, last_event_id: LastEventId = None, after: AfterEvent = 0) -> Response:
         """All events of a job so far, then new ones until it ends."""
         feed = Feed(
             events=partial(service.events, job_id),
@@ -137,13 +133,7 @@ def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
             204: {"description": "The batch has ended, and the client has received all events"},
         },
     )
-    def stream_batch_events(
-        batch_id: BatchId,
-        last_event_id: Annotated[int | None, Header(ge=0, le=_MAX_EVENT_ID)] = None,
-        after: Annotated[
-            int, Query(ge=0, le=_MAX_EVENT_ID, description=("like Last-Event-ID, which takes precedence"))
-        ] = 0,
-    ) -> Response:
+    def stream_batch_events(batch_id: BatchId, last_event_id: LastEventId = None, after: AfterEvent = 0) -> Response:
         """All events of a batch's jobs so far, then new ones until it ends."""
         feed = Feed(
             events=partial(service.batches.events, batch_id),

@@ -175,7 +175,7 @@ function noteAxes(axes) {
   const note = document.getElementById("shares-note");
   const isSample = axes.num_trials < axes.num_measured - 1;
   note.textContent = Object.keys(axes.shares).length
-    ? `${axes.method}, over ${axes.num_trials} measured trials of ours${isSample ? ` of ${axes.num_measured}, evenly chosen` : ""}.`
+    ? `${axes.method}, over ${axes.num_trials} measured trials of generated kernels${isSample ? ` of ${axes.num_measured}, evenly chosen` : ""}.`
     : `There are too few measured trials for this (${axes.num_trials}).`;
   return Object.keys(axes.shares).length > 0;
 }

@@ -86,7 +86,7 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
             rows, weight = 0, 0.0
         if rows < 1 or not 0 < weight < math.inf or rows in found:
             raise click.BadParameter(
-                f"{value!r} is not a mix; write rows with their shares, each once, like 1:0.2,32:0.8"
+                f"{value!r} is not a mix: write each number of rows once, with its share, like 1:0.2,32:0.8"
             )
         found[rows] = weight
     return found

@@ -56,7 +56,7 @@ def trace_file(client: Client, job_id: str, number: int, timeout_s: float | None
 
 
 def _winners_trial(client: Client, job_id: str) -> int:
-    """The trial of the fastest kernel of ours in the finals.
+    """The trial of the fastest generated kernel in the finals.
 
     Raises:
         NoResult: there is no such trial.

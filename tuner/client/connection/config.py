@@ -32,8 +32,8 @@ _NEAR = 0.88
 
 
 def misspelt(environment: Iterable[str], known: Collection[str]) -> list[str]:
-    """A sentence about environment variables whose names are unknown but similar to a known one; other programs'
-    variables are not similar."""
+    """A sentence for each environment variable that begins with TUNER_ and whose unknown name is similar to a known
+    one."""
     found = []
     for name in sorted(name for name in set(environment) - set(known) if name.startswith("TUNER_")):
         near = get_close_matches(name, known, n=1, cutoff=_NEAR)

@@ -101,7 +101,7 @@ class Client:
         return cast(JobDetail, self._named("id", job_id, _job_path(job_id)))
 
     def cancel(self, job_id: str) -> Job:
-        """Cancels a job; if others share its run, only your part of it (see `owners` in the response)."""
+        """Cancels a job. If it has other owners (`owners` in the response), it continues for them."""
         return cast(Job, self._json("POST", f"{_job_path(job_id)}:cancel"))
 
     def change(self, some_id: str, verb: str) -> Json:
@@ -204,7 +204,7 @@ class Client:
         return self._inspect(job_id, number, "counters", body, {}, timeout_s)
 
     def trace(self, job_id: str, number: int, *, format: str = "json", timeout_s: float | None = None) -> Json:
-        """The in-kernel trace of a measured trial of ours; `perfetto` is a document for ui.perfetto.dev.
+        """The in-kernel trace of a measured trial of a generated kernel; `perfetto` is a document for ui.perfetto.dev.
 
         Raises:
             NothingSeen: it could not be taken.

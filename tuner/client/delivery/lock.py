@@ -122,7 +122,7 @@ def read_lock(path: Path) -> Lock:
     """The lock in a file.
 
     Raises:
-        NoResult: there is none.
+        NoResult: there is no such file.
         Refused: it was modified after it was written.
     """
     try:

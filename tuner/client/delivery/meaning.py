@@ -19,7 +19,7 @@ from tuner.packs.read import Pack
 from tuner.packs.shapes import AnyShape, Shape, shape_kinds, shape_of, sizes_of
 
 Json = Mapping[str, Any]
-#: The only plan kind without a kernel of ours.
+#: The only plan kind without a generated kernel.
 LIBRARY = str(PlanKind.LIBRARY)
 
 
@@ -131,7 +131,7 @@ class Asked:
         """Checks that a result, in the form of `GET /jobs/{id}/best`, is the requested one.
 
         Raises:
-            Refused: it is not.
+            Refused: it is a different one.
         """
         if self.job_id is not None:
             check_is("the result", "job", best["job_id"], self.job_id)
@@ -148,7 +148,7 @@ class Asked:
         workload must be the one in the result.
 
         Raises:
-            Refused: it does not.
+            Refused: it belongs to another result or request.
         """
         kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
         kinds = [best["winner"]] if best["winner"] != LIBRARY else [kind for kind in kinds if kind != LIBRARY]
@@ -177,7 +177,7 @@ def described(manifest: Json) -> str:
     """A kernel's workload, in one line.
 
     Raises:
-        Refused: it has none.
+        Refused: its manifest has no workload.
     """
     try:
         return Workload.from_json(manifest["workload"]).describe()

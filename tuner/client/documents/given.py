@@ -60,8 +60,8 @@ def given_schedules(
     trial_of: Callable[[str, int], tuple[Json, Json]],
 ) -> GivenSchedules | None:
     """Schedules from files in the format of `tuner explain`, from trials, and from printed lines, each in every given
-    plan kind. Without plan kinds, in that of the manifest or trial, otherwise the one with the fewest launches. None if
-    nothing is given.
+    plan kind. If none is given, the plan kind is that of the manifest or trial, otherwise the one with the fewest
+    launches. None if there are no schedules.
 
     Args:
         given: names of files, JOB/TRIAL, and lines.

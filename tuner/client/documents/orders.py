@@ -27,10 +27,10 @@ _REMEDY = "pass FILE.json with a list of [op, row, column], or FILE.py:NAME"
 
 
 def read_order(name: str) -> Tiles | OrderFunction:
-    """What `--order` names.
+    """The order that `--order` names.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such order.
     """
     path, _, function = name.rpartition(":")
     if not path or not path.endswith(".py"):

@@ -1,4 +1,4 @@
-"""What continues when a command is interrupted."""
+"""Tells the user what continues on the server when a command is interrupted."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _kind_of(given: Collection[str]) -> str:
     """The kind of pair that the options describe.
 
     Raises:
-        click.UsageError: there is none, or several.
+        click.UsageError: the options fit no kind, or several.
     """
     kinds = asked_workloads()
     fits = [kind for kind, one in kinds.items() if _needed(one) <= {*given} <= {*parameter_names(one).values()}]

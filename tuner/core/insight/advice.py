@@ -73,7 +73,7 @@ def _tries(bound: Bound, *, wastes: bool, is_counted: bool) -> tuple[str, ...]:
         case Bound.TENSOR:
             return (
                 "use the wgmma engine and its largest tiles, if another engine was used",
-                "reduce power: it lowers the clocks",
+                "use less power, since the power limit lowers the clocks",
             )
         case Bound.LATENCY:
             return (

@@ -19,7 +19,7 @@ def best_fused(finals: Iterable[FinalRow]) -> FinalRow | None:
 
 
 def best_to_explain(finals: Iterable[FinalRow]) -> FinalRow | None:
-    """Same as `best_fused`, except that if no single launch computes the whole workload, our fastest finalist."""
+    """Same as `best_fused`, or our fastest finalist if no single launch computes the whole workload."""
     rows = list(finals)
     ours = [row for row in rows if row.candidate.plan_kind.is_ours]
     fastest = min(ours, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner.core.trial.outcome import Measured, Metric, Outcome
 from tuner.core.trial.stats import rank_correlation, selection_regret
 
-#: Tag of the metric in which a measured trial of ours records its candidate's forecast, microseconds.
+#: Tag of the metric in which a measured trial of a generated kernel records its candidate's forecast, microseconds.
 FORECAST = "forecast"
 #: With fewer trials there are no figures: any ten of them would include nearly the best.
 MIN_TRIALS = 20

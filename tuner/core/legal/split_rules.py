@@ -52,8 +52,8 @@ def tail_splits(graph: TileGraph, interleave: Interleave, partition: int, num_ct
 
 
 def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
-    """Why there is no tail to split, or nothing but a tail, fused or op by op; or why the sums of the split tiles do
-    not fit."""
+    """Why `split_tiles` has no effect on a fused launch or on separate ones, since no tile or every tile is in the
+    last wave; or why the sums of the split tiles do not fit."""
     workload, tiling = graph.workload, graph.tiling
     num_split = num_split_tiles(workload, tiling)
     if ordering.split_tiles is SplitTiles.ALL:
@@ -74,7 +74,7 @@ def split_tiles_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> 
     tails = (tail_splits(launch, ordering.interleave, ordering.partition, num_ctas) for launch in _launches(graph))
     if not any(0 < num_tail < num_all for num_tail, num_all in tails):
         name = "split_tiles all" if num_split <= num_ctas else "an empty split_k"
-        where = f"the last wave on {num_ctas} CTAs, of the ops fused or of one alone, has"
+        where = f"the last wave on {num_ctas} CTAs, of a fused launch or of one op's launch, has"
         return f"{where} none or all of the {num_split} tiles in parts: use {name}"
     return slots_problem(workload, tiling, num_ctas)
 
@@ -114,7 +114,7 @@ def _stream_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
         same = _plainer_split(launch, ordering, num_ctas)
         if same is None:
             return None
-    where = f"even shares of the last wave on {num_ctas} CTAs, of the ops fused and of each alone,"
+    where = f"even shares of the last wave on {num_ctas} CTAs, of a fused launch and of each op's launch,"
     return f"{where} are whole tiles or even parts: use {same}"
 
 

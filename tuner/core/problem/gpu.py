@@ -71,8 +71,7 @@ class Gpu:
 
     @property
     def as_any_card(self) -> Gpu:
-        """A copy that holds only as many clusters as every card of its model does, so that anything that fits it fits
-        all of them."""
+        """A copy with the minimum number of clusters over all cards of its model: what fits it fits every card."""
         fewer = tuple(one for one in self.live_clusters if one[1] < self.num_common_clusters(one[0]))
         return self if fewer == self.live_clusters else replace(self, live_clusters=fewer)
 

@@ -27,7 +27,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is not legal.
         PlanError: a plan is refused.
-        ValueError: a plan kind of ours has no schedule.
+        ValueError: there is no schedule, but the plan kind needs one.
     """
     if not candidate.plan_kind.is_ours:
         return ()

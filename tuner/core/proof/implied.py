@@ -37,7 +37,7 @@ class Implied:
     def __init__(self, plan: Plan, totals: Ints) -> None:
         self._plan, self._totals = plan, totals
         keys, list_of = np.unique((plan.tasks[:, 3].astype(np.int64) << 32) + plan.tasks[:, 4], return_inverse=True)
-        #: [tasks] the number of each task's list of waits.
+        #: [tasks] index of each task's list of waits.
         self.list_of: Ints = list_of.reshape(-1)
         self._begin, self._end = keys >> 32, keys & 0xFFFFFFFF
         posts = np.flatnonzero((plan.tasks[:, 5] >= 0) & (self._end > self._begin)[self.list_of])

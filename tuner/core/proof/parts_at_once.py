@@ -75,4 +75,4 @@ def check_parts_at_once(plan: Plan, graph: TaskGraph) -> None:
         raise LivenessError("the plan deadlocks", f"{where}, and other parts of these tiles come in the opposite order")
     if (late := late_tasks(plan, turn)).size:
         who = task_name(plan, graph, int(late[0]))
-        raise LivenessError("the plan deadlocks", f"{who} waits for a tile that finishes after its own at the earliest")
+        raise LivenessError("the plan deadlocks", f"{who} waits for a tile that cannot finish before its own")

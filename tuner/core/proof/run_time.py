@@ -75,8 +75,8 @@ def check_reach(space: TileSpace) -> None:
                 continue
             numbers = box.extents[bound.by]
             if (numbers.end - numbers.begin != 1).any() or numbers.end.max(initial=0) > bound.limit.count:
-                what = f"{space.name}'s boxes of {bound.tensor} have one of {bound.limit.count} numbers each"
-                witness = f"{what} of {bound.limit.name}, in dimension {bound.by}, or should"
+                what = f"each of {space.name}'s boxes of {bound.tensor} must have one index below {bound.limit.count}"
+                witness = f"{what}, the size of {bound.limit.name}, in dimension {bound.by}"
                 raise CoverageError("a box has no index of a run-time input, or several", witness)
 
 

@@ -197,7 +197,7 @@ def tiling_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig) -> Tilin
 
 
 def ordering_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig, order: TaskOrder) -> Ordering:
-    """The view of everything that is a table at run time."""
+    """The part of a schedule that is data at run time, not compiled into the kernel."""
     values = vars(launch)
     return Ordering(
         **vars(order), **{name: values[name] for name in GRID_FIELDS}, rasters=tuple(op.raster for op in tile_ops)

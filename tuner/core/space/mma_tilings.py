@@ -158,7 +158,7 @@ class MmaTilings:
         return sorted(shapes, key=lambda shape: self._steps_of_busiest(op, *shape))
 
     def _steps_of_busiest(self, op: int, tile: Tile, parts: int) -> tuple[float, int]:
-        """Elements that the SM with the most tasks multiplies or loads, then a number that prefers wider tiles."""
+        """Elements that the SM with the most tasks multiplies or loads; among equals, wider tiles come first."""
         shape = self._workload.tile_ops[op]
         waves = ceil(num_tiles(shape, tile) * parts / self._gpu.num_sms)
         columns = tile.n * shape.rows_per_column

@@ -68,7 +68,9 @@ class Choice:
     def __post_init__(self) -> None:
         if len(self.variants) != len(self.workload.tile_ops) or not all(self.variants):
             num_ops = len(self.workload.tile_ops)
-            raise InvalidInput("variants", "an op has none, or there is not one list per op", f"use {num_ops} lists")
+            raise InvalidInput(
+                "variants", "there must be a list for each op, and none may be empty", f"use {num_ops} lists"
+            )
 
     @property
     def num_ctas(self) -> int:

@@ -60,8 +60,8 @@ _CHUNKS = (2, 4, 8)
 _WIDE = (Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)
 
 
-#: Number of schedules among which a sweep without a given schedule chooses, and how far above the shortest forecast the
-#: chosen one's may be.
+#: For a sweep without a given schedule: the number of schedules to choose from, and the maximum ratio of the chosen
+#: one's forecast to the shortest one.
 _NUM_DRAWN, _NEAR_THE_SHORTEST = 20, 1.5
 #: Maximum total tiles of the schedules that are forecast: a forecast's time is proportional to the number of tiles, and
 #: this limit amounts to half a second.

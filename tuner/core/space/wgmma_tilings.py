@@ -75,7 +75,7 @@ LARGEST_SMALL_OP = 1.5
 #: For high tiles, how many of the best tile shapes per height are proposed with stores by the copy engine.
 NUM_COPIED = 12
 
-#: For more rows, the maximum heights of a tile; the lowest that covers the rows with as many tiles is used. Two CTAs
+#: For more rows, maximum heights of a tile: a tile is only as high as the same number of tiles requires. Two CTAs
 #: that share a tile read its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong, one
 #: warpgroup holds all sums of a tile. With more rows than columns, swapped operands read less shared memory.
 HIGH_TILES = (
@@ -190,8 +190,8 @@ class WgmmaTilings:
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
-        """For each height in turn, the fastest tile shape that no earlier tiling has: the order of operands is one step
-        away. A single op has few tile shapes, so it gets them with both orders."""
+        """For each height, the fastest tile shape that no earlier tiling has. Swapped operands are left to later steps
+        of the search; but a single op has few tile shapes, so each is proposed with both orders of operands."""
         is_lone = len(self._workload.tile_ops) == 1
         found: dict[object, Tiling] = {}
         for offered in [self._of_height(height, tails=tails) for height in heights] * NUM_GUESSES:

@@ -1,5 +1,6 @@
 """Checks everything that a worker sends: one gate for samples, energies, counters, clocks, traces, builds, files and
-cards. Lies within these ranges cannot be detected; values outside them would be wrong results forever."""
+cards. False values within these ranges cannot be detected; values outside of them are refused, since results are
+stored permanently."""
 
 from __future__ import annotations
 

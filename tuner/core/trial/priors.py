@@ -31,7 +31,7 @@ class Found:
     #: The workload of that search.
     workload: Workload
     objective: Objective
-    #: A candidate of ours, not the library.
+    #: A generated kernel, not the library.
     candidate: Candidate
     #: Its time in that search, microseconds, and the library's relative to it.
     time_us: float

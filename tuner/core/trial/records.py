@@ -73,7 +73,7 @@ def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | N
 def kernel_row(rows: Sequence[FinalRow], winner: PlanKind, energy_within_percent: float | None) -> FinalRow | None:
     """The finalist whose kernel belongs to a result: its files, its time and its gain belong together, wherever they
     are shown or delivered. It is the one with the least energy if that was requested and it is ours, otherwise the
-    winner, or our fastest if the library won; None if none of ours has a time."""
+    winner, or our fastest if the library won; None if no generated kernel has a time."""
     if energy_within_percent is not None:
         index = least_energy_row(rows, energy_within_percent)
         if index is not None and rows[index].candidate.plan_kind.is_ours:
@@ -115,7 +115,7 @@ class Best:
     #: sha256 of the artifact's zip, hex: the winner's kernel, or our best one if the library won.
     artifact_digest: str | None
     environment: Environment
-    #: The time of each policy; empty if nothing of ours was fused, and for a result of an older version.
+    #: The time of each policy; empty if no fused kernel was measured, and for a result of an older version.
     policies: tuple[PolicyTime, ...] = ()
     #: How the library was called in the finals; None if it is simulated, and for a result of an older version.
     library: LibraryRecipe | None = None

@@ -94,7 +94,7 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
             raise InvalidInput(f"{own}.source", f"is {source!r}", f"give one of {', '.join(sizes)}")
         if layer.name in sizes:
             raise InvalidInput(
-                f"{own}.name", f"is {layer.name!r}, which is also another layer's", "give each layer a unique name"
+                f"{own}.name", f"is {layer.name!r}, which another layer is also called", "give each layer a unique name"
             )
         height, width, channels = sizes[source]
         try:

@@ -77,7 +77,7 @@ class Driver:
         """Checks that this thread has a context, which all other calls need.
 
         Raises:
-            RuntimeFailure: it has none.
+            RuntimeFailure: it has no context.
         """
         context = ctypes.c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(context))
@@ -287,6 +287,6 @@ def driver() -> Driver:
     """The machine's driver, or the library that ``TUNER_LIBCUDA`` names.
 
     Raises:
-        RuntimeFailure: there is none.
+        RuntimeFailure: there is no driver.
     """
     return loaded(os.environ.get("TUNER_LIBCUDA") or "libcuda.so.1")

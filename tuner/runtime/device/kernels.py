@@ -248,7 +248,7 @@ class OwnLaunches:
             yield _packed(self._loader.driver, function, parameter, recipe)
 
     def aborted(self) -> bool:
-        """Always false: the counters of these kernels are not described."""
+        """Always false: manifests do not describe the counters of these kernels."""
         return False
 
     def refused(self) -> str:

@@ -45,7 +45,7 @@ class Needed:
         """Checks that it fits on the stream's SMs.
 
         Raises:
-            RuntimeFailure: it does not.
+            RuntimeFailure: it does not fit.
         """
         if problem := self.problem(cuda, stream):
             raise RuntimeFailure(-1, f"{problem}: use the library")

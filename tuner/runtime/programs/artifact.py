@@ -102,8 +102,8 @@ class Artifact:
         return 0
 
     def fits(self, forms: Mapping[str, tuple[tuple[int, ...], Any]], dtypes: Mapping[str, Any]) -> bool:
-        """Whether tensors of these shapes and element types are all required ones except outputs, and fit; `dtypes`
-        by the manifest's names."""
+        """Whether these shapes and element types fit the artifact, and all required tensors except outputs are among
+        them; `dtypes` by the manifest's names."""
         wanted = {name: one for name, one in self.tensors.items() if one["role"] not in (*_BETWEEN, "optional")}
         if {name for name, one in wanted.items() if one["role"] != "output"} != forms.keys():
             return False

@@ -306,9 +306,9 @@ def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
-    """Of the schedules op after op, with the raster that suits queues best, by queue, first wave or ticket, and on each
-    grid: the one with the shortest forecast, if any. If weights have a window, parts are separate tasks, starting with
-    the first parts of all tiles, and each part waits for a quarter of what a tile reads."""
+    """The schedule with the shortest forecast, if any, among those that run op after op with the raster that suits
+    queues best, for each grid and each way to assign tasks. If weights have a window, parts are separate tasks,
+    starting with the first parts of all tiles, and each part waits for a quarter of what a tile reads."""
     graph = tile_graph(space.workload, tiling)
     split_tiles = space.split_tiles(tiling)[0]
     in_parts = tiling.window and max(tiling.split_k, default=1) > 1 and split_tiles is SplitTiles.ALL

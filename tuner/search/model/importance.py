@@ -37,7 +37,8 @@ class AxisImportances:
 
 
 def axis_importances(trials: Sequence[tuple[int, Candidate, float]]) -> AxisImportances:
-    """Analyses (number, candidate, speed-up) of measured trials of ours; axes without variation are left out.
+    """Analyses (number, candidate, speed-up) of measured trials of generated kernels; axes without variation are left
+    out.
 
     It takes about a millisecond per trial.
     """

@@ -72,8 +72,8 @@ def best_speedup(trials: Iterable[Trial], before: float | None = None) -> float 
 
 
 def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[Trial, ...]:
-    """The fastest completely measured trials of ours that are at most `within_percent` slower than the best. The finals
-    choose the one with the least energy."""
+    """The fastest completely measured trials of generated kernels that are at most `within_percent` slower than the
+    best. The finals choose the one with the least energy."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     ours = [(outcome.speedup, trial) for outcome, trial in measured if trial.candidate.plan_kind.is_ours]
     best = best_speedup(trial for _, trial in ours) or 0.0

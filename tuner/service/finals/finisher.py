@@ -138,8 +138,8 @@ class Finisher:
         return policy_times(job.spec.workload, self._lane.target.gpu, row.candidate.schedule, past)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
-        """The zip of our best kernel, even if the library won; None if none of ours succeeded, or if artifacts do not
-        support an op's kind."""
+        """The zip of our best kernel, even if the library won; None if no generated kernel succeeded, or if artifacts
+        do not support an op's kind."""
         row = judgement.kernel
         if without := without_artifact(problem.workload):
             _log.warning("%s: artifacts do not support %s", job.id, " and ".join(without))

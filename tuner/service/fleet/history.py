@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.dispatch.machine import CardReading
+from tuner.service.concurrency.periodic import PeriodicThread
 from tuner.service.fleet.cards import Fleet
 
 _log = logging.getLogger(__name__)
@@ -38,31 +38,16 @@ class FleetSample:
         return 60 * sum(self.trials.values()) / self.seconds
 
 
-class FleetHistory:
+class FleetHistory(PeriodicThread):
     """Takes samples in its own thread. Thread-safe."""
 
     def __init__(self, fleet: Fleet, clock: Callable[[], float], period_s: float = PERIOD_S) -> None:
+        super().__init__("fleet history", period_s)
         self._fleet = fleet
         self._clock = clock
-        self._period_s = period_s
         self._samples: deque[FleetSample] = deque(maxlen=_MOST)
         self._counted: dict[str, int] = {}
         self._counted_at = time.monotonic()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fleet history", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Makes the thread end soon."""
-        self._stop.set()
-
-    def join(self) -> None:
-        """Waits until the thread has ended."""
-        if self._thread.ident is not None:
-            self._thread.join()
 
     def samples(self) -> list[FleetSample]:
         """Samples of the last day, oldest first."""
@@ -80,9 +65,9 @@ class FleetHistory:
         cards = self._fleet.cards()
         self._samples.append(FleetSample(at=self._clock(), seconds=max(seconds, 1e-3), trials=trials, cards=cards))
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._period_s):
-            try:
-                self.take()
-            except Exception:  # a missing sample must not end the service
-                _log.exception("the fleet's history has a gap")
+    def work(self) -> None:
+        """Takes a sample."""
+        try:
+            self.take()
+        except Exception:  # a missing sample must not end the service
+            _log.exception("the fleet's history has a gap")

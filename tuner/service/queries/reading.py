@@ -70,7 +70,7 @@ class TrialReader:
         """The source of a trial's kernel.
 
         Raises:
-            NotFound: no such job or trial, or the trial does not run a kernel of ours.
+            NotFound: no such job or trial, or the trial does not run a generated kernel.
             IllegalSchedule: its tiling is no longer legal.
         """
         with self._store.read() as session:

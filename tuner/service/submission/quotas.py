@@ -46,7 +46,7 @@ class Quotas:
         """Removes a quota.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such quota.
         """
         with self._store.write() as session:
             quotas.drop(session, scope, name)

@@ -1,6 +1,7 @@
 """Decides which of several servers runs the jobs: exactly one, and after its death another one.
 
-The kernel releases a file's lock when its process ends. PostgreSQL releases an advisory lock when its connection ends.
+The kernel releases a file's lock when its process ends. PostgreSQL releases an advisory lock when the session ends,
+which is a moment after its connection is closed, or long after if the network has lost the connection.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import socket
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Row, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -25,6 +27,17 @@ from tuner.store.engine.faults import as_store_errors
 
 #: The name of an audit log entry for the start of a leadership.
 _ACTION = "server.lead"
+#: Maximum time for which PostgreSQL may keep the lock of a server that was killed just before this one was started.
+RESTART_PATIENCE_S = 1.0
+#: Maximum time for the end of a session of this server that the network has lost.
+_REGAIN_PATIENCE_S = 5.0
+_ASK_AGAIN_S = 0.05
+
+#: Identifies a session of the database; a process id alone may be in use again after a restart of the database.
+_OWN_SESSION = text("select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()")
+_END_SESSION = text(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = :pid and backend_start = :backend_start"
+)
 
 
 class Leadership:
@@ -35,11 +48,13 @@ class Leadership:
         self._engine = engine
         self._file: DirectoryLock | None = None
         self._connection: Connection | None = None
+        #: Process id and start of the session that has, or had, the database's lock.
+        self._session: Row[Any] | None = None
         #: The name under which this leadership is in the audit log.
         self._name = ""
 
-    def take(self) -> None:
-        """Takes both locks, or neither.
+    def take(self, patience_s: float = 0.0) -> None:
+        """Takes both locks, or neither. Waits up to `patience_s` for the database's.
 
         Raises:
             StoreError: another server holds one of them.
@@ -49,18 +64,23 @@ class Leadership:
         file = DirectoryLock(self._directory)
         try:
             if self._engine.dialect.name == "postgresql":
-                self._connection = self._locked_connection()
+                self._connection = self._locked_connection(patience_s)
         except BaseException:
             file.release()
             raise
         self._file = file
 
-    def _locked_connection(self) -> Connection:
+    def _locked_connection(self, patience_s: float = 0.0) -> Connection:
+        end = time.monotonic() + patience_s
         with ExitStack() as until_locked:
             try:
                 connection = until_locked.enter_context(self._engine.connect())
                 connection.execution_options(isolation_level="AUTOCOMMIT")
-                is_ours = connection.execute(text(f"select pg_try_advisory_lock({LEADER_LOCK})")).scalar()
+                attempt = text(f"select pg_try_advisory_lock({LEADER_LOCK})")
+                while not (is_ours := connection.execute(attempt).scalar()) and time.monotonic() < end:
+                    time.sleep(_ASK_AGAIN_S)
+                if is_ours:
+                    self._session = connection.execute(_OWN_SESSION).one()
             except DBAPIError as error:
                 raise StoreUnavailable(f"the database at {self._engine.url!r} cannot be used: {error.orig}") from error
             if is_ours:
@@ -123,6 +143,7 @@ class Leadership:
         """
         self._drop_connection()
         try:
+            self._end_lost_session()
             connection = self._locked_connection()
         except StoreUnavailable:
             return False
@@ -136,9 +157,22 @@ class Leadership:
             raise StoreError(f"another server has run the jobs in the meantime: {last}")
         return True
 
+    def _end_lost_session(self) -> None:
+        """Ends this server's earlier session, which still has the lock if only the network has lost it."""
+        if self._session is None:
+            return
+        end = time.monotonic() + _REGAIN_PATIENCE_S
+        with as_store_errors(), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            while connection.execute(_END_SESSION, dict(self._session._mapping)).first() and time.monotonic() < end:
+                time.sleep(_ASK_AGAIN_S)
+
     def _drop_connection(self) -> None:
-        """Closes the connection, which releases the lock."""
+        """Releases the lock and closes the connection."""
         if self._connection is not None:
+            if not self._connection.invalidated:
+                with suppress(DBAPIError):  # the session of a lost connection ends later
+                    self._connection.execute(text(f"select pg_advisory_unlock({LEADER_LOCK})"))
             if not self._connection.invalidated:
                 self._connection.detach()  # in the pool, the connection would keep the lock
             self._connection.close()

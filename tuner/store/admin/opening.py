@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import StoreError
-from tuner.store.admin.leadership import Leadership
+from tuner.store.admin.leadership import RESTART_PATIENCE_S, Leadership
 from tuner.store.engine.directory import make_folder
 from tuner.store.engine.engines import make_engine
 from tuner.store.engine.faults import words_of
@@ -43,7 +43,7 @@ def locked_engine(directory: Path, database_url: str | None, lock_patience_s: fl
     with engine_beside_servers(directory, database_url, lock_patience_s) as engine:
         leadership = Leadership(directory, engine)
         try:
-            leadership.take()
+            leadership.take(RESTART_PATIENCE_S)
             yield engine
         finally:
             leadership.release()

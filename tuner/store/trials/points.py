@@ -81,7 +81,7 @@ def num_recorded(job: JobRow) -> int:
 
 
 def measured_candidates(session: Session, job_id: str, limit: int) -> list[tuple[int, Candidate, float]]:
-    """(number, candidate, speed-up) of measured trials of ours: all, or `limit` evenly spaced ones.
+    """(number, candidate, speed-up) of measured trials of generated kernels: all, or `limit` evenly spaced ones.
 
     Raises:
         NotFound: no such job.

@@ -126,7 +126,7 @@ class _Form(View):
     priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it starts from earlier winners")
     energy_within: str = Field(
         default="",
-        description="how much slower than the fastest time the least energy may be, percent; empty for the fastest",
+        description="percent by which the kernel with the least energy may be slower; empty: only time counts",
     )
     project: str = ""
     labels: str = ""

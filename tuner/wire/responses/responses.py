@@ -83,7 +83,7 @@ class MeasuredView(View):
     truncated: bool = Field(
         description=("whether its rounds ended early, since it was clearly far slower than the best so far")
     )
-    remark: str = Field(description="reasons to trust the figures less; empty if there are none")
+    remark: str = Field(description="why the figures are less reliable; empty if they are not")
 
 
 class RejectedView(View):

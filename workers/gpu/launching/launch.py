@@ -116,7 +116,7 @@ class Kernel:
         """Checks that the card can hold `num_ctas` CTAs, or clusters, at the same time.
 
         Raises:
-            LaunchRefused: it does not.
+            LaunchRefused: it cannot.
         """
         per_sm, num_sms = self.ctas_per_sm(), num_sms_of_context()
         if self.placed_ctas > 1:

@@ -46,7 +46,7 @@ def encode(tensor_map: MapSizes, dtype: Dtype, address: int, promotion_bytes: in
         0,
     )
     if status != 0:
-        raise WorkerError(f"the driver encodes no tensor map, by status {status}, of {tensor_map}")
+        raise WorkerError(f"the driver cannot encode the tensor map {tensor_map}: status {status}")
     return ctypes.string_at(aligned, MAP_BYTES)
 
 

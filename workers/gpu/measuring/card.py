@@ -30,7 +30,7 @@ class CardView:
         self._at_start: Neighbourhood | None = None
 
     def remember_own(self) -> None:
-        """Call it when this process has its context and little else."""
+        """Must be called when this process has created its context and allocated little else."""
         self._at_start = Neighbourhood(
             own_pid=os.getpid(),
             pids_before=self._pids_before,

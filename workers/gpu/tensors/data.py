@@ -337,7 +337,7 @@ class ProblemData:
                     yield tensor.name, drawn
 
     def _drawn_others(self, op: TileOp, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """The tensors in that role of an op that is not a product, apart from its source and W, that no op writes."""
+        """For an op that is not a product: its tensors with this role, except source and W, that no op writes."""
         draws = self._draws(there)
         for one in op.others(self.workload.dtype):
             if one.role is role and one.name not in self.workload.written and one.name not in there:
@@ -372,7 +372,7 @@ class ProblemData:
     def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """The outputs of those ops for these inputs, given those that are known."""
+        """The outputs of the ops `op_indices` for these inputs, in addition to the `known` ones."""
         references = dict(known)
         for i in op_indices:
             op = self.workload.tile_ops[i]

@@ -66,8 +66,8 @@ def draw_bits(random: Any, shape: tuple[int, ...], scale: float, dtype: Dtype) -
     return bits.reshape(shape)
 
 
-#: Odd inputs of a norm have one large channel in all rows except the small ones; these are its size, and theirs. A
-#: model's residual stream looks like that.
+#: Difficult inputs of a norm, like a model's residual stream: all rows have one large channel, of the first size,
+#: except small rows, which are scaled by the second.
 LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
 #: The size of small rows where operands have a static scale.
 SMALL_SCALED_ROW = 0.25

@@ -1,1 +1,1 @@
-"""Elements between two bounds, as a tile op."""
+"""A tile op that limits elements to a range."""

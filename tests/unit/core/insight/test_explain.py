@@ -54,7 +54,7 @@ def test_launches_are_told_by_their_ops() -> None:
 
 
 def test_the_edges_are_those_of_the_tasks_that_run() -> None:
-    """64 tiles of down read the 32 of their row if they are whole, or 16 for each part. All of up's 256 tiles are
+    """Each of 64 whole tiles of down reads the 32 tiles in its row, and each part reads 16. All of up's 256 tiles are
     whole."""
     parted = tiling((64, 128), (64, 128), num_stages=4, k=64, split=(2, 2))
     words = explain(PAIR, H200, Schedule.of(tiling=parted, ordering=ordering(split_tiles=SplitTiles.TAIL)))

@@ -162,7 +162,9 @@ def test_a_box_of_several_numbers_of_an_input_is_refused() -> None:
     fewer = RunTimeInput(name="routed", count=EXPERTS - 1, least=0, most=TOKENS)
     graph = routed_graph(limit=fewer)
     plan = random_plan(graph, random.Random(0), num_ctas=2, position=WaitPosition.TASK)
-    with pytest.raises(CoverageError, match="boxes of a have one of 2 numbers each of routed, in dimension 0"):
+    with pytest.raises(
+        CoverageError, match="boxes of a must have one index below 2, the size of routed, in dimension 0"
+    ):
         prove(plan, graph)
 
 

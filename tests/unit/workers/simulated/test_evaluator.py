@@ -173,14 +173,14 @@ def test_a_build_takes_its_time_once_a_tiling_though_several_want_it_at_a_time()
     space = space_of(problem().workload, TARGET.gpu)
     tilings = space.tilings[:2]
     ours = [Schedule.of(tiling=tiling, ordering=space.orderings(tiling)[i]) for tiling in tilings for i in (0, 1, 2)]
-    twin = SimulatedEvaluator(TARGET, build_s=0.2)
+    twin = SimulatedEvaluator(TARGET, build_s=1.0)
     begin_s = time.perf_counter()
     with ThreadPoolExecutor(6) as threads:
         ready = list(threads.map(lambda schedule: twin.prepare(problem(), fused(schedule)), ours))
-    assert sum(one.stage_s["build"] > 0.1 for one in ready) == 6, "they waited for each other"
-    assert 0.2 <= time.perf_counter() - begin_s < 0.8
+    assert sum(one.stage_s["build"] > 0.5 for one in ready) == 6, "they waited for each other"
+    assert 1.0 <= time.perf_counter() - begin_s < 3.0
     again = twin.prepare(problem(), fused(ours[0]))
-    assert again.stage_s["build"] < 0.1
+    assert again.stage_s["build"] < 0.5
     assert "build" not in twin.prepare(problem(), Candidate(plan_kind=PlanKind.LIBRARY)).stage_s
 
 

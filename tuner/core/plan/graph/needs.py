@@ -32,7 +32,7 @@ _NO_STEPS = np.zeros((0, 3), dtype=np.int64)
 class Needs:
     """Which of a producer's tiles some tasks read; each list of tiles is stored once."""
 
-    #: [tasks] the number of each task's list. Lists are numbered in the order of their ranges of coordinates.
+    #: [tasks] index of each task's list. Lists are in the order of their ranges of coordinates.
     of: Ints
     #: [lists + 1] where each list begins.
     begin: Ints

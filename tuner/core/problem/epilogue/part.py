@@ -215,7 +215,7 @@ class Part(ABC):
 
     def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
         """Tensors, possibly written by an op, that a tile reads after its last step, each with whether the tile reads
-        whole rows or only its own place."""
+        whole rows or only the elements that it writes."""
         return ()
 
     def traffic(self, op: Product, dtype: Dtype) -> Traffic:

@@ -146,7 +146,7 @@ class Op(ABC):
     KIND: ClassVar[str]
     #: JSON fields in which workloads may differ and still be compared, by the distance of their `sizes`.
     FREE: ClassVar[tuple[str, ...]] = ("m",)
-    #: Those of these fields in which chains may differ.
+    #: The fields, among these, in which chains may differ.
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = ("m",)
 
     #: Whether a kernel for some number of rows also runs with fewer, as a ladder of kernels requires.

@@ -145,7 +145,7 @@ class OperandRow(DtypeRow):
         """`tensor_map` of a type that has one.
 
         Raises:
-            InvalidInput: it has none.
+            InvalidInput: the type has no tensor map.
         """
         return _needed(self, self.tensor_map, "tensor_map")
 
@@ -154,7 +154,7 @@ class OperandRow(DtypeRow):
         """`library` of a type that the vendor's library supports.
 
         Raises:
-            InvalidInput: it does not.
+            InvalidInput: the library does not support the type.
         """
         return _needed(self, self.library, "library")
 

@@ -187,9 +187,9 @@ def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int
 
 
 def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[tuple[KernelName, ...], int]:
-    """The fewest kernels of which one is within `slack` of the fastest, or is the job's own choice, wherever the
-    library is not; and the proven minimum. Among equal choices, one with kernels that jobs chose, then with faster
-    ones."""
+    """The smallest set of kernels that has, for each measurement where the library is not the answer, one within
+    `slack` of the fastest, or the one that the job chose; and the proven minimum. Among sets of equal size, those with
+    kernels that jobs chose are preferred, then those with faster ones."""
     needed, held, loss = 0, dict[KernelName, int](), dict[KernelName, float]()
     for place, one in enumerate(measurements):
         if one.is_librarys(slack):

@@ -158,7 +158,7 @@ class ConvPairOp(LaunchOp):
 
     @property
     def num_flops(self) -> int:
-        """Those of both, without what is computed twice."""
+        """Those of both convolutions; pixels of the halo, which several CTAs compute, count once."""
         return self.first.num_flops + self.second.num_flops
 
     def check_place(self, ops: tuple[Op, ...], dtype: Dtype) -> None:  # type: ignore[override]
