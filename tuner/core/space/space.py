@@ -286,7 +286,7 @@ class Space:
             left = []
             for tiling in tilings:
                 orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
-                yield self.made(tiling, orderings[_unseen(rng, orderings, seen)])
+                yield self.made(tiling, orderings[orderings.draw_unseen(rng, seen)])
                 if len(seen) < len(orderings):
                     left.append(tiling)
             tilings = left
@@ -397,12 +397,3 @@ def space_of(workload: Workload, gpu: Gpu) -> Space:
 def _rasters(shapes: frozenset[tuple[int, int]]) -> tuple[Raster, ...]:
     """The proposed rasters that are legal on blocks of the given shapes."""
     return tuple(raster for raster in RASTERS if raster_problem(raster, shapes, "") is None)
-
-
-def _unseen(rng: random.Random, orderings: Orderings, seen: set[int]) -> int:
-    """A random index of the orderings that is not in `seen`, to which it is added."""
-    index = orderings.draw(rng)
-    while index in seen:
-        index = (index + 1) % len(orderings)
-    seen.add(index)
-    return index
