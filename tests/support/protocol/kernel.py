@@ -1,5 +1,5 @@
-"""Plans run only for their synchronisation protocol: a kernel that computes nothing, what each of its tasks may read,
-and the checks.
+"""Tests the synchronisation protocol of plans with a kernel that computes nothing: what each task may read, and checks
+of what it read.
 
 The device half is kernel.cu. Nothing here needs a GPU.
 """

@@ -43,7 +43,7 @@ _BETWEEN_LOAD_S = 2.0
 #: Seconds of load before the rounds of finals under sustained load: after an idle period the power limiter overshoots,
 #: and the clocks oscillate for as long (docs/findings/README.md).
 _SETTLING_LOAD_S = 4.0
-#: Seconds of load before a sample of a preview: the clocks are up, and the card is warm from the previous candidate.
+#: Seconds of load before a sample of a preview: clocks and temperature are still high from the previous candidate.
 _PREVIEW_LOAD_S = 0.008
 #: Length of a sample under sustained load, microseconds: the cycles of a run are the same to 0.3 %, but the clock
 #: oscillates about its mean at the power limit. So samples are as long as possible.

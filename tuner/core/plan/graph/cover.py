@@ -109,7 +109,7 @@ def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
 
 
 def _is_within(late: Needs, covers: Sequence[tuple[Ints, Bits]]) -> bool:
-    """Whether the late reads of each tile are only of tiles that its lists imply."""
+    """Whether each tile reads late only from tiles that its lists of waits imply."""
     lists = distinct_rows(np.column_stack((late.of, *(of for of, _ in covers)))).rows
     bits = np.bitwise_or.reduce([bits[column] for (_, bits), column in zip(covers, lists.T[1:], strict=True)])
     entries, of = late.gathered(lists[:, 0])
