@@ -135,6 +135,9 @@ STORED_ROWS = tuple(
     for batch in BATCHES
 )
 
+#: Rows that are not part of the mean.
+OTHER_ROWS = (*ONE_JOB_ROWS, *PAIR_ROWS, *STORED_ROWS)
+
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
     """The rows with the given names or prefixes; rows with pages need their full names. By default, all rows of the
@@ -143,7 +146,7 @@ def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
     Raises:
         InvalidInput: there is no such row.
     """
-    known = (*ROWS, *ONE_JOB_ROWS, *PAIR_ROWS, *STORED_ROWS) if names else ROWS
+    known = (*ROWS, *OTHER_ROWS) if names else ROWS
     chosen = tuple(row for row in known if not names or any(_is_called(row, name) for name in names))
     if not chosen:
         raise InvalidInput("row", f"no row is called {' '.join(names)}", f"rows have names like {ROWS[0].name}")

@@ -52,7 +52,7 @@ from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.source.tools import tools_source
 
-from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, STORED_ROWS, LayerRow, choose_rows, spec_of
+from .layer_rows import MEAN_BAR, OTHER_ROWS, ROWS, LayerRow, choose_rows, spec_of
 
 Row = dict[str, Any]
 
@@ -151,7 +151,7 @@ def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a row is not in the benchmark.
     """
-    report = merging.merged(reports, [row.name for row in (*ROWS, *ONE_JOB_ROWS)], itemgetter("row"))
+    report = merging.merged(reports, [row.name for row in (*ROWS, *OTHER_ROWS)], itemgetter("row"))
     ordered, summary = in_order({row["row"]: row for row in report["rows"]})
     of_run = {name: value for name, value in report["meta"].items() if not name.startswith("mean_")}
     return {"meta": of_run | summary, "rows": ordered}
@@ -160,7 +160,7 @@ def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def in_order(rows: Mapping[str, Row]) -> tuple[list[Row], dict[str, Any]]:
     """The existing rows, with those outside the mean last, and the summary of the others."""
     of_mean = [rows[one.name] for one in ROWS if one.name in rows]
-    others = [rows[one.name] for one in (*ONE_JOB_ROWS, *STORED_ROWS) if one.name in rows]
+    others = [rows[one.name] for one in OTHER_ROWS if one.name in rows]
     return [*of_mean, *others], {"complete": len(of_mean) == len(ROWS), **summary_of(of_mean)}
 
 

@@ -35,6 +35,8 @@ from tuner.winners.shipped import FOLDER
 
 #: Default limit of a job's search, seconds: more than any budget of trials needs.
 SECONDS_PER_JOB = 4 * 3600.0
+#: So small that the chosen kernel is the fastest one: the energies are only recorded.
+_ANY_ENERGY = 0.001
 #: Stages of a trial that need no card.
 BUILD_STAGES = ("verify", "render", "build")
 
@@ -51,6 +53,8 @@ class Options:
     regime: Regime | None = None
     #: Whether a row that already has that many trials is searched again.
     force: bool = False
+    #: Whether the finalists' energy is measured, too, under continuous load.
+    energy: bool = False
     #: Seconds after which no row is started.
     limit_s: float = math.inf
 
@@ -64,6 +68,7 @@ class Options:
             budget=Budget(trials=self.trials, seconds=self.seconds_per_job),
             seed=self.seed,
             priors=self.priors,
+            energy_within_percent=_ANY_ENERGY if self.energy else None,
         )
 
 
@@ -106,6 +111,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--priors", type=PriorsChoice, choices=list(PriorsChoice), default=Options.priors)
     parser.add_argument("--force", action="store_true", help="search rows again even if they have as many trials")
     parser.add_argument("--regime", type=Regime, choices=list(Regime), help="regime that replaces that of the rows")
+    parser.add_argument("--energy", action="store_true", help="also the finalists' energy, more than a second for each")
     parser.add_argument("--seconds-per-job", type=float, default=SECONDS_PER_JOB, help="of search, at most")
     return parser.parse_args()
 
@@ -119,6 +125,7 @@ def main() -> None:
         seed=arguments.seed,
         priors=arguments.priors,
         regime=arguments.regime,
+        energy=arguments.energy,
         force=arguments.force,
         limit_s=arguments.seconds,
     )

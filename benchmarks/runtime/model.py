@@ -1,10 +1,11 @@
 """From a model's config to a faster decode step, by the commands that a user types.
 
-python -m benchmarks.runtime.model [--gpu auto] [--trials 24] [--seconds 300] [--out .../take_home.json]
+python -m benchmarks.runtime.model [--model NAME] [--gpu auto] [--trials 24] [--seconds 300] [--out .../take_home.json]
 
 A separate service starts on this machine's card. `tuner-client tune-model` makes a pack for Llama-3-8B, and one for one
 of eight ranks of Llama-3-70B, at 1, 16 and 64 rows in bf16. `tuner-client verify` runs their kernels. Then
 `examples/llama_decode.py` runs both models, which needs PyTorch and transformers; the operator is compiled meanwhile.
+The third model is Llama-3-8B with its attentions, too, at 1 and 16 sequences, by `examples/llama_attention.py`.
 Rows are written to take_home.json one by one. The packs stay in `--packs`, and existing ones are not tuned again. Each
 step has the rest of `--seconds`. About five minutes on an H200. A simulated GPU only makes the packs.
 """
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from tuner.packs.read import read_pack
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 
-CONFIGS, EXAMPLE = ROOT / "tests" / "unit" / "client" / "configs", ROOT / "examples" / "llama_decode.py"
+CONFIGS, EXAMPLES = ROOT / "tests" / "unit" / "client" / "configs", ROOT / "examples"
 ROWS = (1, 16, 64)
 #: Minimum of a kernel's gain when it is verified, divided by that in the pack: the same card, at a different time.
 VERIFIED_BAR = 0.97
@@ -42,7 +44,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model whose feed-forward blocks are tuned and run."""
+    """A model whose feed-forward blocks, and attentions if it has a context, are tuned and run."""
 
     name: str
     config: Path
@@ -50,15 +52,26 @@ class Model:
     ranks: int
     #: Options of the example.
     options: tuple[str, ...]
+    #: Numbers of rows or sequences that are tuned.
+    rows: tuple[int, ...] = ROWS
+    #: Tokens of the cache; 0 if the attentions are not tuned.
+    context: int = 0
+
+    @property
+    def example(self) -> Path:
+        """The program that runs it."""
+        return EXAMPLES / ("llama_attention.py" if self.context else "llama_decode.py")
 
     def pack(self, packs: Path) -> Path:
         """The path of the model's pack."""
         return packs / f"{self.name}.tunerpack"
 
 
+LLAMA = CONFIGS / "llama_3_8b.json"
 MODELS = (
-    Model(name="llama-3-8b", config=CONFIGS / "llama_3_8b.json", ranks=1, options=("--compiled", "1")),
+    Model(name="llama-3-8b", config=LLAMA, ranks=1, options=("--compiled", "1")),
     Model(name="llama-3-70b-tp8", config=CONFIGS / "llama_3_70b.json", ranks=8, options=("--shard",)),
+    Model(name="llama-3-8b-attention", config=LLAMA, ranks=1, options=("--batch", "1,16"), rows=(1, 16), context=1024),
 )
 
 
@@ -119,18 +132,19 @@ def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list
         "--dtype",
         "bf16",
         "--m",
-        ",".join(map(str, ROWS)),
+        ",".join(map(str, model.rows)),
         "--no-between",
         "--trials",
         str(trials),
+        *(("--context", str(model.context)) if model.context else ()),
     )
     written = ("-o", str(path), "--lock", str(packs / "tuner.lock"))
     steps.run("-m", "tuner.client.cli", "tune-model", str(model.config), *asked, *written, TUNER_URL=url)
-    (entry,) = read_pack(path.read_bytes()).entries
-    rungs = {m: rung for m in ROWS if (rung := entry.at(m)) is not None and rung.kernel is not None}
-    raw = {"speedup": {m: round(rung.speedup or 0.0, 4) for m, rung in rungs.items()}, "trials": trials}
+    asked_for = list(product(read_pack(path.read_bytes()).entries, model.rows))
+    served = [(entry, m, rung) for entry, m in asked_for if (rung := entry.at(m)) is not None and rung.kernel]
+    raw = {"speedup": {f"{entry.shape}, {m}": round(rung.speedup or 0.0, 4) for entry, m, rung in served}}
     name = f"tune-model, {model.name}: row counts that a kernel serves"
-    return [at_least_row(name, len(rungs), len(ROWS), **raw, wall_s=watch.seconds)]
+    return [at_least_row(name, len(served), len(asked_for), **raw, trials=trials, wall_s=watch.seconds)]
 
 
 def verify(steps: Steps, model: Model, packs: Path) -> list[Row]:
@@ -153,7 +167,7 @@ def decode(steps: Steps, model: Model, packs: Path) -> list[Row]:
     path = packs / f"{model.name}.rows.json"
     path.unlink(missing_ok=True)
     try:
-        steps.run(str(EXAMPLE), str(model.pack(packs)), "--json", str(path), *model.options)
+        steps.run(str(model.example), str(model.pack(packs)), "--json", str(path), *model.options)
     except RuntimeError:
         if not path.exists():
             raise
@@ -165,7 +179,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all steps, and writes each one's rows when it is done."""
     parser = parser_of(__doc__, "gpu", "out", trials=24, seconds=300.0)
     parser.add_argument("--packs", type=Path, default=Path("build/model-packs"), help="folder of packs and their lock")
+    names = [model.name for model in MODELS]
+    parser.add_argument("--model", action="append", choices=names, help="only this model; may be repeated")
     options = parser.parse_args(arguments)
+    models = [model for model in MODELS if model.name in (options.model or names)]
     steps, packs, twin = Steps(options.seconds), options.packs, twin_of(options.gpu)
     packs.mkdir(parents=True, exist_ok=True)
     compiling = [sys.executable, "-m", "tuner.runtime.torch_compiled"]
@@ -174,17 +191,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(twin or GpuSupervisor(usable_gpus()[0], Path(name) / "builds")) as evaluator:
             machine, target_id = machine_of(evaluator.environment()), evaluator.target.id
         out = options.out or results_file(target_id, "take_home")
-        if missing := [model for model in MODELS if not model.pack(packs).exists()]:
+        if missing := [model for model in models if not model.pack(packs).exists()]:
             with service(Path(name), options.gpu) as url:
                 for model in missing:
                     rows = taken(f"tune-model, {model.name}", partial(tune, steps, url, model, packs, options.trials))
                     merge_report(out, rows, machine)
     if operator is not None:
         operator.wait()
-    for model in MODELS if twin is None else ():
-        merge_report(out, taken(f"decode, {model.name}", partial(decode, steps, model, packs)), machine)
-    for model in MODELS if twin is None else ():
-        merge_report(out, taken(f"verify, {model.name}", partial(verify, steps, model, packs)), machine)
+    for take, model in product((decode, verify), models if twin is None else ()):
+        merge_report(out, taken(f"{take.__name__}, {model.name}", partial(take, steps, model, packs)), machine)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,32 @@ python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--layers] [--runs] [--rel
 --layers also replaces whole layers by PyTorch, and --runs their runs between two all-reduces; --reload loads the
 weights again at the end. --settings are those of vllm.LLM, --config those of the model.
 
-Each arm is a separate process, since vLLM keeps one model per process; all arms share one compile cache.
+Each arm is a separate process, since vLLM keeps one model per process; all arms share one compile cache. Importing vLLM
+takes 15 s of CPU time, an eager arm 2 s. So `arm.py --serve` imports it once, and forks a process for each arm that it
+reads from its input: JSON lines with `arguments`, `folder`, `output`, `pack` and `cpu_s`. It answers each with the
+process's exit status.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
+import resource
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+#: One thread, since the models are tiny, and threads that wait for each other actively take long on a busy machine.
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "OMP_NUM_THREADS": "1",
+}
 #: What all families have.
 SIZES = {
     "hidden_size": 128,
@@ -69,7 +84,8 @@ FAMILIES = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
+    """Runs an arm."""
     parser = argparse.ArgumentParser()
     parser.add_argument("family", choices=list(FAMILIES))
     parser.add_argument("load_format")
@@ -77,15 +93,15 @@ def main() -> None:
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--settings", type=json.loads, default={})
     parser.add_argument("--config", type=json.loads, default={})
-    asked = parser.parse_args()
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    asked = parser.parse_args(arguments)
     if asked.layers or asked.runs:
         os.environ["PROGRAMS_OF_A_LAYER"] = "2" if asked.runs else "1"
+    import torch
     from vllm import LLM, SamplingParams
 
+    if asked.eager:
+        # vLLM compiles its sampler even then, which takes longer than everything else here.
+        torch.compiler.set_stance("force_eager")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(SIZES | FAMILIES[asked.family] | asked.config))
         inner = {"model_loader_extra_config": {"load_format": "dummy"}} if asked.load_format == "tuner" else {}
@@ -118,5 +134,40 @@ def main() -> None:
     print("ARM", json.dumps({"tokens": tokens, "logprobs": logprobs, "calls": dict(calls)}))
 
 
+#: What all arms import. None of it may start threads that hold locks, or use OpenMP: children would hang.
+IMPORTED = (
+    "vllm.entrypoints.llm",
+    "vllm.v1.core.sched.async_scheduler",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.v1.worker.cpu_worker",
+)
+
+
+def serve() -> None:
+    """Runs the arms that it reads, in one process each."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _run_arm(**json.loads(line))
+            break
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _run_arm(*, arguments: list[str], folder: str, output: str, pack: str, cpu_s: int) -> None:
+    """Runs in a child of `serve`, which ends afterwards."""
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    opened = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for descriptor in (1, 2):
+        os.dup2(opened, descriptor)
+    os.chdir(folder)
+    os.environ["TUNER_PACK"] = pack
+    main(arguments)
+
+
 if __name__ == "__main__":
-    main()
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    serve() if sys.argv[1:] == ["--serve"] else main(sys.argv[1:])

@@ -117,10 +117,15 @@ def programs_of(path: Any, model: Any, vllm_config: Any) -> dict[int, tuple[Prog
 
 def register() -> None:
     """Registers it in place of the plugin. vLLM calls it in each of its processes, as a separate plugin."""
+    from vllm.model_executor.layers.activation import GeluAndMul, SiluAndMul
     from vllm.model_executor.model_loader import weight_utils
 
     # vLLM draws weights so small that an MLP would hardly change a token.
     weight_utils.initialize_dummy_weights.__defaults__ = (-0.2, 0.2, 1234)
+    # On a CPU, vLLM's activations are PyTorch's, which round once more than vLLM's kernels. On GPUs, and in the plugin,
+    # they are the kernels.
+    for activation in (SiluAndMul, GeluAndMul):
+        activation.forward_cpu = activation.forward_cuda
     if "PROGRAMS_OF_A_LAYER" in os.environ:
         import tuner.vllm.loader
 

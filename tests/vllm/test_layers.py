@@ -11,7 +11,7 @@ import pytest
 from tests.support.attention_packs import made_of
 from tests.support.attentions import space_with
 from tests.support.presets import decoder_layer
-from tests.vllm.arms import run_arm
+from tests.vllm.arms import Arms
 from tuner.core.problem.dtype import Dtype
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -61,9 +61,9 @@ NUM_LAYERS = 2 * 11
         ("qwen2", ("--runs", "--eager")),
     ],
 )
-def test_the_tokens_are_vllms_own(wheel: Path, tmp_path: Path, family: str, flags: tuple[str, ...]) -> None:
-    own, _ = run_arm(wheel, tmp_path, family, "dummy", *[flag for flag in flags if flag == "--eager"])
-    ours, output = run_arm(wheel, tmp_path, family, "tuner", *flags)
+def test_the_tokens_are_vllms_own(arms: Arms, tmp_path: Path, family: str, flags: tuple[str, ...]) -> None:
+    own, _ = arms.run(tmp_path, family, "dummy", *[flag for flag in flags if flag == "--eager"])
+    ours, output = arms.run(tmp_path, family, "tuner", *flags)
     assert "tuner: layers run the pack's kernels at 1, 3 sequences" in output
     assert ours["calls"]["layers"] == NUM_LAYERS
     assert ours["tokens"] == own["tokens"]
@@ -71,10 +71,10 @@ def test_the_tokens_are_vllms_own(wheel: Path, tmp_path: Path, family: str, flag
     assert ours["logprobs"] != own["logprobs"], "vLLM's own layers ran"
 
 
-def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(wheel: Path, tmp_path: Path) -> None:
+def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(arms: Arms, tmp_path: Path) -> None:
     ranks = ("--settings", '{"tensor_parallel_size": 2}')
-    own, _ = run_arm(wheel, tmp_path, "llama", "dummy", "--eager", *ranks)
-    ours, output = run_arm(wheel, tmp_path, "llama", "tuner", "--runs", "--eager", *ranks)
+    own, _ = arms.run(tmp_path, "llama", "dummy", "--eager", *ranks)
+    ours, output = arms.run(tmp_path, "llama", "tuner", "--runs", "--eager", *ranks)
     assert output.count(f"captured: {NUM_LAYERS} by layers") == 2, "on each rank"
     assert ours["tokens"] == own["tokens"]
     assert ours["logprobs"] == pytest.approx(own["logprobs"], abs=LOGPROB_BAND)
@@ -104,7 +104,7 @@ def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(wheel: 
     ids=["qwen3", "gemma2", "gemma3", "lora", "drafts", "no-prefix-caching", "int8"],
 )
 def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
-    wheel: Path, tmp_path: Path, family: str, settings: dict[str, Any], of_layers: str, of_mlps: str
+    arms: Arms, tmp_path: Path, family: str, settings: dict[str, Any], of_layers: str, of_mlps: str
 ) -> None:
     """Uses a pack of another model's layers, which do not fit."""
     workload = decoder_layer("llama3-8b", dtype=Dtype.BF16, sequences=1, max_length=64, page_tokens=16)
@@ -114,8 +114,8 @@ def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
     write_pack([Entry(shape=shape_of(workload.to_json()), rungs=(rung,))], tmp_path / "model.tunerpack")
     of_vllm = {name: value for name, value in settings.items() if name != "config"}
     flags = ("--eager", "--settings", json.dumps(of_vllm), "--config", json.dumps(settings.get("config", {})))
-    own, _ = run_arm(wheel, tmp_path, family, "dummy", *flags)
-    ours, output = run_arm(wheel, tmp_path, family, "tuner", *flags)
+    own, _ = arms.run(tmp_path, family, "dummy", *flags)
+    ours, output = arms.run(tmp_path, family, "tuner", *flags)
     assert of_layers in output
     assert of_mlps in output
     assert "layers" not in ours["calls"]
@@ -123,6 +123,6 @@ def test_what_runs_no_layers_of_a_pack_is_said_and_vllm_serves(
     assert ours["tokens"] == own["tokens"] or "config" in settings
 
 
-def test_weights_cannot_be_loaded_again(wheel: Path, tmp_path: Path) -> None:
-    _, output = run_arm(wheel, tmp_path, "llama", "tuner", "--layers", "--eager", "--reload")
+def test_weights_cannot_be_loaded_again(arms: Arms, tmp_path: Path) -> None:
+    _, output = arms.run(tmp_path, "llama", "tuner", "--layers", "--eager", "--reload")
     assert "norms are folded into the weights of this model" in output

@@ -9,31 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm.arms import LOGPROB_BAND, run_arm
+from tests.vllm.arms import LOGPROB_BAND, Arms
 
 pytest.importorskip("vllm")
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"])
-def test_the_tokens_are_vllms_own(wheel: Path, tmp_path: Path, family: str) -> None:
-    own, _ = run_arm(wheel, tmp_path, family, "dummy", "--eager")
-    packed, output = run_arm(wheel, tmp_path, family, "tuner", "--eager")
+def test_the_tokens_are_vllms_own(arms: Arms, tmp_path: Path, family: str) -> None:
+    own, _ = arms.run(tmp_path, family, "dummy", "--eager")
+    packed, output = arms.run(tmp_path, family, "tuner", "--eager")
     assert "tuner: 2 of 2 MLPs run the kernels of" in output
     assert packed["calls"]["unbound"] > 0
     assert packed["tokens"] == own["tokens"]
     assert packed["logprobs"] == pytest.approx(own["logprobs"], abs=LOGPROB_BAND)
 
 
-def test_compiled_by_vllm_with_one_cache_for_both(wheel: Path, tmp_path: Path) -> None:
-    own, _ = run_arm(wheel, tmp_path, "llama", "dummy")
-    packed, output = run_arm(wheel, tmp_path, "llama", "tuner")
+def test_compiled_by_vllm_with_one_cache_for_both(arms: Arms, tmp_path: Path) -> None:
+    own, _ = arms.run(tmp_path, "llama", "dummy")
+    packed, output = arms.run(tmp_path, "llama", "tuner")
     assert "tuner: 2 of 2 MLPs run the kernels of" in output
     assert packed["calls"]["unbound"] > 0, "stock code out of the compile cache"
     assert packed["tokens"] == own["tokens"]
 
 
-def test_a_family_that_it_does_not_know_stays_vllms_and_is_told(wheel: Path, tmp_path: Path) -> None:
-    packed, output = run_arm(wheel, tmp_path, "granite", "tuner", "--eager")
+def test_a_family_that_it_does_not_know_stays_vllms_and_is_told(arms: Arms, tmp_path: Path) -> None:
+    packed, output = arms.run(tmp_path, "granite", "tuner", "--eager")
     assert "tuner: 0 of 2 MLPs run" in output
     assert "2 keep vLLM's implementation: GraniteMLP is not one of" in output
     assert not packed["calls"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.attention import layers
-from benchmarks.attention.layer_rows import ONE_JOB_ROWS, ROWS, choose_rows
+from benchmarks.attention.layer_rows import ONE_JOB_ROWS, PAIR_ROWS, ROWS, choose_rows
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
@@ -99,11 +99,19 @@ def test_rows_of_one_job_are_measured_where_they_are_named_and_are_in_no_mean(tm
     apart = sum(one.rotated_bytes for one in choose_rows(["llama3-70b-tp8/qkv-attention/16/2048"])[0].parts)
     assert part.rotated_bytes == apart
     results = layers.Results(tmp_path / "layers.json", {"gpu": "none", "driver": "", "cuda": ""})
-    for one, speedup in ((row, 3.0), (ROWS[0], 1.2)):
+    pair = choose_rows(["llama3-8b/attention/"])[0]
+    for one, speedup in ((pair, 2.0), (row, 3.0), (ROWS[0], 1.2)):
         results.put(one, {"verdict_speedup": speedup})
     written = json.loads((tmp_path / "layers.json").read_text())
-    assert [one["row"] for one in written["rows"]] == [ROWS[0].name, row.name]
+    assert [one["row"] for one in written["rows"]] == [ROWS[0].name, row.name, pair.name]
+    assert [one["row"] for one in layers.merged([written])["rows"]] == [ROWS[0].name, row.name, pair.name]
     assert written["meta"]["mean_speedup"] == 1.2
+
+
+def test_there_are_eighteen_attentions_with_their_projections() -> None:
+    assert choose_rows(["llama3-8b/attention/", "llama3-70b-tp8/attention/"]) == PAIR_ROWS
+    assert len(PAIR_ROWS) == 18
+    assert {tuple(op.name for op in part.ops) for row in PAIR_ROWS for part in row.parts} == {("attention", "o_proj")}
 
 
 def test_the_mean_is_over_all_rows(tmp_path: Path) -> None:

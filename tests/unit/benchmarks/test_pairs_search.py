@@ -65,6 +65,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_energy_of_all_finalists_is_measured_if_asked_for(tmp_path: Path) -> None:
+    with opened(tmp_path) as jobs:
+        assert search(jobs, tmp_path, SMALL, options=replace(EIGHT, energy=True)) == {}
+    _, rows = written(tmp_path)
+    (row,) = rows.values()
+    assert set(row["energy_mj"]) == set(row["kind_us"])
+    assert all(energy > 0 for energy in row["energy_mj"].values())
+
+
 @pytest.mark.slow
 def test_a_row_is_a_job_whose_finals_are_its_results_and_whose_best_are_winners_that_ship(folder: Path) -> None:
     winners, rows = written(folder)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -158,14 +160,13 @@ def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Pa
 def test_a_model_is_tuned_by_the_commands_of_a_user_and_what_is_there_is_not_tuned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "ROWS", (16,))
-    monkeypatch.setattr(model, "MODELS", model.MODELS[1:])
+    monkeypatch.setattr(model, "MODELS", tuple(replace(one, rows=(16,)) for one in model.MODELS[1:]))
     packs, out = str(tmp_path / "packs"), str(tmp_path / "rows.json")
-    given = ["--gpu", "simulated:h200", "--trials", "8", "--packs", packs, "--out", out]
+    given = ["--gpu", "simulated:h200", "--trials", "8", "--packs", packs, "--out", out, "--model", "llama-3-70b-tp8"]
     model.main(given)
     (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert (row["check"], row["value"]) == ("tune-model, llama-3-70b-tp8: row counts that a kernel serves", 1)
-    assert list(row["speedup"]) == ["16"]
+    assert [key.rpartition(", ")[2] for key in row["speedup"]] == ["16"]
     pack = tmp_path / "packs" / "llama-3-70b-tp8.tunerpack"
     before = pack.stat().st_mtime_ns
     model.main(given)
@@ -175,6 +176,24 @@ def test_a_model_is_tuned_by_the_commands_of_a_user_and_what_is_there_is_not_tun
     (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"][1:]
     assert (row["check"], row["holds"]) == ("tune-model, llama-3-70b-tp8", False)
     assert "ended with 2" in row["reason"]
+
+
+def test_a_model_with_a_context_has_its_attentions_tuned_and_an_example_of_its_own(tmp_path: Path) -> None:
+    class Steps:
+        def run(self, *command: str, **variables: str) -> str:
+            raise RuntimeError(" ".join(command))
+
+    steps: Any = Steps()
+    plain, _, attending = model.MODELS
+    with pytest.raises(RuntimeError, match=r"tune-model .*llama_3_8b.json .*--m 1,16 .*--context 1024"):
+        model.tune(steps, "", attending, tmp_path, 8)
+    with pytest.raises(RuntimeError, match=r"llama_attention.py .*llama-3-8b-attention.tunerpack .*--batch 1,16"):
+        model.decode(steps, attending, tmp_path)
+    with pytest.raises(RuntimeError, match="--m 1,16,64") as caught:
+        model.tune(steps, "", plain, tmp_path, 8)
+    assert "--context" not in str(caught.value)
+    with pytest.raises(RuntimeError, match=r"llama_decode.py .*--compiled 1"):
+        model.decode(steps, plain, tmp_path)
 
 
 def test_a_simulated_gpu_is_refused() -> None:

@@ -85,6 +85,11 @@ class JointSpace:
         """Legal schedules of the offered values."""
         return prod(len(one.offered) for one in self.own) * (self.tiles.num_schedules if self.tiles else 1)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no schedule of the proposed values is legal."""
+        return not all(one.offered for one in self.own) or (self.tiles is not None and self.tiles.is_empty)
+
     def joined(self, own: Sequence[LaunchOpSchedule], tiles: Schedule | None) -> Schedule:
         """The schedules of each launch op, and of tile ops if there are any, as one schedule."""
         return Schedule(ops=tuple(own)) if tiles is None else tiles.but(launch_ops=own)
@@ -196,7 +201,7 @@ def joined_space_of(workload: Workload, gpu: Gpu) -> AnySpace | None:
 
 def _space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     space = JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
-    if next(iter(space), None) is None:
+    if space.is_empty:
         what = f"no schedule of {workload.describe()} is legal on {gpu.name}"
         reasons = [f"{one}: {engine_problem(workload, gpu, one) or _NO_TILES}" for one in Engine]
         why = f" ({'; '.join(reasons)})" if workload.tile_ops else ""
