@@ -33,8 +33,8 @@ HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (same source), and the share of them that dot products achieve: an estimate.
 FP32_LANES, FP32_SHARE = 128, 0.65
 #: For weights stored in fewer bits: words of codes that an SM converts to elements per clock, by its number of math
-#: warpgroups. By the machine code, a warp takes 12 to 13 instructions for a word of each lane; the shares of clocks that
-#: issue one are estimates: 0.6, 0.85 and 0.95.
+#: warpgroups. By the machine code, a warp takes 12 to 13 instructions for a word of each lane; the shares of clocks
+#: that issue one are estimates: 0.6, 0.85 and 0.95.
 _WORD_BITS = 32
 CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
 #: Share of the tensor cores' rate that wgmma's main loop achieves, by rows of operand B of a task. An instruction reads
