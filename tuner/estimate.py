@@ -32,6 +32,7 @@ from tuner.dispatch.library_model import library_us
 from tuner.errors import IllegalSchedule, InvalidInput, PlanError, TunerError
 from tuner.search.guesses.priors import Asked, choose_priors, distance
 from tuner.search.guesses.seeds import first_guesses
+from tuner.search.joined import joined_guesses
 from tuner.winners.shipped import ShippedWinners
 from tuner.wire.requests.pairs import Asked as AskedPair
 from tuner.wire.requests.pairs import workload_of
@@ -109,12 +110,14 @@ class Estimator:
             asked = Asked(space=space, objective=objective, kernel_version="", num_trials=_TRIALS)
             found = [(f"a schedule of {one.source}", one.candidate) for one in choose_priors(asked, self._found)]
             guesses = () if found else islice(first_guesses(space, 0, tuple), _NUM_GUESSES)
+            joined = () if found else islice(joined_guesses(space, 0), 1)
             found += [
                 ("a first candidate of a search", Candidate(plan_kind=kind, schedule=schedule))
                 for schedule in guesses
                 for kind in PlanKind
-                if kind.is_ours
+                if kind.is_ours and not kind.is_joined
             ]
+            found += [("a first candidate of a search", one) for one in joined]
             known = [(us, words) for words, one in found if (us := self._forecast_us(workload, one)) is not None]
             if not known:
                 return Estimate(basis=Basis.NONE, words="no schedule for it is known")

@@ -1,10 +1,10 @@
 """Our kernels for pairs of convolutions, by jobs of the service: benchmarks/results/<gpu>/conv.json.
 
-python -m benchmarks.conv.search [--row r50-s1-1x1-3x3/b1 ...] [--in-one-cta] [--trials 60] [--seconds 100] [--out FILE]
+python -m benchmarks.conv.search [--row r50-s1-1x1-3x3/b1 ...] [--trials 60] [--seconds 100] [--out FILE]
 
 A row is a job compared with cuDNN's best plans. Its library is the fastest in conv_library.json of the same folder, if
 that has the row; the targets are relative to it. Existing rows of this commit and card are skipped, and each row is
-written at once. With --in-one-cta, jobs are of one op, `conv_pair`, for the pairs of 64 filters, in conv_pairs.json.
+written at once.
 """
 
 from __future__ import annotations
@@ -31,28 +31,21 @@ Json = dict[str, Any]
 _SECONDS_PER_JOB = 120.0
 
 
-def workload_of(row: Row, *, in_one_cta: bool = False) -> Workload:
-    """The workload, with a bias and ReLU after each convolution; `in_one_cta` as in a request."""
+def workload_of(row: Row) -> Workload:
+    """The workload, with a bias and ReLU after each convolution."""
     first, second = (Filters(filters=layer.filters, kernel=layer.kernel, stride=1) for layer in row.pair.layers)
     size, channels = row.pair.size, row.pair.first.channels
-    pair = ConvPair(
-        images=row.batch, height=size, width=size, channels=channels, first=first, second=second, in_one_cta=in_one_cta
-    )
+    pair = ConvPair(images=row.batch, height=size, width=size, channels=channels, first=first, second=second)
     return pair.to_workload()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs rows until the time limit."""
-    parser = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100)
-    parser.add_argument("--in-one-cta", action="store_true", help="jobs of one op, for the pairs of 64 filters")
-    options = parser.parse_args(arguments)
-    known, table = rows(), "conv"
-    if options.in_one_cta:
-        known, table = [row for row in known if row.pair.first.filters == 64], "conv_pairs"
+    options = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100).parse_args(arguments)
     with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
-        found = Found(jobs, options.out or results_file(jobs.target_id, table))
+        found = Found(jobs, options.out or results_file(jobs.target_id, "conv"))
         said = ("kind_us", "verdict", "verdict_speedup", "library_us", "over_library", "over_floor", "rel_error")
-        asked = [(row, workload_of(row, in_one_cta=options.in_one_cta)) for row in found.missing(known, options.row)]
+        asked = [(row, workload_of(row)) for row in found.missing(rows(), options.row)]
         specs = [(row, _spec_of(workload, jobs.target_id, options.trials)) for row, workload in asked]
         run_jobs(jobs, specs, lambda row, end: found.add(_line_of(row, end, found.path), said), seconds=options.seconds)
 

@@ -15,7 +15,8 @@ from tests.support.conv_pairs import workload as workload_of_pair
 from tests.support.convs import BY_WARPGROUPS, CASES, SHORTCUT, bottleneck
 from tests.support.forged import with_others
 from tuner.core.problem.asked import workload_of
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.joined import joined_workload
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.own_plans import proven_plan
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -31,6 +32,8 @@ pytest.importorskip("cupy")
 
 ALL = CASES | {"a bottleneck": bottleneck(), "a bottleneck of four images": bottleneck(4)}
 ALL |= {f"wgmma, {name}": case for name, case in BY_WARPGROUPS.items()}
+ONE_OP: dict[str, Any] = {"op": "conv_pair", "name": "both", "images": 1, "height": 56, "width": 56, "channels": 64}
+ONE_OP |= {"between": 64, "filters": 256, "first_kernel": 3, "first_padding": 1}
 #: Sizes for which cuDNN's plans are requested: whole channels, and three channels.
 ASKED: dict[str, dict[str, Any]] = {
     "a bottleneck": {"kind": "network-convs", "network": "resnet50", "stage": 2, "images": 4},
@@ -43,16 +46,7 @@ ASKED: dict[str, dict[str, Any]] = {
         "first": {"filters": 64, "kernel": 7, "stride": 2},
         "second": {"filters": 64, "kernel": 3, "stride": 1},
     },
-    "in one CTA": {
-        "kind": "conv-pair",
-        "images": 1,
-        "height": 56,
-        "width": 56,
-        "channels": 64,
-        "first": {"filters": 64, "kernel": 3, "stride": 1},
-        "second": {"filters": 256, "kernel": 1, "stride": 1},
-        "in_one_cta": True,
-    },
+    "in one CTA": {"kind": "chain", "m": 56 * 56, "ops": [ONE_OP]},
     "silu": {
         "kind": "conv-pair",
         "images": 2,
@@ -99,6 +93,29 @@ def test_every_number_of_a_pair_in_one_cta_is_right(on_card: OnCard, name: str) 
     for kind in (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL):
         candidate = Candidate(plan_kind=kind, schedule=Schedule(ops=(schedule,)))
         assert on_card.measured(workload_of_pair(op, dtype), candidate).time_us > 0
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_number_of_two_convolutions_as_one_op_is_right(on_card: OnCard, name: str) -> None:
+    op, schedule, dtype = PAIRS[name]
+    two = Workload(kind=WorkloadKind.CHAIN, ops=(op.first, op.second), dtype=dtype)
+    skip_unless_legal(on_card, joined_workload(two), schedule)
+    joined = Candidate(plan_kind=PlanKind.JOINED, schedule=Schedule(ops=(schedule,)))
+    assert on_card.measured(two, joined).time_us > 0
+
+
+def test_a_planted_fault_of_two_convolutions_as_one_op_is_found(on_card: OnCard) -> None:
+    op, schedule, dtype = PAIRS["two images"]
+    two = Workload(kind=WorkloadKind.CHAIN, ops=(op.first, op.second), dtype=dtype)
+    joined = joined_workload(two)
+    skip_unless_legal(on_card, joined, schedule)
+    (pair,) = joined.launch_ops
+    built = on_card.builder.build(planted(pair, schedule, dtype)["no bias"], on_card.gpu.arch)
+    changed = tie_own(joined, 0, schedule, proven_plan(joined, pair, schedule, on_card.gpu), on_card.gpu, built)
+    candidate = Candidate(plan_kind=PlanKind.JOINED, schedule=Schedule(ops=(schedule,)))
+    outcome = on_card.evaluate(two, replace(on_card.ready(two, candidate).work, launchables=(changed,)))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.kind is FailureKind.WRONG_NUMBERS
 
 
 @pytest.mark.parametrize("fault", planted(*PAIRS["two images"]))

@@ -301,7 +301,7 @@ CHANGES = (
             Line(
                 file="docs/schedule-space.md", text="| `planted` | planted |\n", before="| `two_streams` | our kernel"
             ),
-            Line(file="docs/glossary.md", text="`planted`, ", before="`two_streams`, `fused` or"),
+            Line(file="docs/glossary.md", text="`planted`, ", before="`two_streams`, `fused`, `fused_pdl` or"),
         ),
         check=_plan_kind,
     ),

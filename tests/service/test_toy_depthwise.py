@@ -35,7 +35,7 @@ def api(toys: Toys) -> Iterator[httpx.Client]:
 
 
 def post(api: httpx.Client, pair: dict[str, Any]) -> httpx.Response:
-    return api.post("/jobs", json={"pair": pair, "budget": {"trials": 96, "seconds": 600}})
+    return api.post("/jobs", json={"pair": pair, "budget": {"trials": 40, "seconds": 600}})
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +67,12 @@ def test_a_norm_of_its_output_is_refused_since_it_leaves_no_squares(api: httpx.C
 _SEARCH = """
 from tests.support.depthwise import chain
 from tests.support.depthwise_search import values_tried
-print(sorted(values_tried(chain(m=160, length=32, n=128), 96)))
+print(len(values_tried(chain(m=160, length=40, n=512), 96)))
 """
 
 
 def test_its_own_axis_is_searched(toys: Toys) -> None:
-    assert toys.python(_SEARCH) != "[1]\n"
+    assert toys.python(_SEARCH) == "2\n"
 
 
 def test_trials_are_of_fused_and_other_launches(toys: Toys, job: str) -> None:

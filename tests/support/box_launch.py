@@ -22,7 +22,7 @@ def launch_of(graph: BoxGraph, gpu: Gpu) -> Launch:
     """A launch with two CTAs per SM that run one task at a time."""
     panels: dict[tuple[str, int], int] = {}
     return Launch(
-        costs={op: _costs(graph, op, panels) for op in graph.op_indices},
+        costs={op: _costs(graph, op, panels, rates_of(gpu).post_us) for op in graph.op_indices},
         weight_class=NORMAL,
         input_classes=dict.fromkeys(graph.op_indices, NORMAL),
         output_classes=dict.fromkeys(graph.op_indices, NORMAL),
@@ -42,7 +42,7 @@ def num_bytes(box: Box, tile: tuple[int, ...], step: int = 0) -> int:
     return ELEMENT_BYTES * math.prod(max(0, side.stop - side.start) for side in box.at(tile, step))
 
 
-def _costs(graph: BoxGraph, op: int, panels: dict[tuple[str, int], int]) -> OpCosts:
+def _costs(graph: BoxGraph, op: int, panels: dict[tuple[str, int], int], post_us: float) -> OpCosts:
     """The costs of one op in which the tile row alone determines the panels that a tile reads: those of all tiles of
     the row."""
     space, (rows, cols) = graph.spaces[op], graph.grids[op]
@@ -58,6 +58,7 @@ def _costs(graph: BoxGraph, op: int, panels: dict[tuple[str, int], int]) -> OpCo
         once_row_bytes=0,
         element_bytes=1,
         store_us=STEP_US,
+        post_us=post_us,
         exposed_share=0.0,
         slot_us=STEP_US,
         slot_bytes=64,

@@ -13,7 +13,8 @@ from tuner.search.searcher import Searcher
 
 
 def values_tried(workload: Workload, num_trials: int) -> set[int]:
-    """The values of the toy's own axis tried in `num_trials` trials, whose times are the forecasts."""
+    """The values of the toy's own axis tried until there are two, or in `num_trials` trials, whose times are the
+    forecasts."""
     gpu = CATALOGUE["h200"]
 
     def judged(candidate: Candidate) -> Outcome:
@@ -22,7 +23,7 @@ def values_tried(workload: Workload, num_trials: int) -> set[int]:
 
     searcher, found = Searcher(space_of(workload, gpu), seed=0), set[int]()
     for number in range(num_trials):
-        if (candidate := searcher.ask()) is None:
+        if len(found) == 2 or (candidate := searcher.ask()) is None:
             break
         outcome = judged(candidate)
         searcher.tell(

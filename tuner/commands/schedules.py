@@ -34,6 +34,13 @@ class _Subject:
     #: The measurements, in sentences.
     measured: tuple[str, ...] = ()
 
+    @property
+    def launched(self) -> Workload:
+        """The workload whose ops the schedule is for."""
+        from tuner.core.schedule.candidate import in_fewest_launches, launched
+
+        return launched(self.workload, in_fewest_launches(self.workload, self.schedule))[0]
+
 
 class _OfSchedule(click.Command):
     """A command that accepts a line together with the options of its pair. It is created on demand, since these need
@@ -70,7 +77,7 @@ def explain(what: str, *, waterfall: bool, data: Path | None, database_url: str 
     from tuner.core.insight.explain import explain as explained
 
     found = _from_job(what, place) if what.startswith("job-") and "/" not in what else _read(what, place, of_line)
-    heading, *forecast = explained(found.workload, found.gpu, found.schedule)
+    heading, *forecast = explained(found.launched, found.gpu, found.schedule)
     print_sentences((heading, *found.measured, *forecast))
 
 
@@ -107,7 +114,7 @@ def prove(
     code is 1.
     """
     from tuner.core.insight.prove import drawn, in_words, prove, refused
-    from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+    from tuner.core.schedule.candidate import Candidate, in_fewest_launches, launched
     from tuner.core.schedule.plan_kinds import PlanKind
     from tuner.errors import PlanError
 
@@ -127,7 +134,7 @@ def prove(
     except PlanError as error:
         print_sentences(refused(error))
         raise SystemExit(1) from error
-    for op in found.workload.launch_ops:
+    for op in launched(found.workload, candidate)[0].launch_ops:
         print_sentences(["", f"{op.name} has its own launch; the code of its kind proved its plan."])
     for one in proven:
         print_sentences(["", *in_words(one), "", *drawn(one, task)])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from tuner.core.problem.joined import joined_workload
 from tuner.core.problem.op_kinds import part_of
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Op, Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.reports.same_kernels import version_of_all
+from tuner.errors import InvalidInput
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
@@ -28,12 +30,20 @@ def kernel_version_for(environment: Environment, workload: Workload) -> str:
     from tuner.workers.source.render import pages_version
     from tuner.workers.source.rows import added_text
 
-    kinds = dict.fromkeys(op.KIND for op in workload.ops)
+    kinds = dict.fromkeys(op.KIND for op in (*workload.ops, *_joined(workload)))
     own = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
     own += (
         [pages_version()] if any(op.written_cache and op.written_cache.paged(op.m) for op in workload.tile_ops) else []
     )
     return version_of_all(environment.kernel_version, [*own, *added_text(workload)])
+
+
+def _joined(workload: Workload) -> tuple[Op, ...]:
+    """The op that computes all of the workload's ops; empty if there is none."""
+    try:
+        return joined_workload(workload).ops
+    except InvalidInput:
+        return ()
 
 
 def without_artifact(workload: Workload) -> list[str]:

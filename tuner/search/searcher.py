@@ -10,7 +10,8 @@ learns from the results.
 The gain from fusing only shows in comparison with the same tiling in two launches. So a better fused schedule soon gets
 its *repeat*, the same schedule as far as separate launches can use it. If the best of a variation was a prior, it is
 also tried in the kind that it varies, so that the model knows it. The last trials of a budget try, in every kind, the
-best schedule that it has not tried, for the finals. From a few trials before that, the model only varies the order of
+best schedule that it has not tried, for the finals. A kind that computes all ops as one takes turns with the rest
+(`tuner.search.joined`). From a few trials before that, the model only varies the order of
 kernels that are already built.
 """
 
@@ -18,10 +19,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 
-from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.schedule.schedule import Schedule
@@ -38,6 +38,7 @@ from tuner.search.guesses.seeds import (
 )
 from tuner.search.guesses.sharing import sharing_sms
 from tuner.search.guesses.side_by_side import forms_of
+from tuner.search.joined import JoinedTurns, spaces_of
 from tuner.search.meanwhile import Begin
 from tuner.search.model.kind_search import KindSearch
 from tuner.search.model.pool import canonical, draw_elsewhere, in_runs
@@ -58,8 +59,7 @@ LEADING_EVERY = 5
 REPEAT_EVERY = 6
 #: The last trials are at most one trial in `LAST_SHARE` of the budget.
 LAST_SHARE = 4
-#: Number of trials before the last ones in which the model only chooses orders of built kernels, since the search would
-#: have to wait for new builds.
+#: Number of trials before the last ones in which the model only chooses orders of built kernels: nothing is built.
 NUM_SETTLING = 5
 #: Name of the call that draws first guesses.
 _GUESSES = "guesses"
@@ -86,29 +86,29 @@ class Searcher:
         """`priors` are legal generated candidates that are tried first, after the library; `seeds` the first guesses,
         if already known; `num_trials` the budget, if there is one; `begin` starts background work."""
         self._space = space
-        self._seed = seed
-        num_ops = len(space.workload.ops)
-        offered = [kind for kind in PlanKind if kind_problem(space.workload, space.gpu, kind) is None]
-        searched = [kind for kind in offered if kind.is_searched]
-        variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]
-        self._kinds = {kind: KindSearch(space, kind, seed) for kind in searched}
-        self._variations = Variations(variations, offered, self._kinds)
+        spaces = spaces_of(space)
+        searched = [kind for kind in spaces if kind.is_searched]
+        variations = [(kind, kind.base) for kind in in_turn(len(space.workload.ops)) if kind.base]
+        self._kinds = {kind: KindSearch(spaces[kind], kind, seed) for kind in searched}
+        self._variations = Variations(variations, spaces, self._kinds)
+        self._joined = JoinedTurns(space, self._kinds, seed, self._first_guess)
         #: The kind with a launch per op, and the one in runs, if any.
         self._apart = next(kind for kind in searched if kind.is_apart)
         #: The kind with the first guesses: one launch for all ops, if there is such a kind.
         self._main = PlanKind.FUSED if PlanKind.FUSED in searched else self._apart
-        self._runs = next((kind for kind in searched if kind.is_in_runs and kind in offered), None)
+        self._runs = next((kind for kind in searched if kind.is_in_runs), None)
         #: Kinds that reuse the best schedule of another kind, in the order of the last trials, so that later ones
         #: can use earlier results.
         repeated = [(kind, self._main) for kind in (self._apart, self._runs) if kind and kind is not self._main]
         self._repeats = (*repeated, *dict.fromkeys(variations))
-        self._ranked_runs: dict[Schedule, list[Schedule]] = {}
+        #: A fused schedule cut into runs, shortest forecast first.
+        self._in_runs = cache(partial(runs_by_forecast, space))
         self._priors = deque(priors)
         self._all_priors = frozenset(self._priors)  # including those that were tried
         self._known_seeds = list(seeds or ())
         self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
-        is_new = seeds is None
-        self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses(), begin) if is_new else iter(())
+        fresh = () if seeds is not None else first_guesses(space, seed, lambda: self._drawn_guesses(), begin)
+        self._more_seeds = iter(fresh)
         self._other_orders = OtherOrders(space, self._kinds[self._main])
         self._foreseen: Iterator[Candidate] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
@@ -139,6 +139,12 @@ class Searcher:
             self._known_seeds.append(schedule)
             yield schedule
 
+    def _first_guess(self) -> Candidate | None:
+        """The first guess in programmatic launches, if there are any."""
+        ways = (kind for kind, base in self._variations.pairs if base is self._main and kind.is_programmatic)
+        kind = next(ways, self._main)
+        return next((Candidate(plan_kind=kind, schedule=canonical(self._main, one)) for one in self._seeds()), None)
+
     def ask(self) -> Candidate | None:
         """The next candidate; None if nothing legal is left untried."""
         candidate = self._next()
@@ -155,7 +161,7 @@ class Searcher:
             seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
             guesses = (canonical(self._main, schedule) for schedule in seeds)
             ours = (Candidate(plan_kind=self._main, schedule=guess) for guess in guesses)
-            self._foreseen = chain(tuple(self._priors), ours)
+            self._foreseen = chain(tuple(self._priors), islice(ours, 1), self._joined.guesses[:1], ours)
         return next(self._foreseen, None)
 
     def begin_with(self, priors: Iterable[Candidate]) -> None:
@@ -237,6 +243,8 @@ class Searcher:
         apart = self._num_given % (APART_EVERY if self._main is not self._apart else VARIED_EVERY) == 2
         if candidate := self._late_repeat() or self._founding():
             return candidate
+        if not self._is_settling and (joined := self._joined.next(self._num_given, self._variations.values.values())):
+            return joined
         if candidate := self._variation(apart) or self._repeat() or self._leading():
             return candidate
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
@@ -268,9 +276,8 @@ class Searcher:
         return first, self._apart, *others
 
     def _is_given(self, candidate: Candidate) -> bool:
-        kind = candidate.plan_kind
-        varied = self._variations.values.get(kind)
-        return candidate.schedule in (self._kinds[kind].given if varied is None else varied)
+        varied = self._variations.values.get(candidate.plan_kind)
+        return candidate.schedule in (self._kinds[candidate.plan_kind].given if varied is None else varied)
 
     def _variation(self, apart: bool) -> Candidate | None:
         """A variation, if it is time for one: early in the search, an untried one; later, alternately the next one in
@@ -338,12 +345,6 @@ class Searcher:
         if best := self._kinds[self._runs].best():
             return in_runs(schedule, best[0].ordering.run_starts)
         return next(iter(self._in_runs(schedule)), None)
-
-    def _in_runs(self, schedule: Schedule) -> list[Schedule]:
-        """A fused schedule cut into runs, shortest forecast first."""
-        if schedule not in self._ranked_runs:
-            self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
-        return self._ranked_runs[schedule]
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
         """The best schedule that a variation has not tried, from the first of `variations` that has one. Every other

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.plan.graph.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import CACHES_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, PRODUCTS_FORMAT
 
-from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.own_source import own_source
-from ..source.parts import listed_others
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
 from .facts import (
     INTERMEDIATES,
-    TENSOR_ALIGNMENT_BYTES,
     aliasing,
     launch_facts,
     legal_rows,
@@ -38,6 +35,7 @@ from .facts import (
     refused_facts,
     workspace_facts,
 )
+from .listed import tensors_of, tensors_of_joined
 from .nvrtc import compile_options
 from .own_artifact import OwnArtifact, OwnKernels
 from .variants import VariantBuild
@@ -49,11 +47,6 @@ _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 #: more than the former. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
-#: In the order of an op's tensors.
-_ROLES = (
-    *("input", "weight", "bias", "residual", "input_squares", "squares", "row_scale", "output", "intermediate"),
-    *("cache", "lengths", "pages", "frequencies"),
-)
 Json = dict[str, Any]
 #: Files of plans: of launches, and of their replacements on a card that holds fewer clusters.
 _PLANS = {"launches": "plan{}.bin", "fallback_launches": "fallback_plan{}.bin"}
@@ -89,10 +82,11 @@ def assemble(
     schedule = candidate.schedule
     if schedule is None:
         raise ValueError("a candidate without a schedule has no kernel to fetch")
-    workload = problem.workload
+    asked, kind = problem.workload, candidate.plan_kind
+    workload, candidate = launched(asked, candidate)
     _check_own(workload, schedule, own)
     if workload.tile_ops:
-        _check_tied(problem, schedule, plans, source, launchable)
+        _check_tied(workload, schedule, plans, source, launchable)
     cubin = launchable.cubin if launchable else None
     files = {"kernel.cu": source.encode()} if workload.tile_ops else {}
     for one in own:
@@ -109,9 +103,9 @@ def assemble(
     manifest: dict[str, Any] = {
         "format": _format(workload, own),
         "simulated": environment.simulated,
-        "plan_kind": str(candidate.plan_kind),
-        "workload": workload.to_json(),
-        "workload_digest": workload.digest,
+        "plan_kind": str(kind),
+        "workload": asked.to_json(),
+        "workload_digest": asked.digest,
         "schedule": schedule.to_json(),
         "schedule_digest": schedule.digest,
         "schedule_in_words": str(schedule),
@@ -119,11 +113,12 @@ def assemble(
         "environment": asdict(environment),
         **_products(workload, schedule, plans, launchable, environment, spin_limit_cycles, programmatic, variants),
         **_by_section(own, recipes),
-        "rows": legal_rows(workload),
+        "rows": legal_rows(workload, asked),
         "numbers": numbers(workload, plans, schedule, fallback),
         "aliasing": aliasing(workload),
         "intermediates": INTERMEDIATES,
-        "tensors": _tensors(workload, schedule.tiling, own),
+        "tensors": tensors_of_joined(asked) if kind.is_joined else tensors_of(workload, schedule.tiling, own),
+        **({"joined": {workload.ops[0].name: [op.name for op in asked.ops]}} if kind.is_joined else {}),
         **{
             name: [_launch(i, proven, workload, candidate, _PLANS[name]) for i in range(len(proven))]
             for name, proven in lists.items()
@@ -226,15 +221,15 @@ def _by_section(own: Sequence[OwnArtifact], recipes: Sequence[Sequence[Json]]) -
 
 
 def _check_tied(
-    problem: Problem,
+    workload: Workload,
     schedule: Schedule,
     plans: tuple[VerifiedPlan, ...],
     source: str,
     launchable: Launchable | None,
 ) -> None:
-    if any(plan.graph.workload != problem.workload or plan.graph.tiling != schedule.tiling for plan in plans):
-        raise LaunchRefused(f"the plans do not belong to {problem.workload.describe()} in tiles of {schedule.tiling}")
-    if source != render(problem.workload, schedule.tiling):
+    if any(plan.graph.workload != workload or plan.graph.tiling != schedule.tiling for plan in plans):
+        raise LaunchRefused(f"the plans do not belong to {workload.describe()} in tiles of {schedule.tiling}")
+    if source != render(workload, schedule.tiling):
         raise LaunchRefused("the source does not belong to the workload and the tiling: render it again")
     if launchable is None:
         return
@@ -355,45 +350,3 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
         "parameters": ["pointer: the workspace", "int32: num_ctas", "int64: spin_limit_cycles"],
         "meaning": "on the launch's stream, before it: ends when all CTAs of the first launch have started",
     }
-
-
-def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> list[dict[str, Any]]:
-    """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
-
-    A gated op's weight and bias have the gate's rows first, then the up projection's. If an op's heads are rotated,
-    they have the first halves of all heads first. The launches write `squares`, and read `input_squares`: the sums of
-    the squares of rows of the input before the dot. `stored` describes the bytes of weights with fewer bits.
-    """
-    tensors = [tensor for one in own for tensor in one.tensors()]
-    names = {tensor["name"] for tensor in tensors}
-    for i in range(len(workload.tile_ops)):
-        for role, name, shape, dtype in sorted(_tensors_of(workload, tiling, i), key=lambda one: _place(one[0])):
-            if name not in names:
-                names.add(name)
-                stored = workload.tile_ops[i].about_weights(workload.dtype) if role == "weight" else None
-                more = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES} | ({"stored": stored} if stored else {})
-                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **more})
-    return tensors
-
-
-def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
-    """Role, name, shape and type of each tensor of an op."""
-    op, dtype = workload.tile_ops[index], str(workload.dtype)
-    if workload.producer_of(index) is None:
-        yield "input", op.source, op.source_shape, dtype
-    if op.has_weights:
-        yield "weight", f"{op.name}.w", *op.stored_weights(workload.dtype)
-    yield from listed_others(op, workload)
-    for part in op.parts:
-        for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
-            yield role, tensor.name, tensor.shape, str(tensor.dtype)
-    if workload.writes_squares(index):
-        shape = norm_slots(workload, tiling, index), slot_stride(op.m)
-        yield "squares", squares_of(op.name), shape, "fp32"
-    stored = str(op.stored_in(workload.dtype))
-    yield "output" if workload.leaves(op) else "intermediate", op.name, (op.m, op.c_columns), stored
-
-
-def _place(role: str) -> int:
-    """Position of a role in the list of an op's tensors, which determines the bytes of packs; newer roles come last."""
-    return _ROLES.index(role) if role in _ROLES else len(_ROLES)

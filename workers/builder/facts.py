@@ -58,12 +58,13 @@ def refused_facts(workload: Workload, ops: Sequence[int]) -> dict[str, Any]:
     return {"refused": refused}
 
 
-def legal_rows(workload: Workload) -> dict[str, int]:
+def legal_rows(workload: Workload, asked: Workload) -> dict[str, int]:
     """The values of m for which the kernel may be launched: rows beyond m are read as zeros and never stored, and
     the plan's tasks for tiles beyond m compute nothing. The parameter's m and the rows of the tensor maps are then
     this m. A launch op's rows are fixed; an unused slot of an attention has length 0. Rows of a tile op are fixed
-    too, if its kind does not support fewer."""
-    rows = {op.m for op in workload.ops}
+    too, if its kind does not support fewer. The maximum is that of the `asked` ops, which `workload` may compute as
+    one."""
+    rows = {op.m for op in asked.ops}
     most, serves_fewer = max(rows), all(op.SERVES_FEWER_ROWS for op in workload.tile_ops)
     return {"min": 1 if len(rows) == 1 and serves_fewer and not workload.launch_ops else most, "max": most}
 

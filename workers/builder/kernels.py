@@ -13,7 +13,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.schedule import Schedule
 
@@ -98,6 +98,7 @@ def kernels_of(workload: Workload, gpu: Gpu, candidate: Candidate, schedule: Sch
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
+    workload, candidate = launched(workload, candidate)
     plans = plans_for(workload, gpu, candidate)
     own = own_plans_for(workload, gpu, candidate)
     shared = [(plans[0].graph.op_indices, SharedKernel(workload=workload, plans=plans))] if plans else []

@@ -14,7 +14,7 @@ from tuner.core.problem.ops.op import Role
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for
 from tuner.core.proof.own_plans import launches_for, own_digest
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.trial.limits import Limits
 
 from ..source.own_launchable import OwnLaunchable
@@ -179,6 +179,7 @@ def own_kernels(
         IllegalSchedule, PlanError: the candidate is refused.
         BuildError: a source does not compile, or not in time.
     """
+    workload, candidate = launched(workload, candidate)
     schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     plans, found = own_plans_for(workload, gpu, candidate), list[OwnArtifact]()
     for index, (schedule, plan) in enumerate(zip(schedules, plans, strict=True)):

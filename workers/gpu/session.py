@@ -10,6 +10,7 @@ from functools import partial
 
 import cupy
 
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.core.trial.reports.inspection import EnergyReport, no_counters, no_energy
@@ -340,7 +341,7 @@ def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
     Raises:
         LaunchRefused: it belongs to another workload.
     """
-    asked = prepared.problem.workload
+    asked, _ = launched(prepared.problem.workload, Candidate(plan_kind=work.plan_kind))
     if not work.ties:
         launchable_of(work)  # raises if there is nothing to launch
     if tied := next((ties.workload for ties in work.ties if ties.workload != asked.digest), ""):

@@ -19,7 +19,7 @@ from tuner import __version__
 from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.traces.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
-from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.candidate import LIBRARY, Candidate, launched
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
@@ -279,7 +279,8 @@ class GpuSupervisor:
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_trace(str(error), simulated=False)
         own = tuple(one.plan for one in prepared.work.own)
-        return trace_from_stamps(problem.workload, own, prepared.plans, answer.stamps, answer.reason)
+        workload, _ = launched(problem.workload, candidate)
+        return trace_from_stamps(workload, own, prepared.plans, answer.stamps, answer.reason)
 
     def close(self) -> None:
         """Kills the child and the compilers."""

@@ -25,7 +25,7 @@ from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.own_plans import launches_for, own_digest
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.candidate import LIBRARY, Candidate, launched
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
@@ -63,6 +63,7 @@ def work_of(files: Mapping[str, bytes], gpu: Gpu) -> Work:
     manifest = json.loads(files["manifest.json"])
     kind, workload = PlanKind(manifest["plan_kind"]), Workload.from_json(manifest["workload"])
     candidate = Candidate(plan_kind=kind, schedule=Schedule.from_json(manifest["schedule"]))
+    workload, candidate = launched(workload, candidate)
     own = _own(manifest, files, gpu, workload, candidate)
     shared = [_shared(manifest, files, gpu, workload, candidate)] if manifest["kernel"] else []
     in_order = in_launch_order(workload, ((one.plans[0].graph.op_indices, one) for one in shared), own)

@@ -143,19 +143,24 @@ def test_a_pair_of_convolutions_ends_with_a_kernel_and_is_told_op_by_op(http: ht
     assert "3x3 32 of 14x14" in page
 
 
-def test_a_pair_of_convolutions_in_one_cta_ends_with_a_kernel(http: httpx.Client) -> None:
-    sizes = {"images": 1, "height": 14, "width": 14, "channels": 64, "in_one_cta": True}
+def test_a_pair_of_convolutions_is_also_tried_as_one_op(http: httpx.Client) -> None:
+    sizes = {"images": 1, "height": 14, "width": 14, "channels": 64}
     layers = {"first": {"filters": 64, "kernel": 3, "stride": 1}, "second": {"filters": 64, "kernel": 3, "stride": 1}}
     job = submit(http, {"kind": "conv-pair", **sizes, **layers})
-    assert [op["op"] for op in job["pair"]["ops"]] == ["conv_pair"]
+    assert [op["op"] for op in job["pair"]["ops"]] == ["conv", "conv"]
     made = http.get(f"{job['links']['self']}/best").json()
-    assert {"two_launches", "two_launches_pdl"} <= {row["candidate"]["plan_kind"] for row in made["finals"]}
-    page = http.get(f"/ui/jobs/{job['id']}", headers={"accept": "text/html"}).text
-    assert "3x3 64 of 14x14, 3x3 64 of 14x14" in page
-    trials = http.get(f"{job['links']['self']}/trials").json()["items"]
-    number = next(one["number"] for one in trials if one["candidate"]["plan_kind"] == "two_launches")
-    trial = http.get(f"/ui/jobs/{job['id']}/trials/{number}", headers={"accept": "text/html"}).text
-    assert "in shared memory, then these pixels" in trial
-    assert made["winner"] != "library"
+    (_, *ours) = made["finals"]
+    assert {"joined", "fused"} <= {row["candidate"]["plan_kind"] for row in ours}
+    assert (made["winner"], made["verdict"]) == ("joined", "fused wins")
+    pages = {"accept": "text/html"}
+    assert "joined" in http.get(f"/ui/jobs/{job['id']}", headers=pages).text
+    trials = http.get(f"{job['links']['self']}/trials", params={"plan_kind": "joined"}).json()["items"]
+    link = f"{job['id']}/trials/{trials[0]['number']}"
+    assert "in shared memory, then these pixels" in http.get(f"/ui/jobs/{link}", headers=pages).text
+    assert "tuner_conv_pair" in http.get(f"/jobs/{link}/source").text
     zipped = zipfile.ZipFile(io.BytesIO(http.get(made["artifact"]["href"]).content))
-    assert "tuner_conv_pair" in zipped.read("manifest.json").decode()
+    manifest = json.loads(zipped.read("manifest.json"))
+    assert manifest["joined"] == {"second": ["first", "second"]}
+    names = ["x", "first.w", "first.bias", "second.w", "second.bias", "second"]
+    assert [one["name"] for one in manifest["tensors"]] == names
+    assert manifest["own_launches"][0]["kernel"]["name"] == "tuner_conv_pair"

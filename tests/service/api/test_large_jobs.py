@@ -37,7 +37,7 @@ def random_trials() -> list[Trial]:
             [measured(time_us, metrics=(forecast_metric(time_us + 1),), rounds=())] * 3
             + [rejected(), failed(chance.choice(list(FailureKind)))]
         )
-        found.append(trial(number, outcome, chance.choice(list(PlanKind))))
+        found.append(trial(number, outcome, chance.choice([kind for kind in PlanKind if not kind.is_joined])))
     return found
 
 

@@ -63,7 +63,7 @@ class EmulatedPair:
         op, given = self.op, self.given
         plan, resources = plan_of(op, schedule, CATALOGUE["h200"]), resources_of(op, schedule)
         out = np.full((op.images, op.second.out_height, op.second.out_width, op.filters), 0x7FFF, np.uint16)
-        names = [f"{op.name}.{one}" for one in ("first_weight", "first_bias", "second_weight", "second_bias")]
+        names = [f"{conv.name}.{one}" for conv in (op.first, op.second) for one in ("w", "bias")]
         tensors = [given[op.source], *(given.get(name) for name in names), out]
         args = struct.pack("<6Qi4x", *(0 if one is None else one.ctypes.data for one in tensors), plan.num_tiles)
         left = library_of(source or source_of(op, schedule, self.dtype)).emulate(

@@ -98,7 +98,7 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
     space = space_of(workload, gpu)
     legal, may_split_all = space.orderings(tiling), SplitTiles.ALL in space.split_tiles(tiling)
     rng = random.Random(0)
-    ours = (kind for kind in PlanKind if kind.is_ours and not kind.is_in_runs)
+    ours = (kind for kind in PlanKind if kind.is_ours and not kind.is_in_runs and not kind.is_joined)
     kinds = [kind for kind in ours if kind_problem(workload, gpu, kind) is None]
     drawn = []
     for _ in range(NUM_DRAWN):

@@ -10,6 +10,7 @@ from tests.support.cases import H200
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.space.joint import any_space_of
+from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 from tuner.service.submission.unsupported import refusal
 
@@ -60,3 +61,9 @@ def test_a_space_without_schedules_says_so() -> None:
     assert refusal(few_columns, H200) is None
     with pytest.raises(IllegalSchedule, match=r"no schedule of .* is legal on .*: change the sizes"):
         any_space_of(few_columns, H200)
+
+
+def test_whether_there_are_schedules_is_known_without_listing_all_tilings() -> None:
+    some = any_space_of(workload(m=17), H200)
+    assert isinstance(some, Space)
+    assert (some.is_empty, "tilings" in vars(some)) == (False, False)

@@ -31,7 +31,7 @@ def database_url(request: pytest.FixtureRequest) -> str | None:
     if request.param == "sqlite":
         return None
     server: PostgreSQL = request.getfixturevalue("server")
-    return server.database()
+    return server.migrated_database()
 
 
 @pytest.fixture

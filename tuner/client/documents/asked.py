@@ -118,6 +118,7 @@ class ChainConvPair(TypedDict):
     second_stride: NotRequired[int]
     second_padding: NotRequired[int]
     source: NotRequired[str]
+    first_op: NotRequired[str]
     activation: NotRequired[str]
     bias: NotRequired[bool]
     is_output: NotRequired[bool]
@@ -235,7 +236,6 @@ class ConvPair(TypedDict):
     second: Filters
     activation: NotRequired[str]
     residual: NotRequired[bool]
-    in_one_cta: NotRequired[bool]
     dtype: NotRequired[str]
 
 

@@ -82,8 +82,8 @@ def _speed(row: FinalRow, library: _Library) -> str:
 
 
 def _launch_kinds(best: Best) -> list[str]:
-    """The kinds of the launch ops."""
-    schedules = (row.candidate.schedule for row in best.finals)
+    """The kinds of the workload's launch ops."""
+    schedules = (row.candidate.schedule for row in best.finals if not row.candidate.plan_kind.is_joined)
     return list(dict.fromkeys(op.kind for one in schedules if one is not None for op in one.launch_ops))
 
 

@@ -36,16 +36,18 @@ from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.order.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.order.split_k import split_problem
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.joined import joined_workload
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import values_problem
 from tuner.core.schedule.cache_hints import hint_problem
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.levels import TileOpSchedule, schedule_class, tile_ops_of
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, SplitOrder
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, PartSums, Tiling
-from tuner.errors import IllegalSchedule
+from tuner.errors import IllegalSchedule, InvalidInput
 
 MAX_CTAS_PER_SM = 2
 REGISTERS_PER_SM = 65_536
@@ -199,6 +201,8 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
+    if kind.is_joined:
+        return _joined_problem(workload)
     has_launch_op = bool(workload.launch_ops or workload.forced_starts)
     if has_launch_op and (problem := launch_kind_problem(workload, kind)):
         return problem
@@ -207,6 +211,14 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if not kind.is_for(len(workload.ops)):
         kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(len(workload.ops))]
         return f"not available for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
+    return None
+
+
+def _joined_problem(workload: Workload) -> str | None:
+    try:
+        joined_workload(workload)
+    except InvalidInput as error:
+        return error.problem
     return None
 
 
@@ -246,6 +258,19 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
             problem = "after the first wave, tasks are drawn from the other launch's counter: use static"
     if problem:
         raise IllegalSchedule(f"{kind}: {problem}")
+
+
+def check_candidate(workload: Workload, gpu: Gpu, candidate: Candidate) -> None:
+    """Checks the schedule of our candidate, and that the workload can be launched in its plan kind.
+
+    Raises:
+        IllegalSchedule: the first violated rule, as a sentence.
+        ValueError: it has no schedule.
+    """
+    if (schedule := candidate.schedule) is None:
+        raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
+    check_schedule(launched(workload, candidate)[0], gpu, schedule)
+    check_kind(workload, gpu, candidate.plan_kind, schedule)
 
 
 def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:

@@ -15,7 +15,7 @@ from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
-from tuner.core.schedule.candidate import Candidate, fused
+from tuner.core.schedule.candidate import Candidate, fused, launched
 
 #: Time saved by a launch that begins while the previous launch ends.
 PROGRAMMATIC_GAIN_US = 1.5
@@ -61,6 +61,7 @@ def least_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
     """A time that no forecast of the candidate is below, microseconds, from its tiling alone: the work of all tiles
     shared equally by the SMs, their operands through the link, or their weights from the DRAM, whichever is most. 0 if
     nothing is known: for the library, two streams, and launch ops alone."""
+    workload, candidate = launched(workload, candidate)
     kind = candidate.plan_kind
     if candidate.schedule is None or not workload.tile_ops or kind.is_side_by_side:  # such launches overlap
         return 0.0
@@ -76,6 +77,7 @@ def least_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
 
 def _forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: float) -> float:
     """Same as `forecast_us`, computed."""
+    workload, candidate = launched(workload, candidate)
     launch_us = rates_of(gpu).launch_us
     plans = plans_for(workload, gpu, candidate)
     is_limited = len(plans) == 1 and not candidate.plan_kind.is_programmatic

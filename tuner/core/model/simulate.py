@@ -293,7 +293,7 @@ class _Run:
         else:
             end_us += costs.store_us
             if self._protocol.post_of[task] >= 0:
-                end_us += self._rates.post_us
+                end_us += costs.post_us
         self._rows.append((cta, task, begin_us, wait_us, loaded_us, computed_us, end_us))
         free_us[team], self._held[cta] = end_us, -1
         self._num_computed[cta], self._computed_us[cta] = self._num_computed[cta] + 1, computed_us
@@ -345,7 +345,7 @@ class _Run:
             read = each * (self._others_share(task) if len(finishers) > 1 else 1.0)
             self._memory.pass_sums(round(costs.slot_bytes * read * len(finishers)), now_us)
             end_us = now_us + self._rates.l2_latency_us + read * costs.slot_us + costs.store_us / len(finishers)
-            end_us += self._rates.post_us * (self._protocol.post_of[task] >= 0)
+            end_us += costs.post_us * (self._protocol.post_of[task] >= 0)
             for own, who, its_team in finishers:
                 self._rows[own] = (*self._rows[own][:-1], end_us)
                 self._free_us[who][its_team] = max(self._free_us[who][its_team], end_us)

@@ -36,10 +36,10 @@ FP32_LANES, FP32_SHARE = 128, 0.65
 #: Share of the tensor cores' rate that wgmma's main loop achieves, by rows of operand B of a task. An instruction reads
 #: 64 rows of A and these rows of B from shared memory, so more rows of B give more products per byte.
 _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
-#: How much longer than others, for the same bytes, an op that gathers its inputs occupies the link, and how much longer
-#: each of its k-steps takes in wgmma. Fitted to 199 schedules of seven pairs of convolutions on an H200
-#: (conv_forecasts.json and conv_sweep.json of its results).
-GATHERING_LINK_STRETCH, GATHERING_STEP_US = 1.95, 0.05
+#: How much longer than others, for the same bytes, an op that gathers its inputs occupies the link, how much longer
+#: each of its k-steps takes in wgmma, and the maximum of its `post_us`, whose rate was fitted to products that fill the
+#: DRAM. Fitted to 292 schedules of seven pairs of convolutions on an H200 (conv_forecasts.json and conv_sweep.json).
+GATHERING_LINK_STRETCH, GATHERING_STEP_US, GATHERING_POST_US = 1.95, 0.05, 0.3
 #: Maximum number of kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has one per CTA.
 MAX_KINDS = 1024
 #: Slices per even part's inputs if parts are uneven: an uneven part reads the slices that begin in its k-steps.
@@ -50,8 +50,7 @@ SLICES_PER_PART = 2
 class PartCosts:
     """Costs of some k-steps of an op's tiles: those of a part, or all."""
 
-    #: [tile row] (panel, bytes) of the rows of A that it reads, and the bytes that it requests: a gathering op reads
-    #: what several of its columns have in common once for each.
+    #: [tile row] (panel, bytes) of the rows of A that it reads, and the bytes that it requests: more if it gathers.
     a_panels: list[list[tuple[int, int]]]
     a_bytes: list[int]
     #: [tile col] (panel, bytes) of its weights and bias, and total bytes.
@@ -95,8 +94,9 @@ class OpCosts:
     element_bytes: int
     #: Rounding and store of a tile, the sum over CTAs that split its K, and all costs of a task besides its loops.
     store_us: float
-    #: Part of the shorter of multiplying and loading from DRAM that does not overlap with the other; 0 if no other tile
-    #: reads the same weights.
+    #: Time until others see that it is stored.
+    post_us: float
+    #: Part of the shorter of multiplying and loading from DRAM that does not overlap; 0 if no tile shares its weights.
     exposed_share: float
     #: Time to write the sums of one part, or to read them, and their bytes.
     slot_us: float
@@ -247,6 +247,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu, graph.tiling.sum_kib)
         + finishing_us(graph, op_index, gpu)
         + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
+        post_us=min(rates.post_us, GATHERING_POST_US) if op.GATHERS else rates.post_us,
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,

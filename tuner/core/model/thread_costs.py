@@ -13,8 +13,8 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.schedule.tiling import Engine
 
 #: For weights stored in fewer bits: words of codes that an SM converts to elements per clock, by its number of math
-#: warpgroups. According to the machine code, a warp takes 12 to 13 instructions for a word of each lane. The shares of
-#: clocks that issue one are estimates: 0.6 with one warpgroup, 0.85 with two, 0.95 with three.
+#: warpgroups. By the machine code, a warp takes 12 to 13 instructions for a word of each lane; the shares of clocks
+#: that issue one are estimates: 0.6, 0.85 and 0.95.
 _WORD_BITS = 32
 CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
 #: For each stage of such weights: the wait, two dependent loads from shared memory, the conversion and the product of

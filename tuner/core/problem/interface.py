@@ -9,7 +9,7 @@ import inspect
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from traceback import extract_tb
 from types import NoneType, UnionType
@@ -105,17 +105,22 @@ def value_problem(value: Any, hint: Any) -> str:
 def fields_problem(one: Any) -> str:
     """Why a field of a dataclass instance does not have its type, or cannot be called as its type requires; empty if
     all are fine."""
-    hints = get_type_hints(type(one))
-    for field in fields(one):
-        value, hint = getattr(one, field.name), hints[field.name]
-        arguments = get_args(hint)
+    for name, hint in _types_of(one.__class__):
+        value, arguments = getattr(one, name), get_args(hint)
         if get_origin(hint) is Callable and isinstance(arguments[0], list):
             problem = call_problem(value, positional(len(arguments[0])), arguments[1])
         else:
             problem = "" if _is_of(value, hint) else f"is {_short(value)}: use {type_name(hint)}"
         if problem:
-            return f"has {field.name}, which {problem}"
+            return f"has {name}, which {problem}"
     return ""
+
+
+@cache
+def _types_of(cls: Any) -> tuple[tuple[str, Any], ...]:
+    """The name and the type of each field of a dataclass. Cached, since a search checks thousands of instances."""
+    hints = get_type_hints(cls)
+    return tuple((field.name, hints[field.name]) for field in fields(cls))
 
 
 def overrides_problem(cls: type, base: type) -> str:

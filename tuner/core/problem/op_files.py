@@ -34,11 +34,13 @@ class OpFile:
         return self.launch if issubclass(op, LaunchOp) else self.tile
 
 
+_JOINS = "tuner.core.problem.joined:Joins"
 #: Optional files of a kind besides its `op`, in the order of a job: request, schedule, rules, plan, forecast, search
 #: space, search, compilation, launch, check, description, pack. Only a card's child process imports `card`.
 FILES: Mapping[str, OpFile] = MappingProxyType(
     {
         "asked": OpFile(),
+        "joined": OpFile(launch=_JOINS, tile=_JOINS),
         "schedule": OpFile(),
         "rules": OpFile(
             launch="tuner.core.legal.launch_ops:Rules", tile="tuner.core.legal.own_tasks:TileRules", is_needed=True

@@ -14,7 +14,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.own_plans import proven_plan
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import CoverageError
 
@@ -31,6 +31,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     """
     if not candidate.plan_kind.is_ours:
         return ()
+    workload, candidate = launched(workload, candidate)
     schedule = candidate.schedule
     if schedule is None:
         raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
@@ -76,6 +77,7 @@ def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[A
     Raises:
         IllegalSchedule, PlanError, ValueError: see `plans_for`.
     """
+    workload, candidate = launched(workload, candidate)
     schedule = candidate.schedule
     if not candidate.plan_kind.is_ours or schedule is None or not workload.launch_ops:
         return ()
@@ -88,6 +90,8 @@ def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[A
 def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
     """The ops of each launch of our candidate that is not side by side, by their positions in `Workload.ops`, in the
     order in which launches are enqueued. Tile ops share launches as defined by the plan kind."""
+    if candidate.plan_kind.is_joined:
+        return (tuple(range(len(workload.ops))),)
     starts = set(range(len(workload.tile_ops)))
     if candidate.plan_kind.is_fused:
         starts = {0}

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from tuner.core.problem.joined import joined_workload
 from tuner.core.problem.rows.added import needed_rows
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
+from tuner.errors import IllegalSchedule, InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,9 @@ def fused(schedule: Schedule) -> Candidate:
 
 def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
     """A schedule in as few launches as the workload's tile ops allow: a plain one for all of them, or one for each
-    group between launch ops."""
+    group between launch ops; or as one op, if the schedule is of a launch op and the workload has none."""
+    if schedule.launch_ops and not workload.launch_ops:
+        return Candidate(plan_kind=next(kind for kind in PlanKind if kind.is_joined), schedule=schedule)
     forced = workload.forced_starts
     if not workload.launch_ops or (not forced and len(workload.tile_ops) > 1):
         return fused(schedule)
@@ -62,7 +66,24 @@ def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
     return Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
 
 
-def apart_kind(num_ops: int) -> PlanKind:
-    """The kind with a plain launch for each of `num_ops` ops."""
-    plain = (kind for kind in PlanKind if kind.is_apart and not kind.is_programmatic and not kind.is_side_by_side)
-    return next(kind for kind in plain if kind.is_for(num_ops))
+def apart_kind(num_ops: int, *, is_programmatic: bool = False) -> PlanKind:
+    """The kind with a launch for each of `num_ops` ops, by default a plain one."""
+    apart = (kind for kind in PlanKind if kind.is_apart and not kind.is_side_by_side and kind.is_for(num_ops))
+    return next(kind for kind in apart if kind.is_programmatic == is_programmatic)
+
+
+def launched(workload: Workload, candidate: Candidate) -> tuple[Workload, Candidate]:
+    """The workload whose ops a candidate launches, and the candidate in a plan kind of that workload: if the candidate
+    joins the ops, the workload of the one op, otherwise both unchanged.
+
+    Raises:
+        IllegalSchedule: no op computes all ops of the workload.
+    """
+    if not candidate.plan_kind.is_joined:
+        return workload, candidate
+    try:
+        joined = joined_workload(workload)
+    except InvalidInput as error:
+        raise IllegalSchedule(f"{candidate.plan_kind}: {error.problem}") from error
+    kind = apart_kind(len(joined.ops), is_programmatic=candidate.plan_kind.is_programmatic)
+    return joined, replace(candidate, plan_kind=kind)

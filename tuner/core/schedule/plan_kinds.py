@@ -40,6 +40,9 @@ class PlanKind(StrEnum):
     FUSED = "fused"
     #: The same, with programmatic dependent launch, overlapping the previous launch.
     FUSED_PDL = "fused_pdl"
+    #: One launch of a kernel that computes all ops as one op, with programmatic dependent launch. Its schedules are
+    #: those of that op.
+    JOINED = "joined"
 
     @property
     def row(self) -> KindRow:
@@ -76,14 +79,19 @@ class PlanKind(StrEnum):
         return self.row.is_in_runs
 
     def is_for(self, num_ops: int) -> bool:
-        """Whether workloads of `num_ops` ops have it: some kinds are for chains of three or more, others for smaller
-        ones."""
-        return self.row.fewest_ops <= num_ops <= self.row.most_ops
+        """Whether every workload of `num_ops` ops has it: some kinds are for chains of three or more, others for
+        smaller ones. Whether ops can be joined depends on the ops."""
+        return not self.is_joined and self.row.fewest_ops <= num_ops <= self.row.most_ops
 
     @property
     def is_side_by_side(self) -> bool:
         """Whether its launches run at the same time, on two streams, and share signals."""
         return self.row.is_side_by_side
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether its schedules are those of one op that computes all ops."""
+        return self.row.is_joined
 
     @property
     def launch_style(self) -> LaunchStyle:
@@ -134,6 +142,8 @@ class KindRow:
     is_side_by_side: bool = False
     #: Whether there is a launch for each run of neighbouring ops.
     is_in_runs: bool = False
+    #: Whether it launches the workload of `joined_workload`.
+    is_joined: bool = False
     #: Minimum number of ops of a workload that has it.
     fewest_ops: int = 1
     most_ops: int = MAX_OPS
@@ -201,6 +211,13 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
         launch_style=LaunchStyle.PDL,
         base=PlanKind.FUSED,
         turns=(0, 3),
+    ),
+    PlanKind.JOINED: KindRow(
+        sentence="One launch of a kernel that computes all ops as one op, and begins while the previous launch ends.",
+        num_finalists=3,
+        is_fused=True,
+        is_joined=True,
+        launch_style=LaunchStyle.PDL,
     ),
 }
 

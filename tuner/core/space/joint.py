@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tuner.core.legal.legality import engine_problem, is_legal, workload_problem
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.joined import joined_workload
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.ops.op import LaunchOp
 from tuner.core.problem.workload import Workload
@@ -19,7 +20,7 @@ from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.space import Space
-from tuner.errors import IllegalSchedule
+from tuner.errors import IllegalSchedule, InvalidInput
 
 #: Number of neighbours taken from a launch op, and from the ops after it, in turn.
 _IN_TURN = 4
@@ -83,6 +84,11 @@ class JointSpace:
     def num_schedules(self) -> int:
         """Legal schedules of the offered values."""
         return prod(len(one.offered) for one in self.own) * (self.tiles.num_schedules if self.tiles else 1)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no schedule of the proposed values is legal."""
+        return not all(one.offered for one in self.own) or (self.tiles is not None and self.tiles.is_empty)
 
     def joined(self, own: Sequence[LaunchOpSchedule], tiles: Schedule | None) -> Schedule:
         """The schedules of each launch op, and of tile ops if there are any, as one schedule."""
@@ -181,8 +187,21 @@ def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     Raises:
         IllegalSchedule: none is legal on the GPU.
     """
+    return _space_of(workload, gpu)
+
+
+@lru_cache(maxsize=8)
+def joined_space_of(workload: Workload, gpu: Gpu) -> AnySpace | None:
+    """The space of the op that computes all ops of the workload; None if there is no such op, or nothing is legal."""
+    try:
+        return _space_of(joined_workload(workload), gpu)
+    except (InvalidInput, IllegalSchedule):
+        return None
+
+
+def _space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     space = JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
-    if next(iter(space), None) is None:
+    if space.is_empty:
         what = f"no schedule of {workload.describe()} is legal on {gpu.name}"
         reasons = [f"{one}: {engine_problem(workload, gpu, one) or _NO_TILES}" for one in Engine]
         why = f" ({'; '.join(reasons)})" if workload.tile_ops else ""

@@ -126,3 +126,11 @@ class Orderings(Sequence[Ordering]):
         if rng.random() < PLAIN_RUN_AHEADS:
             index %= self._counts[chosen] // len(self._choices[chosen].run_aheads)
         return sum(self._counts[:chosen]) + index
+
+    def draw_unseen(self, rng: random.Random, seen: set[int]) -> int:
+        """A random index that is not in `seen`, to which it is added."""
+        index = self.draw(rng)
+        while index in seen:
+            index = (index + 1) % len(self)
+        seen.add(index)
+        return index

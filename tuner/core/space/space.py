@@ -92,10 +92,18 @@ class Space:
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
         """All legal tilings of the proposed values, engine by engine."""
+        return tuple(self._listed())
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether no schedule of the proposed values is legal. Lists tilings only until one has a legal ordering."""
+        return not any(self.orderings(tiling) for tiling in self._listed())
+
+    def _listed(self) -> Iterator[Tiling]:
         return self._accepted(self._mma.tilings(), self._wgmma.tilings(), self._simt.tilings())
 
-    def _accepted(self, *tilings: Iterable[Tiling]) -> tuple[Tiling, ...]:
-        return tuple(accepted(self.workload, self.gpu, chain(*tilings), self._of_kinds))
+    def _accepted(self, *tilings: Iterable[Tiling]) -> Iterator[Tiling]:
+        return accepted(self.workload, self.gpu, chain(*tilings), self._of_kinds)
 
     @property
     def guesses(self) -> list[Tiling]:
@@ -277,7 +285,7 @@ class Space:
             left = []
             for tiling in tilings:
                 orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
-                yield self.made(tiling, orderings[_unseen(rng, orderings, seen)])
+                yield self.made(tiling, orderings[orderings.draw_unseen(rng, seen)])
                 if len(seen) < len(orderings):
                     left.append(tiling)
             tilings = left
@@ -388,12 +396,3 @@ def space_of(workload: Workload, gpu: Gpu) -> Space:
 def _rasters(shapes: frozenset[tuple[int, int]]) -> tuple[Raster, ...]:
     """The proposed rasters that are legal on blocks of the given shapes."""
     return tuple(raster for raster in RASTERS if raster_problem(raster, shapes, "") is None)
-
-
-def _unseen(rng: random.Random, orderings: Orderings, seen: set[int]) -> int:
-    """A random index of the orderings that is not in `seen`, to which it is added."""
-    index = orderings.draw(rng)
-    while index in seen:
-        index = (index + 1) % len(orderings)
-    seen.add(index)
-    return index

@@ -18,7 +18,7 @@ from enum import StrEnum
 from itertools import accumulate, product
 from math import prod
 
-from tuner.core.legal.legality import check_kind, check_schedule
+from tuner.core.legal.legality import check_candidate
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -109,10 +109,8 @@ def swept(sweep: Sweep, workload: Workload, gpu: Gpu, base: Candidate) -> list[C
 
 
 def _is_legal(workload: Workload, gpu: Gpu, candidate: Candidate) -> bool:
-    assert candidate.schedule is not None
     try:
-        check_schedule(workload, gpu, candidate.schedule)
-        check_kind(workload, gpu, candidate.plan_kind, candidate.schedule)
+        check_candidate(workload, gpu, candidate)
     except IllegalSchedule:
         return False
     return True

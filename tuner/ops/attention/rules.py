@@ -49,13 +49,20 @@ def engine_of(gpu: Gpu) -> AttentionEngine:
 
 def refuse(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
     """Why the schedule cannot be compiled, would not fit the GPU, or is not the simplest schedule for its plan."""
+    return refuse_kernel(gpu, op, schedule) or refuse_launch(workload, gpu, op, schedule)
+
+
+def refuse_kernel(gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
+    """The part of `refuse` that depends only on the schedule's engine, ring, warps, cluster and `parts_at_once`, if all
+    other axes have proposed values."""
     return (
-        attention_engine_problem(schedule.engine, gpu)
-        or _values_problem(schedule)
-        or _fit_problem(op, schedule, gpu)
-        or _plan_problem(op, schedule, gpu)
-        or _next_problem(workload, op, schedule)
+        attention_engine_problem(schedule.engine, gpu) or _values_problem(schedule) or _fit_problem(op, schedule, gpu)
     )
+
+
+def refuse_launch(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
+    """The rest of `refuse`."""
+    return _plan_problem(op, schedule, gpu) or _next_problem(workload, op, schedule)
 
 
 def resources_of(op: AttentionOp, schedule: AttentionSchedule) -> Resources:

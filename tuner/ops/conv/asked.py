@@ -15,7 +15,6 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
 from tuner.ops.conv.networks import NETWORKS, Run, layers_of
 from tuner.ops.conv.op import ConvOp
-from tuner.ops.conv.pair.op import ConvPairOp
 
 _DTYPE = "element type of every tensor: fp16 or bf16; sums are fp32"
 
@@ -97,13 +96,10 @@ class ConvPair(AskedWorkload):
     second: Filters = asked_field("the same of the second convolution", bounds={"example": "512,1,1"})
     activation: Activation = asked_field("applied after each of them", Activation.RELU)
     residual: bool = asked_field("whether an image is added before the second activation", False)
-    in_one_cta: bool = asked_field(
-        "whether each CTA computes what its tiles need of the first one's output: one op of the kind `conv_pair`", False
-    )
     dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
-        """The two ops, or one of the kind that is in one CTA.
+        """The two ops.
 
         Raises:
             InvalidInput: a field is wrong.
@@ -134,8 +130,6 @@ class ConvPair(AskedWorkload):
                 raise InvalidInput(place, error.problem, error.remedy) from error
             ops.append(op)
             size, source = (images, op.out_height, op.out_width, op.filters), name
-        if self.in_one_cta:
-            return Workload(kind=WorkloadKind.CHAIN, ops=(ConvPairOp.of(*ops),), dtype=self.dtype)
         return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops), dtype=self.dtype)
 
 

@@ -230,4 +230,4 @@ class ConvOp(TileOp):
         return found + [name for name in ("bias", "residual") if any(getattr(op, name) for op in ops)]
 
 
-KIND = OpKind(op=ConvOp, version=1)
+KIND = OpKind(op=ConvOp, version=2)

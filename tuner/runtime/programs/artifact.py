@@ -215,6 +215,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
         raise RuntimeFailure(-1, f"{name} is of format {found}, but this version reads formats up to {NEWEST_FORMAT}")
     launched = {one["op"] for section in OWN_SECTIONS for one in manifest.get(section, ())}
     launched |= {name for one in manifest.get("launches", ()) for name in one["ops"]}
+    launched |= {name for names in manifest.get("joined", {}).values() for name in names}
     if odd := [op for op in manifest["workload"]["ops"] if not is_product(op) and op["name"] not in launched]:
         raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, but no launch of it: fetch it again")
     for file, facts in manifest["files"].items():

@@ -14,7 +14,7 @@ from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.order.rasters import ROW
 from tuner.core.plan.order.split_k import num_tiles
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -28,7 +28,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.space.joint import AnySpace, JointSpace
+from tuner.core.space.joint import AnySpace, JointSpace, joined_space_of
 from tuner.core.space.space import Space
 from tuner.core.trial.priors import Found
 from tuner.errors import IllegalSchedule
@@ -48,6 +48,8 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
     """A result adapted to the space's shape and GPU; None if nothing similar is legal.
 
     Among several legal forms, the one with the shortest forecast."""
+    if found.candidate.plan_kind.is_joined:
+        return _adapt_joined(space, found)
     if isinstance(space, JointSpace):
         return _adapt_each(space, found)
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
@@ -61,6 +63,17 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
         if best is None or time_us < best_us:
             best, best_us = candidate, time_us
     return best
+
+
+def _adapt_joined(space: AnySpace, found: Found) -> Candidate | None:
+    """A result for the op that computes all ops, adapted to that op of the space's workload."""
+    own = joined_space_of(space.workload, space.gpu)
+    try:
+        workload, candidate = launched(found.workload, found.candidate)
+    except IllegalSchedule:
+        return None
+    adapted = None if own is None else adapt(own, replace(found, workload=workload, candidate=candidate))
+    return adapted and replace(adapted, plan_kind=found.candidate.plan_kind)
 
 
 def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
-from tuner.core.legal.legality import check_kind
+from tuner.core.legal.legality import check_candidate
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import AnySpace
@@ -166,7 +166,8 @@ def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candid
     way."""
     kind = own.plan_kind
     for other in others:
-        is_alike = (other.plan_kind.is_fused, other.plan_kind.is_in_runs) == (kind.is_fused, kind.is_in_runs)
+        pair = kind, other.plan_kind
+        is_alike = len({(one.is_fused, one.is_in_runs, one.is_joined) for one in pair}) == 1
         if is_alike and own.schedule is not None and other.schedule is not None:
             yield replace(own, schedule=own.schedule.but(ordering=other.schedule.ordering))
 
@@ -175,7 +176,9 @@ def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
     """The kernel of a candidate in one launch, programmatic if its launches are, with waits by slice."""
     is_programmatic = own.plan_kind.is_programmatic
     kind = next(one for one in PlanKind if one.is_fused and one.is_programmatic == is_programmatic)
-    for schedule in by_slice(space, canonical(kind, own.schedule)) if own.schedule else ():
+    for schedule in (
+        by_slice(space, canonical(kind, own.schedule)) if own.schedule and not own.plan_kind.is_joined else ()
+    ):
         yield Candidate(plan_kind=kind, schedule=schedule)
 
 
@@ -191,10 +194,10 @@ def _is_legal(space: AnySpace, candidate: Candidate) -> bool:
     if candidate.schedule is None:
         return False
     try:
-        check_kind(space.workload, space.gpu, candidate.plan_kind, candidate.schedule)
+        check_candidate(space.workload, space.gpu, candidate)
     except IllegalSchedule:
         return False
-    return space.is_legal(candidate.schedule)
+    return True
 
 
 def _measurement(job: JobRecord, trials: Sequence[Trial]) -> Measurement | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
+from tuner.core.schedule.candidate import launched
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import FailureKind, Measured
@@ -77,7 +78,8 @@ class TrialReader:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
         if trial.candidate.schedule is None:
             raise NotFound(f"trial {number} of {job_id} runs the library's kernels, whose source is not available")
-        return source_of(job.spec.workload, trial.candidate.schedule)
+        workload, _ = launched(job.spec.workload, trial.candidate)
+        return source_of(workload, trial.candidate.schedule)
 
     def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
         """A trial and its outcome with its rounds.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tuner.core.legal.legality import check_kind, check_schedule
+from tuner.core.legal.legality import check_candidate
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
@@ -51,11 +51,10 @@ def candidates_of(
         schedule = _schedule(f"{field}.{index}", one)
         assert gpu is not None
         try:
-            check_schedule(workload, gpu, schedule)
             candidate = in_fewest_launches(workload, schedule)
             if one.plan_kind is not None:
                 candidate = Candidate(plan_kind=one.plan_kind, schedule=schedule)
-            check_kind(workload, gpu, candidate.plan_kind, schedule)
+            check_candidate(workload, gpu, candidate)
         except IllegalSchedule as error:
             raise _refusal(f"{field}.{index}", f"is not legal for this pair on {target_id}: {error}") from error
         except (TypeError, ValueError, ArithmeticError) as error:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from tuner.core.insight.explain_launch_ops import words_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import sentences_of
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -21,6 +21,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
 from tuner.core.units import counted
+from tuner.errors import IllegalSchedule
 
 _ASSIGNMENTS = {
     Assignment.STATIC: "each CTA works through its own queue, filled before the launch",
@@ -55,6 +56,11 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is None:
         return words
+    try:
+        workload, candidate = launched(workload, candidate)
+    except IllegalSchedule:  # this server does not have the kind of the one op
+        return words
+    assert candidate.schedule is not None
     for op, chosen in zip(workload.launch_ops, candidate.schedule.launch_ops, strict=True):
         of_kind = words_of(op)
         words += of_kind.schedule_words(op, chosen, workload) if of_kind else [f"{op.name}: {chosen}."]

@@ -163,7 +163,8 @@ class ProblemData:
 
     def _operands(self, slot: int, inputs: dict[str, Array]) -> RunOperands:
         written = {name: output.bits for name, output in self.outputs[slot].items()}
-        weights = {f"{op.name}.weight": w for op, w in zip(self.workload.tile_ops, self._weights[slot], strict=True)}
+        pairs = [*zip(self.workload.tile_ops, self._weights[slot], strict=True)]
+        weights = {f"{op.name}.{called}": w for op, w in pairs for called in ("weight", "w")}
         return RunOperands.of(self._op_buffers(slot, inputs), self._own | weights | inputs | written)
 
     def poison(self) -> None:

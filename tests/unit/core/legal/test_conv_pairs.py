@@ -16,6 +16,7 @@ from tests.support.repository import ROOT
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.asked import workload_of as workload_asked
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.joined import joined_workload
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -37,7 +38,6 @@ ASKED: dict[str, Any] = {
     "height": 56,
     "width": 56,
     "channels": 64,
-    "in_one_cta": True,
     "first": {"filters": 64, "kernel": 3, "stride": 1},
     "second": {"filters": 256, "kernel": 1, "stride": 1},
 }
@@ -70,20 +70,22 @@ def test_a_refusal_says_why(options: dict[str, int], schedule: ConvPairSchedule,
     assert reason in str(refuse(workload(op), CATALOGUE[target], op, schedule))
 
 
-def test_a_request_in_one_cta_is_one_op() -> None:
-    made = workload_asked(ASKED)
+def test_two_convolutions_are_one_op_with_the_same_tensors() -> None:
+    two = workload_asked(ASKED)
+    made = joined_workload(two)
     (op,) = made.ops
-    two = workload_asked({**ASKED, "in_one_cta": False})
     assert isinstance(op, ConvPairOp)
     assert (op.name, op.m, op.num_flops) == ("second", two.ops[1].m, two.num_flops)
     assert made.compulsory_bytes == two.compulsory_bytes
+    names = {"x", "first.w", "first.bias", "second.w", "second.bias", "second"}
+    assert {one.name for one in op.tensors(made.dtype)} == names
     with pytest.raises(InvalidInput, match="residual"):
-        workload_asked({**ASKED, "residual": True})
+        joined_workload(workload_asked({**ASKED, "residual": True}))
 
 
 @pytest.mark.parametrize("changed", [{"bias": False}, {"source": "y"}])
 def test_two_convolutions_without_that_form_are_refused(changed: dict[str, Any]) -> None:
-    first, second = workload_asked({**ASKED, "in_one_cta": False}).ops
+    first, second = workload_asked(ASKED).ops
     assert isinstance(first, ConvOp)
     assert isinstance(second, ConvOp)
     with pytest.raises(InvalidInput):
@@ -130,7 +132,7 @@ def test_forecasts_rank_measured_schedules() -> None:
 
 
 def test_a_search_begins_with_the_fastest_forecast() -> None:
-    made = workload_asked(ASKED)
+    made = joined_workload(workload_asked(ASKED))
     guesses = list(first_guesses(any_space_of(made, H200), 0))[:4]
     times = [forecast_us(made, H200, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=guess)) for guess in guesses]
     assert times == sorted(times)

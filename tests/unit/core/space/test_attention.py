@@ -17,6 +17,7 @@ from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import JointSpace
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.rules import refuse
 from tuner.ops.attention.schedule import AttentionSchedule
 
 WORKLOADS = {
@@ -59,6 +60,21 @@ def test_every_axis_is_offered_and_no_schedule_twice() -> None:
         assert len(set(offered)) == len(offered)
         varied = {f.name for f in fields(offered[0]) if len({getattr(one, f.name) for one in offered}) > 1}
         assert varied == {field.name for field in fields(AttentionSchedule)} - constant - {"engine"}
+
+
+@pytest.mark.parametrize("name", ["alone", "new tokens"])
+def test_every_legal_launch_of_an_offered_kernel_is_offered_and_no_other(name: str) -> None:
+    space = space_with(WORKLOADS[name]).own[0]
+    orders = {(one.contiguous, one.speculative, one.by_length) for one in space.offered}
+    asks = {(one.next_percent, one.next_early) for one in space.offered}
+    plain = {"contiguous": False, "speculative": False, "by_length": False, "next_percent": 0, "next_early": False}
+    kernels = {replace(one, **plain) for one in space.offered}
+    launches = (
+        replace(kernel, contiguous=a, speculative=b, by_length=c, next_percent=percent, next_early=early)
+        for kernel, (a, b, c), (percent, early) in product(kernels, orders, asks)
+    )
+    legal = {one for one in launches if refuse(space.workload, space.gpu, space.op, one) is None}
+    assert legal == set(space.offered)
 
 
 @pytest.mark.parametrize(("gpu", "engine"), [("h200", "tma"), ("a100", "mma"), ("rtx4090", "mma"), ("b200", "mma")])

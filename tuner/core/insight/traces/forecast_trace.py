@@ -14,7 +14,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.trial.reports.inspection import TaskSpan, Trace
 
 
@@ -117,6 +117,7 @@ def forecast_launches(
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
+    workload, candidate = launched(workload, candidate)
     schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     plans = own_plans_for(workload, gpu, candidate)
     own = [*enumerate(zip(workload.launch_ops, schedules, plans, strict=True), start=len(workload.tile_ops))]
@@ -140,6 +141,7 @@ def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: fl
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
+    workload, candidate = launched(workload, candidate)
     launches = [*forecast_launches(workload, gpu, candidate, plans_for(workload, gpu, candidate))]
     spans = (span for launch in launches for span in launch.spans(gpu.num_sms, scale))
     return make_trace(spans, op_names(workload), [launch.num_ctas for launch in launches], simulated=True)

@@ -20,7 +20,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.trial.reports.inspection import TaskSpan, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -150,6 +150,7 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
+    workload, candidate = launched(workload, candidate)
     plans = plans_for(workload, gpu, candidate)
     tables, num_ctas, own = list[Ints](), list[int](), list[Ints]()
     for launch in forecast_launches(workload, gpu, candidate, plans):

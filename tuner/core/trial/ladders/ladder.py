@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.trial.ladders.cover import least_cover
 
 T = TypeVar("T")
@@ -41,6 +41,7 @@ def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
     """
     if candidate.schedule is None:
         raise ValueError("there is no kernel: the library is recommended")
+    workload, _ = launched(workload, candidate)
     tiles = candidate.schedule.tiling.tiles
     rows = tuple(op.tile_grid(tile.m, tile.n)[0] for op, tile in zip(workload.tile_ops, tiles, strict=True))
     return KernelName(

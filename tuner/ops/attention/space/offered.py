@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -12,7 +12,15 @@ from tuner.core.schedule.axis import near
 from tuner.errors import IllegalSchedule
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.plans.tasks import CLUSTERS, num_attention_clusters
-from tuner.ops.attention.rules import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, engine_of, refuse
+from tuner.ops.attention.rules import (
+    FINISH_WARPS,
+    NEXT_PERCENTS,
+    PARTS_AT_ONCE,
+    engine_of,
+    refuse,
+    refuse_kernel,
+    refuse_launch,
+)
 from tuner.ops.attention.schedule import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionEngine, AttentionSchedule
 
 #: Numbers of spans of the longest context, in addition to those that fill the GPU.
@@ -38,24 +46,29 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
     for cluster, tile, (warps, finish) in product(clusters, TILE_TOKENS, _WARPS):
         spans, depths = span_tokens(op, gpu, cluster, tile), ring_depths(op, gpu, cluster, tile, warps, finish)
         for span, depth, parts in product(spans, depths, _PARTS_AT_ONCE):
-            for (contiguous, speculative, by_length), (percent, early) in product(_ORDERS, asks):
-                schedule = AttentionSchedule(
-                    tile_tokens=tile,
-                    num_stages=depth,
-                    math_warps=warps,
-                    finish_warps=finish,
-                    cluster=cluster,
-                    parts_at_once=parts,
-                    span_tokens=span,
-                    contiguous=contiguous,
-                    speculative=speculative,
-                    by_length=by_length,
-                    next_percent=percent,
-                    next_early=early,
-                    engine=engine,
-                )
-                if refuse(workload, gpu, op, schedule) is None:
-                    yield schedule
+            kernel = AttentionSchedule(
+                tile_tokens=tile,
+                num_stages=depth,
+                math_warps=warps,
+                finish_warps=finish,
+                cluster=cluster,
+                parts_at_once=parts,
+                span_tokens=span,
+                engine=engine,
+            )
+            if refuse_kernel(gpu, op, kernel) is None:
+                yield from _launches(workload, gpu, op, kernel, asks)
+
+
+def _launches(
+    workload: Workload, gpu: Gpu, op: AttentionOp, kernel: AttentionSchedule, asks: Sequence[tuple[int, bool]]
+) -> Iterator[AttentionSchedule]:
+    """The legal ways to launch a kernel that is legal."""
+    for contiguous, speculative, by_length in _ORDERS:
+        ordered = replace(kernel, contiguous=contiguous, speculative=speculative, by_length=by_length)
+        if refuse_launch(workload, gpu, op, ordered) is None:
+            yield ordered
+            yield from (replace(ordered, next_percent=percent, next_early=early) for percent, early in asks[1:])
 
 
 def span_tokens(op: AttentionOp, gpu: Gpu, cluster: int, tile: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""A pair in one CTA as clients request it: a `conv-pair` with `in_one_cta`, or an op of a chain by its fields."""
+"""A pair in one CTA as clients request it: an op of a chain by its fields. Jobs of two convolutions try it, too."""
 
 from __future__ import annotations
 

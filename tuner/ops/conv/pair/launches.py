@@ -15,12 +15,11 @@ def launches_of(op: ConvPairOp, schedule: ConvPairSchedule, plan: ConvPairPlan, 
     """One launch; `ConvPairArgs` is in the source. Filters and biases are read before the previous launch has ended."""
     resources = resources_of(op, schedule)
     weights = [
-        pointer(name, f"{op.name}.{tensor}") if op.bias or not tensor.endswith("bias") else null(name, "no bias")
-        for name, tensor in (
-            ("first", "first_weight"),
-            ("first_bias", "first_bias"),
-            ("second", "second_weight"),
-            ("second_bias", "second_bias"),
+        field
+        for name, conv in (("first", op.first), ("second", op.second))
+        for field in (
+            pointer(name, f"{conv.name}.w"),
+            pointer(f"{name}_bias", f"{conv.name}.bias") if op.bias else null(f"{name}_bias", "no bias"),
         )
     ]
     launch = OpLaunch(

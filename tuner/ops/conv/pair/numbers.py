@@ -19,21 +19,21 @@ def reference(op: ConvPairOp, given: Mapping[str, Any], dtype: Dtype, xp: Any) -
     error."""
     row = dtype.row
     images = given[op.source].reshape(-1, op.channels)
-    between, _ = _activated(xp, op, op.first, images, given, "first", row.sum_roundoff)
-    values, more = _activated(xp, op, op.second, between, given, "second", row.sum_roundoff + 2 * row.roundoff)
+    between, _ = _activated(xp, op, op.first, images, given, row.sum_roundoff)
+    values, more = _activated(xp, op, op.second, between, given, row.sum_roundoff + 2 * row.roundoff)
     tolerance = more + 2 * row.roundoff * xp.abs(values) + row.smallest_step
     shape = (op.images, op.second.out_height, op.second.out_width, op.filters)
     return {op.name: Expected(values=values.reshape(shape), tolerance=tolerance.reshape(shape))}
 
 
 def _activated(
-    xp: Any, op: ConvPairOp, conv: ConvOp, images: Any, given: Mapping[str, Any], place: str, roundoff: float
+    xp: Any, op: ConvPairOp, conv: ConvOp, images: Any, given: Mapping[str, Any], roundoff: float
 ) -> tuple[Any, Any]:
     """The output of one of both [pixels, filters], and its error before it is rounded."""
-    filters = given[f"{op.name}.{place}_weight"].reshape(conv.filters, conv.k)
+    filters = given[f"{conv.name}.w"].reshape(conv.filters, conv.k)
     sums, error = sums_of(xp, conv, images, filters, roundoff=roundoff)
     if op.bias:
-        sums = sums + given[f"{op.name}.{place}_bias"]
+        sums = sums + given[f"{conv.name}.bias"]
     row = op.activation.row
     return row.host(xp, sums), row.spread(xp, sums, error)
 

@@ -23,7 +23,7 @@ class ConvPairOp(LaunchOp):
     FREE: ClassVar[tuple[str, ...]] = ("images", "height", "width", "channels", "between", "filters")
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
 
-    #: Unique name of the op, and of the tensor that it writes.
+    #: Unique name of the op, and of the tensor that it writes; the filters of the second convolution are ``<name>.w``.
     name: str
     images: int = field(metadata={"doc": "number of images", "ge": 1, "le": 2**16})
     height: int = field(metadata={"doc": "rows of each input image", "ge": 1, "le": 2**13})
@@ -40,6 +40,9 @@ class ConvPairOp(LaunchOp):
         default=0, metadata={"doc": "zeros around the images between, up to half of its filter", "ge": 0}
     )
     source: str = field(default="x", metadata={"doc": "the images: an earlier op, or a name for an input"})
+    first_op: str = field(
+        default="", metadata={"doc": "prefix of the first one's `.w` and `.bias`; `<name>.first` if it is empty"}
+    )
     activation: Activation = field(default=Activation.RELU, metadata={"doc": "applied after each convolution"})
     bias: bool = field(default=True, metadata={"doc": "whether the filters of both have a bias"})
     is_output: bool = field(
@@ -67,15 +70,16 @@ class ConvPairOp(LaunchOp):
         for name in ("activation", "bias"):
             if getattr(first, name) != getattr(second, name):
                 problem = f"is {getattr(first, name)} for {first.name}, and {getattr(second, name)} for {second.name}"
-                raise InvalidInput(name, problem, "use the same for both, or do not ask for one CTA")
+                raise InvalidInput(name, problem, "use the same for both, or another plan kind")
         if first.residual or second.residual:
-            raise InvalidInput("residual", "is added, which a pair in one CTA cannot", "do not ask for one CTA")
+            raise InvalidInput("residual", "is added, which a pair in one CTA cannot", "use another plan kind")
         if first.is_output or second.source != first.name:
             problem = f"is {second.source!r}, and nothing else may read {first.name}"
-            raise InvalidInput("source", problem, f"use {first.name}, or do not ask for one CTA")
+            raise InvalidInput("source", problem, f"use {first.name}, or another plan kind")
         return cls(
             name=second.name,
             source=first.source,
+            first_op=first.name,
             images=first.images,
             height=first.height,
             width=first.width,
@@ -97,7 +101,7 @@ class ConvPairOp(LaunchOp):
     def first(self) -> ConvOp:
         """The first convolution, as an op of its own."""
         return ConvOp(
-            name=f"{self.name}.first",
+            name=self.first_op or f"{self.name}.first",
             source=self.source,
             images=self.images,
             height=self.height,
@@ -149,10 +153,10 @@ class ConvPairOp(LaunchOp):
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """Images, filters and biases of both, and the output."""
         found = [given(self.source, (self.images, self.height, self.width, self.channels), dtype)]
-        for place, op in (("first", self.first), ("second", self.second)):
-            found.append(weight(f"{self.name}.{place}_weight", (op.filters, op.kernel, op.kernel, op.channels), dtype))
+        for op in (self.first, self.second):
+            found.append(weight(f"{op.name}.w", (op.filters, op.kernel, op.kernel, op.channels), dtype))
             if self.bias:
-                found.append(weight(f"{self.name}.{place}_bias", (op.filters,), dtype))
+                found.append(weight(f"{op.name}.bias", (op.filters,), dtype))
         images = (self.images, self.second.out_height, self.second.out_width, self.filters)
         return (*found, output(self.name, images, dtype))
 

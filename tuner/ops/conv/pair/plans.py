@@ -81,11 +81,10 @@ def _copies(grid: tuple[int, int, int]) -> tuple[Extent, ...]:
 
 
 def _filters(op: ConvPairOp, conv: ConvOp) -> tuple[Read, ...]:
-    place = "first" if conv is op.first else "second"
     shape = (conv.filters, conv.kernel, conv.kernel, conv.channels)
-    found = [Read(box=Box(tensor=f"{op.name}.{place}_weight", extents=tuple(map(whole, shape))))]
+    found = [Read(box=Box(tensor=f"{conv.name}.w", extents=tuple(map(whole, shape))))]
     if op.bias:
-        found.append(Read(box=Box(tensor=f"{op.name}.{place}_bias", extents=(whole(conv.filters),))))
+        found.append(Read(box=Box(tensor=f"{conv.name}.bias", extents=(whole(conv.filters),))))
     return tuple(found)
 
 

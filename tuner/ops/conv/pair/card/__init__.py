@@ -37,10 +37,10 @@ class CudnnPair(OpLibrary):
     def enqueue(self, arrays: Arrays, stream: int) -> None:
         """Both calls over a run's arrays."""
         name, between = self._op.name, self._between
-        places = (("first", arrays[self._op.source], between), ("second", between, arrays[name]))
+        convs = ((self._op.first, arrays[self._op.source], between), (self._op.second, between, arrays[name]))
         choices = divmod(self.choice, self._calls[1].num_algorithms)
-        for call, algorithm, (place, source, out) in zip(self._calls, choices, places, strict=True):
-            a, w, c = (int(one.data.ptr) for one in (source, arrays[f"{name}.{place}_weight"], out))
+        for call, algorithm, (conv, source, out) in zip(self._calls, choices, convs, strict=True):
+            a, w, c = (int(one.data.ptr) for one in (source, arrays[f"{conv.name}.w"], out))
             call.launch(
                 a,
                 w,
@@ -49,7 +49,7 @@ class CudnnPair(OpLibrary):
                 int(self._workspace.data.ptr),
                 stream,
                 algorithm=algorithm,
-                bias=int(arrays[f"{name}.{place}_bias"].data.ptr) if self._op.bias else 0,
+                bias=int(arrays[f"{conv.name}.bias"].data.ptr) if self._op.bias else 0,
             )
 
     def recipe(self) -> str:
