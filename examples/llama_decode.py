@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import inspect
 import json
 import statistics
 import sys
@@ -56,6 +57,9 @@ MLP_BAR, PROMISE_BAR, COMPILED_BAR, PROGRAMMATIC_BAR = 1.17, 1.05, 1.04, 1.06
 #: ||logits - logits before|| / ||logits before||: a few bf16 roundings per layer.
 LOGITS_BAR = 0.05
 NUM_TURNS = 25
+
+#: What the model's `forward` calls the cache; older versions of transformers have the longer name.
+CACHE = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
 
 Row = dict[str, Any]
 
@@ -118,9 +122,7 @@ class Decoder:
 
     def step(self, run: Callable[..., Any]) -> torch.Tensor:
         """The logits of the next token. The cache is restored, so that every step is the same."""
-        found = run(
-            input_ids=self.tokens, position_ids=self.positions, past_key_values=self.cache, use_cache=True
-        ).logits
+        found = run(input_ids=self.tokens, position_ids=self.positions, use_cache=True, **{CACHE: self.cache}).logits
         for layer in self.cache.layers:
             layer.cumulative_length.sub_(1)
         return found
