@@ -14,7 +14,8 @@ from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.workers.builder.artifact import _tensors, least_driver
+from tuner.workers.builder.artifact import least_driver
+from tuner.workers.builder.listed import tensors_of
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import parameter_layout
 from tuner.workers.source.render import render
@@ -205,9 +206,9 @@ def test_a_manifest_names_the_tables_and_who_points_at_them() -> None:
     assert "tensor" not in layout["o.residual"]
     assert float(layout["qkv.eps"]["meaning"]) == DECODE.tile_ops[3].eps
     assert int(layout["gate_up.num_slots"]["meaning"]) == 64
-    tensors = {tensor["name"]: tensor for tensor in _tensors(*CASES["parts"], [])}
+    tensors = {tensor["name"]: tensor for tensor in tensors_of(*CASES["parts"], [])}
     assert tensors["o.squares"]["shape"] == [64, 16]
     assert (tensors["o"]["role"], tensors["gate_up"]["role"]) == ("output", "intermediate")
     assert "down.residual" not in tensors
-    run = _tensors(run_of_block(13), wgmma((16, 56, 64), (16, 64, 64)), [])
+    run = tensors_of(run_of_block(13), wgmma((16, 56, 64), (16, 64, 64)), [])
     assert next(tensor["shape"] for tensor in run if tensor["role"] == "input_squares") == [16]
