@@ -200,7 +200,8 @@ class Cable:
                     self.num_lost += 1
                     continue
                 writer.write(data)
-                self.is_severed = bool(self.ends_with) and self.ends_with in data
+                if self.ends_with and self.ends_with in data:  # otherwise a test may cut it in another thread just now
+                    self.is_severed = True
         if not has_lost:
             with suppress(OSError):
                 writer.close()
