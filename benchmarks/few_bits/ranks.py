@@ -18,12 +18,13 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.program import parser_of
-from benchmarks.common.report import laid_out, machine_of, results_file, write_report
+from benchmarks.common.report import commit, given_command, laid_out, machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, open_workbench
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
 from benchmarks.few_bits.search import workload_of
@@ -85,10 +86,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def evaluate_again(gpu: Gpu = CATALOGUE["h200"], *, fits: bool) -> None:
-    """Evaluates the kept schedules with the simulator as it is now, and rewrites the rows of the report."""
+    """Evaluates the kept schedules with the simulator as it is now, and rewrites the rows of the report, which also
+    says when and at which commit that was."""
     report = results_file(gpu.id, "few_bits_ranks")
     rows = judged(results_file(gpu.id, "few_bits_trials").with_suffix(".jsonl.gz"), gpu, fits=fits)
-    report.write_text(laid_out({"meta": json.loads(report.read_text())["meta"], "rows": rows}))
+    meta = json.loads(report.read_text())["meta"]
+    meta["evaluated"] = f"{datetime.now(UTC).isoformat(timespec='seconds')}, {commit()}: {given_command()}"
+    report.write_text(laid_out({"meta": meta, "rows": rows}))
     for row in rows:
         print(json.dumps(row), flush=True)
 
