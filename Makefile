@@ -14,8 +14,8 @@ SOURCE := pyproject.toml
 # Tests start hundreds of processes. Without cached bytecode, each of them would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Four processes for two cores, since many tests wait; idle processes take over tests of the others.
-PYTEST_FLAGS ?= -n 4 --dist worksteal
+# Six processes for two cores, since many tests wait; idle processes take over tests of the others.
+PYTEST_FLAGS ?= -n 6 --dist worksteal
 # Lanes with separate targets.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 
@@ -84,7 +84,7 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/lint-imports
 
 check: ## run everything that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-wheel test-all
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
 
 golden: $(VENV)/.dev ## update the generated sources and machine code digests in tests/compile; review their diff
 	@$(BIN)/python -m tests.compile.golden
