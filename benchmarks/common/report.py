@@ -162,11 +162,6 @@ def at_least_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, 
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value >= bar, **raw}
 
 
-def figure_row(check: str, value: float, **raw: Any) -> dict[str, Any]:
-    """A figure without a target."""
-    return {"check": check, "value": round(value, 6), "bar": None, "holds": None, **raw}
-
-
 def failed_row(check: str, reason: str) -> dict[str, Any]:
     """A check without a figure, which therefore fails."""
     return {"check": check, "value": None, "bar": None, "holds": False, "reason": reason}

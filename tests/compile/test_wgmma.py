@@ -143,7 +143,7 @@ CASES += [(workload, replace(chosen, startup_prefetch=8)) for workload, chosen i
 
 
 #: tests/soak/kernels.py compiles every case, with and without stamps; the code of the stamps is the same in each.
-SOME, TRACED = CASES[::14], CASES[1::40]
+SOME, TRACED = CASES[::28], CASES[1::40]
 
 
 @pytest.mark.parametrize(("workload", "chosen"), SOME, ids=str)

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.pages.conftest import serious
 from tests.pages.test_every_page import CLIPPED
-from tests.support.lanes import each_value_once
+from tests.support.lanes import each_value_once, soak_unless
 from tests.support.many_jobs import NUM_ALONE, NUM_BATCHES, many_jobs
 from tests.support.serving import listening
 from tests.support.waiting import wait_until
@@ -42,7 +42,7 @@ def test_the_front_page_of_500_jobs_is_painted_within_a_second(page: Page, url: 
     assert min(paints) < MAX_PAINT_MS, paints
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", soak_unless(lambda _, width: width == 390, [1280, 390]))
 def test_nothing_is_cut_off(page: Page, url: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
     for path in PATHS:

@@ -205,14 +205,14 @@ def test_a_schedule_of_a_kind_of_another_package_is_explained(tmp_path: Path) ->
     assert others[0].startswith("Forecast: embed ")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_the_tests_of_products_pass_without_the_folder_of_a_kind(tmp_path: Path) -> None:
     """Covers plans and their rules, search spaces, sources and packs; `make test-without` runs all others."""
     chosen = [
         "tests/unit/core/plan/test_build.py",
         "tests/unit/core/legal/test_simt.py",
-        "tests/unit/core/space/test_policies.py",
+        "tests/unit/core/space/test_space.py",
         "tests/unit/core/problem/test_workload.py",
         "tests/unit/packs/test_packs.py",
         "tests/unit/workers/source",

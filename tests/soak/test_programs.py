@@ -23,12 +23,14 @@ SHARES = {
     "emulated": 0.05,
     "storage": 0.02,
     "finals": 0.005,
-    **dict.fromkeys(("cluster", "proxies", "loads", "convs", "liars", "kills"), 0.004),
+    **dict.fromkeys(("loads", "convs", "liars", "kills"), 0.004),
+    **dict.fromkeys(("cluster", "proxies"), 0.002),
     "inputs": 0.001,
-    **dict.fromkeys(("crowds", "interleavings", "proof"), 0.003),
+    **dict.fromkeys(("interleavings", "proof"), 0.003),
+    "crowds": 0.0015,
     "tilings": 0.0005,
     "kernels": 0.0007,
-    "packs": 0.0002,
+    "packs": 0.0001,
 }
 
 

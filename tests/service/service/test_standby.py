@@ -18,6 +18,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.support.builders import spec
+from tests.support.lanes import soak_unless
 from tests.support.postgres import PostgreSQL, postgresql
 from tests.support.serving import Server, body
 from tests.support.waiting import wait_until
@@ -65,7 +66,11 @@ def recorded(trial: dict[str, Any]) -> tuple[object, ...]:
     return (trial["number"], trial["candidate"], outcome["kind"], outcome.get("samples_us"), trial["finished_at"])
 
 
+#: The next test is of both databases in CI.
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "database_url", soak_unless(lambda _, one: one == "postgresql", ["sqlite", "postgresql"]), indirect=True
+)
 def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_trial_is_lost(
     tmp_path: Path, database_url: str | None
 ) -> None:

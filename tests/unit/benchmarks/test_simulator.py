@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.simulator.attentions import measured, ranked
 from benchmarks.simulator.judge import (
     DRAM_BAR,
     MIN_ORDERS,
@@ -25,6 +24,7 @@ from benchmarks.simulator.judge import (
 )
 from benchmarks.simulator.trials import DataSet, pack, read, write
 from tests.support.lanes import soak_unless
+from tests.support.ranked_attentions import measured, ranked
 from tests.support.repository import ROOT
 from tuner.core.model.fit import MOST, Forecast, Linear, from_vector, improve, names, to_vector
 from tuner.core.model.rates import CATALOGUE_RATES, Rates

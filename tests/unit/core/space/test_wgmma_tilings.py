@@ -48,7 +48,9 @@ def widths(workload: Workload, op: int) -> set[tuple[int, int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", SOME, ids=Workload.describe)
+@pytest.mark.parametrize(
+    "workload", soak_unless(lambda place, _: place % 4 == 0 or place == 13, WORKLOADS), ids=Workload.describe
+)
 def test_what_is_offered_is_legal_different_and_a_few_thousand_at_most(workload: Workload) -> None:
     tilings = list(WgmmaTilings(workload, H200).tilings())
     assert 1 <= len(tilings) == len(set(tilings)) <= 3 * 12 * MAX_COMBINATIONS
