@@ -35,8 +35,8 @@ _COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in
 
 
 def verdict_sentence(best: Best, workload: Workload) -> str:
-    """What to run for `workload` and its gain, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval
-    13 to 16 %; 1.38 times PyTorch's speed.`` A simulated result is marked."""
+    """What to run for `workload` and its gain, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95
+    % interval 13 to 16 %; 1.38 times PyTorch's speed.`` A simulated result is marked."""
     simulated = " (simulated)" if best.environment.simulated else ""
     return f"{_decided(best, workload)}{_beside_torch(best)}{simulated}."
 
