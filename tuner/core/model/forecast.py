@@ -11,7 +11,6 @@ from tuner.core.model.memory import least_memory_us
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.model.task_costs import k_step_us
-from tuner.core.plan.build import grid_capacity
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -59,17 +58,16 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
 
 
 def least_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> float:
-    """A time that no forecast of the candidate is below, microseconds, from its tiling and grid alone: the work of all
-    tiles shared equally by the SMs that have a CTA, their operands through the link, or their weights from the DRAM,
-    whichever is most. 0 if nothing is known: for the library, two streams, and launch ops alone."""
+    """A time that no forecast of the candidate is below, microseconds, from its tiling alone: the work of all tiles
+    shared equally by the SMs, their operands through the link, or their weights from the DRAM, whichever is most. 0 if
+    nothing is known: for the library, two streams, and launch ops alone."""
     workload, candidate = launched(workload, candidate)
     kind = candidate.plan_kind
     if candidate.schedule is None or not workload.tile_ops or kind.is_side_by_side:  # such launches overlap
         return 0.0
     rates, graph = rates_of(gpu), tile_graph(workload, candidate.schedule.tiling)
     begin_us = -len(workload.ops) * PROGRAMMATIC_GAIN_US if kind.is_programmatic else rates.launch_us
-    num_ctas = grid_capacity(candidate.schedule.ordering, gpu, graph.tiling)
-    num_lanes = min(gpu.num_clusters(graph.tiling.cluster_size), num_ctas)
+    num_lanes = gpu.num_clusters(graph.tiling.cluster_size)
     num_tiles = {op: rows * columns for op, (rows, columns) in graph.grids.items()}
     sharers = graph.tiling.cluster_k  # each takes its share of a tile's k-steps
     num_steps = {op: count * -(-len(graph.steps(op)) // sharers) for op, count in num_tiles.items()}

@@ -265,13 +265,10 @@ def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
 
 def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
     """The first schedule with the shortest forecast, if there are any schedules. A simulation stops once it takes
-    longer than the shortest so far, or does not begin."""
+    longer than the shortest so far."""
     best, best_us = list[Schedule](), math.inf
     for schedule in schedules:
-        candidate = in_fewest_launches(space.workload, schedule)
-        if best and least_us(space.workload, space.gpu, candidate) >= best_us:
-            continue
-        time_us = forecast_us(space, candidate, best_us)
+        time_us = forecast_us(space, in_fewest_launches(space.workload, schedule), best_us)
         if not best or time_us < best_us:
             best, best_us = [schedule], time_us
     return best

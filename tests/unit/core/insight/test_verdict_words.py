@@ -10,6 +10,7 @@ from tests.support import builders
 from tests.support.attentions import alone, attention
 from tests.support.builders import BEST, schedule
 from tuner.core.insight.verdict_words import verdict_sentence
+from tuner.core.problem.joined import joined_workload
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
@@ -18,7 +19,6 @@ from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.core.trial.reports.torch_time import TorchCalls, TorchTime
 from tuner.ops.conv.asked import ConvPair, Filters
-from tuner.ops.conv.pair.op import ConvPairOp
 from tuner.ops.gemm.op import GemmOp
 
 PRODUCTS = builders.workload()
@@ -115,7 +115,7 @@ def test_of_an_attention_the_library_is_pytorchs_and_no_fused_launch_is_missed()
 
 _3X3 = Filters(filters=64, kernel=3, stride=1)
 CONVS = ConvPair(images=1, height=8, width=8, channels=64, first=_3X3, second=_3X3).to_workload()
-IN_ONE_CTA = replace(CONVS, ops=(ConvPairOp.of(*CONVS.ops),))
+IN_ONE_CTA = joined_workload(CONVS)
 WITH_A_PRODUCT = replace(CONVS, ops=(*CONVS.ops, GemmOp(name="head", source="second", m=64, n=8, k=64)))
 OF_A_PACKAGE = UnknownOp.of({"op": "clamp", "name": "bounded", "m": 16, "n": 64}, "clamp")
 UNKNOWN = Workload(kind=WorkloadKind.CHAIN, ops=(OF_A_PACKAGE,), dtype=PRODUCTS.dtype)
