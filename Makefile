@@ -14,8 +14,8 @@ SOURCE := pyproject.toml
 # Tests start hundreds of processes. Without cached bytecode, each of them would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Four processes for two cores, since many tests wait; idle processes take over tests of the others.
-PYTEST_FLAGS ?= -n 4 --dist worksteal
+# Six processes for two cores, since many tests wait; idle processes take over tests of the others.
+PYTEST_FLAGS ?= -n 6 --dist worksteal
 # Lanes with separate targets.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 
@@ -35,7 +35,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; give it as PYTHON=...")'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# Stamps: the extras are installed again only when pyproject.toml changes.
+# Stamps: the extras are installed again only when pyproject.toml changes. pip would compile on one core alone.
 $(VENV)/.server: $(BIN)/python $(SOURCE)
 	@echo "Installing the server into $(VENV) (about a minute the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server$(worker_extra)]"
@@ -43,7 +43,8 @@ $(VENV)/.server: $(BIN)/python $(SOURCE)
 
 $(VENV)/.dev: $(BIN)/python $(SOURCE)
 	@echo "Installing the server and the developer's tools into $(VENV) (about two minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server,dev$(worker_extra)]"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[server,dev$(worker_extra)]"
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
 	@touch $@ $(VENV)/.server
 
 venv: $(VENV)/.dev ## install everything needed for development into .venv
@@ -84,7 +85,7 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 	@$(BIN)/lint-imports
 
 check: ## run everything that CI runs
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-wheel test-all
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
 
 golden: $(VENV)/.dev ## update the generated sources and machine code digests in tests/compile; review their diff
 	@$(BIN)/python -m tests.compile.golden

@@ -15,7 +15,7 @@ import pytest
 from _pytest.assertion.rewrite import PYC_TAIL, _rewrite_test, _write_pyc, assertstate_key, get_cache_dir
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
-from tests.support import compiled
+from tests.support import compiled, kept_tilings
 
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
@@ -37,6 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
         120.0  # httpx's default of five seconds is too short when compilers share two cores with a server
     )
     worker = getattr(config, "workerinput", None)  # None outside of xdist
+    if worker is None:
+        tilings = tempfile.TemporaryDirectory(prefix="tilings-")
+        config.add_cleanup(tilings.cleanup)
+        os.environ[kept_tilings.FOLDER] = tilings.name
     if config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
         rewrite_ahead(config)
     if not config.getoption("--cold"):

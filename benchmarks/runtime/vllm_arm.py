@@ -10,7 +10,7 @@ repository. A line of its input is JSON: `{"ask": "step", "batch": 8}`, `trace`,
 
 A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how long kernels ran in a
 step (programmatic launches overlap), how many were a pack's, how much each kernel adds to a step (`kernels_us`), and
-how long kernels ran for a single prompt (`first_gpu_ms`). `mixed` runs decode steps while prompts arrive.
+the same for a single prompt (`first_gpu_ms`, `first_kernels_us`). `mixed` runs decode steps while prompts arrive.
 `first_token_ms` has the time of each prompt alone. Both run on one CPU, the same in all arms. No arriving prompt begins
 like an earlier one, because vLLM would have cached its keys and values. `logits` are those of decode steps with given
 tokens (teacher forcing), for the first sequences; `vllm_logits.py` compares them.
@@ -27,7 +27,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import accumulate, count
 from pathlib import Path
@@ -198,7 +198,7 @@ class Runs:
         import torch
 
         if not torch.cuda.is_available():
-            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}, "first_gpu_ms": None}
+            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}, "first_gpu_ms": None, "first_kernels_us": {}}
         busy, ours, shares = [], [], []
         for tokens in (TRACED, 2 * TRACED):
             self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are the same
@@ -206,16 +206,17 @@ class Runs:
             busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
             ours.append(sum(event.name().startswith(OURS) for event in events))
             shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
-        first = self._events([[self._new_prompt()] for _ in range(TRACED_FIRSTS)], 1)
+        events = self._events([[self._new_prompt()] for _ in range(TRACED_FIRSTS)], 1)
+        first_ns = union_ns((event.start_ns(), event.duration_ns()) for event in events)
+        firsts = shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events)
         less, more = shares
-        own_us = {name: round((ns - less.get(name, 0)) / 1e3 / TRACED, 1) for name, ns in more.items()}
+        own_us = {name: (ns - less.get(name, 0)) / 1e3 / TRACED for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
-            "kernels_us": dict(sorted(own_us.items(), key=lambda one: -one[1])[:LISTED]),
-            "first_gpu_ms": round(
-                union_ns((one.start_ns(), one.duration_ns()) for one in first) / 1e6 / TRACED_FIRSTS, 4
-            ),
+            "kernels_us": longest(own_us),
+            "first_gpu_ms": round(first_ns / 1e6 / TRACED_FIRSTS, 4),
+            "first_kernels_us": longest({name: ns / 1e3 / TRACED_FIRSTS for name, ns in firsts.items()}),
         }
 
     def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
@@ -344,6 +345,11 @@ def shares_ns(kernels: Iterable[tuple[str, int, int]]) -> dict[str, int]:
         found[name] += end - until - idle
         until = end
     return dict(found)
+
+
+def longest(us: Mapping[str, float]) -> dict[str, float]:
+    """The kernels with the most time, longest first, rounded."""
+    return {name: round(one, 1) for name, one in sorted(us.items(), key=lambda one: -one[1])[:LISTED]}
 
 
 def answer(found: Json) -> None:

@@ -22,7 +22,7 @@ from tests.support.emulated.chain import (
     from_bits,
     plans_of,
 )
-from tests.support.lanes import one_in
+from tests.support.lanes import each_value_once, one_in
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.workers.source.launch_args import REFUSED_OFFSET_BYTES, mailbox_bytes, workspace_layout
@@ -252,8 +252,7 @@ def test_a_broken_reader_in_band_shows(before: str, after: str) -> None:
     assert not worst_row(CASES["in band"], (before, after)) < MOST["fp16"]
 
 
-@pytest.mark.parametrize("num_strangers", [0, 1])
-@pytest.mark.parametrize("name", ["mma, parts", "parts, fused"])
+@pytest.mark.parametrize(("name", "num_strangers"), each_value_once(["mma, parts", "parts, fused"], [0, 1]))
 def test_a_guarded_build_counts_its_ctas_and_reports_one_of_another_launch(name: str, num_strangers: int) -> None:
     case = CASES[name]
     chain = EmulatedChain(case.workload, is_odd=case.is_odd)

@@ -113,9 +113,12 @@ def test_every_epilogue_and_alignment_compiles(activation: Activation, dtype: Dt
         assert parse_log(log).spill_bytes == 0
 
 
+#: Each engine with each of its files.
+FILES = [(engine, name) for engine in Engine for name in DEVICE_FILES[engine] if name != "chain_wgmma.cuh"]
+
+
 @pytest.mark.parametrize(
-    ("engine", "name"),
-    [(engine, name) for engine in Engine for name in DEVICE_FILES[engine] if name != "chain_wgmma.cuh"],
+    ("engine", "name"), soak_unless(lambda place, one: one[1] not in {name for _, name in FILES[:place]}, FILES)
 )
 def test_each_device_file_compiles_alone(engine: Engine, name: str) -> None:
     """Each is compiled with the default configuration, an element type and the files that it includes; a whole wgmma

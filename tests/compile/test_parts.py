@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cases import H200
 from tests.support.emulated.chain import EmulatedChain, plans_of
-from tests.support.lanes import soak_unless
+from tests.support.lanes import each_value_once, soak_unless
 from tests.support.parts import ALL, MMA, TILINGS, name_of, workload_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.epilogue import PARTS, Part
@@ -33,18 +33,10 @@ def num_bad(part: Part, tiling: Tiling, *changes: tuple[str, str]) -> int:
     return bad["up"]
 
 
-#: Each part with each tiling.
-CROSSED = [(part, tiling) for part in ALL for tiling in TILINGS]
-
-
-def is_quick(number: int, one: tuple[Part, str]) -> bool:
-    """Whether a pair is in the quick set, in which each part occurs with every third tiling, and each tiling with every
-    third part."""
-    return (number // len(TILINGS) + [*TILINGS].index(one[1])) % 3 == 0
-
-
 @pytest.mark.parametrize(
-    ("part", "tiling"), soak_unless(is_quick, CROSSED), ids=lambda one: one if isinstance(one, str) else name_of(one)
+    ("part", "tiling"),
+    each_value_once(ALL, [*TILINGS]),
+    ids=lambda one: one if isinstance(one, str) else name_of(one),
 )
 def test_a_kernel_does_what_the_part_says(part: Part, tiling: str) -> None:
     assert num_bad(part, TILINGS[tiling]) == 0

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.support.box_cells import tiles_read
 from tests.support.cases import graphs, small_gpu
 from tests.support.compiled import compile_source
+from tests.support.lanes import each_value_once
 from tests.support.protocol import kernel as protocol
 from tests.support.protocol.cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
 from tests.support.protocol.faults import MUTANTS, Fault, plant
@@ -55,8 +56,7 @@ GPU = small_gpu(32)
 DEVICE_HALF = Path(protocol.__file__).with_suffix(".cu").read_text()
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "arch"), each_value_once([*CASES], ["sm_80", "sm_90a"]))
 def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str) -> None:
     text = source(*CASES[case])
     cubin, log = compile_source(text, arch)
@@ -309,11 +309,11 @@ SHARES = [0, *(pytest.param(share, marks=pytest.mark.soak) for share in (1, 2))]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize(("case", "split_tiles"), FAULTY)
+@pytest.mark.parametrize(("fault", "faulty"), each_value_once([*Fault], FAULTY))
 def test_a_planted_fault_shows_and_is_what_the_proof_refuses(
-    case: str, split_tiles: SplitTiles, fault: Fault, share: int
+    fault: Fault, faulty: tuple[str, SplitTiles], share: int
 ) -> None:
+    case, split_tiles = faulty
     workload, tiling = CASES[case]
     rng = random.Random(0)
     some = [*plain_schedules(case, split_tiles).values()][list(Fault).index(fault) % 3 :: 3]

@@ -9,7 +9,17 @@ import pytest
 
 from tests.support import toys
 
+#: CI runs each value once, `make soak` all combinations.
+EVERY = pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
+
+
+def run(program: str, every: bool, folder: Path) -> str:
+    """The output of the program, with the package installed in `folder`."""
+    return toys.run(f"EVERY = {every}\n{program}", toys.install("depthwise", folder), timeout_s=290)
+
+
 EMULATED = """
+from itertools import product
 from tests.support.depthwise import chain, tiling
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tuner.core.problem.workload import Workload
@@ -23,11 +33,10 @@ CASES = [
     (chain(dtype="bf16", taps=7), tiling(Engine.MMA, *MMA, rows_at_once=4)),
     (chain(m=4, length=2, taps=3, n=64), tiling(Engine.SIMT, *SIMT, rows_at_once=2)),
 ]
-for workload, chosen in CASES:
-    for is_fused in (True, False):
-        emulated = EmulatedChain(workload)
-        got = emulated.run(chosen, plans_of(workload, chosen, is_fused=is_fused))
-        print(workload.dtype, emulated.worst_row(got) < {"fp16": 2e-3, "bf16": 8e-3}[workload.dtype])
+for (workload, chosen), is_fused in product(CASES, (True, False)) if EVERY else zip(CASES, (True, False, True)):
+    emulated = EmulatedChain(workload)
+    got = emulated.run(chosen, plans_of(workload, chosen, is_fused=is_fused))
+    print(workload.dtype, emulated.worst_row(got) < {"fp16": 2e-3, "bf16": 8e-3}[workload.dtype])
 sizes = {"m": 40, "activation": "identity", "bias": False}
 up = sizes | {"name": "up", "n": 64, "k": 64, "source": "x"}
 first, second = ({"op": "depthwise", "name": name, "m": 40, "n": 64, "length": 20} for name in ("first", "second"))
@@ -56,11 +65,14 @@ for before, after in (
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_its_device_code_leaves_the_right_numbers_and_a_fault_in_it_shows(tmp_path: Path) -> None:
-    printed = toys.run(EMULATED, toys.install("depthwise", tmp_path), timeout_s=300).splitlines()
-    assert printed[:6] == ["fp16 True", "fp16 True", "bf16 True", "bf16 True", "fp16 True", "fp16 True"]
-    assert printed[6:10] == ["fp16 True"] * 4, "first, last and again, as a residual, alone"
-    faults = [line.rpartition("; ") for line in printed[10:]]
+@EVERY
+def test_its_device_code_leaves_the_right_numbers_and_a_fault_in_it_shows(tmp_path: Path, every: bool) -> None:
+    printed = run(EMULATED, every, tmp_path).splitlines()
+    cases = [f"{dtype} True" for dtype in ("fp16", "bf16", "fp16") for _ in range(2 if every else 1)]
+    assert printed[: len(cases)] == cases
+    others, faulty = printed[len(cases) : len(cases) + 4], printed[len(cases) + 4 :]
+    assert others == ["fp16 True"] * 4, "first, last and again, as a residual, alone"
+    faults = [line.rpartition("; ") for line in faulty]
     assert len(faults) == 4
     assert [verdict for _, _, verdict in faults] == ["False"] * 4, printed
 
@@ -76,7 +88,7 @@ one = replace(tiling(Engine.WGMMA, (16, 32, 64), (16, 32, 64), (16, 32, 64)), in
 turns = tiling(Engine.WGMMA, (64, 32, 64), (16, 24, 64), (64, 32, 64), rows_at_once=2)
 turns = replace(turns, num_stages=3, input_stages=2, num_warps=8, warpgroups=Warpgroups.PING_PONG)
 for workload, chosen in ((chain(taps=7), one), (chain(m=160, length=40), turns)):
-    for is_fused in (True, False):
+    for is_fused in (True, False) if EVERY else (chosen is turns,):
         emulated = EmulatedChain(workload)
         print(emulated.worst_row(emulated.run(chosen, plans_of(workload, chosen, is_fused=is_fused))) < 2e-3)
 emulated = EmulatedChain(chain(taps=7))
@@ -90,9 +102,12 @@ print(bool((ran["conv"] != ran["conv"]).all()))
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_warpgroups_run_its_tasks_between_products_and_leave_nan_where_a_wait_has_expired(tmp_path: Path) -> None:
-    printed = toys.run(WGMMA, toys.install("depthwise", tmp_path), timeout_s=290).splitlines()
-    assert printed == ["True"] * 5, "fused and separate, of both; and the last one aborted"
+@EVERY
+def test_warpgroups_run_its_tasks_between_products_and_leave_nan_where_a_wait_has_expired(
+    tmp_path: Path, every: bool
+) -> None:
+    printed = run(WGMMA, every, tmp_path).splitlines()
+    assert printed == ["True"] * (5 if every else 3), "separate and fused; and the last one aborted"
 
 
 COMPILED = """
@@ -108,7 +123,8 @@ builds = ("sm_80", 4, False, Variant.GUARDED), ("sm_90a", 2, True, Variant.MEASU
 for arch, rows_at_once, traced, variant in builds:
     chosen = tiling(Engine.MMA, (64, 64, 64), (64, 64, 64), (64, 64, 64), rows_at_once=rows_at_once)
     dots = tiling(Engine.SIMT, (4, 8, 256), (4, 32, 256), (4, 8, 256), rows_at_once=rows_at_once)
-    for workload, one in ((chain(m=256, length=128, n=512), chosen), (chain(m=4, length=2, n=512), dots)):
+    both = (chain(m=256, length=128, n=512), chosen), (chain(m=4, length=2, n=512), dots)
+    for workload, one in both if EVERY else both[traced:][:1]:
         cubin, log = compile_source(render(workload, one, traced=traced, variant=variant), arch)
         assert (cubin[:4], parse_log(log).spill_bytes) == (b"\\x7fELF", 0)
 wgmma = replace(tiling(Engine.WGMMA, (64, 64, 64), (64, 64, 64), (64, 64, 64)), input_stages=2)
@@ -122,8 +138,9 @@ print("compiled")
 
 
 @pytest.mark.slow
-def test_it_compiles_for_every_engine_that_runs_it_without_spills(tmp_path: Path) -> None:
-    assert toys.run(COMPILED, toys.install("depthwise", tmp_path), timeout_s=600).strip() == "compiled"
+@EVERY
+def test_it_compiles_for_every_engine_that_runs_it_without_spills(tmp_path: Path, every: bool) -> None:
+    assert run(COMPILED, every, tmp_path).strip() == "compiled"
 
 
 REFUSED = """

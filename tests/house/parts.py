@@ -24,9 +24,10 @@ _WORDS = {
     "row_scale": ("row scale",),
 }
 #: The part's own files: its file on the host, its files on the device and their list, and the kinds whose fields enable
-#: it. Layers of vLLM's models have the same names, since the plugin replaces them; a batch norm is folded into a bias.
+#: it. Layers of models of vLLM and transformers have the same names, since they are replaced; a batch norm is folded
+#: into a bias.
 _OWN = re.compile(
-    r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/(conv|gemm)/|tuner/vllm/"
+    r"tuner/core/problem/(epilogue/|ops/rotary\.py)|tuner/ops/(conv|gemm)/|tuner/(runtime/models|vllm)/"
     r"|tuner/runtime/tensors/batch_norm\.py"
     r"|workers/kernels/epilogue/(bias|finish|gate|pages|residual|rotary|row_scale)"
 )

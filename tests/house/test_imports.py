@@ -38,7 +38,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/torch_layer.py": {"torch"},
     "tuner/runtime/pytorch/operands.py": {"torch"},
     "tuner/runtime/pytorch/scaled.py": {"torch", "numpy"},
-    "tuner/runtime/models/mlps.py": {"torch"},
+    "tuner/runtime/models": {"torch", "transformers"},  # imported only by `patch`
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, imported only by its users
     "tuner/vllm": {"torch", "vllm"},  # an installation with vLLM has both
     "tuner/vllm/norms/kernel.py": {"torch", "triton"},  # vLLM for a GPU includes Triton

@@ -80,7 +80,7 @@ def test_axe_finds_nothing_serious(
     browser: Browser, server: Server, paths: list[str], scheme: str, every_row: bool
 ) -> None:
     page = browser.new_page(color_scheme=scheme)
-    for path in paths:
+    for path in paths if scheme == "light" or every_row else paths[::4]:
         page.goto(server.url + path)
         if "/jobs/" in path and page.locator("#points .plot").count():
             page.locator("#points").scroll_into_view_if_needed()

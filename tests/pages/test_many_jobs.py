@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.pages.conftest import serious
 from tests.pages.test_every_page import CLIPPED
+from tests.support.lanes import each_value_once
 from tests.support.many_jobs import NUM_ALONE, NUM_BATCHES, many_jobs
 from tests.support.serving import listening
 from tests.support.waiting import wait_until
@@ -56,8 +57,7 @@ def test_nothing_is_cut_off(page: Page, url: str, width: int) -> None:
             assert scrolls <= shows, path
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), each_value_once(["light", "dark"], [390, 1280]))
 def test_axe_finds_nothing_serious(browser: Browser, url: str, scheme: str, width: int) -> None:
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 844})
     for path in PATHS:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.kept_tilings import kept
 from tests.support.migrated import copied
 from tests.support.spaces import any_space_of
 
@@ -24,4 +25,11 @@ def shared_spaces() -> Iterator[None]:
 def copied_databases() -> Iterator[None]:
     """New stores start with a copy of an empty database."""
     with copied():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def shared_tilings() -> Iterator[None]:
+    """Tilings that another process has listed are read."""
+    with kept():
         yield

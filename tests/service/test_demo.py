@@ -41,12 +41,12 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
     (tmp_path / "best").mkdir()
     (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
     (tmp_path / "best/kernel.cubin").touch()
-    with start(tmp_path, "--trials", "40", PYTHONIOENCODING="ascii") as demo:
+    with start(tmp_path, "--trials", "16", PYTHONIOENCODING="ascii") as demo:
         output, errors = demo.communicate(timeout=200)
     assert demo.returncode == 0, errors
     for expected in (
         "No GPU is used",
-        "40/40 trials",
+        "16/16 trials",
         "library (simulated)",
         "fused (simulated)",
         "Verdict: ",

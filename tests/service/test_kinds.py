@@ -212,7 +212,7 @@ def test_the_tests_of_products_pass_without_the_folder_of_a_kind(tmp_path: Path)
     chosen = [
         "tests/unit/core/plan/test_build.py",
         "tests/unit/core/legal/test_simt.py",
-        "tests/unit/core/space/test_space.py",
+        "tests/unit/core/space/test_policies.py",
         "tests/unit/core/problem/test_workload.py",
         "tests/unit/packs/test_packs.py",
         "tests/unit/workers/source",

@@ -19,6 +19,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from tests.support.kept_tilings import kept
 from tests.support.migrated import copied
 from tuner import processes
 
@@ -130,7 +131,7 @@ def _run(
         forkserver._forkserver._forkserver_address = address
         forkserver._forkserver.ensure_running = lambda: None
         processes._Process._Popen = staticmethod(fork)
-    with copied():
+    with copied(), kept():
         main(arguments)
 
 
@@ -139,7 +140,8 @@ def _as_child(
 ) -> None:
     """What a process of ours spawns, with the environment and the outputs of its parent."""
     _settle(where, environment)
-    target(*arguments)
+    with kept():
+        target(*arguments)
 
 
 def _settle(where: tuple[str, str, str], environment: dict[str, str]) -> None:

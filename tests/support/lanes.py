@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import TypeVar
 
 import pytest
@@ -31,3 +32,13 @@ def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[ob
     if not any(is_short):
         raise ValueError("CI would not run any of them")
     return [value if kept else soaked(value)[0] for kept, value in zip(is_short, every, strict=True)]
+
+
+def each_value_once(*axes: Sequence[object]) -> list[object]:
+    """All combinations of the axes' values, each a tuple. CI runs as many as the longest axis has values: the first
+    values together, then the second ones, and shorter axes begin again. The others are marked `soak`."""
+    longest = max(map(len, axes))
+    in_ci = {tuple(place % len(axis) for axis in axes) for place in range(longest)}
+    places = [*product(*(range(len(axis)) for axis in axes))]
+    values = [tuple(axis[place] for axis, place in zip(axes, one, strict=True)) for one in places]
+    return soak_unless(lambda number, _: places[number] in in_ci, values)

@@ -69,8 +69,8 @@ def listening(service: Service, **options: Any) -> Iterator[str]:
 
 def wait_until_final(service: Service, job_id: str) -> str:
     """Returns the job's final state."""
-    # Each poll takes milliseconds of CPU time from the job.
-    wait_until(lambda: service.job(job_id).state.is_final, pause_s=0.05)
+    # A poll takes milliseconds of CPU time from the job: with 20 a second, 8 % of its time.
+    wait_until(lambda: service.job(job_id).state.is_final, pause_s=0.15)
     return service.job(job_id).state
 
 
@@ -81,7 +81,7 @@ def wait_until_inspected(service: Service, job_id: str) -> None:
     def has_ended() -> bool:
         return all(inspection.finished_at is not None for inspection in service.inspections(job_id, numbers))
 
-    wait_until(has_ended, pause_s=0.05)
+    wait_until(has_ended, pause_s=0.15)
 
 
 class Server:

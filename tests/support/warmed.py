@@ -10,6 +10,7 @@ import gc
 import tempfile
 from pathlib import Path
 
+from tests.support.kept_tilings import kept
 from tests.support.migrated import copied
 from tuner.api.app import create_app
 from tuner.core.problem.gpu import parse_target
@@ -26,9 +27,10 @@ with copied(), tempfile.TemporaryDirectory() as _folder:
     _service = Service(Store.open(Path(_folder) / "data"), LocalDispatcher([]))
     create_app(_service)
     _service.close()
-_search = SearchOrder(workload=PAIR, gpu=parse_target("simulated:h200").gpu, seed=0).begin()
-for _ in range(4):
-    _search.ask()
+with kept():
+    _search = SearchOrder(workload=PAIR, gpu=parse_target("simulated:h200").gpu, seed=0).begin()
+    for _ in range(4):
+        _search.ask()
 del _service, _search
 gc.collect()
 gc.freeze()

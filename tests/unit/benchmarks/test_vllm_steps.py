@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runtime.vllm_arm import shares_ns, union_ns
+from benchmarks.runtime.vllm_arm import longest, shares_ns, union_ns
 from benchmarks.runtime.vllm_steps import FIRST_ROUNDS, MIXED_ROUNDS, Model, kept, logits_ok, main, next_turn, rows_of
 
 ARMS = "stock,mlps,layers"
@@ -84,6 +84,13 @@ def test_kernels_that_overlap_are_counted_once() -> None:
 def test_a_kernel_adds_what_lies_behind_the_ends_of_others() -> None:
     kernels = [("attention", 0, 10), ("product", 5, 15), ("within", 12, 3), ("product", 30, 4)]
     assert shares_ns(kernels) == {"attention": 10, "within": 5, "product": 5 + 4, "idle": 10}
+
+
+def test_kernels_are_listed_by_their_time() -> None:
+    us = {f"kernel{number}": number + 0.04 for number in range(30)}
+    listed = longest(us)
+    assert [*listed.items()][:2] == [("kernel29", 29.0), ("kernel28", 28.0)]
+    assert len(listed) == 16
 
 
 @pytest.fixture

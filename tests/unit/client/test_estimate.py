@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pydantic import TypeAdapter
 
 from tuner.client import ExitCode
 from tuner.client.cli import main
+from tuner.client.commands import estimate as command
 from tuner.core.problem.workload import Activation, Dtype
-from tuner.estimate import Basis, Estimator, estimator_of
+from tuner.estimate import AskedPair, Basis, Estimator, estimator_of, workload_of
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.winners.shipped import ShippedWinners
 
@@ -28,6 +31,25 @@ def asked(*command: str) -> Result:
 def write(path: Path, **config: Any) -> str:
     (path / "config.json").write_text(json.dumps(config))
     return str(path / "config.json")
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports of the estimating program take seconds, so only the tests marked with `usefixtures("program")` start
+    it."""
+    if "program" not in request.fixturenames:
+        monkeypatch.setattr(command, "_run", answered)
+
+
+@pytest.fixture
+def program() -> None:
+    """For tests that start the estimating program."""
+
+
+def answered(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The output of the estimating program for a known card."""
+    estimator, read = estimator_of(asked["target"]), TypeAdapter(AskedPair).validate_python
+    return [estimator.of(workload_of(read(pair))).to_json() for pair in asked["pairs"]]
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +97,7 @@ def test_what_no_kernel_computes_has_no_estimate(h200: Estimator) -> None:
     assert found.words
 
 
+@pytest.mark.usefixtures("program")
 def test_attentions_are_estimated_with_their_layers() -> None:
     config = str(CONFIGS / "llama_3_8b.json")
     found = asked(config, "--m", "2", "--context", "1024", "--page-tokens", "16", "--json")

@@ -81,6 +81,12 @@ def test_a_wrapped_configs_field_is_named_with_its_place() -> None:
     assert "num_attention_heads 8" in check_fields({"model_type": "gemma3", "text_config": text}, with_context=True)
 
 
+def test_another_size_with_one_more_word_is_no_misspelling() -> None:
+    """DeepSeek's v_head_dim, without a head_dim."""
+    given = {"model_type": "deepseek_v2", "v_head_dim": 128, "qk_rope_head_dim": 64, "n_routed_experts": 64}
+    assert check_fields(given, with_context=True) == []
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_public_config_is_not_refused_and_what_it_leaves_out_is_said(name: str) -> None:
     given = config(name)

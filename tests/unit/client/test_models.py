@@ -101,3 +101,12 @@ def test_the_language_model_of_a_wrapped_config_is_taken_and_early_gemmas_mean_t
     assert ffn_shapes(early, dtype="bf16") == ffn_shapes(text, dtype="bf16")
     with pytest.raises(InvalidInput, match="quantised by bitsandbytes"):
         ffn_shapes({**wrapped, "quantization_config": {"quant_method": "bitsandbytes"}})
+
+
+@pytest.mark.parametrize("whole", ["llava_next", "mistral3", "internvl"])
+def test_the_language_model_of_any_wrapped_config_is_taken_if_its_family_is_supported(whole: str) -> None:
+    text = config("qwen2_5_7b")
+    wrapped = {"model_type": whole, "text_config": text, "vision_config": {}, "dtype": text["torch_dtype"]}
+    assert ffn_shapes(wrapped) == ffn_shapes(text)
+    with pytest.raises(InvalidInput, match=f"model_type: is {whole!r}, whose feed-forward block is not supported"):
+        ffn_shapes({**wrapped, "text_config": {**text, "model_type": "mllama_text_model"}})

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tuner.client.models.kinds_in_models import kinds_in_models
-from tuner.client.models.model_families import FAMILIES, WRAPPED
+from tuner.client.models.model_families import FAMILIES, wrapped_family
 from tuner.client.models.models import EXPERTS, QUANTISED
 from tuner.core.problem.quantisation.said import NAMES as QUANTISATION_NAMES
 from tuner.errors import InvalidInput
@@ -54,10 +54,9 @@ def check_fields(config: Mapping[str, Any], *, with_context: bool) -> list[str]:
 
 def _language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """The part of a config that describes the language model, and its path."""
-    inner, family = config.get("text_config"), config.get("model_type")
-    if isinstance(family, str) and family in WRAPPED and isinstance(inner, Mapping):
-        return {"model_type": WRAPPED[family], **inner}, "text_config."
-    return config, ""
+    if (family := wrapped_family(config)) is None:
+        return config, ""
+    return {**config["text_config"], "model_type": family}, "text_config."
 
 
 def _matters(name: str, family: Any) -> bool:
@@ -91,4 +90,6 @@ def _misspelt(given: Mapping[str, Any], known: Collection[str]) -> Iterator[tupl
     for name in given:
         if name not in known and not name.startswith("_"):
             plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-            yield from ((name, near) for near in get_close_matches(plain, missing, n=1, cutoff=_NEAR))
+            near = get_close_matches(plain, missing, n=1, cutoff=_NEAR)
+            # Another size with one more word, such as DeepSeek's v_head_dim, is not a misspelling.
+            yield from ((name, one) for one in near if not plain.endswith(f"_{one}"))

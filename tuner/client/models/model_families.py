@@ -134,3 +134,13 @@ FAMILIES: Mapping[str, Family] = {
 }
 #: Models whose language model is in `text_config`, and its family if that is missing there.
 WRAPPED = {"gemma3": "gemma3_text"}
+
+
+def wrapped_family(config: Mapping[str, Any]) -> Any:
+    """The family of the language model in `text_config`, if its family is supported or the whole model is in `WRAPPED`.
+    None if the config itself describes a language model."""
+    inner, whole = config.get("text_config"), config.get("model_type")
+    if not isinstance(inner, Mapping) or not isinstance(whole, str) or whole in FAMILIES:
+        return None
+    found = inner.get("model_type", WRAPPED.get(whole))
+    return found if whole in WRAPPED or (isinstance(found, str) and found in FAMILIES) else None

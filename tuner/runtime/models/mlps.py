@@ -1,17 +1,11 @@
-"""`tuner.runtime.patch`: a pack's kernels in the MLPs of a model of transformers, in place.
-
-    model = AutoModelForCausalLM.from_pretrained(...)
-    print(tuner.runtime.patch(model, "llama.tunerpack"))  # 32 of 32 MLPs run the pack's kernels
-
-`generate`, its static cache, torch.compile and continuous batching work as before, since modules keep their names,
-parameters and states. The weights of gate and up become the halves of one tensor, so nothing is stored twice.
+"""MLPs of a model of transformers by `torch.ops.tuner.ffn`: modules keep their names, parameters and states. The
+weights of gate and up become the halves of one tensor, so nothing is stored twice.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,22 +28,7 @@ _ACTIVATIONS = {"SiLUActivation": "silu", "SiLU": "silu", "GELUTanh": "gelu", "P
 _DTYPES = {dtype.row.array_name for dtype in UNSCALED}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patched:
-    """How many MLPs of a model were patched, and why others were not."""
-
-    #: MLPs that use the operator now, and all of them.
-    num_patched: int
-    num_mlps: int
-    #: Why the others were not patched, with counts.
-    reasons: dict[str, int]
-
-    def __str__(self) -> str:
-        others = "".join(f"; {count} left unpatched: {reason}" for reason, count in self.reasons.items())
-        return f"{self.num_patched} of {self.num_mlps} MLPs run the pack's kernels{others}"
-
-
-class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
+class PackedMlp(torch.nn.Module):  # type: ignore[misc]
     """The same modules under the same names, computed by the operator."""
 
     def __init__(self, mlp: Any, w1: torch.Tensor, activation: str, number: int) -> None:
@@ -59,6 +38,11 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
         self.activation, self.number = activation, number
         # Neither a parameter nor a buffer: its halves are already in the state dict.
         self._w1 = [w1]
+
+    @property
+    def merged(self) -> torch.Tensor:
+        """The rows of gate above those of up."""
+        return self._w1[0]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Called by `to` and similar methods: moved weights are merged again, and the kernels of the old ones are
@@ -71,45 +55,48 @@ class _PackedMlp(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps [..., hidden] to the same shape."""
-        rows, (w1,) = x.reshape(-1, x.shape[-1]), self._w1
-        w2 = self.down_proj.weight
-        y = torch.ops.tuner.ffn(rows, w1, w2, None, None, None, None, self.activation, True, self.number)
+        rows, w2 = x.reshape(-1, x.shape[-1]), self.down_proj.weight
+        y = torch.ops.tuner.ffn(rows, self.merged, w2, None, None, None, None, self.activation, True, self.number)
         return y.view(*x.shape[:-1], y.shape[-1])
 
 
-def patch_model(model: Any, opened: Callable[[], Pack]) -> Patched:
-    """Replaces what can be replaced, layer by layer; `opened` returns the pack if a weight is on a card."""
+def replace(model: Any, opened: Callable[[], Pack], *, merges_all: bool) -> tuple[int, Counter[str]]:
+    """Replaces what can be replaced, layer by layer; `opened` returns the pack if a weight is on a card. Returns the
+    number of MLPs, and why kernels do not compute some. With `merges_all`, MLPs without kernels are replaced, too:
+    PyTorch's products compute them, over the merged weights."""
     mlps = [(name, one) for name, one in model.named_modules() if hasattr(one, "down_proj")]
     mlps = [(name, one) for name, one in mlps if hasattr(one, "gate_proj") or hasattr(one, "gate_up_proj")]
-    mlps = [(name, one) for name, one in mlps if not isinstance(one, _PackedMlp)]
+    mlps = [(name, one) for name, one in mlps if not isinstance(one, PackedMlp)]
     reasons = Counter[str]()
     for name, mlp in mlps:
-        if reason := _replaced(model, name, mlp, opened):
+        if reason := _replaced(model, name, mlp, opened, merges_all=merges_all):
             reasons[reason] += 1
-    return Patched(num_patched=len(mlps) - reasons.total(), num_mlps=len(mlps), reasons=dict(reasons))
+    return len(mlps), reasons
 
 
-def _replaced(model: Any, name: str, mlp: Any, opened: Callable[[], Pack]) -> str:
-    """Why an MLP was not replaced; empty if it was."""
-    if reason := _reason_against(mlp):
+def _replaced(model: Any, name: str, mlp: Any, opened: Callable[[], Pack], *, merges_all: bool) -> str:
+    """Why kernels do not compute an MLP; empty if they do."""
+    if reason := reason_against(mlp):
         return reason
-    activation, w1, w2 = str(_activation_of(mlp)), _merged(mlp), mlp.down_proj.weight.data
+    activation, w1, w2 = str(activation_of(mlp)), _merged(mlp), mlp.down_proj.weight.data
     number = 0
     if w1.is_cuda:
         try:
             number = torch_op.register(opened().bind(Weights(w1, w2, activation=activation, gated=True)))
         except RuntimeFailure as failure:
-            return str(failure)
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, _PackedMlp(mlp, w1, activation, number))
-    return ""
+            reason = str(failure)
+    if merges_all or not reason:
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, PackedMlp(mlp, w1, activation, number))
+    return reason
 
 
-def _reason_against(mlp: Any) -> str:
+def reason_against(mlp: Any) -> str:
+    """Why the operator cannot compute an MLP; empty if it can."""
     kind = type(mlp).__name__
     if kind not in FAMILIES:
         return f"{kind} is not one of {', '.join(sorted(FAMILIES))}"
-    if _activation_of(mlp) is None:
+    if activation_of(mlp) is None:
         return f"its activation {_module_of(mlp)} is neither SiLU nor the tanh form of GELU"
     for layer in _products(mlp):
         if type(layer) is not torch.nn.Linear:
@@ -131,7 +118,7 @@ def _module_of(mlp: Any) -> Any:
     return getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
 
 
-def _activation_of(mlp: Any) -> str | None:
+def activation_of(mlp: Any) -> str | None:
     """The operator's name for the activation of an MLP; None if it has none."""
     module = _module_of(mlp)
     name = _ACTIVATIONS.get(type(module).__name__)

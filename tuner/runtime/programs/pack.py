@@ -67,7 +67,9 @@ class Pack:
             RuntimeFailure: it is not an intact pack.
         """
         self.c = native.library()
-        self._handle, self._path = ctypes.c_void_p(), path
+        self._handle = ctypes.c_void_p()
+        #: Its file.
+        self.path = path
         checked(self.c, self.c.tuner_pack_open(os.fsencode(path), ctypes.byref(self._handle)))
         self._prepared: dict[tuple[int, int, int, int], Prepared] = {}
         self._scratch: dict[tuple[int, int], tuple[Any, int, int]] = {}
@@ -91,7 +93,7 @@ class Pack:
             RuntimeFailure: it was closed.
         """
         if not self._handle:
-            raise RuntimeFailure(-1, f"{self._path} was closed with all its kernels: load it again")
+            raise RuntimeFailure(-1, f"{self.path} was closed with all its kernels: load it again")
 
     def when_closed(self, forget: Callable[[], None]) -> None:
         """Registers `forget`, which is called before everything prepared is freed, and must then release it."""
@@ -258,10 +260,10 @@ class Pack:
     def _artifact(self, digest: str, *, shares_sms: bool = False) -> Artifact:
         """The artifact of a kernel of the pack, whose bytes were checked when it was opened."""
         folder = f"kernels/{digest}/"
-        with zipfile.ZipFile(self._path) as archive:
+        with zipfile.ZipFile(self.path) as archive:
             names = [name for name in archive.namelist() if name.startswith(folder)]
             files = {name.removeprefix(folder): archive.read(name) for name in names}
-        return Artifact(files, f"{self._path}, kernel {digest[:12]}", shares_sms=shares_sms)
+        return Artifact(files, f"{self.path}, kernel {digest[:12]}", shares_sms=shares_sms)
 
     def aborts(self) -> list[str]:
         """Why launches were aborted since the last reset; does not use the driver."""

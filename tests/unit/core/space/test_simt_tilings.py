@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200
+from tests.support.lanes import each_value_once
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import register_cap
 from tuner.core.plan.order.split_k import num_tiles
@@ -20,9 +21,8 @@ GATED = ffn_pair(m=4, d_in=4096, d_hidden=14336, d_out=4096, gated=True, bias=Tr
 SMALL = ffn_pair(m=2, d_in=64, d_hidden=96, d_out=8)
 
 
-@pytest.mark.parametrize("gpu", [H200, AMPERE], ids=lambda gpu: gpu.id)
-@pytest.mark.parametrize("workload", [LLAMA, GATED, SMALL], ids=lambda workload: workload.describe())
-def test_tilings_are_few_and_each_has_orderings(workload: Workload, gpu: Gpu) -> None:
+@pytest.mark.parametrize(("gpu", "workload"), each_value_once([H200, AMPERE], [SMALL, GATED, LLAMA]))
+def test_tilings_are_few_and_each_has_orderings(gpu: Gpu, workload: Workload) -> None:
     tilings = list(SimtTilings(workload, gpu).tilings())
     space = space_of(workload, gpu)
     assert 2 <= len(tilings) == len(set(tilings)) <= 100

@@ -1,0 +1,44 @@
+"""Legal tilings that one process of a test run has listed are read by all others: listing those of a problem takes one
+to three seconds in each server, and again in each process that searches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.space import Space
+from tuner.workers.builder.nvrtc import write_atomically
+
+#: Names the run's folder to the processes that it starts.
+FOLDER = "KEPT_TILINGS"
+
+
+def _kept(space: Space) -> tuple[Tiling, ...]:
+    key = hashlib.sha256(repr((space.workload, space.gpu, space.gpu.live_clusters)).encode()).hexdigest()
+    path = Path(os.environ[FOLDER]) / key
+    try:
+        found: tuple[Tiling, ...] = pickle.loads(path.read_bytes())
+    except FileNotFoundError:
+        found = tuple(space._listed())
+        write_atomically(path, pickle.dumps(found))
+    return found
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """In the block, this process and its forks read and write the tilings of this run; without a run, it changes
+    nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        if FOLDER in os.environ:
+            tilings = cached_property(_kept)
+            tilings.__set_name__(Space, "tilings")
+            patch.setattr(Space, "tilings", tilings)
+        yield
