@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 #: One thread, since the models are tiny, and threads that wait for each other actively take long on a busy machine.
 ENVIRONMENT = {
@@ -120,7 +121,7 @@ def main(arguments: Sequence[str]) -> None:
             **asked.settings,
         )
         prompts = [{"prompt_token_ids": [(7 * i + 13 * j) % 500 + 5 for j in range(5 + i)]} for i in range(3)]
-        how = SamplingParams(max_tokens=12, min_tokens=12, temperature=0, ignore_eos=True, detokenize=False, logprobs=1)
+        how = SamplingParams(max_tokens=12, min_tokens=12, temperature=0, ignore_eos=True, detokenize=False, logprobs=6)
         answers = [out.outputs[0] for out in llm.generate(prompts, how, use_tqdm=False)]
         if asked.reload:
             try:
@@ -129,9 +130,17 @@ def main(arguments: Sequence[str]) -> None:
                 print(error)
     tokens = [list(one.token_ids) for one in answers]
     logprobs = [one.cumulative_logprob for one in answers]
+    margins = [[_margin(step) for step in one.logprobs] for one in answers]
     from tuner.vllm.operator import calls
 
-    print("ARM", json.dumps({"tokens": tokens, "logprobs": logprobs, "calls": dict(calls)}))
+    print("ARM", json.dumps({"tokens": tokens, "logprobs": logprobs, "margins": margins, "calls": dict(calls)}))
+
+
+def _margin(step: dict[int, Any]) -> float:
+    """By how much the most likely token of a step leads the next one. Ranks draw the same weights, so tokens of all
+    ranks' shares of the vocabulary are equally likely, and count as one."""
+    first, *others = sorted({one.logprob for one in step.values()}, reverse=True)
+    return round(first - others[0], 6) if others else 0.0
 
 
 #: What all arms import. None of it may start threads that hold locks, or use OpenMP: children would hang.

@@ -25,6 +25,9 @@ pytest.importorskip("vllm")
 #: Maximum difference between sums of twelve tokens' log-probabilities: vLLM's rotary embedding rounds sines to bf16,
 #: and norms are folded into bf16 weights.
 LOGPROB_BAND = 0.02
+#: Maximum lead of a token that rounding may reverse, as the difference of two log-probabilities: two steps of these
+#: logits in bf16.
+MARGIN_BAND = 0.004
 #: 8-bit weights with one scale per row, as in a config.
 INT8 = {
     "quant_method": "compressed-tensors",
@@ -45,8 +48,9 @@ INT8 = {
         }
     },
 }
-#: The first of twelve tokens comes from prefill; two layers.
-NUM_LAYERS = 2 * 11
+#: The first of the tokens comes from prefill; two layers.
+NUM_TOKENS = 12
+NUM_LAYERS = 2 * (NUM_TOKENS - 1)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +80,26 @@ def test_on_two_ranks_the_runs_between_all_reduces_give_vllms_own_tokens(arms: A
     own, _ = arms.run(tmp_path, "llama", "dummy", "--eager", *ranks)
     ours, output = arms.run(tmp_path, "llama", "tuner", "--runs", "--eager", *ranks)
     assert output.count(f"captured: {NUM_LAYERS} by layers") == 2, "on each rank"
-    assert ours["tokens"] == own["tokens"]
-    assert ours["logprobs"] == pytest.approx(own["logprobs"], abs=LOGPROB_BAND)
+    equal = [compared(*one) for one in zip(ours["tokens"], own["tokens"], own["margins"], strict=True)]
+    assert sum(equal) >= len(equal) * NUM_TOKENS * 2 // 3
+    for count, one, other in zip(equal, ours["logprobs"], own["logprobs"], strict=True):
+        assert count < NUM_TOKENS or one == pytest.approx(other, abs=LOGPROB_BAND)
+
+
+def compared(ours: list[int], own: list[int], margins: list[float]) -> int:
+    """How many tokens are equal before a step that rounding decides."""
+    for place, (one, other, margin) in enumerate(zip(ours, own, margins, strict=True)):
+        if one != other:
+            assert margin <= MARGIN_BAND, f"token {place} is {one} instead of {other}, which leads by {margin}"
+            return place
+    return len(ours)
+
+
+def test_a_token_that_leads_must_be_equal() -> None:
+    assert compared([1, 2, 3], [1, 4, 5], [1.0, 0.001, 1.0]) == 1
+    assert compared([1, 2, 3], [1, 2, 3], [1.0, 1.0, 1.0]) == 3
+    with pytest.raises(AssertionError, match="token 1 is 2 instead of 4"):
+        compared([1, 2, 3], [1, 4, 3], [1.0, 0.5, 1.0])
 
 
 @pytest.mark.parametrize(
