@@ -3,7 +3,6 @@ detected."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ from tests.support.conformance.launching import OnCard
 from tests.support.conv_pairs import CASES as PAIRS
 from tests.support.conv_pairs import workload as workload_of_pair
 from tests.support.convs import BY_WARPGROUPS, CASES, SHORTCUT, bottleneck
-from tests.support.forged import with_others
+from tests.support.forged import with_others, with_own
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.joined import joined_workload
 from tuner.core.problem.workload import Workload, WorkloadKind
-from tuner.core.proof.own_plans import proven_plan
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -25,7 +23,6 @@ from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.ops.conv.pair.numbers import planted
 from tuner.ops.conv.pair.rules import refuse
 from tuner.ops.conv.pair.schedule import ConvPairSchedule
-from tuner.workers.builder.tie import tie_own
 from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")
@@ -111,9 +108,8 @@ def test_a_planted_fault_of_two_convolutions_as_one_op_is_found(on_card: OnCard)
     skip_unless_legal(on_card, joined, schedule)
     (pair,) = joined.launch_ops
     built = on_card.builder.build(planted(pair, schedule, dtype)["no bias"], on_card.gpu.arch)
-    changed = tie_own(joined, 0, schedule, proven_plan(joined, pair, schedule, on_card.gpu), on_card.gpu, built)
     candidate = Candidate(plan_kind=PlanKind.JOINED, schedule=Schedule(ops=(schedule,)))
-    outcome = on_card.evaluate(two, replace(on_card.ready(two, candidate).work, launchables=(changed,)))
+    outcome = on_card.evaluate(two, with_own(on_card.ready(two, candidate).work, built))
     assert isinstance(outcome, Failed), outcome
     assert outcome.kind is FailureKind.WRONG_NUMBERS
 
@@ -125,9 +121,7 @@ def test_a_planted_fault_of_a_pair_in_one_cta_is_found(on_card: OnCard, fault: s
     workload = workload_of_pair(op, dtype)
     skip_unless_legal(on_card, workload, schedule)
     built = on_card.builder.build(planted(op, schedule, dtype)[fault], on_card.gpu.arch)
-    plan = proven_plan(workload, op, schedule, on_card.gpu)
-    changed = tie_own(workload, 0, schedule, plan, on_card.gpu, built)
-    outcome = on_card.evaluate(workload, replace(on_card.ready(workload, candidate).work, launchables=(changed,)))
+    outcome = on_card.evaluate(workload, with_own(on_card.ready(workload, candidate).work, built))
     assert isinstance(outcome, Failed), outcome
     assert outcome.kind is FailureKind.WRONG_NUMBERS
 

@@ -11,6 +11,7 @@ import numpy as np
 from tuner.core.plan.table.words import Plan
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan, proof_digest
+from tuner.workers.builder.nvrtc import Built
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.launchable import Launchable, Ties, cubin_digest
 
@@ -45,6 +46,14 @@ def with_others(work: Work, *, plans: tuple[VerifiedPlan, ...] = (), cubin: byte
     old = work.shared
     new = tied(plans or old.plans, cubin or old.cubin, old.smem_bytes, old.ties.build)
     return replace(work, launchables=tuple(new if one is old else one for one in work.launchables), **fields)
+
+
+def with_own(work: Work, built: Built) -> Work:
+    """The same work with another build of its only launch op, tied by hand."""
+    (old,) = work.own
+    ties = replace(old.ties, build=built.key, cubin=cubin_digest(built.cubin))
+    new = replace(old, cubin=built.cubin, ties=ties)
+    return replace(work, launchables=tuple(new if one is old else one for one in work.launchables))
 
 
 def passed_off(work: Work, workload: Workload) -> Work:

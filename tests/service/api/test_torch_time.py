@@ -137,13 +137,13 @@ def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path)
         assert best["torch"]["time_us"] == library["time_us"]
         assert "the library is torch.compile" in verdict_line(best)
         assert recipe_lines(best) == [
-            "torch.compile with mode='max-autotune-no-cudagraphs' in a CUDA graph, 0.300 of cuBLASLt's time"
+            "torch.compile with mode='max-autotune-no-cudagraphs' in a CUDA graph, 0.300 of the vendor library's time"
         ]
         page = api.http.get(f"/ui/jobs/{job_id}").text
         bars = re.findall(r'<span class="name">(.*?)</span>', page)
         assert bars.count("torch.compile") == 1
         assert "library" not in bars
-        assert "0.300 of cuBLASLt" in page
+        assert "0.300 of the vendor library" in page
         ours = min(row["time_us"] for row in best["finals"][1:] if row["time_us"])
         assert api.get(f"/jobs/{job_id}")["best_speedup"] == pytest.approx(library["time_us"] / ours, rel=0.05)
 

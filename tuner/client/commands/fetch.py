@@ -233,7 +233,7 @@ def recipe_lines(best: Mapping[str, Any]) -> list[str]:
     """How to call the library, a line for each product, and one for the op between them."""
     recipe, torch = best["library"], best.get("torch") or {}  # older services do not report PyTorch
     if torch.get("is_library"):
-        share = f"{torch['library_speedup']:.3f} of cuBLASLt's time"
+        share = f"{torch['library_speedup']:.3f} of the vendor library's time"
         return [f"torch.compile with mode={COMPILE_MODE!r} in a CUDA graph, {share}"]
     if recipe is None:
         return ["the algorithm is unknown: the library was simulated, or measured by an older version"]

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tuner.core.problem.op_kinds import part_of
-from tuner.core.schedule.levels import NO_TILING
+from tuner.core.problem.workload import Workload
 from tuner.core.trial.records import Best, FinalRow, Verdict, kernel_row
+from tuner.core.trial.reports.library_recipe import LibraryRecipe
 from tuner.core.trial.reports.torch_time import TorchCalls
+
+
+class LibraryWords(Protocol):
+    """The file ``words`` of a kind of tile op; that of a launch op has more (`explain_launch_ops.Words`)."""
+
+    def library_of(self, recipe: LibraryRecipe | None) -> str:
+        """The library that its ops were timed against, e.g. ``cuBLASLt``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,21 +30,20 @@ class _Library:
     whole: str
 
 
-_CUBLASLT = _Library(short="the library", whole="the library (cuBLASLt in a graph)")
-#: Used if the job requested it, and it was faster than cuBLASLt.
+#: Used if the job requested it, and it was faster than the vendor's library.
 _COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in a graph)")
 
 
-def verdict_sentence(best: Best) -> str:
-    """What to run and its gain, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval
-    13 to 16 %; 1.38 times PyTorch's speed.`` A simulated result is marked."""
+def verdict_sentence(best: Best, workload: Workload) -> str:
+    """What to run for `workload` and its gain, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95
+    % interval 13 to 16 %; 1.38 times PyTorch's speed.`` A simulated result is marked."""
     simulated = " (simulated)" if best.environment.simulated else ""
-    return f"{_decided(best)}{_beside_torch(best)}{simulated}."
+    return f"{_decided(best, workload)}{_beside_torch(best)}{simulated}."
 
 
-def _decided(best: Best) -> str:
+def _decided(best: Best, workload: Workload) -> str:
     """The winner and its lead."""
-    rows, library = [row for row in best.finals if row.time_us is not None], _library(best)
+    rows, library = [row for row in best.finals if row.time_us is not None], _library(best, workload)
     fused, others = _fastest(rows, True), _fastest(rows, False)
     winner = best.finals[best.winner_row] if best.winner_row is not None else None
     if winner is None:
@@ -49,8 +57,8 @@ def _decided(best: Best) -> str:
     if fused is not None:
         return f"Do not fuse: run {_speed(winner, library)}; the best fused launch takes {_times(fused, winner)}"
     if winner.candidate.plan_kind.is_ours:
-        kinds = _launch_kinds(best)
-        why = f"the {kinds[0]} has its own launch" if kinds else "nothing fused was timed"
+        launched = workload.launch_ops
+        why = f"the {launched[0].KIND} has its own launch" if launched else "nothing fused was timed"
         return f"Run {_speed(winner, library)}; {why}"
     ours = kernel_row(best.finals, best.winner, None)
     return f"Run {library.short}; " + (
@@ -58,17 +66,13 @@ def _decided(best: Best) -> str:
     )
 
 
-def _library(best: Best) -> _Library:
-    """What was timed as the library."""
+def _library(best: Best, workload: Workload) -> _Library:
+    """What was timed as the library: each kind names its own."""
     if best.torch is not None and best.torch.is_library:
         return _COMPILED
-    if not (kinds := _launch_kinds(best)):
-        return _CUBLASLT
-    named = [part.library_of(best.library) for kind in kinds if (part := part_of(kind, "words"))]
-    schedules = [row.candidate.schedule for row in best.finals]
-    is_alone = all(schedule.tiling == NO_TILING for schedule in schedules if schedule is not None)
-    names = dict.fromkeys([*named, *([] if is_alone and named else ["cuBLASLt"])])
-    return _Library(short="the library", whole=f"the library ({' and '.join(names)} in a graph)")
+    parts = (part_of(op.KIND, "words") for op in workload.ops)
+    names = " and ".join(dict.fromkeys(part.library_of(best.library) for part in parts if part))
+    return _Library(short="the library", whole=f"the library ({f'{names} ' if names else ''}in a graph)")
 
 
 def _speed(row: FinalRow, library: _Library) -> str:
@@ -79,12 +83,6 @@ def _speed(row: FinalRow, library: _Library) -> str:
         return _lower(row)
     interval = ", 95 % interval {:.2f} to {:.2f}".format(*row.speedup_ci95) if row.speedup_ci95 else ""
     return f"{_lower(row)}, {row.speedup:.2f} times the speed of {library.whole}{interval}"
-
-
-def _launch_kinds(best: Best) -> list[str]:
-    """The kinds of the workload's launch ops."""
-    schedules = (row.candidate.schedule for row in best.finals if not row.candidate.plan_kind.is_joined)
-    return list(dict.fromkeys(op.kind for one in schedules if one is not None for op in one.launch_ops))
 
 
 def _beside_torch(best: Best) -> str:

@@ -64,7 +64,11 @@ FILES: Mapping[str, OpFile] = MappingProxyType(
         "launches": OpFile(launch="tuner.core.proof.own_plans:LaunchesOfKind", optional=("report_of",)),
         "numbers": OpFile(launch="tuner.core.trial.reports.numbers:Numbers", optional=("planted", "draw")),
         "reference": OpFile(tile="tuner.workers.gpu.tensors.reference:TileReference", is_needed=True),
-        "words": OpFile(launch="tuner.core.insight.explain_launch_ops:Words", optional=("order_of_sums",)),
+        "words": OpFile(
+            launch="tuner.core.insight.explain_launch_ops:Words",
+            tile="tuner.core.insight.verdict_words:LibraryWords",
+            optional=("order_of_sums",),
+        ),
         "stamps": OpFile(launch="tuner.core.insight.traces.tracing:StampsOfKind"),
         "library": OpFile(),
         "artifact": OpFile(),

@@ -281,7 +281,7 @@ class BestView(View):
             target=job.spec.target_id,
             simulated=is_simulated(job.spec.target_id),
             verdict=best.verdict,
-            sentence=verdict_sentence(best),
+            sentence=verdict_sentence(best, workload),
             winner=best.winner,
             tie_band=best.tie_band,
             procedure=None if best.procedure is None else FinalsProcedureView.model_validate(best.procedure),

@@ -64,31 +64,37 @@ class Signals:
         posts, sizes = np.array(counts, dtype=np.int64).T
         return np.repeat(posts, sizes)
 
-    def waits_for(self, read: Ints, steps: Ints | None = None) -> list[WaitRecord]:
-        """Wait records for the tiles that post to the signals `read`.
+    def waits_of_lists(self, of: Ints, read: Ints, steps: Ints | None = None) -> Ints:
+        """Wait records of several lists of tiles that post to the signals `read`, [records, 6]: the list, then the
+        fields of `WaitRecord`.
 
-        Tile i is first read in step `steps[i]`; without steps, all waits come before step 0. Adjacent signals of one
-        step share a record.
+        Tile i is in list `of[i]`, and is first read in step `steps[i]`; without steps, all waits come before step 0.
+        Lists ascend, and records of a list are in the order of their steps. Adjacent signals of a step share a record.
         """
-        signals, signal_of = np.unique(read, return_inverse=True)
-        step = np.zeros(signals.size, dtype=np.int64)
+        step = np.zeros(read.size, dtype=np.int64) if steps is None else steps
+        order = np.lexsort((step, read, of))
+        of, read, step = of[order], read[order], step[order]
+        is_first = np.ones(read.size, dtype=np.bool_)
+        is_first[1:] = (np.diff(of) != 0) | (np.diff(read) != 0)
+        of, read, step = of[is_first], read[is_first], step[is_first]
         if steps is not None:
-            step[:] = np.iinfo(np.int64).max
-            np.minimum.at(step, signal_of.reshape(-1), steps)
-        order = np.lexsort((signals, step))
-        return self.records(signals[order], step[order])
+            order = np.lexsort((read, step, of))
+            of, read, step = of[order], read[order], step[order]
+        return np.column_stack(self._columns(of, read, step))
 
     def records(self, signals: Ints, step: Ints | int) -> list[WaitRecord]:
         """Wait records for `signals` in order, each before its k-step. Adjacent signals of a step share a record."""
-        step = np.broadcast_to(step, signals.shape)
-        if not signals.size:
-            return []
+        columns = self._columns(np.zeros_like(signals), signals, np.broadcast_to(step, signals.shape))
+        return list(zip(*(column.tolist() for column in columns[1:]), strict=True))
+
+    def _columns(self, of: Ints, signals: Ints, step: Ints) -> tuple[Ints, ...]:
+        """The list of each record, and the fields of `WaitRecord`; signals of different lists share no record."""
         posts = self.num_posts[signals - self.banks[0].first]
-        is_apart = (np.diff(signals) != 1) | (np.diff(step) != 0) | (np.diff(posts) != 0)
-        begin = np.concatenate(([0], np.flatnonzero(is_apart) + 1))
-        end = np.append(begin[1:], signals.size) - 1
-        columns = (signals[begin], signals[end] + 1, posts[begin], posts[begin], step[begin])
-        return list(zip(*(column.tolist() for column in columns), strict=True))
+        is_new = np.ones(signals.size, dtype=np.bool_)
+        is_new[1:] = (np.diff(of) != 0) | (np.diff(signals) != 1) | (np.diff(step) != 0) | (np.diff(posts) != 0)
+        begin = np.flatnonzero(is_new)
+        end = np.append(begin[1:], signals.size)[: begin.size] - 1
+        return of[begin], signals[begin], signals[end] + 1, posts[begin], posts[begin], step[begin]
 
 
 def column_groups(granularity: Granularity, width: int, num_cols: int) -> list[int]:

@@ -8,6 +8,7 @@ no wait. Tasks with the same needs share their records.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,9 +41,10 @@ def intern_waits(graph: TaskGraph, tasks: Words, signals: Mapping[int, Signals],
         begin, end = np.zeros((2, len(lists.rows)), dtype=np.int32)
         shared: dict[tuple[WaitRecord, ...], tuple[int, int]] = {(): (0, 0)}
         posts = [signals[edge.producer].post.ravel() for edge in edges]
-        for number, numbers in enumerate(lists.rows.tolist()):
+        early = list(zip(edges, needs, posts, lists.rows.T, strict=True))[:num_early]
+        all_waits = _early_waits(early, signals, len(lists.rows), by_slice=by_slice)
+        for number, (numbers, waits) in enumerate(zip(lists.rows.tolist(), all_waits, strict=True)):
             read = list(zip(edges, needs, posts, numbers, strict=True))
-            waits = _early_waits(read[:num_early], signals, by_slice=by_slice)
             waits += _late_waits(read[num_early:], signals, waits)
             if tuple(waits) not in shared:
                 shared[tuple(waits)] = len(records), len(records) + len(waits)
@@ -62,14 +64,22 @@ def _of_parts(needs: Needs, tasks: Words) -> Needs:
     return Needs(of=np.where(tasks[:, 7] > 0, needs.of + 1, 0), begin=begin, tiles=needs.tiles, steps=needs.steps)
 
 
-def _early_waits(reads: Sequence[_Reads], signals: Mapping[int, Signals], *, by_slice: bool) -> list[WaitRecord]:
-    """The records for inputs of the steps, in the order of the steps."""
-    waits: list[WaitRecord] = []
-    for edge, needs, post, number in reads:
-        entries = needs.entries(number)
+def _early_waits(
+    reads: Sequence[tuple[Edge, Needs, Ints, Ints]], signals: Mapping[int, Signals], num_lists: int, *, by_slice: bool
+) -> list[list[WaitRecord]]:
+    """For each of several lists, the records for inputs of the steps, in the order of the steps; `reads` has, for each
+    edge, the number of each list. All lists are computed at once, since a launch may have thousands."""
+    found = list[Ints]()
+    for edge, needs, post, numbers in reads:
+        entries, of = needs.gathered(numbers)
         steps = needs.steps[entries] if by_slice else None
-        waits += signals[edge.producer].waits_for(post[needs.tiles[entries]], steps)
-    return sorted(waits, key=lambda record: record[4]) if len(reads) > 1 else waits
+        found.append(signals[edge.producer].waits_of_lists(of, post[needs.tiles[entries]], steps))
+    table = np.concatenate(found) if found else np.zeros((0, 1 + WAIT_FIELDS), dtype=np.int64)
+    if len(reads) > 1:
+        table = table[np.lexsort((table[:, 5], table[:, 0]))]
+    begin = np.searchsorted(table[:, 0], np.arange(num_lists + 1)).tolist()
+    records = list(map(tuple, table[:, 1:].tolist()))
+    return [records[first:last] for first, last in pairwise(begin)]
 
 
 def _late_waits(
