@@ -29,7 +29,7 @@ from tuner.errors import IllegalSchedule
 SMEM_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 64
 #: From one SM of a cluster to another: the latency, the bytes per clock of each SM while all send, and how long each
-#: exchange after the second waits for an earlier one to be added. Source: docs/findings/cluster-sums.md.
+#: exchange after the second waits for an earlier one to be added. Source: docs/findings/README.md, `cluster-sums`.
 HOP_CLOCKS, HOP_BYTES_PER_US, ADDED_CLOCKS = 690, 61_000, 1_000
 #: fp32 products of an SM per clock (same source), and the share of them that dot products achieve: an estimate.
 FP32_LANES, FP32_SHARE = 128, 0.65
