@@ -7,36 +7,14 @@ from typing import Any
 import pytest
 
 import tuner.runtime
+from tests.unit.runtime.small_models import logits, model_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 #: Warnings of PyTorch's modules, which transformers imports.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SIZES = {
-    "vocab_size": 97,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-}
 FAMILIES = ["Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma", "Gemma2", "Gemma3Text"]
-
-
-def model_of(family: str, dtype: Any = None, **changes: Any) -> Any:
-    config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes})
-    name = family.removesuffix("Text") + "ForCausalLM"
-    torch.manual_seed(1)
-    return getattr(transformers, name)(config).to(dtype or torch.bfloat16).eval()
-
-
-def logits(model: Any) -> Any:
-    with torch.inference_mode():
-        return model(torch.arange(10).view(2, 5) + 7).logits
 
 
 @pytest.mark.parametrize("family", FAMILIES)

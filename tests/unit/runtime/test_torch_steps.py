@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tuner.runtime
-from tests.unit.runtime.test_torch_models import logits, model_of
+from tests.unit.runtime.small_models import logits, model_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
