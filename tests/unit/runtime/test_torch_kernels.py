@@ -11,7 +11,7 @@ import pytest
 from tests.support.attention_packs import made_of, make_attention
 from tests.support.between import between
 from tests.support.between_made import candidate_of
-from tests.unit.runtime.test_torch_models import model_of
+from tests.unit.runtime.small_models import model_of
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.contents import Entry, Rung
