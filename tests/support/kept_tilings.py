@@ -1,5 +1,5 @@
 """Legal tilings that one process of a test run has listed are read by all others: listing those of a problem takes one
-to three seconds in each server, and again in each process that searches."""
+to three seconds in each server, and again in each process that searches. So are forecasts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import hashlib
 import os
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 
 import pytest
 
+from tests.support.kept_forecasts import kept_forecasts
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.workers.builder.nvrtc import write_atomically
@@ -34,10 +35,11 @@ def _kept(space: Space) -> tuple[Tiling, ...]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """In the block, this process and its forks read and write the tilings of this run; without a run, it changes
-    nothing."""
-    with pytest.MonkeyPatch.context() as patch:
+    """In the block, this process and its forks read and write the tilings and forecasts of this run; without a run, it
+    changes nothing."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         if FOLDER in os.environ:
+            stack.enter_context(kept_forecasts(Path(os.environ[FOLDER])))
             tilings = cached_property(_kept)
             tilings.__set_name__(Space, "tilings")
             patch.setattr(Space, "tilings", tilings)
