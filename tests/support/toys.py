@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from tests.support import kept_tilings
 from tests.support.hosted import Host
 from tests.support.repository import ROOT
 from tests.support.waiting import wait_until
@@ -63,7 +64,9 @@ class Toys:
             self.site = install(name, folder)
         self._others = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), *self._others])}
-        self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
+        # The C runtime's file depends on its text and the rows of packages, so a run compiles each text once.
+        runtime = Path(os.environ.get(kept_tilings.FOLDER, folder)) / "runtime"
+        self._environment |= {"TUNER_RUNTIME_CACHE": str(runtime)}
         self._folder, self._num_begun = folder, 0
         self._own = "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu
         self._start()
