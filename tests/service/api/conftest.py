@@ -50,15 +50,22 @@ def serving(path: Path, **options: Any) -> Iterator[Api]:
         yield Api(http=http, service=service)
 
 
+@contextmanager
+def measuring(path: Path) -> Iterator[Api]:
+    """A service that has run a job."""
+    with serving(path, evaluators=[twin()]) as api:
+        job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
+        assert wait_until_final(api.service, job_id) == "succeeded"
+        wait_until_inspected(api.service, job_id)
+        yield replace(api, job_id=job_id)
+
+
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder with finished measurements, and the id of their job."""
     folder = tmp_path_factory.mktemp("measured") / "data"
-    with serving(folder, evaluators=[twin()]) as api:
-        job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
-        assert wait_until_final(api.service, job_id) == "succeeded"
-        wait_until_inspected(api.service, job_id)
-    return folder, job_id
+    with measuring(folder) as api:
+        return folder, api.job_id
 
 
 @pytest.fixture(scope="module")
