@@ -1,5 +1,9 @@
-"""Digests of the machine code of kernels of every engine and form; a change that should not affect them must leave them
-equal.
+"""Digests of the machine code of kernels of every engine and form, and of what each is compiled from; a change that
+should not affect them must leave them equal.
+
+The machine code is a function of the source without its comments, the architecture, the options and the compiler's
+version. So a kernel whose inputs have the recorded digest has the recorded code, and tests compile only the others.
+`make golden` compiles all kernels.
 
 python -m tests.compile.machine_code    renews tests/compile/machine_code.json, as `make golden` does. A change to
 device code should renew only the lines of its own kernels.
@@ -30,8 +34,8 @@ from tuner.ops.attention.append import render_append
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import source_of, version
 from tuner.ops.gemm.quantised import Scheme
-from tuner.workers.builder.nvrtc import nvrtc_version
-from tuner.workers.source.render import kernel_version, render
+from tuner.workers.builder.nvrtc import build_key, nvrtc_version
+from tuner.workers.source.render import kernel_version, render, without_comments
 from tuner.workers.source.variants import Variant
 
 FILE = Path(__file__).with_suffix(".json")
@@ -123,6 +127,11 @@ def digest_of(name: str) -> str:
     return machine_code(compile_source(SOURCES[name](), ARCH)[0])
 
 
+def inputs_of(name: str) -> str:
+    """A digest (16 hex digits) of everything that the machine code of the named kernel depends on."""
+    return build_key(without_comments(SOURCES[name]()), ARCH, nvrtc_version())[:16]
+
+
 def versions() -> dict[str, str]:
     """The current version of each kind's device text."""
     return {"gemm": kernel_version(), "attention": version()}
@@ -149,7 +158,8 @@ def main() -> None:
     compiler = nvrtc_version()
     if compiler == before["compiler"]:  # otherwise all code would differ
         note(before, kernels)
-    written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "kernels": kernels}
+    inputs = {name: inputs_of(name) for name in SOURCES}
+    written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "inputs": inputs, "kernels": kernels}
     FILE.write_text(json.dumps(written, indent=1) + "\n")
     print(f"wrote {len(SOURCES)} digests to {FILE}")
 
