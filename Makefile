@@ -87,9 +87,10 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 check: ## run everything that CI runs
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
 
-golden: $(VENV)/.dev ## update the generated sources and machine code digests in tests/compile; review their diff
+golden: $(VENV)/.dev ## update the generated sources, machine code digests and reports in tests/compile; review their diff
 	@$(BIN)/python -m tests.compile.golden
 	@$(BIN)/python -m tests.compile.machine_code
+	@$(BIN)/python -m tests.compile.reports
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
 	@$(BIN)/python -m benchmarks.trust.sanitize

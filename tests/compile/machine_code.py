@@ -11,10 +11,7 @@ device code should renew only the lines of its own kernels.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +21,7 @@ from tests.compile import golden
 from tests.support import converted, convs, quantised
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
+from tests.support.reports import inputs_digest, machine_code
 from tuner.core.problem.op_kinds import folder_of
 from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
@@ -34,17 +32,12 @@ from tuner.ops.attention.append import render_append
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import source_of, version
 from tuner.ops.gemm.quantised import Scheme
-from tuner.workers.builder.nvrtc import build_key, nvrtc_version
-from tuner.workers.source.render import kernel_version, render, without_comments
+from tuner.workers.builder.nvrtc import nvrtc_version
+from tuner.workers.source.render import kernel_version, render
 from tuner.workers.source.variants import Variant
 
 FILE = Path(__file__).with_suffix(".json")
 ARCH = "sm_90a"
-#: Sections of a cubin that contain code and what it needs to run: instructions, constants, a kernel's resources.
-_SECTIONS = re.compile(r"\.text\.|\.nv\.constant|\.nv\.shared\.|\.nv\.info\.")
-#: Sections that only have a size, such as shared memory.
-_WITHOUT_BYTES = 8
-
 _PAGED = DecodeAttention(sequences=3, kv_heads=2, query_heads=4, head_dim=128, max_length=40)
 
 
@@ -108,20 +101,6 @@ SOURCES = {
 _MIXED = ("conv_", "mma_rotary_pages")
 
 
-def machine_code(cubin: bytes) -> str:
-    """A digest (16 hex digits) of the executable sections of a cubin, a 64-bit ELF file; other sections contain symbol
-    names."""
-    (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<3H", cubin, 58)
-    headers = [struct.unpack_from("<2I4Q", cubin, table + number * size) for number in range(count)]
-    digest, strings = hashlib.sha256(), headers[names][4]
-    for name, kind, _, _, place, length in headers:
-        text = cubin[strings + name : cubin.index(b"\0", strings + name)].decode()
-        if _SECTIONS.match(text):
-            held = b"" if kind == _WITHOUT_BYTES else cubin[place : place + length]
-            digest.update(f"{text} {length} ".encode() + held)
-    return digest.hexdigest()[:16]
-
-
 def digest_of(name: str) -> str:
     """The digest of the named kernel as this compiler builds it."""
     return machine_code(compile_source(SOURCES[name](), ARCH)[0])
@@ -129,7 +108,7 @@ def digest_of(name: str) -> str:
 
 def inputs_of(name: str) -> str:
     """A digest (16 hex digits) of everything that the machine code of the named kernel depends on."""
-    return build_key(without_comments(SOURCES[name]()), ARCH, nvrtc_version())[:16]
+    return inputs_digest(SOURCES[name](), ARCH)
 
 
 def versions() -> dict[str, str]:

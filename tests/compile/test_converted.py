@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200, wgmma
-from tests.support.compiled import compile_source
 from tests.support.converted import FAULTS, TILINGS, pair
 from tests.support.emulated.chain import EmulatedChain, plans_of
+from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -73,6 +72,5 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 @pytest.mark.parametrize("tiling", _some(TILINGS))
 def test_the_compiler_spills_nothing_and_serialises_nothing(tiling: str) -> None:
     scheme, chosen = TILINGS[tiling]
-    _, log = compile_source(render(pair(scheme), chosen), "sm_90a")
-    assert parse_log(log).spill_bytes == 0
-    assert "serialized" not in log
+    resources = report_of(render(pair(scheme), chosen), "sm_90a").resources
+    assert (resources.spill_bytes, resources.warnings) == (0, ())

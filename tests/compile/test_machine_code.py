@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from tests.compile.golden import CASES
-from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, inputs_of, machine_code, versions
+from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, inputs_of, versions
 from tests.support.compiled import compile_source
 from tests.support.lanes import soaked
+from tests.support.reports import machine_code
 from tests.support.tiling_builds import LIMIT_S, MEDIAN_LIMIT_S, compile_timed
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.reports.same_kernels import lists_of
