@@ -157,13 +157,13 @@ def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) 
 
 def test_searches_find_what_is_faster_than_their_first_guesses() -> None:
     """In most shapes: for some, the first guess is the best on the simulated GPU, whose errors are random."""
-    sizes = ((4, 9000), (8, 9000), (32, 3000), (32, 9000))
+    sizes = ((4, 9000), (32, 3000))
     shapes = [*(attention(sequences=one, max_length=longest) for one, longest in sizes), PAIR]
     num_improved = 0
     for workload in shapes:
         times = [trial.outcome.time_us for trial in run(workload, 60)[1:] if isinstance(trial.outcome, Measured)]
         num_improved += min(times) < min(times[:6])
-    assert num_improved >= 3
+    assert num_improved >= 2
 
 
 def found(workload: Workload) -> Found:
