@@ -135,7 +135,7 @@ def test_attention_leaves_the_right_numbers(name: str, engine: AttentionEngine) 
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     one_in(
-        5,
+        9,
         [
             ("new tokens", "values[i] &= masks[i / 2]", "values[i] &= 0xFFFFFFFFu"),
             ("new tokens", "arrivals_per_launch - live.count() + 1", "arrivals_per_launch - live.count()"),
@@ -272,7 +272,7 @@ def test_each_task_that_is_run_is_stamped_by_each_cta_of_its_cluster(name: str) 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("other < lane", "other > lane"), ("2 * (args.num_queues - cluster) - 1", "args.num_queues")],
+    one_in(2, [("other < lane", "other > lane"), ("2 * (args.num_queues - cluster) - 1", "args.num_queues")]),
 )
 def test_who_runs_what_is_as_the_plan_says(before: str, after: str) -> None:
     """Results are correct whichever CTA runs a task, but the work would be shared unevenly."""
@@ -341,7 +341,7 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
-    ("name", "engine"), [("ragged", "tma"), ("pages of 16", "tma"), ("ragged", "mma"), *soaked(("pages of 16", "mma"))]
+    ("name", "engine"), [("pages of 16", "tma"), ("ragged", "mma"), *soaked(("ragged", "tma"), ("pages of 16", "mma"))]
 )
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str, engine: str) -> None:
     """Covers queries, lengths, page numbers and the cache."""

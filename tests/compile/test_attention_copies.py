@@ -59,8 +59,8 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ("name", "before", "after"),
     [
         ("ragged", BRING + TELL, TELL + BRING),
-        ("pages of 16", "row, first + box", "row, first"),
         *soaked(
+            ("pages of 16", "row, first + box", "row, first"),
             ("ragged", "cp_async_arrive(ring.task_full(slot))", "mbarrier_arrive(ring.task_full(slot))"),
             ("tiles left over", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
             ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
