@@ -31,6 +31,8 @@ RECORDS = "RECORDED_REPORTS"
 _SECTIONS = re.compile(r"\.text\.|\.nv\.constant|\.nv\.shared\.|\.nv\.info\.")
 #: Sections that only have a size, such as shared memory.
 _WITHOUT_BYTES = 8
+#: Of a source without kernels.
+NO_KERNEL = Resources(registers_per_thread=0, static_smem_bytes=0, spill_bytes=0, stack_bytes=0, warnings=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ def report_of(source: str, arch: str) -> Report:
         )
         return Report(resources=resources, code=code)
     cubin, log = compile_source(source, arch)
-    report = Report(resources=parse_log(log), code=machine_code(cubin))
+    report = Report(resources=parse_log(log) if "registers" in log else NO_KERNEL, code=machine_code(cubin))
     if folder and not report.resources.warnings:
         numbers = report.resources
         row = [numbers.registers_per_thread, numbers.static_smem_bytes, numbers.spill_bytes, numbers.stack_bytes]
