@@ -21,23 +21,23 @@ from tuner.core.schedule.tiling import Tiling
 
 #: Programs that only `make soak` runs, and the tests that find the same faults in CI.
 ELSEWHERE = {
+    "emulated": "tests/compile/test_emulated.py",
     "finals": "tests/service/service/test_kill.py, for a server; `cluster` kills all kinds of processes",
+    "kernels": "tests/compile/test_wgmma.py and test_conformance.py",
     "kills": "tests/service/service/test_kill.py, which calls the same check",
     "packs": "tests/unit/runtime/test_programs.py, which runs the same program",
     "proxies": "tests/service/client/test_hostile_proxy.py",
     "storage": "tests/service/service/test_foreign_locks.py",
+    "tilings": "tests/compile/test_machine_code.py",
 }
 
 #: The share to run if a hundredth is less than one unit, too few to be useful (two chains), or too slow for CI.
 SHARES = {
-    "emulated": 0.05,
     **dict.fromkeys(("convs", "liars"), 0.004),
     **dict.fromkeys(("cluster", "loads"), 0.002),
     "inputs": 0.001,
     **dict.fromkeys(("interleavings", "proof"), 0.003),
     "crowds": 0.0015,
-    "tilings": 0.0005,
-    "kernels": 0.0007,
 }
 #: Of the operations, `answers` asks every fourth.
 OPERATIONS = slice(None, None, 4)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
-from tests.support.lanes import one_in
+from tests.support.lanes import one_in, soaked
 from tests.support.presets import decoder_attention, decoder_layer
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
@@ -143,7 +143,7 @@ def test_where_lengths_differ_seeds_assign_by_length() -> None:
     assert {one.launch_ops[0].by_length for one in first_guesses(space_with(LARGE), 0)} == {False}
 
 
-@ALL
+@pytest.mark.parametrize("workload", [ALONE, *soaked(PAIR), PAGED], ids=["alone", "pair", "paged"])
 def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) -> None:
     trials = run(workload, 40)
     kinds = [trial.candidate.plan_kind for trial in trials]
