@@ -16,13 +16,13 @@ from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 #: The kernels that are compiled for every change, since each takes some seconds.
-_FEW = {"int4", "a wrong group's factor"}
+_FEW = {"int4", "int4, mma", "a wrong group's factor", "another group's factor, by mma"}
 
 
 def _some(names: Iterable[str]) -> list[Any]:
@@ -72,5 +72,6 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 @pytest.mark.parametrize("tiling", _some(TILINGS))
 def test_the_compiler_spills_nothing_and_serialises_nothing(tiling: str) -> None:
     scheme, chosen = TILINGS[tiling]
-    resources = report_of(render(pair(scheme), chosen), "sm_90a").resources
-    assert (resources.spill_bytes, resources.warnings) == (0, ())
+    for arch in ("sm_90a",) if chosen.engine is Engine.WGMMA else ("sm_80", "sm_90a", "sm_120"):
+        resources = report_of(render(pair(scheme), chosen), arch).resources
+        assert (resources.spill_bytes, resources.warnings) == (0, ()), arch
