@@ -62,6 +62,10 @@ def _converted(name: str) -> str:
     return render(converted.pair(scheme), tiling)
 
 
+def _blocks(name: str) -> str:
+    return render(quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS[name])
+
+
 #: By name, the function that returns the source.
 SOURCES = {
     **{name: partial(render, *case) for name, case in golden.CASES.items()},
@@ -84,7 +88,8 @@ SOURCES = {
     "converted_int4_mma": partial(_converted, "int4, mma"),
     "converted_zero_points": partial(_converted, "int4, zero points, many rows"),
     "converted_mxfp4": partial(_converted, "mxfp4, many rows"),
-    "quantised_blocks": partial(render, quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS["plain"]),
+    "quantised_blocks": partial(_blocks, "plain"),
+    "quantised_blocks_wide": partial(_blocks, "wide, two warpgroups"),
     "conv_mma": partial(render, *convs.SHORTCUT),
     "conv_mma_parts": partial(render, *convs.bottleneck()),
     "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),
