@@ -140,11 +140,17 @@ def kind_of(name: str) -> str:
     return "" if name.startswith(_MIXED) else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 
+def is_same(before: dict[str, str], kernels: dict[str, str], kind: str) -> bool:
+    """Whether the kind's kernels have the machine code that they had before; one that was not recorded says nothing."""
+    return all(before.get(name, code) == code for name, code in kernels.items() if kind_of(name) == kind)
+
+
 def note(before: dict[str, Any], kernels: dict[str, str]) -> None:
     """Records, for each kind, the versions under which its kernels have their current machine code."""
     for kind, now in versions().items():
-        is_same = all(before["kernels"].get(name) == kernels[name] for name in kernels if kind_of(name) == kind)
-        lists = with_version(lists_of(kind), before["versions"][kind], now, is_same=is_same)
+        lists = with_version(
+            lists_of(kind), before["versions"][kind], now, is_same=is_same(before["kernels"], kernels, kind)
+        )
         path = folder_of(kind) / SAME
         path.write_text(json.dumps(lists, indent=1) + "\n", encoding="utf-8")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, machine_code, versions
+from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, is_same, machine_code, versions
 from tests.support.compiled import compile_source
 from tests.support.lanes import one_in
 from tuner.core.trial.reports.same_kernels import lists_of
@@ -49,3 +49,9 @@ def test_another_constant_is_another_digest_and_a_comment_is_not() -> None:
     )
     assert first == commented
     assert first != other
+
+
+def test_a_new_kernel_says_nothing_about_the_code_of_the_others() -> None:
+    before = {"wgmma_decode": "one"}
+    assert is_same(before, {**before, "quantised_blocks_wide": "another"}, "gemm")
+    assert not is_same(before, {"wgmma_decode": "another"}, "gemm")
