@@ -85,11 +85,10 @@ __device__ __forceinline__ void load_residuals(u32 (&words)[kRoom], int count, c
   }
 }
 
-// Two adjacent elements of a row, finished, from the sums of group j. If loads are batched, `word` is their residual;
-// otherwise it is loaded here.
+// Two adjacent elements of a row, finished and rounded, from the sums of group j. If loads are batched, `word` is their
+// residual; otherwise it is loaded here.
 template <int kOp>
-__device__ __forceinline__ void finish_elements(float (&out)[2], const float* sums, const OpArgs& op, const TileRow& row,
-                                                int column, u32 word) {
+__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column, u32 word) {
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kUp = kConfig.tile_n / 2;  // distance from a gate's sum to its up projection's
   float bias[2][2] = {}, residual[2] = {};
@@ -100,6 +99,7 @@ __device__ __forceinline__ void finish_elements(float (&out)[2], const float* su
   } else if constexpr (Residual<kOp>::is_there()) {
     residual[0] = Residual<kOp>::widen(word), residual[1] = Residual<kOp>::widen(word >> 16);
   }
+  float out[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     const float* up_sum = sums + kUp + c;
@@ -110,13 +110,6 @@ __device__ __forceinline__ void finish_elements(float (&out)[2], const float* su
     if constexpr (Residual<kOp>::is_there() && !Residual<kOp>::is_of_sums()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
     out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
   }
-}
-
-// The same, rounded.
-template <int kOp>
-__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column, u32 word) {
-  float out[2];
-  finish_elements<kOp>(out, sums, op, row, column, word);
   return Output<kOp>::narrow_two(out[0], out[1]);
 }
 

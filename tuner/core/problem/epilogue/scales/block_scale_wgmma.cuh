@@ -5,10 +5,10 @@
 // their rows of inputs and of weights when it adds them to its own. A thread reads its scales from global memory while
 // the tensor cores multiply the line; those of the next lines of a row are then in the L1.
 //
-// With swapped operands, a thread has sums of tile_m / 4 rows of the inputs, and reads a scale for each. Otherwise it has
-// two rows of each block, and up to 128 rows of weights that share one scale are multiplied at a time: a sum takes one
-// multiply-add, and a thread needs registers for a part of the second set of sums. While a warpgroup adds its sums, the
-// other one's products keep the tensor cores busy.
+// With swapped operands, a thread has sums of tile_m / 4 rows of the inputs, and reads a scale for each. Otherwise it
+// has two rows of each block, and up to 128 rows of weights, which share one scale, are multiplied at a time: so a sum
+// takes one multiply-add, and the second set of sums is a part of the first one's size. While a warpgroup adds its sums,
+// the other one's products keep the tensor cores busy.
 //
 // Memory order. Scales of an earlier op's output are plain loads. They come after the wait for the stage, which the
 // inputs' warp requested after it had acquired the post of the tile with these columns, and with it their scales.
@@ -140,17 +140,17 @@ struct BlockScaled<kOp, kFirst, false> {
 
   const float* inputs;
   const float* weights;
-  int num_blocks;           // along k
-  int rows[kBlocks][2];     // the places of the scales of the thread's rows of inputs
-  int columns[kPieces];     // of the pieces' rows of weights
+  int num_blocks;        // along k
+  int rows[kBlocks][2];  // the places of the scales of the thread's rows of inputs
+  int columns[kPieces];  // of the pieces' rows of weights
 
   __device__ __forceinline__ BlockScaled(const OpArgs& op, const Task& task)
       : inputs(static_cast<const float*>(op.parts[kFirst + 1])),
         weights(static_cast<const float*>(op.parts[kFirst])),
         num_blocks(op.k / kScaleBlock) {
     const int thread = team_thread();
-    const int first = task.tile_m * kConfig.tile_m + (thread / 128 * kBlocks * kBlockRows + thread / 32 % 4 * 16) +
-                      thread % 32 / 4;
+    const int warp_row = thread / 128 * kBlocks * kBlockRows + thread / 32 % 4 * 16;
+    const int first = task.tile_m * kConfig.tile_m + warp_row + thread % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i)
       rows[i / 2][i % 2] = min(first + i / 2 * kBlockRows + i % 2 * 8, op.m - 1) * num_blocks;

@@ -1,9 +1,10 @@
 // The epilogue of outputs with a scale for each row and 128 columns: a tile has all columns of one group.
 //
-// With swapped operands, elements are finished twice, since no registers are left to keep them. First each warp finds the largest magnitude of
-// its columns of each row, and leaves it in shared memory: [warps][tile_m]. One thread for each row finds the largest of
-// them, and stores the scale. The second time, elements are divided by their row's scale and stored. Magnitudes are
-// compared as integers, so that a NaN is larger than any number, and the scale of a task whose launch is aborted is NaN.
+// With swapped operands, elements are finished twice, since no registers are left to keep them. First each warp finds
+// the largest magnitude of its columns of each row, and leaves it in shared memory: [warps][tile_m]. One thread for each
+// row finds the largest of them, and stores the scale. The second time, elements are divided by their row's scale and
+// stored. Magnitudes are compared as integers, so that a NaN is larger than any number, and the scale of a task whose
+// launch is aborted is NaN.
 //
 // Two barriers are enough: the scales have a row of their own, which is written again after the next task's first
 // barrier, and warps write theirs again after this task's second one.
@@ -128,6 +129,20 @@ struct GroupedTile<kOp, kFirst, kEnd, kFactors, false> {
   static constexpr int kGroups = kConfig.tile_n / 8;
   static_assert(kConfig.tile_n == 128 && kFirst == 0 && kEnd == kGroups, "a tile is a group");
 
+  // A lane's two finished elements of a group of columns; such an op has no residual.
+  __device__ static __forceinline__ void finish(float (&out)[2], const float* sums, const OpArgs& op, const TileRow& row,
+                                                int column) {
+    float bias[2][2] = {};
+    if constexpr (Bias<kOp>::is_there()) Bias<kOp>::two(bias[0], op, column, 0);
+    if constexpr (Bias<kOp>::is_there() && kConfig.gated) Bias<kOp>::two(bias[1], op, column, 1);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const auto up = [=] { return sums[kConfig.tile_n / 2 + c]; };
+      out[c] = finish_output<kOp>(sums[c], up, row.scale, bias[0][c], bias[1][c], op, row.number, column + c);
+      out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
+    }
+  }
+
   // The same scale for the four lanes of a row, from a lane's finished elements.
   __device__ static __forceinline__ float scale_of(const float (&values)[kGroups][2]) {
     u32 largest = __float_as_uint(kLeastInGroup);
@@ -151,7 +166,7 @@ struct GroupedTile<kOp, kFirst, kEnd, kFactors, false> {
       const float* const sums = acc + block * Tile::kBlockSums + half * 2;
       float values[kGroups][2];
 #pragma unroll
-      for (int j = 0; j < kGroups; ++j) finish_elements<kOp>(values[j], sums + j * 4, op, row, column0 + j * 8 + q * 2, 0);
+      for (int j = 0; j < kGroups; ++j) finish(values[j], sums + j * 4, op, row, column0 + j * 8 + q * 2);
       const float scale = scale_of(values);
       if (q == 0 && row.is_inside) factors[row.number * (op.n / kConfig.tile_n) + task.tile_n] = scale;
 #pragma unroll
