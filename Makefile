@@ -15,7 +15,7 @@ SOURCE := pyproject.toml
 unexport PYTHONDONTWRITEBYTECODE
 
 # Five processes for two cores, since many tests wait; idle processes take over tests of the others.
-PYTEST_FLAGS ?= -n 5 --dist worksteal
+PYTEST_FLAGS ?= --forks 5
 # Lanes with separate targets.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 
