@@ -100,10 +100,14 @@ def allowed(path: str) -> set[str]:
     return LIBRARIES[max(prefixes, key=len)] if prefixes else set()
 
 
-#: Imports in a file, and lines of its texts that begin like one.
-LIKE_IMPORTS = re.compile(
-    r"^\s*(?:from|import)\s+(\w+)|^\s*import\s.*,\s*(\w+)|;\s*(?:from|import)\s+(\w+)", re.MULTILINE
-)
+#: Imports in a file, and texts that look like one.
+LIKE_IMPORTS = re.compile(r"(?:^|;)\s*(?:from|import)\s+(\w[^;#\n]*)", re.MULTILINE)
+
+
+def like_imported_roots(source: str) -> set[str]:
+    """Top-level names of all absolute imports, and other first words behind `from` and `import`."""
+    found = (name for names in LIKE_IMPORTS.findall(source) for name in names.split(" import ")[0].split(","))
+    return {re.split(r"\W", name.strip(" ()"))[0] for name in found}
 
 
 def test_each_package_imports_only_its_own_libraries(repository_files: list[Path], root: Path) -> None:
@@ -113,11 +117,22 @@ def test_each_package_imports_only_its_own_libraries(repository_files: list[Path
         if path.suffix == ".py" and name.split("/")[0] in {"tuner", "workers", "migrations"}:
             known, text = set(sys.stdlib_module_names) | OURS | allowed(name), path.read_text()
             # Only where a line looks like a wrong import, the file is parsed.
-            if not {one for found in LIKE_IMPORTS.findall(text) for one in found if one} <= known and (
-                stray := imported_roots(text) - known
-            ):
+            if not like_imported_roots(text) <= known and (stray := imported_roots(text) - known):
                 strays[name] = sorted(stray)
     assert strays == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch",
+        "import os, torch.nn as nn",
+        "x = 1; import torch",
+        "if x:\n    from torch.nn import (\n  one,\n)",
+    ],
+)
+def test_each_way_to_import_is_seen(source: str) -> None:
+    assert "torch" in like_imported_roots(source) & imported_roots(source)
 
 
 def absolute_names(source: str) -> set[str]:
