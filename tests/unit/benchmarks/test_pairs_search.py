@@ -61,17 +61,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a search of two rows."""
     folder = tmp_path_factory.mktemp("pairs")
     with opened(folder) as jobs:
-        assert search(jobs, folder, SMALL, OTHER) == {}
+        assert search(jobs, folder, SMALL, options=replace(EIGHT, energy=True)) == {}
+        assert search(jobs, folder, OTHER) == {}
     return folder
 
 
-def test_the_energy_of_all_finalists_is_measured_if_asked_for(tmp_path: Path) -> None:
-    with opened(tmp_path) as jobs:
-        assert search(jobs, tmp_path, SMALL, options=replace(EIGHT, energy=True)) == {}
-    _, rows = written(tmp_path)
-    (row,) = rows.values()
-    assert set(row["energy_mj"]) == set(row["kind_us"])
-    assert all(energy > 0 for energy in row["energy_mj"].values())
+def test_the_energy_of_all_finalists_is_measured_if_asked_for(folder: Path) -> None:
+    _, rows = written(folder)
+    assert "energy_mj" not in rows[OTHER.pair]
+    assert set(rows[SMALL.pair]["energy_mj"]) == set(rows[SMALL.pair]["kind_us"])
+    assert all(energy > 0 for energy in rows[SMALL.pair]["energy_mj"].values())
 
 
 @pytest.mark.slow
