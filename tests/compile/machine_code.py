@@ -81,6 +81,7 @@ SOURCES = {
     "converted_e4m3": partial(_converted, "e4m3"),
     "converted_blocks": partial(_converted, "blocks"),
     "converted_int4": partial(_converted, "int4"),
+    "converted_int4_mma": partial(_converted, "int4, mma"),
     "converted_zero_points": partial(_converted, "int4, zero points, many rows"),
     "converted_mxfp4": partial(_converted, "mxfp4, many rows"),
     "quantised_blocks": partial(render, quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS["plain"]),

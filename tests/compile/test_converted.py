@@ -16,14 +16,14 @@ from tests.support.emulated.chain import EmulatedChain, plans_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 #: The kernels that are compiled for every change, since each takes some seconds.
-_FEW = {"int4", "a wrong group's factor"}
+_FEW = {"int4", "int4, mma", "a wrong group's factor", "another group's factor, by mma"}
 
 
 def _some(names: Iterable[str]) -> list[Any]:
@@ -73,6 +73,7 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 @pytest.mark.parametrize("tiling", _some(TILINGS))
 def test_the_compiler_spills_nothing_and_serialises_nothing(tiling: str) -> None:
     scheme, chosen = TILINGS[tiling]
-    _, log = compile_source(render(pair(scheme), chosen), "sm_90a")
-    assert parse_log(log).spill_bytes == 0
-    assert "serialized" not in log
+    for arch in ("sm_90a",) if chosen.engine is Engine.WGMMA else ("sm_80", "sm_90a", "sm_120"):
+        _, log = compile_source(render(pair(scheme), chosen), arch)
+        assert parse_log(log).spill_bytes == 0, arch
+        assert "serialized" not in log

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tests.support.cases import wgmma
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Warpgroups
+from tuner.core.schedule.tiling import Tile, Tiling, Warpgroups
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
+
+
+def mma(*tiles: tuple[int, int, int], num_warps: int = 4, **others: Any) -> Tiling:
+    """A tiling of the mma engine with three stages."""
+    return Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles), num_stages=3, num_warps=num_warps, **others)
+
 
 #: Kernels by name: scheme and tiling.
 TILINGS = {
@@ -43,6 +50,13 @@ TILINGS = {
         Scheme.INT4,
         wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
     ),
+    "int4, mma": (Scheme.INT4, mma((16, 32, 256), (16, 64, 256))),
+    "int4, mma, many rows": (Scheme.INT4, mma((32, 64, 256), (64, 64, 256), num_warps=8)),
+    "int4, mma, zero points in parts": (Scheme.INT4_ZP, mma((16, 32, 256), (32, 64, 512), split_k=(1, 2))),
+    "int4, mma, groups of 32": ("int4_g32", mma((16, 64, 256), (16, 64, 256))),
+    "e4m3, mma": (Scheme.W8A16, mma((16, 32, 128), (16, 64, 256))),
+    "blocks, mma": (Scheme.W8A16_BLOCK, mma((32, 32, 256), (16, 64, 256))),
+    "mxfp4, mma": (Scheme.MXFP4, mma((16, 32, 256), (16, 64, 512))),
 }
 #: Faults by name: the tiling, and the change in the device text.
 FAULTS = {
@@ -71,6 +85,25 @@ FAULTS = {
         "int4",
         "inputs[slice + i / 2][eight][i % 2]",
         "inputs[slice + 1 - i / 2][eight][i % 2]",
+    ),
+    "another group's factor, by mma": ("int4, mma", "place + group * kBytes", "place + (group ^ 1) * kBytes"),
+    "factors of gate and up swapped, by mma": (
+        "int4, mma",
+        "row / kTileN * op.n + column",
+        "(1 - row / kTileN) * op.n + column",
+    ),
+    "a column's factor in place of its neighbour's, by mma": (
+        "int4, mma",
+        "frags.factors[j][e % 2]",
+        "frags.factors[j][1 - e % 2]",
+    ),
+    "a group left out, by mma": ("int4, mma", "(kScalesSums && ends)", "(kScalesSums && ends && unit > 3)"),
+    "slices exchanged, by mma": ("int4, mma", "(own, frags.a[slice][i]", "(own, frags.a[1 - slice][i]"),
+    "another row's power of two, by mma": ("mxfp4, mma", "(column0 + lane / 4)", "(column0 + lane / 4 ^ 1)"),
+    "a word of another unit, by mma": (
+        "e4m3, mma",
+        "lane.w_swizzled ^ (unit * 16)",
+        "lane.w_swizzled ^ (unit / 2 * 32)",
     ),
     "a channel's factor": ("e4m3", "factors[channel]", "factors[channel ^ 1]"),
 }

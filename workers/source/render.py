@@ -29,14 +29,16 @@ from .variants import Variant, with_switches
 
 #: The file that only kernels that write to pages have, also in their version.
 _PAGES_FILE = "pages.cuh"
-#: The file for `wgmma` kernels whose weights are stored in fewer bits.
-_CONVERTED_FILE = "converted_wgmma.cuh"
+#: The files for kernels whose weights are stored in fewer bits, and the file of each engine that they precede.
+_CONVERTED_WGMMA, _CONVERTED_MMA = ("converted_wgmma.cuh", "mailbox.cuh"), ("converted_mma.cuh", "epilogue.cuh")
+_CONVERTED_FILES = {Engine.WGMMA: _CONVERTED_WGMMA, Engine.MMA: _CONVERTED_MMA}
 #: The file for `wgmma` kernels with a product that gathers its rows.
 _GATHERED_FILE = "gathered_wgmma.cuh"
 _BASE_FILES = (
     "config.cuh",
     "ptx.cuh",
     "element.cuh",
+    "stored.cuh",
     _PAGES_FILE,
     "launch_args.cuh",
     "dependent_launch.cuh",
@@ -156,7 +158,7 @@ def kernel_version() -> str:
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     del names[_PAGES_FILE]
     beside = (
-        _CONVERTED_FILE,
+        *(name for name, _ in _CONVERTED_FILES.values()),
         _GATHERED_FILE,
         "config_block.in",
         "unit.cu.in",
@@ -228,9 +230,9 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     if tiling.part_sums is PartSums.SCATTERED:
         config += "#define TUNER_SCATTERED_SUMS\n__device__ constexpr bool scatters_sums() { return true; }\n"
-    if weights and tiling.engine is Engine.WGMMA:
-        before = names.index("mailbox.cuh")
-        texts.insert(before, f"// ---- {_CONVERTED_FILE}\n{inlined(_CONVERTED_FILE, variant)}")
+    if weights:
+        name, following = _CONVERTED_FILES[tiling.engine]
+        texts.insert(names.index(following), f"// ---- {name}\n{inlined(name, variant)}")
     if tiling.engine is Engine.WGMMA and (of_tiles := parts_of_tiles(workload)):
         after = names.index("epilogue_transposed.cuh") + 1 + bool(weights)
         texts[after:after] = [f"// ---- {name}\n{inlined_text(text, variant)}" for name, text in of_tiles.items()]

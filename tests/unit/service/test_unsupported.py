@@ -9,6 +9,7 @@ import pytest
 from tests.support.cases import H200
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.schedule.tiling import Engine
 from tuner.core.space.joint import any_space_of
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
@@ -27,9 +28,7 @@ def workload(**asked: Any) -> Any:
     [
         (A100, {"scheme": "tensor"}, "dtype", "compute capability 8.0, and fp8_e4m3 needs 8.9"),
         (A40, {"scheme": "token"}, "dtype", "compute capability 8.6, and fp8_e4m3 needs 8.9"),
-        (A100, {"scheme": "w8a16"}, "weights", "compute capability 8.0, and only wgmma converts weights in e4m3"),
-        (A100, {"scheme": "w8a16_block"}, "weights", "only wgmma converts weights in e4m3_g128, which needs 9.0"),
-        (A40, {}, "weights", "only wgmma converts weights in int4_g128, which needs 9.0"),
+        (A100, {"scheme": "w8a16", "d_in": 208}, "sizes", "up has k 208: k must be a multiple of 128, for weights in"),
         (
             H200,
             {"weights": "int4_g32", "d_in": 384},
@@ -39,7 +38,6 @@ def workload(**asked: Any) -> Any:
         (H200, {"weights": "int4_g32", "d_hidden": 128}, "sizes", "down has k 128: k must be a multiple of 256"),
         (H200, {"scheme": "w8a16", "d_in": 208}, "sizes", "up has k 208: k must be a multiple of 128"),
         (H200, {"scheme": "tensor", "d_in": 200}, "sizes", "TMA needs multiples of 16; up has k 200: the simt engine"),
-        (H200, {"d_out": 100}, "sizes", "down has n 100 and k 1024: TMA needs multiples of 8"),
     ],
 )
 def test_what_no_engine_runs_is_refused_by_field(gpu: Gpu, asked: dict[str, Any], field: str, words: str) -> None:
@@ -55,8 +53,22 @@ def test_what_an_engine_runs_is_not(scheme: str) -> None:
     assert refusal(workload(scheme=scheme), H200) is None
 
 
+@pytest.mark.parametrize("scheme", ["w8a16", "w8a16_block", "int4", "int4_zp", "mxfp4"])
+@pytest.mark.parametrize("gpu", [A100, A40], ids=["a100", "a40"])
+def test_weights_are_converted_on_other_gpus(scheme: str, gpu: Gpu) -> None:
+    """By mma.sync."""
+    assert refusal(workload(scheme=scheme), gpu) is None
+    assert not any_space_of(workload(scheme=scheme), gpu).is_empty
+
+
+def test_columns_that_tensor_maps_do_not_support_are_multiplied_by_mma() -> None:
+    space = any_space_of(workload(d_out=100), H200)
+    assert isinstance(space, Space)
+    assert {tiling.engine for tiling in space.tilings} == {Engine.MMA}
+
+
 def test_a_space_without_schedules_says_so() -> None:
-    """wgmma, which alone converts weights, has no tiles for so few columns, but does not report it."""
+    """The engines that convert weights have no tiles for so few columns, but do not report it."""
     few_columns = workload(scheme="w8a16", d_out=8)
     assert refusal(few_columns, H200) is None
     with pytest.raises(IllegalSchedule, match=r"no schedule of .* is legal on .*: change the sizes"):

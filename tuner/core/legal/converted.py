@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tile
 
-#: Compute capability of the GPUs whose tensor cores accept converted weights from registers.
-COMPUTE_CAPABILITY = (9, 0)
+#: The engines that convert weights.
+ENGINES = (Engine.WGMMA, Engine.MMA)
 #: Maximum fp32 sums per thread, in addition to fragments of weights; with groups there are two more sets of the same
 #: size, one per group.
 MAX_CONVERTED, MAX_GROUPED = 96, 64
@@ -18,21 +17,12 @@ MAX_ACCUMULATORS = 192
 _LINE_BITS, _GROUPS = 1024, 2
 
 
-def gpu_problem(workload: Workload, gpu: Gpu) -> str | None:
-    """Why the GPU cannot convert the weights."""
-    stored = next((op.weights for op in workload.tile_ops if op.weights), None)
-    if stored is None or gpu.compute_capability == COMPUTE_CAPABILITY:
-        return None
-    major, minor = gpu.compute_capability
-    what = f"{gpu.name} has compute capability {major}.{minor}, and only wgmma converts weights in {stored}"
-    return f"{what}, which needs 9.0: use another GPU, or leave out weights"
-
-
 def engine_problem(workload: Workload, engine: Engine) -> str | None:
     """Why the engine does not convert the weights."""
     stored = [op for op in workload.tile_ops if op.weights]
-    if stored and engine is not Engine.WGMMA:
-        return f"{stored[0].name} has weights in {stored[0].weights}, which only wgmma converts: use wgmma"
+    if stored and engine not in ENGINES:
+        engines = " or ".join(ENGINES)
+        return f"{stored[0].name} has weights in {stored[0].weights}, which {engine} does not convert: use {engines}"
     for op in stored:
         if problem := depth_problem(op, op.k):
             return f"{op.name} has k {op.k}: {problem}: use another k"

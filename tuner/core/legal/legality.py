@@ -128,7 +128,7 @@ def gpu_problem(gpu: Gpu) -> str | None:
 
 def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no schedule of the workload runs on this GPU."""
-    return gpu_problem(gpu) or conversion_problem(workload, gpu) or converted.gpu_problem(workload, gpu)
+    return gpu_problem(gpu) or conversion_problem(workload, gpu)
 
 
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
+from tuner.core.legal.converted import depth_problem, most_converted
 from tuner.core.legal.one_ring import one_ring_problem
-from tuner.core.plan.graph.products import product_tiles
+from tuner.core.plan.graph.products import product_tiles, weight_stage_bytes
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD
 from tuner.core.problem.tile_op import TileOp
@@ -18,9 +19,11 @@ STAGE_ROW_BYTES = (64, 128, 256)
 COPY_BYTES = 16
 MAX_STAGES = 8
 NUM_WARPS = (4, 8)
+#: Bytes of elements of k per stage for weights that are stored in fewer bits.
+CONVERTED_ROW_BYTES = (256, 512, 1024)
 #: Registers for addresses, loop counters, epilogue and compiler overhead, by bytes of k per stage; 19 of 20 kernels of
 #: the whole space need no more. Near the per-thread limit, the compiler uses fewer.
-_OTHER_REGISTERS = {64: 70, 128: 76, 256: 90}
+_OTHER_REGISTERS = {64: 70, 128: 76, 256: 90, 512: 96, 1024: 100}
 #: fp32 sums per thread of the largest warp tile, 64 x 64, and the 16-byte copies per thread and stage for which it
 #: leaves registers; with more, ptxas spilled in most kernels of the whole space, for sm_80 and sm_90a.
 _FULL_ACCUMULATORS = 128
@@ -39,9 +42,14 @@ _WARP_GRIDS = {4: ((1, 4), (2, 2), (4, 1)), 8: ((1, 8), (2, 4), (4, 2), (8, 1))}
 
 
 @cache
-def stage_depths(dtype: Dtype) -> tuple[int, ...]:
-    """Depths of a stage, elements of k."""
-    return tuple(map(dtype.elements, STAGE_ROW_BYTES))
+def stage_depths(dtype: Dtype, *, converts: bool = False) -> tuple[int, ...]:
+    """Depths of a stage, elements of k; `converts`: of weights that are stored in fewer bits."""
+    return tuple(map(dtype.elements, CONVERTED_ROW_BYTES if converts else STAGE_ROW_BYTES))
+
+
+def converts_weights(workload: Workload) -> bool:
+    """Whether weights are stored in fewer bits; all products of a workload have one format."""
+    return any(op.weights for op in workload.tile_ops)
 
 
 @lru_cache(maxsize=4096)
@@ -69,8 +77,12 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
 
 def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     """Size of a ring whose stages hold the A and W slices of the larger op, bytes."""
-    slice_elements = max([(tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling)])
-    return tiling.num_stages * slice_elements * workload.dtype.size_bytes
+    size = workload.dtype.size_bytes
+    if converts_weights(workload):
+        both = zip(workload.tile_ops, tiling.tiles, strict=True)
+        dtype = workload.dtype
+        return tiling.num_stages * max(t.m * t.k * size + weight_stage_bytes(op, t, dtype) for op, t in both)
+    return tiling.num_stages * max([(tile.m + tile.n) * tile.k for tile in product_tiles(workload, tiling)]) * size
 
 
 def registers(workload: Workload, tiling: Tiling) -> int:
@@ -78,9 +90,13 @@ def registers(workload: Workload, tiling: Tiling) -> int:
 
     Source: fragment sizes of mma.sync.m16n8k16, PTX ISA, "Matrix fragments for mma.m16n8k16".
     """
+    return min(_wanted_registers(workload, tiling), MAX_REGISTERS_PER_THREAD)
+
+
+def _wanted_registers(workload: Workload, tiling: Tiling) -> int:
+    """Same as `registers`, even if a thread cannot have so many."""
     others, size = _OTHER_REGISTERS, workload.dtype.size_bytes
-    most = _most_fragment_registers(workload, tiling) + max([others[tile.k * size] for tile in tiling.tiles])
-    return min(most, MAX_REGISTERS_PER_THREAD)
+    return _most_fragment_registers(workload, tiling) + max([others[tile.k * size] for tile in tiling.tiles])
 
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
@@ -91,7 +107,13 @@ def least_registers(workload: Workload, tiling: Tiling) -> int:
 def _most_fragment_registers(workload: Workload, tiling: Tiling) -> int:
     """Maximum over the ops."""
     both, num_warps = zip(workload.tile_ops, tiling.tiles, strict=True), tiling.num_warps
-    return max([_fragment_registers(tile, num_warps, op.rows_per_column) for op, tile in both])
+    return max(
+        [
+            _fragment_registers(tile, num_warps, op.rows_per_column)
+            + (_converting_registers(op, tile, num_warps) if op.weights else 0)
+            for op, tile in both
+        ]
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -100,6 +122,16 @@ def _fragment_registers(tile: Tile, num_warps: int, rows_per_column: int) -> int
     warps_m, warps_n = warp_grid(tile, num_warps, rows_per_column) or (1, 1)
     warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * rows_per_column
     return warp_m * warp_n // 32 + 2 * (warp_m // 16 * 4 + warp_n // 8 * 2)
+
+
+def _converting_registers(op: TileOp, tile: Tile, num_warps: int) -> int:
+    """What a thread that converts weights has in addition: sums of groups, the second slice of inputs of a word of
+    codes, and for each fragment of weights the data of a group and the elements of a word."""
+    assert op.weights, op.name
+    warps_m, warps_n = warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
+    warp_m, warp_n = tile.m // warps_m, tile.n // warps_n * op.rows_per_column
+    sums = warp_m * warp_n // 32 if op.weights.row.scales_sums else 0
+    return sums + warp_m // 16 * 8 + warp_n // 8 * 4 + 4
 
 
 def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -118,21 +150,38 @@ def _tile_problem(op: TileOp, tile: Tile, num_warps: int, dtype: Dtype) -> str |
         return f"{num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tile.m < 16 or tile.n < 16 or tile.m % 16 or tile.n % 16:
         return f"tile {tile}: m and n must be positive multiples of 16, one mma.sync fragment"
-    if tile.k not in (depths := stage_depths(dtype)):
+    if tile.k not in (depths := stage_depths(dtype, converts=bool(op.weights))):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
     if warp_grid(tile, num_warps, op.rows_per_column) is None:
         widest = f"64 x {64 // op.rows_per_column}" + (f", {op.halves} wide" if op.halves else "")
         return (
             f"tile {tile}: no grid of {num_warps} warps gives warp tiles that are multiples of 16 x 8, up to {widest}"
         )
+    return _converted_problem(op, tile, num_warps) if op.weights else None
+
+
+def _converted_problem(op: TileOp, tile: Tile, num_warps: int) -> str | None:
+    """Why the warps cannot convert the weights of this tile."""
+    if problem := depth_problem(op, tile.k):
+        return problem
+    _, warps_n = warp_grid(tile, num_warps, op.rows_per_column) or (1, 1)
+    if (rows := tile.n // warps_n * op.rows_per_column) % 16:
+        return f"tile {tile}: a warp has {rows} rows of weights, which are converted in pairs of 8: use another n"
+    sums = tile.m * tile.n * op.rows_per_column // (32 * num_warps)
+    if sums > (most := most_converted(op)):
+        return f"tile {tile}: {sums} fp32 sums per thread, beside weights in {op.weights}: use at most {most}"
     return None
 
 
 def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the compiler would spill registers."""
+    if converts_weights(workload):
+        wanted = _wanted_registers(workload, tiling)
+        what = f"a thread that converts weights needs about {wanted} registers, and has {MAX_REGISTERS_PER_THREAD}"
+        return None if wanted <= MAX_REGISTERS_PER_THREAD else f"{what}: use smaller tiles, or more warps"
     tiles, size, num_threads = product_tiles(workload, tiling), workload.dtype.size_bytes, tiling.num_threads
     num_accumulators = max([tile.m * tile.n for tile in tiles]) // num_threads
-    shallow, deeper, *_ = stage_depths(workload.dtype)
+    shallow, deeper, *_ = stage_depths(workload.dtype, converts=converts_weights(workload))
     is_shallow = shallow in {tile.k for tile in tiles}
     num_copies = max([(tile.m + tile.n) * tile.k * size for tile in tiles]) // (COPY_BYTES * num_threads)
     if num_accumulators >= _FULL_ACCUMULATORS and num_copies > _MAX_COPIES_BESIDE_FULL_ACCUMULATORS:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from math import ceil
 
 from tuner.core.legal.legality import tiling_problem
-from tuner.core.legal.mma import stage_depths, warp_grid
+from tuner.core.legal.mma import converts_weights, stage_depths, warp_grid
 from tuner.core.plan.order.split_k import num_steps, num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -60,7 +60,8 @@ class MmaTilings:
     @cached_property
     def tile_ks(self) -> tuple[int, ...]:
         """Proposed stage depths, shared by the ops."""
-        return _useful(stage_depths(self._workload.dtype), max(op.k for op in self._workload.tile_ops))
+        depths = stage_depths(self._workload.dtype, converts=converts_weights(self._workload))
+        return _useful(depths, max(op.k for op in self._workload.tile_ops))
 
     def tilings(self) -> Iterator[Tiling]:
         """All proposed tilings."""
@@ -68,6 +69,15 @@ class MmaTilings:
             yield from self._of_a_chain()
         else:
             yield from (split for tiling in self._whole() for split in self._splits(tiling))
+
+    def combined(self, mma: Iterator[Tiling], others: Iterator[Tiling]) -> Iterator[Tiling]:
+        """The tilings of all engines, given those of this engine and of the others, which are listed as they are read.
+        For weights in fewer bits, those of this engine only if there are no others: wgmma kernels multiply few rows by
+        mma.sync, too, and the copy engine loads their codes."""
+        if not converts_weights(self._workload):
+            return chain(mma, others)
+        first = next(others, None)
+        return mma if first is None else chain([first], others)
 
     def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
         """Proposed numbers of parts of an op's tiles: one, and those for which one wave of sufficiently long parts

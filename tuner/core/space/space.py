@@ -100,7 +100,9 @@ class Space:
         return not any(self.orderings(tiling) for tiling in self._listed())
 
     def _listed(self) -> Iterator[Tiling]:
-        return self._accepted(self._mma.tilings(), self._wgmma.tilings(), self._simt.tilings())
+        return self._mma.combined(
+            self._accepted(self._mma.tilings()), self._accepted(self._wgmma.tilings(), self._simt.tilings())
+        )
 
     def _accepted(self, *tilings: Iterable[Tiling]) -> Iterator[Tiling]:
         return accepted(self.workload, self.gpu, chain(*tilings), self._of_kinds)

@@ -27,6 +27,7 @@
 // before their wait.
 #pragma once
 #include "launch_args.cuh"
+#include "stored.cuh"
 
 constexpr int kLineElements = 64;  // elements of an L2 line of 128 bytes
 
@@ -38,17 +39,17 @@ __device__ void prefetch_weights(const LaunchArgs& args, const Task& task) {
   const OpArgs& op = args.ops[kOp];
   const int row0 = task.tile_n * kConfig.tile_n;
   const Steps steps = steps_of<kOp>(args.plan, op, task);
-  const int num_steps = min(kNumStages - 1, steps.count), first_k = steps.first * kConfig.tile_k;
+  const int num_steps = min(kNumStages - 1, steps.count), first_k = steps.first * kStoredK<kOp>;
   const int num_rows = min(kConfig.tile_n, op.n - row0);
   const int num_runs = steps.stride == 1 ? 1 : num_steps;
-  const int run_lines = ((steps.stride == 1 ? num_steps : 1) * kConfig.tile_k + kLineElements - 1) / kLineElements;
+  const int run_lines = ((steps.stride == 1 ? num_steps : 1) * kStoredK<kOp> + kLineElements - 1) / kLineElements;
   const int num_lines = num_runs * run_lines;
 #pragma unroll 1
   for (int i = threadIdx.x; i < (kConfig.gated ? 2 : 1) * num_rows * num_lines; i += kNumThreads) {
     const int below = i / num_lines, line = i % num_lines, run = kConfig.num_parts > 1 ? line / run_lines : 0;
-    const int column = first_k + run * steps.stride * kConfig.tile_k + (line - run * run_lines) * kLineElements;
+    const int column = first_k + run * steps.stride * kStoredK<kOp> + (line - run * run_lines) * kLineElements;
     const int row = row0 + (below < num_rows ? below : op.n + below - num_rows);
-    if (column < op.k) prefetch_l2(op.w + static_cast<long long>(row) * op.k + column);
+    if (column < stored_columns(op.k)) prefetch_l2(op.w + static_cast<long long>(row) * stored_columns(op.k) + column);
   }
 }
 

@@ -14,7 +14,7 @@ template <int kTileK>
 struct RowLayout {
   static constexpr int kChunks = kTileK / 8;
   static constexpr int kRowBytes = kTileK * 2;
-  static_assert(kChunks == 4 || kChunks == 8 || kChunks == 16, "the swizzle supports rows of 4, 8 and 16 chunks");
+  static_assert(kChunks == 4 || kChunks % 8 == 0, "the swizzle supports rows of 4 chunks and of multiples of 8");
 
   __device__ static constexpr int offset(int row, int chunk) {
     const int swizzle = kChunks == 4 ? (row >> 1) & 3 : row & 7;

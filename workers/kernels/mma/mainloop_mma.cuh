@@ -21,16 +21,34 @@
 #include "fixup.cuh"
 #include "launch_args.cuh"
 #include "scheduler.cuh"
+#include "stored.cuh"
 #include "sync.cuh"
 #include "trace.cuh"
 
 // Bytes of one pipeline stage: the A tile, then the W slice.
-__device__ constexpr int stage_bytes(const OpConfig& op) { return (op.tile_m + op.weight_rows()) * op.tile_k * 2; }
+__device__ constexpr int stage_bytes(const OpConfig& op) { return op.tile_m * op.tile_k * 2 + stored_bytes(op); }
 constexpr int kStageBytes = most_of_ops(stage_bytes);
 
 // fp32 accumulators of one thread.
 __device__ constexpr int num_accumulators(const OpConfig& op) { return op.tile_m * op.weight_rows() / kNumThreads; }
 constexpr int kMaxAccumulators = most_of_ops(num_accumulators);
+
+// The products of weights that are codes: converted_mma.cuh. Those of elements are the tile's own; their code has no
+// object in addition, for which the compiler would allocate registers differently.
+template <int kOp>
+struct MmaTile;
+template <int kOp>
+struct ConvertedProducts;
+template <int kOp, bool kConverts = converts_weights()>
+struct OperandsOf {
+  using Fragments = typename MmaTile<kOp>::Fragments;
+  using Lane = const typename MmaTile<kOp>::Lane;
+};
+template <int kOp>
+struct OperandsOf<kOp, true> {
+  using Fragments = typename ConvertedProducts<kOp>::Fragments;
+  using Lane = typename ConvertedProducts<kOp>::Lane;
+};
 
 template <int kOp>
 struct MmaTile {
@@ -39,11 +57,12 @@ struct MmaTile {
   static constexpr bool kGated = kConfig.gated;
   static constexpr int kWarpM = kTileM / kConfig.warps_m, kWarpN = kTileN / kConfig.warps_n;  // of C
   static constexpr int kFragsM = kWarpM / 16, kFragsN = kWarpN / 8 * (kGated ? 2 : 1);
-  static constexpr int kSlices = kTileK / 16;
+  using Products = ConvertedProducts<kOp>;
+  static constexpr int kSlices = kTileK / (converts_weights() ? 128 / Weights::kBits : 16);
   static constexpr int kNumSums = kFragsM * kFragsN * 4;  // accumulators per thread
   using Layout = RowLayout<kTileK>;
   static constexpr int kWOffset = kTileM * Layout::kRowBytes;
-  static constexpr int kUpOffset = kWOffset + kTileN * Layout::kRowBytes;
+  static constexpr int kUpOffset = kWOffset + kTileN * kStoredK<kOp> * 2;
   // Distance from the rows of one pair of W fragments to the next.
   static constexpr int kPairBytes = (kGated ? 8 : 16) * Layout::kRowBytes;
   static_assert(kConfig.warps_m * kConfig.warps_n == kNumWarps, "the warp grid must hold all warps");
@@ -52,16 +71,17 @@ struct MmaTile {
 
   // Copies the W slice of a stage: the rows of the task's columns, and those of the up projection, n rows further down.
   struct WeightCopy {
-    using Copy = TileCopy<kTileN, kTileK, kConfig.copy_bytes, kWeightHint>;
+    using Copy = TileCopy<kTileN, kStoredK<kOp>, kConfig.copy_bytes, kWeightHint>;
     Copy w, up;
 
     __device__ WeightCopy(const OpArgs& op, const Task& task, int first_k)
-        : w(op.w, task.tile_n * kTileN, op.n, op.k, first_k),
-          up(kGated ? op.w + static_cast<long long>(op.n) * op.k : op.w, task.tile_n * kTileN, op.n, op.k, first_k) {}
+        : w(op.w, task.tile_n * kTileN, op.n, stored_columns(op.k), stored_columns(first_k)),
+          up(kGated ? op.w + static_cast<long long>(op.n) * stored_columns(op.k) : op.w, task.tile_n * kTileN, op.n,
+             stored_columns(op.k), stored_columns(first_k)) {}
 
     __device__ __forceinline__ void copy(u32 stage, int k0, int stride_k, int k) {
-      w.copy(stage + kWOffset, k0, stride_k, k);
-      if constexpr (kGated) up.copy(stage + kUpOffset, k0, stride_k, k);
+      w.copy(stage + kWOffset, stored_columns(k0), stored_columns(stride_k), stored_columns(k));
+      if constexpr (kGated) up.copy(stage + kUpOffset, stored_columns(k0), stored_columns(stride_k), stored_columns(k));
     }
   };
 
@@ -122,6 +142,18 @@ struct MmaTile {
     }
   }
 
+  // The same for fragments of codes.
+  template <class CodeFragments, class CodeLane>
+  __device__ static __forceinline__ void load_fragments(CodeFragments& frags, const CodeLane& lane, u32 stage, int unit) {
+    Products::load_fragments(frags, lane, stage, unit);
+  }
+
+  __device__ static __forceinline__ void copy_weights(WeightCopy& copy_w, const OpArgs& op, const Task& task, u32 stage,
+                                                      int k0, int stride_k) {
+    copy_w.copy(stage, k0, stride_k, op.k);
+    if constexpr (lists_of(kConfig) > 0) Products::copy_lists(op, task, stage, k0);
+  }
+
   __device__ void clear() {
 #pragma unroll
     for (int i = 0; i < kNumSums; ++i) acc[i] = 0.0f;
@@ -143,7 +175,7 @@ struct MmaTile {
     const int num_ahead = min(num_steps, waits ? kNumStages - 1 - args.plan.held_stages : kNumStages - 1);
 #pragma unroll 1
     for (int step = 0; step < num_ahead; ++step)
-      copy_w.copy(ring + step * kStageBytes, first_k + step * stride_k, stride_k, op.k);
+      copy_weights(copy_w, op, task, ring + step * kStageBytes, first_k + step * stride_k, stride_k);
     if (!wait_for(args, task, scheduler.next, scheduler.epoch, kNumStages - 1, true, pending)) {
       cp_async_wait<0>();
       return false;
@@ -151,15 +183,16 @@ struct MmaTile {
     if (threadIdx.x == 0 && waits) trace_stamp(args, scheduler.next, kReady);
     for (int step = 0; step < kNumStages - 1; ++step) {
       if (step < num_steps) {
-        if (step >= num_ahead) copy_w.copy(ring + step * kStageBytes, first_k + step * stride_k, stride_k, op.k);
+        if (step >= num_ahead) copy_weights(copy_w, op, task, ring + step * kStageBytes, first_k + step * stride_k, stride_k);
         copy_a.copy(ring + step * kStageBytes, first_k + step * stride_k, stride_k, op.k);
       }
       cp_async_commit();
     }
     clear();
 
-    const Lane lane;
-    Fragments frags[2];
+
+    typename OperandsOf<kOp>::Lane lane{};
+    typename OperandsOf<kOp>::Fragments frags[2];
     u32 read_stage = ring, write_stage = ring + (kNumStages - 1) * kStageBytes;
     const u32 ring_end = ring + kNumStages * kStageBytes;
     cp_async_wait<kNumStages - 2>();
@@ -189,15 +222,20 @@ struct MmaTile {
         if (slice == 0) {
           if (ahead < num_steps) {
             copy_a.copy(write_stage, first_k + ahead * stride_k, stride_k, op.k);
-            copy_w.copy(write_stage, first_k + ahead * stride_k, stride_k, op.k);
+            copy_weights(copy_w, op, task, write_stage, first_k + ahead * stride_k, stride_k);
           }
           cp_async_commit();
           write_stage += kStageBytes;
           if (write_stage == ring_end) write_stage = ring;
         }
-        multiply(frags[slice & 1]);
+        if constexpr (converts_weights()) {
+          Products::multiply(acc, lane, frags[slice & 1], slice);
+        } else {
+          multiply(frags[slice & 1]);
+        }
       }
     }
+    if constexpr (converts_weights()) Products::finish(acc);
     cp_async_wait<0>();
     if (threadIdx.x == 0) trace_stamp(args, scheduler.next, kComputed);
     if constexpr (waits_for_epilogue(kChainOps[kOp])) {

@@ -156,14 +156,6 @@ struct Converted {
     }
   }
 
-  __device__ static __forceinline__ float factor_of(u32 bits) {
-    if constexpr (Weights::kFactorBytes == sizeof(float)) {
-      return __uint_as_float(bits);
-    } else {
-      return Element::widen(bits);
-    }
-  }
-
   // Clears a block's sums.
   __device__ static __forceinline__ void clear(float* sums) {
 #pragma unroll

@@ -74,24 +74,10 @@ __device__ constexpr int max_input_stage_bytes() {
 }
 constexpr int kInputStageBytes = max_input_stage_bytes();
 
-// Columns of a stage of weights as they are stored, in elements' sizes. They are followed by lists of the groups' data,
-// for each kBundle columns: factors, then zero points. The other constants are the bytes per row in a list, and the
-// lists per stage. Without groups, a bundle is only a unit of the loop.
-template <int kOp>
-constexpr int kStoredK = kOps[kOp].tile_k * Weights::kBits / (8 * kElementBytes);
-enum : int {
-  kBundle = Weights::kGroup > 0 ? Weights::kBundle : 128,
-  kListBytes = Weights::kGroup > 0 ? kBundle / (Weights::kGroup > 0 ? Weights::kGroup : 1) * Weights::kFactorBytes : 0
-};
-__device__ constexpr int lists_of(const OpConfig& op) {
-  return Weights::kGroup > 0 ? op.tile_k / kBundle * (1 + Weights::kHasZeros) : 0;
-}
-
 __device__ constexpr int max_weight_stage_bytes() {
   int widest = 0;
   for (const OpConfig& op : kOps) {
-    const int row_bytes = op.tile_k * Weights::kBits / 8 + lists_of(op) * kListBytes;
-    const int bytes = op.weight_rows() * row_bytes;
+    const int bytes = stored_bytes(op);
     widest = bytes > widest ? bytes : widest;
   }
   return (widest + 1023) / 1024 * 1024;

@@ -240,7 +240,6 @@ __device__ __forceinline__ int team_number() { return kNumTeams == 1 ? 0 : threa
 __device__ __forceinline__ int team_group() { return kTeamGroups == 1 ? 0 : uniform(team_thread() / 128); }
 
 // Multiplies weights that are stored in fewer bits (converted_wgmma.cuh).
-__device__ constexpr bool converts_weights() { return Weights::kBits < 8 * kElementBytes; }
 template <int kOp>
 struct Converted;
 

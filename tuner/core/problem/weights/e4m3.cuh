@@ -11,6 +11,10 @@
   __device__ __forceinline__ static u32 enlarged(u32 x) {
     constexpr u32 f = $factor;
     u32 y;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // no such product of bf16: plus -0
+    asm("fma.rn.${kind}x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(f), "r"(0x80008000u));
+#else
     asm("mul.${kind}x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(f));
+#endif
     return y;
   }

@@ -16,6 +16,10 @@
   }
   __device__ __forceinline__ static u32 times(u32 x, u32 f) {
     u32 y;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // no such product of bf16: plus -0
+    asm("fma.rn.${kind}x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(f), "r"(0x80008000u));
+#else
     asm("mul.${kind}x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(f));
+#endif
     return y;
   }
