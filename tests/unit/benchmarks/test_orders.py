@@ -63,6 +63,7 @@ def test_every_tiling_of_a_case_has_legal_orderings_of_which_no_two_are_the_same
     assert len(plans) == len(orderings)
 
 
+@pytest.mark.slow
 def test_a_row_says_what_order_is_worth_beside_what_noise_is(row: dict[str, Any]) -> None:
     assert name_of(row) == SMALL[0].name
     times_us = [one["us"] for one in row["orderings"]]
@@ -77,6 +78,7 @@ def test_a_row_says_what_order_is_worth_beside_what_noise_is(row: dict[str, Any]
     assert min(row["tilings"], key=row["tilings"].__getitem__) == row["tiling"]
 
 
+@pytest.mark.slow
 def test_the_three_that_are_compared_share_their_tiling_and_can_be_read_back(row: dict[str, Any]) -> None:
     schedules = [Schedule.from_json(row[name]["schedule"]) for name in NAMED]
     assert [str(one.ordering) for one in schedules] == [row[name]["ordering"] for name in NAMED]
@@ -108,6 +110,7 @@ def test_a_run_that_was_cut_goes_on_and_counters_come_last(
     assert results(bench, path).rows == {}
 
 
+@pytest.mark.slow
 def test_a_case_that_fails_is_reported_and_the_others_go_on(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
