@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import traceback
-from multiprocessing import Pipe, get_context
+from multiprocessing import Pipe, get_context, util
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -170,6 +170,7 @@ def _work(session: pytest.Session, shares: Shares, number: int, first: int | Non
             now = later
     finally:
         session._setupstate.teardown_exact(None)
+        util._run_finalizers()  # semaphores are removed
     pipe.send(("ended", None))
 
 
