@@ -58,7 +58,7 @@ serve: $(VENV)/.server ## serve on 127.0.0.1:PORT (8000) with the demo's data; G
 test: $(VENV)/.dev ## run the quick tests that need no GPU; compiled kernels are cached in build/cubins
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow and not soak" $(NO_GPU) tests
 
-test-all: $(VENV)/.dev ## run all tests that need no GPU, and a hundredth of each soak program; compiles all kernels again
+test-all: $(VENV)/.dev ## run all tests that need no GPU, and a hundredth of most soak programs, without cached kernels
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --cold -m "not soak" $(NO_GPU) tests
 
 test-without: $(VENV)/.dev ## run the quick tests of everything but the op kind KIND=, in a copy without its folder; prints how many tests it has
@@ -88,9 +88,10 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 check: ## run everything that CI runs
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
 
-golden: $(VENV)/.dev ## update the generated sources and machine code digests in tests/compile; review their diff
+golden: $(VENV)/.dev ## update the generated sources, machine code digests and reports in tests/compile; review their diff
 	@$(BIN)/python -m tests.compile.golden
 	@$(BIN)/python -m tests.compile.machine_code
+	@$(BIN)/python -m tests.compile.reports
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
 	@$(BIN)/python -m benchmarks.trust.sanitize

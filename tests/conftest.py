@@ -31,7 +31,7 @@ hypothesis.settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=0, help="run the tests in this many processes, forked when collected")
-    parser.addoption("--cold", action="store_true", help="compile every kernel again, as CI does")
+    parser.addoption("--cold", action="store_true", help="do not use cached kernels, as CI does")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,5 +1,9 @@
-"""Digests of the machine code of kernels of every engine and form; a change that should not affect them must leave them
-equal.
+"""Digests of the machine code of kernels of every engine and form, and of what each is compiled from; a change that
+should not affect them must leave them equal.
+
+The machine code is a function of the source without its comments, the architecture, the options and the compiler's
+version. So a kernel whose inputs have the recorded digest has the recorded code, and tests compile only the others.
+`make golden` compiles all kernels.
 
 python -m tests.compile.machine_code    renews tests/compile/machine_code.json, as `make golden` does. A change to
 device code should renew only the lines of its own kernels.
@@ -7,10 +11,7 @@ device code should renew only the lines of its own kernels.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.compile import golden
 from tests.support import converted, convs, quantised
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
+from tests.support.reports import inputs_digest, machine_code
 from tuner.core.problem.op_kinds import folder_of
 from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
@@ -36,11 +38,6 @@ from tuner.workers.source.variants import Variant
 
 FILE = Path(__file__).with_suffix(".json")
 ARCH = "sm_90a"
-#: Sections of a cubin that contain code and what it needs to run: instructions, constants, a kernel's resources.
-_SECTIONS = re.compile(r"\.text\.|\.nv\.constant|\.nv\.shared\.|\.nv\.info\.")
-#: Sections that only have a size, such as shared memory.
-_WITHOUT_BYTES = 8
-
 _PAGED = DecodeAttention(sequences=3, kv_heads=2, query_heads=4, head_dim=128, max_length=40)
 
 
@@ -105,23 +102,14 @@ SOURCES = {
 _MIXED = ("conv_", "mma_rotary_pages")
 
 
-def machine_code(cubin: bytes) -> str:
-    """A digest (16 hex digits) of the executable sections of a cubin, a 64-bit ELF file; other sections contain symbol
-    names."""
-    (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<3H", cubin, 58)
-    headers = [struct.unpack_from("<2I4Q", cubin, table + number * size) for number in range(count)]
-    digest, strings = hashlib.sha256(), headers[names][4]
-    for name, kind, _, _, place, length in headers:
-        text = cubin[strings + name : cubin.index(b"\0", strings + name)].decode()
-        if _SECTIONS.match(text):
-            held = b"" if kind == _WITHOUT_BYTES else cubin[place : place + length]
-            digest.update(f"{text} {length} ".encode() + held)
-    return digest.hexdigest()[:16]
-
-
 def digest_of(name: str) -> str:
     """The digest of the named kernel as this compiler builds it."""
     return machine_code(compile_source(SOURCES[name](), ARCH)[0])
+
+
+def inputs_of(name: str) -> str:
+    """A digest (16 hex digits) of everything that the machine code of the named kernel depends on."""
+    return inputs_digest(SOURCES[name](), ARCH)
 
 
 def versions() -> dict[str, str]:
@@ -150,7 +138,8 @@ def main() -> None:
     compiler = nvrtc_version()
     if compiler == before["compiler"]:  # otherwise all code would differ
         note(before, kernels)
-    written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "kernels": kernels}
+    inputs = {name: inputs_of(name) for name in SOURCES}
+    written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "inputs": inputs, "kernels": kernels}
     FILE.write_text(json.dumps(written, indent=1) + "\n")
     print(f"wrote {len(SOURCES)} digests to {FILE}")
 

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200
-from tests.support.compiled import compile_source
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tests.support.quantised import BLOCK_FAULTS, BLOCK_TILINGS, FAULTS, TILINGS, UNPROMOTED, pair
+from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 from tuner.ops.gemm.quantised import Scheme
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -108,15 +107,13 @@ def test_promoted_sums_keep_what_the_tensor_cores_drop() -> None:
 
 @pytest.mark.parametrize("tiling", _some(BLOCK_TILINGS))
 def test_the_compiler_spills_nothing_for_scales_of_blocks(tiling: str) -> None:
-    _, log = compile_source(render(blocks(), BLOCK_TILINGS[tiling]), "sm_90a")
-    assert parse_log(log).spill_bytes == 0
+    assert report_of(render(blocks(), BLOCK_TILINGS[tiling]), "sm_90a").resources.spill_bytes == 0
 
 
 @pytest.mark.parametrize("tiling", _some(TILINGS))
 def test_the_compiler_spills_nothing(tiling: str) -> None:
     arch = "sm_89" if tiling == "simt" else "sm_90a"
-    _, log = compile_source(render(pair(Scheme.TOKEN), TILINGS[tiling]), arch)
-    assert parse_log(log).spill_bytes == 0
+    assert report_of(render(pair(Scheme.TOKEN), TILINGS[tiling]), arch).resources.spill_bytes == 0
 
 
 def test_numbers_of_columns_come_into_the_l2_with_a_tiles_first_weights() -> None:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
 import pytest
 
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.workers.builder.nvrtc import write_atomically
@@ -21,15 +23,21 @@ from tuner.workers.builder.nvrtc import write_atomically
 FOLDER = "KEPT_TILINGS"
 
 
-def _kept(space: Space) -> tuple[Tiling, ...]:
-    key = hashlib.sha256(repr((space.workload, space.gpu, space.gpu.live_clusters)).encode()).hexdigest()
+def listed_once(name: str, workload: Workload, gpu: Gpu, make: Callable[[], Iterable[Tiling]]) -> tuple[Tiling, ...]:
+    """What `make` lists, or what it did in another process of this run; `name` says what is listed."""
+    key = hashlib.sha256(repr((name, workload, gpu, gpu.live_clusters)).encode()).hexdigest()
     path = Path(os.environ[FOLDER]) / key
     try:
         found: tuple[Tiling, ...] = pickle.loads(path.read_bytes())
     except FileNotFoundError:
-        found = tuple(space._listed())
+        found = tuple(make())
         write_atomically(path, pickle.dumps(found))
     return found
+
+
+def _kept(space: Space) -> tuple[Tiling, ...]:
+    kind = type(space)
+    return listed_once(f"{kind.__module__}.{kind.__qualname__}", space.workload, space.gpu, space._listed)
 
 
 @contextmanager
