@@ -14,9 +14,7 @@ from tuner.client import Client
 pytestmark = pytest.mark.slow
 
 
-def test_the_front_page_leads_to_a_finished_job_with_verdict_plot_words_and_counts(
-    page: Page, server: Server, job_id: str
-) -> None:
+def test_the_front_page_leads_to_a_job(page: Page, server: Server, job_id: str) -> None:
     page.goto(server.url)
     expect(page).to_have_title("Jobs · tuner")
     row = page.locator("tbody tr", has_text=job_id)
@@ -25,6 +23,10 @@ def test_the_front_page_leads_to_a_finished_job_with_verdict_plot_words_and_coun
     expect(row.locator(".verdict")).to_be_visible()
     row.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("ffn fp16 M=16 256 → 512 → 256")
+
+
+def test_a_finished_job_shows_verdict_plot_words_and_counts(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}")
     expect(page.locator("#verdict h2")).to_contain_text("Verdict: ")
     expect(page.locator("#finals tr.winner")).to_have_count(1)
     page.locator("#points").scroll_into_view_if_needed()
@@ -55,20 +57,10 @@ def test_inspections_appear_by_themselves_and_a_trace_is_downloaded(page: Page, 
     assert json.loads(download.value.path().read_text())["otherData"]["simulated"] is True
 
 
-def test_filters_sorting_counts_and_the_json_form_lead_to_the_trials_that_they_name(
-    page: Page, server: Server, job_id: str
-) -> None:
+def test_filters_and_sorting_change_the_table_and_the_address(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     rows = page.locator("#trials tbody tr")
     assert rows.count() == 100
-    page.get_by_role("link", name="Next trials").click()
-    expect(rows.first).to_contain_text("100")
-    expect(rows).to_have_count(20)
-    link = page.locator("#counts tr", has_text="failed").first
-    count = int(link.locator(".number").inner_text())
-    link.get_by_role("link").click()
-    expect(page.locator("#trials tbody tr.failed")).to_have_count(count)
-    page.goto(f"{server.url}/ui/jobs/{job_id}")
     page.locator("select[name=outcome]").select_option("measured")
     page.locator("select[name=plan_kind]").select_option("fused")
     page.locator("select[name=sort]").select_option("time")
@@ -79,22 +71,37 @@ def test_filters_sorting_counts_and_the_json_form_lead_to_the_trials_that_they_n
     assert times == sorted(times)
     assert set(page.locator("#trials tbody td:nth-child(2)").all_inner_texts()) == {"fused"}
     expect(page.locator("select[name=plan_kind]")).to_have_value("fused")
+
+
+def test_a_count_leads_to_its_trials_and_a_long_table_goes_on(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}")
+    page.get_by_role("link", name="Next trials").click()
+    expect(page.locator("#trials tbody tr").first).to_contain_text("100")
+    expect(page.locator("#trials tbody tr")).to_have_count(20)
+    link = page.locator("#counts tr", has_text="failed").first
+    count = int(link.locator(".number").inner_text())
+    link.get_by_role("link").click()
+    expect(page.locator("#trials tbody tr.failed")).to_have_count(count)
+
+
+def test_the_json_form_is_one_click_away(page: Page, server: Server, job_id: str) -> None:
+    page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=failed")
     page.get_by_role("link", name="this page as JSON").click()
     as_json = json.loads(page.locator("body").inner_text())
     assert as_json["job"]["id"] == job_id
-    assert {trial["outcome"]["kind"] for trial in as_json["trials"]["items"]} == {"measured"}
+    assert {trial["outcome"]["kind"] for trial in as_json["trials"]["items"]} <= {"failed"}
 
 
 def test_an_open_job_is_followed_without_a_reload(page: Page, server: Server) -> None:
     with Client(server.url) as client:
-        job = client.submit(body(pair={**SMALL_PAIR, "m": 32}, budget={"trials": 30}))
+        job = client.submit(body(pair={**SMALL_PAIR, "m": 32}, budget={"trials": 60}))
         page.goto(f"{server.url}/ui/jobs/{job['id']}")
         page.evaluate("window.loadedOnce = true")
         # A choice that was not submitted survives the refreshes.
         page.locator("select[name=sort]").select_option("speedup")
         expect(page.locator(".facts .state")).to_have_text("succeeded")
         expect(page.locator("#verdict")).to_be_visible()
-        expect(page.locator("#trials tbody tr")).to_have_count(30)
+        expect(page.locator("#trials tbody tr")).to_have_count(60)
         expect(page.locator("select[name=sort]")).to_have_value("speedup")
         assert page.evaluate("window.loadedOnce") is True
 
