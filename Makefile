@@ -15,7 +15,7 @@ SOURCE := pyproject.toml
 unexport PYTHONDONTWRITEBYTECODE
 
 # Five processes for two cores, since many tests wait; idle processes take over tests of the others.
-PYTEST_FLAGS ?= -n 5 --dist worksteal
+PYTEST_FLAGS ?= --forks 5
 # Lanes with separate targets.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 
@@ -66,11 +66,12 @@ test-without: $(VENV)/.dev ## run the quick tests of everything but the op kind 
 
 soak: $(VENV)/.dev ## run the soak tests and programs, hours (PROGRAM= SEED= SECONDS=); continues an interrupted run; writes benchmarks/results/soak/
 	@$(if $(PROGRAM),:,$(BIN)/python -m pytest $(PYTEST_FLAGS) -m soak $(NO_GPU) tests)
+	@$(if $(PROGRAM),:,$(BIN)/python -m pytest -m soak tests/wheel)
 	@$(BIN)/python -m tests.soak $(PROGRAM) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 	@$(if $(PROGRAM),:,if nvidia-smi >/dev/null 2>&1; then $(BIN)/python -m benchmarks.trust.sanitize; fi)
 
 test-wheel: $(VENV)/.dev ## build the wheel, and test it in an empty environment (installs from PyPI)
-	@$(BIN)/python -m pytest tests/wheel
+	@$(BIN)/python -m pytest -m "not soak" tests/wheel
 
 test-vllm: ## run the wheel's plugin inside vLLM on a CPU (20 min on two cores); PYTHON= the Python of an environment with vLLM and pytest
 	@$(PYTHON) -m pytest tests/vllm

@@ -59,6 +59,10 @@ def _converted(name: str) -> str:
     return render(converted.pair(scheme), tiling)
 
 
+def _blocks(name: str) -> str:
+    return render(quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS[name])
+
+
 #: By name, the function that returns the source.
 SOURCES = {
     **{name: partial(render, *case) for name, case in golden.CASES.items()},
@@ -81,7 +85,8 @@ SOURCES = {
     "converted_int4_mma": partial(_converted, "int4, mma"),
     "converted_zero_points": partial(_converted, "int4, zero points, many rows"),
     "converted_mxfp4": partial(_converted, "mxfp4, many rows"),
-    "quantised_blocks": partial(render, quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS["plain"]),
+    "quantised_blocks": partial(_blocks, "plain"),
+    "quantised_blocks_wide": partial(_blocks, "wide, two warpgroups"),
     "conv_mma": partial(render, *convs.SHORTCUT),
     "conv_mma_parts": partial(render, *convs.bottleneck()),
     "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),
@@ -123,11 +128,17 @@ def kind_of(name: str) -> str:
     return "" if name.startswith(_MIXED) else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 
+def is_same(before: dict[str, str], kernels: dict[str, str], kind: str) -> bool:
+    """Whether the kind's kernels have the machine code that they had before; one that was not recorded says nothing."""
+    return all(before.get(name, code) == code for name, code in kernels.items() if kind_of(name) == kind)
+
+
 def note(before: dict[str, Any], kernels: dict[str, str]) -> None:
     """Records, for each kind, the versions under which its kernels have their current machine code."""
     for kind, now in versions().items():
-        is_same = all(before["kernels"].get(name) == kernels[name] for name in kernels if kind_of(name) == kind)
-        lists = with_version(lists_of(kind), before["versions"][kind], now, is_same=is_same)
+        lists = with_version(
+            lists_of(kind), before["versions"][kind], now, is_same=is_same(before["kernels"], kernels, kind)
+        )
         path = folder_of(kind) / SAME
         path.write_text(json.dumps(lists, indent=1) + "\n", encoding="utf-8")
 

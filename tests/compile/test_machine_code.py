@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.compile.golden import CASES
-from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, inputs_of, versions
+from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, inputs_of, is_same, versions
 from tests.support.compiled import compile_source
 from tests.support.lanes import soaked
 from tests.support.reports import machine_code
@@ -86,3 +86,9 @@ def test_another_constant_is_another_digest_and_a_comment_is_not() -> None:
     )
     assert first == commented
     assert first != other
+
+
+def test_a_new_kernel_says_nothing_about_the_code_of_the_others() -> None:
+    before = {"wgmma_decode": "one"}
+    assert is_same(before, {**before, "quantised_blocks_wide": "another"}, "gemm")
+    assert not is_same(before, {"wgmma_decode": "another"}, "gemm")
