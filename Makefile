@@ -14,8 +14,8 @@ SOURCE := pyproject.toml
 # Tests start hundreds of processes. Without cached bytecode, each of them would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Five processes for two cores, since many tests wait; idle processes take over tests of the others.
-PYTEST_FLAGS ?= --forks 5
+# Four processes for two cores, since many tests wait; idle processes take over tests of the others.
+PYTEST_FLAGS ?= -n 4 --dist worksteal
 # Lanes with separate targets.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 

@@ -16,7 +16,6 @@ from _pytest.assertion.rewrite import PYC_TAIL, _rewrite_test, _write_pyc, asser
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.support import compiled, kept_tilings
-from tests.support.forks import run_forked
 
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
@@ -30,7 +29,6 @@ hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--forks", type=int, default=0, help="run the tests in this many processes, forked when collected")
     parser.addoption("--cold", action="store_true", help="do not use cached kernels, as CI does")
 
 
@@ -43,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         tilings = tempfile.TemporaryDirectory(prefix="tilings-")
         config.add_cleanup(tilings.cleanup)
         os.environ[kept_tilings.FOLDER] = tilings.name
-    if (config.getoption("--forks") or config.getoption("numprocesses", None)) and not sys.dont_write_bytecode:
+    if config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
         rewrite_ahead(config)
     if not config.getoption("--cold"):
         if worker is None:
@@ -92,15 +90,3 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Runs the tests in forked processes, if there are some and that is wanted."""
-    num_processes = min(session.config.getoption("--forks"), len(session.items))
-    if not num_processes or session.testsfailed or session.config.option.collectonly:
-        return None
-    if (forked := sys.modules.get("tests.support.forked")) is not None:
-        forked.share_server()
-    run_forked(session, num_processes)
-    return True
