@@ -74,6 +74,6 @@ class Arms:
     def close(self) -> None:
         """Ends the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        with self._process:  # closes both pipes and waits
+            self._process.stdin.close()
         self._log.close()

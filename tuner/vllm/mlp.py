@@ -104,6 +104,7 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         if reason:
             reasons[reason] += 1
             continue
+        operator.use_activation(str(_activation_of(mlp)), mlp.act_fn)
         # On a CPU, vLLM converts the weights to a different form and drops the originals.
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -45,8 +44,8 @@ class FfnKernels:
         return found
 
 
-#: vLLM's kernels of gated activations, by the activation's name here. Others are computed by PyTorch.
-_OF_VLLM = {"silu": "silu_and_mul", "gelu": "gelu_tanh_and_mul"}
+#: How vLLM computes a gated activation for rows without a kernel, by the activation's name here; others, PyTorch does.
+_gated: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
 #: The prepared kernels by `key_of` their weights; the first that supports the number of rows is used.
 _bound: dict[tuple[Any, ...], list[Kernels]] = {}
 #: How often an MLP ran, or was captured, by what computed it: a "kernel" of the pack, the "library" if the pack uses it
@@ -65,6 +64,13 @@ def bind(w1: torch.Tensor, w2: torch.Tensor, kernels: list[Kernels]) -> None:
     _bound[key_of(w1, w2)] = kernels
 
 
+def use_activation(activation: str, layer: Any) -> None:
+    """Makes the operator compute rows without a kernel as this layer of vLLM does outside of compiled graphs: compiled
+    on its own, or by vLLM's kernel if the server's `custom_ops` name it. A layer without that choice is called."""
+    choose = getattr(layer, "dispatch_forward", None)
+    _gated[activation] = layer if choose is None else choose(compile_native=True)
+
+
 def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:
     known = _bound.get(key_of(w1, w2))
     if kernels := next((one for one in known or () if one.is_kernel(x.shape[0])), None):
@@ -74,22 +80,9 @@ def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -
     if known is None and x.is_cuda and calls["unbound"] == 1:
         log.warning("tuner: weights have moved since the kernels were prepared; PyTorch's products are used instead")
     # Tensors from the model's own layers are not checked, since checking would take the host longer than the launches.
-    if (fused := _activation_of_vllm(activation)) is None:
+    if (gated := _gated.get(activation)) is None:
         return torch_op.by_torch(x, w1, w2, None, None, None, None, activation, True)
-    pairs = torch.nn.functional.linear(x, w1)
-    hidden = pairs.new_empty((x.shape[0], w2.shape[1]))
-    fused(hidden, pairs)
-    return torch.nn.functional.linear(hidden, w2)
-
-
-@cache
-def _activation_of_vllm(activation: str) -> Callable[[torch.Tensor, torch.Tensor], None] | None:
-    """vLLM's kernel for an activation and the gate, which writes to its first operand; None if there is none. It reads
-    the rows of a prefill only once."""
-    if (name := _OF_VLLM.get(activation)) is None:
-        return None
-    found: Callable[[torch.Tensor, torch.Tensor], None] | None = getattr(torch.ops._C, name, None)
-    return found
+    return torch.nn.functional.linear(gated(torch.nn.functional.linear(x, w1)), w2)
 
 
 def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:

@@ -7,6 +7,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,7 @@ def registered(
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "support" / "vllm_stub"))
     (tmp_path / "model.tunerpack").write_bytes(b"a pack")
     monkeypatch.setenv("TUNER_PACK", str(tmp_path / "model.tunerpack"))
+    monkeypatch.setattr(operator, "_gated", {})
     caplog.set_level(logging.INFO)
     assert inspect.signature(tuner.vllm.register).parameters == {}
     tuner.vllm.register()
@@ -166,25 +168,45 @@ def test_of_several_kernels_the_first_that_computes_so_many_rows_does(
     assert operator.calls == {"kernel": 2, "library": 1}
 
 
-def test_rows_of_the_library_take_vllms_own_kernel_of_the_activation(
-    operator: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = []
+class RecordedSilu:
+    """An activation that is called, as in the stub."""
 
-    def silu_and_mul(out: Any, pairs: Any) -> None:
-        taken.append(pairs.shape)
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, tuple[int, ...]]] = []
+
+    def __call__(self, pairs: Any) -> Any:
+        return self._of("called", pairs)
+
+    def _of(self, way: str, pairs: Any) -> Any:
+        self.taken.append((way, tuple(pairs.shape)))
         gate, up = pairs.chunk(2, dim=-1)
-        out.copy_(torch.nn.functional.silu(gate) * up)
+        return torch.nn.functional.silu(gate) * up
 
+
+class ChoosingSilu(RecordedSilu):
+    """An activation as vLLM 0.26 has it: it chooses between a kernel, operations one by one, and compiled ones."""
+
+    def dispatch_forward(self, compile_native: bool) -> Any:
+        return partial(self._of, "compiled" if compile_native else "one by one")
+
+
+@pytest.mark.parametrize(("kind", "way"), [(RecordedSilu, "called"), (ChoosingSilu, "compiled")])
+def test_rows_of_the_library_take_what_vllm_has_for_the_activation(
+    operator: Any, kind: type[RecordedSilu], way: str
+) -> None:
     x, w1, w2 = (torch.randn(*size).to(torch.bfloat16) for size in ((5, 32), (96, 32), (32, 48)))
+    layer = kind()
     with torch.inference_mode():
         wanted = torch.ops.tuner_vllm.mlp(x, w1, w2, "silu")
-        monkeypatch.setattr(torch.ops._C, "silu_and_mul", silu_and_mul, raising=False)
-        operator._activation_of_vllm.cache_clear()
-        found = torch.ops.tuner_vllm.mlp(x, w1, w2, "silu")
-    operator._activation_of_vllm.cache_clear()
-    assert taken == [(5, 96)]
-    assert torch.equal(found, wanted)
+        operator.use_activation("silu", layer)
+        assert torch.equal(torch.ops.tuner_vllm.mlp(x, w1, w2, "silu"), wanted)
+    assert layer.taken == [(way, (5, 96))]
+
+
+def test_a_loaded_model_gives_its_activation_to_the_operator(operator: Any) -> None:
+    loaded(config(gelu="tanh"), "tuner")
+    loaded(config(), "tuner")
+    assert sorted(operator._gated) == ["gelu", "silu"]
 
 
 def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:
