@@ -15,7 +15,7 @@ SOURCE := pyproject.toml
 unexport PYTHONDONTWRITEBYTECODE
 
 # Five processes for two cores, since many tests wait; idle processes take over tests of the others.
-PYTEST_FLAGS ?= -n 5 --dist worksteal
+PYTEST_FLAGS ?= --forks 5
 # Lanes with separate targets.
 NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 
@@ -58,7 +58,7 @@ serve: $(VENV)/.server ## serve on 127.0.0.1:PORT (8000) with the demo's data; G
 test: $(VENV)/.dev ## run the quick tests that need no GPU; compiled kernels are cached in build/cubins
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow and not soak" $(NO_GPU) tests
 
-test-all: $(VENV)/.dev ## run all tests that need no GPU, and a hundredth of each soak program; compiles all kernels again
+test-all: $(VENV)/.dev ## run all tests that need no GPU, and a hundredth of most soak programs, without cached kernels
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --cold -m "not soak" $(NO_GPU) tests
 
 test-without: $(VENV)/.dev ## run the quick tests of everything but the op kind KIND=, in a copy without its folder; prints how many tests it has
@@ -66,11 +66,12 @@ test-without: $(VENV)/.dev ## run the quick tests of everything but the op kind 
 
 soak: $(VENV)/.dev ## run the soak tests and programs, hours (PROGRAM= SEED= SECONDS=); continues an interrupted run; writes benchmarks/results/soak/
 	@$(if $(PROGRAM),:,$(BIN)/python -m pytest $(PYTEST_FLAGS) -m soak $(NO_GPU) tests)
+	@$(if $(PROGRAM),:,$(BIN)/python -m pytest -m soak tests/wheel)
 	@$(BIN)/python -m tests.soak $(PROGRAM) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 	@$(if $(PROGRAM),:,if nvidia-smi >/dev/null 2>&1; then $(BIN)/python -m benchmarks.trust.sanitize; fi)
 
 test-wheel: $(VENV)/.dev ## build the wheel, and test it in an empty environment (installs from PyPI)
-	@$(BIN)/python -m pytest tests/wheel
+	@$(BIN)/python -m pytest -m "not soak" tests/wheel
 
 test-vllm: ## run the wheel's plugin inside vLLM on a CPU (20 min on two cores); PYTHON= the Python of an environment with vLLM and pytest
 	@$(PYTHON) -m pytest tests/vllm
@@ -87,9 +88,10 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 check: ## run everything that CI runs
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint test-wheel test-all
 
-golden: $(VENV)/.dev ## update the generated sources and machine code digests in tests/compile; review their diff
+golden: $(VENV)/.dev ## update the generated sources, machine code digests and reports in tests/compile; review their diff
 	@$(BIN)/python -m tests.compile.golden
 	@$(BIN)/python -m tests.compile.machine_code
+	@$(BIN)/python -m tests.compile.reports
 
 derived: $(VENV)/.dev ## write the generated files that need no compiler: tables for C, documents of the client, rows of the docs, lists of names
 	@$(BIN)/python -m tuner.runtime.binding.rows

@@ -16,6 +16,7 @@ from _pytest.assertion.rewrite import PYC_TAIL, _rewrite_test, _write_pyc, asser
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.support import compiled, kept_tilings
+from tests.support.forks import run_forked
 
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
@@ -29,7 +30,8 @@ hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cold", action="store_true", help="compile every kernel again, as CI does")
+    parser.addoption("--forks", type=int, default=0, help="run the tests in this many processes, forked when collected")
+    parser.addoption("--cold", action="store_true", help="do not use cached kernels, as CI does")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         tilings = tempfile.TemporaryDirectory(prefix="tilings-")
         config.add_cleanup(tilings.cleanup)
         os.environ[kept_tilings.FOLDER] = tilings.name
-    if config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
+    if (config.getoption("--forks") or config.getoption("numprocesses", None)) and not sys.dont_write_bytecode:
         rewrite_ahead(config)
     if not config.getoption("--cold"):
         if worker is None:
@@ -55,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def rewrite_ahead(config: pytest.Config) -> None:
-    """Rewrites the asserts of all tests once, since each process of xdist would otherwise do it (16 s)."""
+    """Rewrites the asserts of all tests on all cores (16 s on one)."""
     missing = [path for path in Path(__file__).parent.rglob("test_*.py") if not _rewritten(path).exists()]
     num_processes = os.cpu_count() or 1
     parts = [missing[number::num_processes] for number in range(num_processes)]
@@ -87,7 +89,18 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_collection_finish() -> None:
     """Everything imported and collected lives until the end, so the garbage collector can skip it."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Runs the tests in forked processes, if there are some and that is wanted."""
+    num_processes = min(session.config.getoption("--forks"), len(session.items))
+    if not num_processes or session.testsfailed or session.config.option.collectonly:
+        return None
+    if (forked := sys.modules.get("tests.support.forked")) is not None:
+        forked.share_server()
+    run_forked(session, num_processes)
+    return True

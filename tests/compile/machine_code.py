@@ -1,5 +1,9 @@
-"""Digests of the machine code of kernels of every engine and form; a change that should not affect them must leave them
-equal.
+"""Digests of the machine code of kernels of every engine and form, and of what each is compiled from; a change that
+should not affect them must leave them equal.
+
+The machine code is a function of the source without its comments, the architecture, the options and the compiler's
+version. So a kernel whose inputs have the recorded digest has the recorded code, and tests compile only the others.
+`make golden` compiles all kernels.
 
 python -m tests.compile.machine_code    renews tests/compile/machine_code.json, as `make golden` does. A change to
 device code should renew only the lines of its own kernels.
@@ -7,10 +11,7 @@ device code should renew only the lines of its own kernels.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.compile import golden
 from tests.support import converted, convs, quantised
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
+from tests.support.reports import inputs_digest, machine_code
 from tuner.core.problem.op_kinds import folder_of
 from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
@@ -36,11 +38,6 @@ from tuner.workers.source.variants import Variant
 
 FILE = Path(__file__).with_suffix(".json")
 ARCH = "sm_90a"
-#: Sections of a cubin that contain code and what it needs to run: instructions, constants, a kernel's resources.
-_SECTIONS = re.compile(r"\.text\.|\.nv\.constant|\.nv\.shared\.|\.nv\.info\.")
-#: Sections that only have a size, such as shared memory.
-_WITHOUT_BYTES = 8
-
 _PAGED = DecodeAttention(sequences=3, kv_heads=2, query_heads=4, head_dim=128, max_length=40)
 
 
@@ -60,6 +57,10 @@ _CLUSTER = convs.BY_WARPGROUPS["a cluster, stored by TMA, a product"]
 def _converted(name: str) -> str:
     scheme, tiling = converted.TILINGS[name]
     return render(converted.pair(scheme), tiling)
+
+
+def _blocks(name: str) -> str:
+    return render(quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS[name])
 
 
 #: By name, the function that returns the source.
@@ -84,7 +85,8 @@ SOURCES = {
     "converted_int4_mma": partial(_converted, "int4, mma"),
     "converted_zero_points": partial(_converted, "int4, zero points, many rows"),
     "converted_mxfp4": partial(_converted, "mxfp4, many rows"),
-    "quantised_blocks": partial(render, quantised.pair(Scheme.BLOCK, 13, 512, 256), quantised.BLOCK_TILINGS["plain"]),
+    "quantised_blocks": partial(_blocks, "plain"),
+    "quantised_blocks_wide": partial(_blocks, "wide, two warpgroups"),
     "conv_mma": partial(render, *convs.SHORTCUT),
     "conv_mma_parts": partial(render, *convs.bottleneck()),
     "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),
@@ -105,23 +107,14 @@ SOURCES = {
 _MIXED = ("conv_", "mma_rotary_pages")
 
 
-def machine_code(cubin: bytes) -> str:
-    """A digest (16 hex digits) of the executable sections of a cubin, a 64-bit ELF file; other sections contain symbol
-    names."""
-    (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<3H", cubin, 58)
-    headers = [struct.unpack_from("<2I4Q", cubin, table + number * size) for number in range(count)]
-    digest, strings = hashlib.sha256(), headers[names][4]
-    for name, kind, _, _, place, length in headers:
-        text = cubin[strings + name : cubin.index(b"\0", strings + name)].decode()
-        if _SECTIONS.match(text):
-            held = b"" if kind == _WITHOUT_BYTES else cubin[place : place + length]
-            digest.update(f"{text} {length} ".encode() + held)
-    return digest.hexdigest()[:16]
-
-
 def digest_of(name: str) -> str:
     """The digest of the named kernel as this compiler builds it."""
     return machine_code(compile_source(SOURCES[name](), ARCH)[0])
+
+
+def inputs_of(name: str) -> str:
+    """A digest (16 hex digits) of everything that the machine code of the named kernel depends on."""
+    return inputs_digest(SOURCES[name](), ARCH)
 
 
 def versions() -> dict[str, str]:
@@ -135,11 +128,17 @@ def kind_of(name: str) -> str:
     return "" if name.startswith(_MIXED) else "attention" if name.startswith(("attention", "append")) else "gemm"
 
 
+def is_same(before: dict[str, str], kernels: dict[str, str], kind: str) -> bool:
+    """Whether the kind's kernels have the machine code that they had before; one that was not recorded says nothing."""
+    return all(before.get(name, code) == code for name, code in kernels.items() if kind_of(name) == kind)
+
+
 def note(before: dict[str, Any], kernels: dict[str, str]) -> None:
     """Records, for each kind, the versions under which its kernels have their current machine code."""
     for kind, now in versions().items():
-        is_same = all(before["kernels"].get(name) == kernels[name] for name in kernels if kind_of(name) == kind)
-        lists = with_version(lists_of(kind), before["versions"][kind], now, is_same=is_same)
+        lists = with_version(
+            lists_of(kind), before["versions"][kind], now, is_same=is_same(before["kernels"], kernels, kind)
+        )
         path = folder_of(kind) / SAME
         path.write_text(json.dumps(lists, indent=1) + "\n", encoding="utf-8")
 
@@ -150,7 +149,8 @@ def main() -> None:
     compiler = nvrtc_version()
     if compiler == before["compiler"]:  # otherwise all code would differ
         note(before, kernels)
-    written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "kernels": kernels}
+    inputs = {name: inputs_of(name) for name in SOURCES}
+    written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "inputs": inputs, "kernels": kernels}
     FILE.write_text(json.dumps(written, indent=1) + "\n")
     print(f"wrote {len(SOURCES)} digests to {FILE}")
 

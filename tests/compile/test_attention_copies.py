@@ -10,17 +10,16 @@ import pytest
 
 from tests.support.attention_cases import CASES, plan_of, tiling_of
 from tests.support.attention_parameter import WeightsAt
-from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.lanes import soak_unless, soaked
+from tests.support.reports import report_of
 from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shapes.form import AttentionForm
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import render_attention
-from tuner.workers.builder.nvrtc import parse_log
 
 ALL_FORMS = AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0)
 #: Head, columns, tokens per tile, warps that multiply and that finish tasks, loads in flight; these cases just fit in
@@ -44,8 +43,7 @@ def test_a_kernel_without_a_copy_engine_compiles_without_spills_or_warnings(
         head_dim=head_dim, columns=columns, tile_tokens=tile, num_stages=max(1, 16 * warps // tile), math_warps=warps,
         finish_warps=finish, parts_at_once=parts, engine=AttentionEngine.MMA,
     )  # fmt: skip
-    _, log = compile_source(render_attention(tiling, Dtype.BF16, form=form), arch)
-    resources = parse_log(log)
+    resources = report_of(render_attention(tiling, Dtype.BF16, form=form), arch).resources
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
@@ -61,8 +59,8 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ("name", "before", "after"),
     [
         ("ragged", BRING + TELL, TELL + BRING),
-        ("pages of 16", "row, first + box", "row, first"),
         *soaked(
+            ("pages of 16", "row, first + box", "row, first"),
             ("ragged", "cp_async_arrive(ring.task_full(slot))", "mbarrier_arrive(ring.task_full(slot))"),
             ("tiles left over", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
             ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),

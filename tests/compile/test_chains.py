@@ -7,16 +7,15 @@ import pytest
 
 from tests.support.cases import H200, adds, gemms, simt, wgmma
 from tests.support.chains import block, run_of_block
-from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
 from tests.support.presets import decoder_block
+from tests.support.reports import report_of
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.workers.builder.artifact import least_driver
 from tuner.workers.builder.listed import tensors_of
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import parameter_layout
 from tuner.workers.source.render import render
 
@@ -126,13 +125,13 @@ IN_CI = ("swapped_shared_k", "wgmma", "mma")
 def test_a_chain_compiles_without_spills_or_warnings(name: str) -> None:
     workload, tiling = CASES[name]
     assert tiling_problem(workload, H200, tiling) is None
-    resources = parse_log(compile_source(render(workload, tiling) + asserted(workload, tiling), "sm_90a")[1])
+    resources = report_of(render(workload, tiling) + asserted(workload, tiling), "sm_90a").resources
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
 @pytest.mark.parametrize("name", soak_unless(lambda _, name: name == "simt", ["mma", "simt"]))
 def test_the_older_engines_compile_for_the_oldest_architecture(name: str) -> None:
-    assert parse_log(compile_source(render(*CASES[name]), "sm_80")[1]).spill_bytes == 0
+    assert report_of(render(*CASES[name]), "sm_80").resources.spill_bytes == 0
 
 
 def asserted(workload: Workload, tiling: Tiling) -> str:

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200, wgmma
-from tests.support.compiled import compile_source
 from tests.support.converted import FAULTS, TILINGS, pair
 from tests.support.emulated.chain import EmulatedChain, plans_of
+from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -74,6 +73,5 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 def test_the_compiler_spills_nothing_and_serialises_nothing(tiling: str) -> None:
     scheme, chosen = TILINGS[tiling]
     for arch in ("sm_90a",) if chosen.engine is Engine.WGMMA else ("sm_80", "sm_90a", "sm_120"):
-        _, log = compile_source(render(pair(scheme), chosen), arch)
-        assert parse_log(log).spill_bytes == 0, arch
-        assert "serialized" not in log
+        resources = report_of(render(pair(scheme), chosen), arch).resources
+        assert (resources.spill_bytes, resources.warnings) == (0, ()), arch

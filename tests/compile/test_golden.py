@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-
 import pytest
 
 from tests.compile.golden import CASES, FOLDER, generated_source
 from tests.support.cases import H200
-from tests.support.tiling_builds import LIMIT_S, MEDIAN_LIMIT_S, compile_one
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.schedule.tiling import Engine
 from tuner.workers.source.render import DEVICE_FILES, render
@@ -20,24 +17,6 @@ def test_the_generated_source_is_the_one_that_was_reviewed(name: str) -> None:
     written = FOLDER / f"{name}.cu.txt"
     assert written.exists(), "run `make golden`"
     assert generated_source(render(workload, tiling)) == written.read_text(), "run `make golden`, and read the diff"
-
-
-#: How much longer a compile may take here than alone: the other test process may run on the same core, as its second
-#: thread. benchmarks/results/cpu/ has the whole space on a quiet machine.
-SHARED_CORE = 2.0
-
-
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_kernel_of_any_engine_compiles_soon_and_cleanly(step: int) -> None:
-    """The limit is in CPU seconds, so waiting for a CPU does not count."""
-    chosen, seconds = [*CASES.values()][::step], []
-    assert {tiling.engine for _, tiling in chosen} == set(Engine)
-    for workload, tiling in chosen:
-        row = compile_one(workload, tiling, "sm_90a")
-        assert (row["spill_bytes"], row["warnings"]) == (0, [])
-        seconds.append(row["compile_s"])
-    assert max(seconds) <= SHARED_CORE * LIMIT_S
-    assert statistics.median(seconds) <= SHARED_CORE * MEDIAN_LIMIT_S
 
 
 def test_every_engine_is_among_them_and_each_is_legal() -> None:

@@ -9,15 +9,14 @@ import pytest
 
 from tests.compile.test_kernels import SMALL
 from tests.support.cases import H200, wgmma
-from tests.support.compiled import compile_source
 from tests.support.covering import covering_values
 from tests.support.lanes import soak_unless
+from tests.support.reports import report_of
 from tests.support.tiling_samples import GATED
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 ALIGNED = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=64)
@@ -38,8 +37,8 @@ def hinted(workload: Workload, chosen: Tiling) -> list[Tiling]:
     ids=lambda workload: workload.describe(),
 )
 def test_every_hint_is_other_code_for_every_width_of_a_copy(workload: Workload) -> None:
-    cubins = {compile_source(render(workload, one), "sm_80")[0] for one in hinted(workload, SMALL)}
-    assert len(cubins) == 6
+    codes = {report_of(render(workload, one), "sm_80").code for one in hinted(workload, SMALL)}
+    assert len(codes) == 6
 
 
 def hints_of(tiling: Tiling) -> set[Hashable]:
@@ -51,7 +50,7 @@ def test_every_hint_is_other_code_of_the_wgmma_engine(every_pair: bool) -> None:
     every = hinted(ALIGNED, wgmma((16, 64, 64)))
     assert len(every) == 9
     chosen = every if every_pair else covering_values(every, hints_of)
-    assert len({compile_source(render(ALIGNED, one), "sm_90a")[0] for one in chosen}) == len(chosen)
+    assert len({report_of(render(ALIGNED, one), "sm_90a").code for one in chosen}) == len(chosen)
 
 
 @pytest.mark.parametrize("most", [1, pytest.param(3, marks=pytest.mark.soak)])
@@ -60,5 +59,5 @@ def test_hints_cost_no_registers_that_there_are_not(chosen: Tiling, most: int) -
     every_hint = covering_values(hinted(GATED, chosen), hints_of)
     assert 2 <= len(every_hint) <= 3
     for one in every_hint[-most:]:
-        log = compile_source(render(GATED, one), "sm_90a" if chosen.engine is Engine.WGMMA else "sm_80")[1]
-        assert (parse_log(log).spill_bytes, parse_log(log).warnings) == (0, ())
+        report = report_of(render(GATED, one), "sm_90a" if chosen.engine is Engine.WGMMA else "sm_80")
+        assert (report.resources.spill_bytes, report.resources.warnings) == (0, ())

@@ -10,16 +10,15 @@ from itertools import product
 
 import pytest
 
-from tests.support.compiled import compile_source
 from tests.support.covering import covering_sample, pairs_of
 from tests.support.lanes import soak_unless
+from tests.support.reports import report_of
 from tests.support.tiling_builds import pair
 from tests.support.tiling_samples import GATED, GPU_OF_ARCH, axes, offered, pairs_of_values, single_values
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
 from tuner.workers.source.rows import with_rows
 
@@ -46,9 +45,7 @@ def test_every_value_of_a_gated_tiling_compiles_without_spills_or_warnings(arch:
 
 
 def compile_cleanly(workload: Workload, tiling: Tiling, arch: str) -> None:
-    cubin, log = compile_source(render(workload, tiling), arch)
-    resources = parse_log(log)
-    assert cubin[:4] == b"\x7fELF"
+    resources = report_of(render(workload, tiling), arch).resources
     assert resources.spill_bytes == 0, tiling
     assert resources.warnings == (), tiling
     assert 0 < resources.registers_per_thread <= 255
@@ -109,8 +106,7 @@ def test_every_epilogue_and_alignment_compiles(activation: Activation, dtype: Dt
     options = dict.fromkeys(("gated", "residual", "row_scale"), True)
     gated = ffn_pair(m=7, d_in=32 + k, d_hidden=64 + k, d_out=5, dtype=dtype, activation=activation, **options)
     for asked in (workload, gated):
-        _, log = compile_source(render(asked, SMALL), "sm_80")
-        assert parse_log(log).spill_bytes == 0
+        assert report_of(render(asked, SMALL), "sm_80").resources.spill_bytes == 0
 
 
 #: Each engine with each of its files.
@@ -139,8 +135,7 @@ def test_each_device_file_compiles_alone(engine: Engine, name: str) -> None:
         for line in with_rows(device_text(file), Dtype.FP16.row).splitlines()
         if not line.startswith(("#include", "#pragma once"))
     )
-    cubin, _ = compile_source(text, "sm_90a" if engine is Engine.WGMMA else "sm_80")
-    assert cubin[:4] == b"\x7fELF"
+    assert report_of(text, "sm_90a" if engine is Engine.WGMMA else "sm_80").code
 
 
 def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Workload) -> None:
@@ -206,12 +201,10 @@ def test_a_traced_build_compiles_and_an_untraced_one_is_the_code_without_stamps(
     source = render(pair(), tiling)
     without, num_stamps = re.subn(r"^ *if \(.*\) trace_\w+\(args.*\);\n", "", source, flags=re.MULTILINE)
     assert num_stamps >= 8
-    traced, log = compile_source(render(pair(), tiling, traced=True), arch)
-    untraced = compile_source(source, arch)[0]
-    assert untraced == compile_source(without, arch)[0]
-    assert traced != untraced
-    assert parse_log(log).spill_bytes == 0
-    assert parse_log(log).warnings == ()
+    traced, untraced = report_of(render(pair(), tiling, traced=True), arch), report_of(source, arch)
+    assert untraced.code == report_of(without, arch).code
+    assert traced.code != untraced.code
+    assert (traced.resources.spill_bytes, traced.resources.warnings) == (0, ())
 
 
 @pytest.mark.parametrize("engine", [Engine.MMA, Engine.SIMT], ids=str)

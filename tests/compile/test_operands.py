@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200, wgmma
-from tests.support.compiled import compile_source
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tests.support.lanes import soak_unless
 from tests.support.operands import FAULTS, OTHERS, SWAPPED, block
+from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -55,5 +54,4 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 
 def test_the_compiler_spills_nothing() -> None:
-    _, log = compile_source(render(block(), SWAPPED), "sm_90a")
-    assert parse_log(log).spill_bytes == 0
+    assert report_of(render(block(), SWAPPED), "sm_90a").resources.spill_bytes == 0

@@ -43,9 +43,10 @@ CANDIDATE = fused(Schedule.of(tiling=TILING, ordering=Ordering(rasters=(Raster()
 TOO_DEEP = fused(Schedule.of(tiling=replace(TILING, num_stages=4096), ordering=Ordering(rasters=(Raster(), Raster()))))
 
 
-@pytest.fixture
-def builder(tmp_path: Path) -> Iterator[Builder]:
-    with closing(Builder(tmp_path, num_processes=3)) as builder:
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    """Shared, since its processes take seconds to start."""
+    with closing(Builder(tmp_path_factory.mktemp("builds"), num_processes=3)) as builder:
         yield builder
 
 
@@ -107,15 +108,16 @@ def test_a_proof_does_not_wait_behind_compiles(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_of_a_candidate_fails_it_and_the_next_one_is_made_ready(
-    builder: Builder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(here, "_try_prove", _die)
-        failed = try_prepare(WORKLOAD, H200, CANDIDATE, builder)
-    assert isinstance(failed, Failed)
-    assert (failed.kind, failed.stage) == (FailureKind.COMPILE_ERROR, Stage.BUILD)
-    assert "process died" in failed.reason
-    assert isinstance(try_prepare(WORKLOAD, H200, CANDIDATE, builder), PreparedKernel)
+    with closing(Builder(tmp_path, num_processes=3)) as builder:
+        with monkeypatch.context() as patched:
+            patched.setattr(here, "_try_prove", _die)
+            failed = try_prepare(WORKLOAD, H200, CANDIDATE, builder)
+        assert isinstance(failed, Failed)
+        assert (failed.kind, failed.stage) == (FailureKind.COMPILE_ERROR, Stage.BUILD)
+        assert "process died" in failed.reason
+        assert isinstance(try_prepare(WORKLOAD, H200, CANDIDATE, builder), PreparedKernel)
 
 
 def _die(*_: object) -> None:

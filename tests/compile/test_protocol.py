@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from tests.support.box_cells import tiles_read
 from tests.support.cases import graphs, small_gpu
-from tests.support.compiled import compile_source
 from tests.support.lanes import each_value_once
 from tests.support.protocol import kernel as protocol
 from tests.support.protocol.cases import CASES, FAULTY, NUM_FEW, candidates, few_ctas, plain_schedules
@@ -38,6 +37,7 @@ from tests.support.protocol.kernel import (
     tables_for,
     tables_of,
 )
+from tests.support.reports import report_of
 from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.plan.table.header import FIRST_WAVE, STATIC
 from tuner.core.plan.table.words import Plan
@@ -49,7 +49,6 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import PlanError
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import inlined
 
 GPU = small_gpu(32)
@@ -59,10 +58,8 @@ DEVICE_HALF = Path(protocol.__file__).with_suffix(".cu").read_text()
 @pytest.mark.parametrize(("case", "arch"), each_value_once([*CASES], ["sm_80", "sm_90a"]))
 def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str) -> None:
     text = source(*CASES[case])
-    cubin, log = compile_source(text, arch)
-    assert cubin[:4] == b"\x7fELF"
-    assert parse_log(log).spill_bytes == 0
-    assert parse_log(log).warnings == ()
+    resources = report_of(text, arch).resources
+    assert (resources.spill_bytes, resources.warnings) == (0, ())
     for name in ("launch_args", "dependent_launch", "sync", "fixup", "draws", "scheduler", "start_gate"):
         assert inlined(f"{name}.cuh") in text
     assert "mma_m16n8k16<" not in text
@@ -71,7 +68,7 @@ def test_the_kernel_compiles_and_has_the_engines_own_files(case: str, arch: str)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_another_kernel(name: str) -> None:
     text = source(*CASES[MUTANTS[name].case])
-    assert compile_source(MUTANTS[name].applied(text), "sm_90a")[0] != compile_source(text, "sm_90a")[0]
+    assert report_of(MUTANTS[name].applied(text), "sm_90a").code != report_of(text, "sm_90a").code
     for chosen in few_ctas(MUTANTS[name].case, GPU, MUTANTS[name].split_tiles):
         (plan,) = plans_for(CASES[MUTANTS[name].case][0], GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
         assert plan.plan.num_ctas == NUM_FEW

@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200
-from tests.support.compiled import compile_source
 from tests.support.emulated.chain import EmulatedChain, plans_of
-from tests.support.quantised import BLOCK_FAULTS, BLOCK_TILINGS, FAULTS, TILINGS, UNPROMOTED, pair
+from tests.support.quantised import BLOCK_FAULTS, BLOCK_TILINGS, FAULTS, TILINGS, UNPROMOTED, WIDE_FAULTS, pair
+from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 from tuner.ops.gemm.quantised import Scheme
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 #: The kernels that are compiled for every change, since each takes some seconds.
-_FEW = {"swapped", "two channels exchanged", "plain", "a promotion left out"}
+_FEW = {"swapped", "two channels exchanged", "plain", "a promotion left out", "wide", "a product's promotion left out"}
 
 
 def _some(names: Iterable[str]) -> list[Any]:
@@ -57,15 +56,16 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert num_bad(pair(Scheme.TOKEN), TILINGS["swapped"], (FAULTS[fault],)) > 0
 
 
-def blocks() -> Workload:
-    """Two groups of columns of the intermediate, and more tile rows than one."""
-    return pair(Scheme.BLOCK, m=13, d=512, hidden=256)
+def blocks(m: int = 13) -> Workload:
+    """Two groups of columns of the intermediate, and for most tiles more tile rows than one."""
+    return pair(Scheme.BLOCK, m=m, d=512, hidden=256)
 
 
 @pytest.mark.parametrize("tiling", _some(BLOCK_TILINGS))
 def test_scales_of_blocks_are_applied_and_computed(tiling: str) -> None:
-    assert tiling_problem(blocks(), H200, BLOCK_TILINGS[tiling]) is None
-    assert num_bad(blocks(), BLOCK_TILINGS[tiling]) == 0
+    workload = blocks(77 if tiling.startswith("wide, ") else 13)
+    assert tiling_problem(workload, H200, BLOCK_TILINGS[tiling]) is None
+    assert num_bad(workload, BLOCK_TILINGS[tiling]) == 0
 
 
 @pytest.mark.parametrize("fault", _some(BLOCK_FAULTS))
@@ -74,9 +74,15 @@ def test_a_fault_planted_in_scales_of_blocks_is_found(fault: str) -> None:
     assert num_bad(blocks(), tiling, (BLOCK_FAULTS[fault],)) > 0
 
 
-def test_an_aborted_launch_leaves_no_number_in_place_of_a_scale() -> None:
+@pytest.mark.parametrize("fault", _some(WIDE_FAULTS))
+def test_a_fault_planted_in_scales_of_wide_blocks_is_found(fault: str) -> None:
+    assert num_bad(blocks(), BLOCK_TILINGS["wide"], (WIDE_FAULTS[fault],)) > 0
+
+
+@pytest.mark.parametrize("name", ["plain", pytest.param("wide", marks=pytest.mark.soak)])
+def test_an_aborted_launch_leaves_no_number_in_place_of_a_scale(name: str) -> None:
     """A tile of NaNs has the scale NaN."""
-    workload, tiling = blocks(), BLOCK_TILINGS["plain"]
+    workload, tiling = blocks(), BLOCK_TILINGS[name]
     plans = plans_of(workload, tiling, is_fused=True)
     found = EmulatedChain(workload).run(tiling, plans, is_aborted=True)
     whole = EmulatedChain(workload).run(tiling, plans)
@@ -108,15 +114,13 @@ def test_promoted_sums_keep_what_the_tensor_cores_drop() -> None:
 
 @pytest.mark.parametrize("tiling", _some(BLOCK_TILINGS))
 def test_the_compiler_spills_nothing_for_scales_of_blocks(tiling: str) -> None:
-    _, log = compile_source(render(blocks(), BLOCK_TILINGS[tiling]), "sm_90a")
-    assert parse_log(log).spill_bytes == 0
+    assert report_of(render(blocks(), BLOCK_TILINGS[tiling]), "sm_90a").resources.spill_bytes == 0
 
 
 @pytest.mark.parametrize("tiling", _some(TILINGS))
 def test_the_compiler_spills_nothing(tiling: str) -> None:
     arch = "sm_89" if tiling == "simt" else "sm_90a"
-    _, log = compile_source(render(pair(Scheme.TOKEN), TILINGS[tiling]), arch)
-    assert parse_log(log).spill_bytes == 0
+    assert report_of(render(pair(Scheme.TOKEN), TILINGS[tiling]), arch).resources.spill_bytes == 0
 
 
 def test_numbers_of_columns_come_into_the_l2_with_a_tiles_first_weights() -> None:

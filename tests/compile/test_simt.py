@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, simt
-from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
+from tests.support.reports import report_of
 from tuner.core.legal.legality import estimated_registers
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.simt_tilings import SimtTilings
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 AMPERE = CATALOGUE["a100"]
@@ -41,7 +40,7 @@ CASES = [
     ids=str,
 )
 def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tiling, arch: str) -> None:
-    resources = parse_log(compile_source(render(workload, chosen), arch)[1])
+    resources = report_of(render(workload, chosen), arch).resources
     assert (resources.spill_bytes, resources.warnings) == (0, ())
     if chosen.resident_ctas == 2:
         assert resources.registers_per_thread <= 128
@@ -52,16 +51,16 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
 @pytest.mark.parametrize("workload", [PLAIN, GATED], ids=lambda workload: workload.describe())
 def test_what_is_offered_compiles_and_takes_about_what_is_estimated(workload: Workload, gpu: Gpu, step: int) -> None:
     for chosen in list(SimtTilings(workload, gpu).tilings())[::step]:
-        resources = parse_log(compile_source(render(workload, chosen), gpu.arch)[1])
+        resources = report_of(render(workload, chosen), gpu.arch).resources
         assert (resources.spill_bytes, resources.warnings) == (0, ())
         assert resources.registers_per_thread <= estimated_registers(workload, chosen) + 32
 
 
 def test_a_traced_build_compiles() -> None:
     workload, chosen = CASES[1]
-    traced, log = compile_source(render(workload, chosen, traced=True), "sm_90a")
-    assert parse_log(log).spill_bytes == 0
-    assert traced != compile_source(render(workload, chosen), "sm_90a")[0]
+    traced = report_of(render(workload, chosen, traced=True), "sm_90a")
+    assert traced.resources.spill_bytes == 0
+    assert traced.code != report_of(render(workload, chosen), "sm_90a").code
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ PROGRAM = """
 from toy_gather.schedule import ROWS_PER_CTA, THREADS, GatherSchedule
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tests.support.reports import report_of
 ops = [{"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}]
 (op,) = Workload.from_json({"kind": "chain", "ops": ops, "dtype": "bf16"}).ops
 source, rules = part_of("gather", "source"), part_of("gather", "rules")
 for schedule in (GatherSchedule(threads=THREADS[0]), GatherSchedule(rows_per_cta=ROWS_PER_CTA[-1])):
-    found = parse_log(compile_source(source.source_of(op, schedule, Dtype.BF16), "ARCH")[1])
+    found = report_of(source.source_of(op, schedule, Dtype.BF16), "ARCH").resources
     said = rules.resources_of(op, schedule)
     fits = found.registers_per_thread <= said.registers_per_thread
     print(found.static_smem_bytes, said.smem_bytes, fits, found.spill_bytes)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
+from tests.support.reports import report_of
 from tuner.core.legal.wgmma import (
     COLUMNS,
     FLAG_BYTES,
@@ -30,7 +31,6 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 from tuner.ops.gemm.pairs import ffn_pair
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.launch_args import MAP_BYTES, extend_args, first_tasks, parameter_layout
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -148,9 +148,7 @@ SOME, TRACED = CASES[::28], CASES[1::40]
 
 @pytest.mark.parametrize(("workload", "chosen"), SOME, ids=str)
 def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tiling) -> None:
-    cubin, log = compile_source(render(workload, chosen), "sm_90a")
-    resources = parse_log(log)
-    assert cubin[:4] == b"\x7fELF"
+    resources = report_of(render(workload, chosen), "sm_90a").resources
     assert resources.warnings == ()
     assert resources.spill_bytes == 0
     assert resources.registers_per_thread <= most_registers(chosen)
@@ -159,9 +157,8 @@ def test_it_compiles_without_spills_or_warnings(workload: Workload, chosen: Tili
 @pytest.mark.parametrize(("workload", "chosen"), TRACED, ids=str)
 def test_it_compiles_with_stamps(workload: Workload, chosen: Tiling) -> None:
     """Stamps take registers, so the kernel may spill; a traced build is never timed."""
-    cubin, log = compile_source(render(workload, chosen, traced=True), "sm_90a")
-    assert cubin[:4] == b"\x7fELF"
-    assert parse_log(log).registers_per_thread <= most_registers(chosen)
+    resources = report_of(render(workload, chosen, traced=True), "sm_90a").resources
+    assert resources.registers_per_thread <= most_registers(chosen)
 
 
 def most_registers(chosen: Tiling) -> int:
@@ -237,7 +234,7 @@ SUMS = [
 
 @pytest.mark.parametrize(("workload", "chosen"), SUMS[::9], ids=str)
 def test_sums_in_a_cluster_compile_without_spills_or_warnings(workload: Workload, chosen: Tiling) -> None:
-    resources = parse_log(compile_source(render(workload, chosen), "sm_90a")[1])
+    resources = report_of(render(workload, chosen), "sm_90a").resources
     assert (resources.warnings, resources.spill_bytes) == ((), 0)
 
 
@@ -263,7 +260,7 @@ def test_what_is_offered_compiles_without_spills_or_warnings(m: int, step: int) 
     """tests/soak/kernels.py compiles each shape."""
     workload = gated_of(m)
     for chosen in each_shape_once(workload)[::step]:
-        resources = parse_log(compile_source(render(workload, chosen), "sm_90a")[1])
+        resources = report_of(render(workload, chosen), "sm_90a").resources
         assert (resources.warnings, resources.spill_bytes) == ((), 0), chosen
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ _OTHERS = frozenset({"gemma", "convert", "converted", "converting", "conversion"
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/|\"[^\"\n]*\"", re.S)
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
+_LITERALS = (ast.Constant, ast.BinOp, ast.JoinedStr)
+_MAY_BE_SPELLED = (*_LITERALS, ast.FormattedValue, ast.Call)
 #: What the list calls a kind's name in the path of a file or folder.
 PATH = "the path"
 
@@ -48,6 +51,12 @@ def names_of(text: str, known: Iterable[str]) -> set[str]:
     return {kind for kind in known if any(word.startswith(kind) or f"{word}s".endswith(f"{kind}s") for word in words)}
 
 
+@cache
+def texts_of_python(text: str) -> tuple[str, ...]:
+    """What `texts` finds in a file, for all rules that ask for it."""
+    return tuple(texts(ast.parse(text)))
+
+
 def texts(tree: ast.AST) -> Iterator[str]:
     """Imports, identifiers and literals of a file of any syntax, including literals that the source concatenates;
     comments and docstrings are left out."""
@@ -55,12 +64,17 @@ def texts(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):  # a whole text comes before its parts
         if id(node) in docs and isinstance(node, ast.Constant):
             continue
-        if (spelled := _spelled(node)) is not None:
-            docs |= {id(part) for part in ast.walk(node) if isinstance(part, ast.Constant | ast.BinOp | ast.JoinedStr)}
+        if (spelled := _spelled(node) if isinstance(node, _MAY_BE_SPELLED) else None) is not None:
+            if not isinstance(node, ast.Constant):
+                docs |= {id(part) for part in ast.walk(node) if isinstance(part, _LITERALS)}
             yield spelled
         elif not isinstance(node, ast.Constant):
-            for _, value in ast.iter_fields(node):
-                yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+            for field in node._fields:
+                value = getattr(node, field, None)
+                if isinstance(value, str):
+                    yield value
+                elif isinstance(value, list):
+                    yield from (one for one in value if isinstance(one, str))
 
 
 def _spelled(node: ast.AST) -> str | None:
@@ -86,7 +100,7 @@ def _spelled(node: ast.AST) -> str | None:
 
 #: Functions that find a file's identifiers and literals, by its suffix.
 _READERS: Mapping[str, Callable[[str], Iterable[str]]] = {
-    ".py": lambda text: texts(ast.parse(text)),
+    ".py": texts_of_python,
     ".html": lambda text: re.findall(r"\w+", " ".join(_EXPRESSION.findall(text))),
     ".js": lambda text: re.findall(r"\w+", re.sub(r"//.*|/\*.*?\*/", "", text, flags=re.S)),
     **dict.fromkeys((".cuh", ".cu", ".in"), lambda text: re.findall(r"[A-Za-z_]\w*", _COMMENT.sub("", text))),

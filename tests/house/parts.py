@@ -3,13 +3,12 @@ frozen list."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.house.kinds import ROOT, program, texts, words_of
+from tests.house.kinds import ROOT, program, texts_of_python, words_of
 
 #: For each part, the files other than its own that name it.
 FROZEN = Path(__file__).with_name("parts_named.json")
@@ -39,7 +38,7 @@ Named = dict[str, list[str]]
 def _texts_of(path: str, text: str) -> Iterator[str]:
     """Identifiers and literals; comments and docstrings are left out."""
     if path.endswith(".py"):
-        return texts(ast.parse(text))
+        return iter(texts_of_python(text))
     return iter(re.findall(r"[A-Za-z_]\w*", _COMMENT.sub("", text)))
 
 

@@ -53,6 +53,7 @@ def what_is_missed(copy: Path, changes: Iterable[Change]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_with_the_files_of_their_rows_all_changes_are_known_everywhere(tmp_path: Path) -> None:
     copy = copied(tmp_path)
     for change in CHANGES:
@@ -75,6 +76,7 @@ def test_the_row_of_an_axis_names_the_files_in_which_axes_are_planted() -> None:
     assert {"tuner/core/schedule/tiling.py", "tuner/core/schedule/ordering.py"} <= files_of_row(row_of("an axis"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "file"),
     soak_unless(lambda _, one: one[0].name == "a raster" and one[1].startswith("docs/"), SHORT),

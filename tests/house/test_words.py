@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,10 @@ KEPT = {
 }
 
 
+#: Identifiers without any of these letters are not split into words.
+ANY_FORM = re.compile("|".join(form for rule in KEPT.values() for form in rule.forms))
+
+
 def words_of(identifier: str) -> set[str]:
     """The words of an identifier: ``kLineParts`` and ``line_parts`` have the words line and parts."""
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)}
@@ -72,14 +77,22 @@ def identifiers(path: str, text: str) -> set[str]:
 
 def strangers(path: str, text: str) -> list[str]:
     """Identifiers that use a reserved word for a different idea."""
-    return [
+    # Most files have none, not even in comments, and splitting a file into tokens is slow.
+    if not any(_strangers_of(path, set(re.findall(r"[^\W\d]\w*", text)))):
+        return []
+    return list(_strangers_of(path, identifiers(path, text)))
+
+
+def _strangers_of(path: str, names: set[str]) -> Iterator[str]:
+    yield from (
         f"{path}: {name} ({word})"
-        for name in sorted(identifiers(path, text))
+        for name in sorted(names)
+        if ANY_FORM.search(name.lower())
         for word, rule in KEPT.items()
         if rule.forms & words_of(name)
         and not rule.allowed.fullmatch(name.lower() if word != "part" else name)
         and not rule.files.search(path)
-    ]
+    )
 
 
 def rows(root: Path, heading: str) -> list[list[str]]:

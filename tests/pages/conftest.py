@@ -46,7 +46,9 @@ LATER_ROWS = "tbody tr:nth-child(n+9)"
 def serious(page: Page, *, colours_alone: bool = False, every_row: bool = False) -> list[tuple[str, str, str]]:
     """The serious findings of axe on the page: rule, element and remedy."""
     context = None if every_row else {"exclude": [[LATER_ROWS]]}
-    found = Axe().run(page, context=context, options={"runOnly": COLOURS} if colours_alone else None)
+    # Otherwise, axe describes every element that passes.
+    options = {"resultTypes": ["violations"], **({"runOnly": COLOURS} if colours_alone else {})}
+    found = Axe().run(page, context=context, options=options)
     return [
         (one["id"], node["html"][:160], node["failureSummary"])
         for one in found.response["violations"]

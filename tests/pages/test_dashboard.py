@@ -113,36 +113,3 @@ def test_a_page_that_does_not_exist_says_so(browser: Browser, server: Server) ->
     page.get_by_role("link", name="All jobs").click()
     expect(page).to_have_title("Jobs · tuner")
     page.close()
-
-
-def test_a_narrow_window_scrolls_tables_and_not_the_page(page: Page, server: Server, job_id: str) -> None:
-    page.set_viewport_size({"width": 400, "height": 800})
-    for path in ("/", f"/ui/jobs/{job_id}"):
-        page.goto(server.url + path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400
-
-
-def test_light_and_dark_are_both_readable(browser: Browser, server: Server, job_id: str) -> None:
-    seen = set()
-    for scheme in ("light", "dark"):
-        page = browser.new_page(color_scheme=scheme)
-        page.goto(f"{server.url}/ui/jobs/{job_id}")
-        for element in ("body", ".quiet", ".simulated", "a"):
-            ratio = page.evaluate(CONTRAST, element)
-            assert ratio >= 4.5, (scheme, element, ratio)
-        seen.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        page.close()
-    assert len(seen) == 2
-
-
-#: Contrast ratio of an element's text against the page (WCAG 2.1, relative luminance).
-CONTRAST = """(selector) => {
-  const luminance = (colour) => {
-    const channels = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map((v) => v / 255)
-      .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2];
-  };
-  const text = luminance(getComputedStyle(document.querySelector(selector)).color);
-  const paper = luminance(getComputedStyle(document.body).backgroundColor);
-  return (Math.max(text, paper) + 0.05) / (Math.min(text, paper) + 0.05);
-}"""

@@ -57,10 +57,12 @@ def test_nothing_is_cut_off(page: Page, url: str, width: int) -> None:
             assert scrolls <= shows, path
 
 
+@pytest.mark.parametrize("every_page", [False, pytest.param(True, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("scheme", "width"), each_value_once(["light", "dark"], [390, 1280]))
-def test_axe_finds_nothing_serious(browser: Browser, url: str, scheme: str, width: int) -> None:
+def test_axe_finds_nothing_serious(browser: Browser, url: str, scheme: str, width: int, every_page: bool) -> None:
+    """The other pages do not differ from those of few jobs, which other tests show to axe."""
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 844})
-    for path in PATHS:
+    for path in PATHS if every_page else ("/", "/ui/batches"):
         page.goto(url + path)
         assert serious(page, colours_alone=scheme == "dark") == [], (scheme, path)
     page.close()

@@ -1,5 +1,5 @@
-"""Every soak program at about a hundredth of its size, so that all stay runnable; interrupted runs continue with what
-they stored."""
+"""Soak programs at about a hundredth of their size, so that they stay runnable; an interrupted run continues with what
+it stored."""
 
 from __future__ import annotations
 
@@ -13,25 +13,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import kernels, searches
+from tests.soak import answers, kernels, searches
 from tests.soak.program import KEPT, Program, Row, Step, run, total
 from tests.soak.programs import PROGRAMS
+from tests.support.lanes import soak_unless
 from tuner.core.schedule.tiling import Tiling
+
+#: Programs that only `make soak` runs, and the tests that find the same faults in CI.
+ELSEWHERE = {
+    "emulated": "tests/compile/test_emulated.py",
+    "finals": "tests/service/service/test_kill.py, for a server; `cluster` kills all kinds of processes",
+    "kernels": "tests/compile/test_wgmma.py and test_conformance.py",
+    "kills": "tests/service/service/test_kill.py, which calls the same check",
+    "packs": "tests/unit/runtime/test_programs.py, which runs the same program",
+    "proxies": "tests/service/client/test_hostile_proxy.py",
+    "storage": "tests/service/service/test_foreign_locks.py",
+    "tilings": "tests/compile/test_machine_code.py",
+}
 
 #: The share to run if a hundredth is less than one unit, too few to be useful (two chains), or too slow for CI.
 SHARES = {
-    "emulated": 0.05,
-    "storage": 0.02,
-    "finals": 0.005,
-    **dict.fromkeys(("loads", "convs", "liars", "kills"), 0.004),
-    **dict.fromkeys(("cluster", "proxies"), 0.002),
+    **dict.fromkeys(("convs", "liars"), 0.004),
+    **dict.fromkeys(("cluster", "loads"), 0.002),
     "inputs": 0.001,
     **dict.fromkeys(("interleavings", "proof"), 0.003),
     "crowds": 0.0015,
-    "tilings": 0.0005,
-    "kernels": 0.0007,
-    "packs": 0.0001,
 }
+#: Of the operations, `answers` asks every fourth.
+OPERATIONS = slice(None, None, 4)
 
 
 class Fewer(searches.Narrow):
@@ -47,14 +56,17 @@ class Fewer(searches.Narrow):
 
 
 @pytest.fixture
-def fewer_tilings(monkeypatch: pytest.MonkeyPatch) -> None:
+def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searches, "SPACE", Fewer(searches.PROBLEM.workload, searches.TARGET.gpu))
+    monkeypatch.setattr(answers, "OPERATIONS", OPERATIONS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.usefixtures("fewer_tilings")
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.usefixtures("smaller")
+@pytest.mark.parametrize(
+    "program", soak_unless(lambda _, program: program.name not in ELSEWHERE, PROGRAMS), ids=lambda program: program.name
+)
 def test_a_hundredth_of_a_soak_program_finds_nothing_wrong(program: Program, tmp_path: Path) -> None:
     size = int(program.size * SHARES.get(program.name, 0.01))
     small = replace(program, step=min(program.step, size))

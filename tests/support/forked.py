@@ -103,6 +103,18 @@ class Forked:
         self.wait()
 
 
+def share_server() -> None:
+    """Starts the process that all others are forked from, for this process and for those that it forks: doing all
+    imports takes seconds."""
+    forkserver.ensure_running()
+    os.register_at_fork(after_in_child=_keep_server)
+
+
+def _keep_server() -> None:
+    # Only its parent can ask whether it is alive.
+    forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None
+
+
 def command(arguments: list[str]) -> None:
     """Runs `tuner` with `arguments`."""
     from tuner.cli import main

@@ -34,6 +34,12 @@ BLOCK_TILINGS = {
     "parts": wgmma((8, 128, 128), (8, 128, 128), swap_ab=True, split_k=(2, 2), num_warps=8),
     "shared k": wgmma((16, 128, 128), (16, 128, 128), swap_ab=True, cluster_k=2, num_warps=8),
     "ping-pong": wgmma((8, 128, 128), (8, 48, 128), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
+    "wide": wgmma((64, 128, 128), (64, 64, 256)),
+    "wide, several lines": wgmma((64, 128, 256), (64, 32, 256), num_stages=2),
+    "wide, two warpgroups": wgmma((128, 128, 128), (128, 256, 128), num_warps=8),
+    "wide, parts": wgmma((64, 128, 128), (64, 128, 128), split_k=(2, 2)),
+    "wide, ping-pong": wgmma((64, 128, 128), (64, 64, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
+    "wide, in a cluster": wgmma((256, 128, 128), (256, 128, 128), cluster_m=2, num_warps=8),
 }
 #: Faults by name: the change in the device text.
 BLOCK_FAULTS = {
@@ -45,6 +51,26 @@ BLOCK_FAULTS = {
     "another row's scale of the output": ("__fdividef(out[r], scales[r])", "__fdividef(out[r], scales[r ^ 1])"),
     "a warp left out of a group": ("warp < kWarps", "warp < kWarps - 1"),
     "another group's scale stored": ("(op.n / kConfig.tile_n) + task.tile_n]", "(op.n / kConfig.tile_n)]"),
+}
+#: The same with W as operand B, for the kernel `wide`.
+WIDE_FAULTS = {
+    "a product's promotion left out": ("if (number >= kAhead) add_product(", "if (number > kAhead) add_product("),
+    "inputs' scale of another group, wide": (
+        "inputs[rows[i / 2][i % 2] + block]",
+        "inputs[rows[i / 2][i % 2] + (block ^ 1)]",
+    ),
+    "weights' scale of another block, wide": (
+        "weights[columns[piece] + block]",
+        "weights[columns[piece] + (block ^ 1)]",
+    ),
+    "scales of gate and up exchanged, wide": ("of_line.weights[piece]", "of_line.weights[kPieces - 1 - piece]"),
+    "inputs' scale of another row, wide": ("i % 2 * 8, op.m - 1)", "(1 - i % 2) * 8, op.m - 1)"),
+    "an element divided by another number": ("__fdividef(values[j + w][1], scale)", "values[j + w][1]"),
+    "two lanes left out of a group": ("lanes < 4; lanes *= 2) largest", "lanes < 2; lanes *= 2) largest"),
+    "another group's scale stored, wide": (
+        "(op.n / kConfig.tile_n) + task.tile_n] = scale",
+        "(op.n / kConfig.tile_n)] = scale",
+    ),
 }
 #: The fault: sums stay in the tensor cores until the end.
 UNPROMOTED = (

@@ -34,6 +34,11 @@ def full_pair(m: int = NUM_ROWS) -> Workload:
 
 def compile_one(workload: Workload, tiling: Tiling, arch: str) -> dict[str, Any]:
     """The compiler's report on one tiling."""
+    return compile_timed(workload, tiling, arch)[0]
+
+
+def compile_timed(workload: Workload, tiling: Tiling, arch: str) -> tuple[dict[str, Any], bytes]:
+    """The compiler's report on one tiling, and the cubin, which is empty if the compiler refuses the source."""
     begin = time.process_time()
     row: dict[str, Any] = {
         "tiling": str(tiling),
@@ -43,7 +48,7 @@ def compile_one(workload: Workload, tiling: Tiling, arch: str) -> dict[str, Any]
         cubin, log = compile_source(render(workload, tiling), arch)
         resources = parse_log(log)
     except BuildError as error:
-        return {**row, "error": str(error)[:500]}
+        return {**row, "error": str(error)[:500]}, b""
     return {
         **row,
         "registers": resources.registers_per_thread,
@@ -51,4 +56,4 @@ def compile_one(workload: Workload, tiling: Tiling, arch: str) -> dict[str, Any]
         "warnings": list(resources.warnings),
         "cubin_bytes": len(cubin),
         "compile_s": round(time.process_time() - begin, 3),
-    }
+    }, cubin

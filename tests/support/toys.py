@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -13,7 +14,10 @@ from typing import Any
 
 import httpx
 
+from tests.support import kept_tilings
+from tests.support.hosted import Host
 from tests.support.repository import ROOT
+from tests.support.waiting import wait_until
 
 TOYS = ROOT / "tests" / "toys"
 
@@ -60,18 +64,27 @@ class Toys:
             self.site = install(name, folder)
         self._others = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), *self._others])}
-        self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
-        self._own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu]
+        # The C runtime's file depends on its text and the rows of packages, so a run compiles each text once.
+        runtime = Path(os.environ.get(kept_tilings.FOLDER, folder)) / "runtime"
+        self._environment |= {"TUNER_RUNTIME_CACHE": str(runtime)}
+        self._folder, self._num_begun = folder, 0
+        self._own = "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu
         self._start()
 
     def _start(self) -> None:
-        command = [sys.executable, *self._own]
-        self._server = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
-        )
-        assert self._server.stdout
-        self.url = self._server.stdout.readline().strip()
-        assert self.url
+        self._host = Host(self._environment)
+        self._server, out, log = self._begin("from tuner.cli import main; main()", *self._own)
+        wait_until(lambda: "\n" in out.read_text() or "Error" in log.read_text())
+        self.url = out.read_text().strip()
+        assert self.url, log.read_text()
+
+    def _begin(self, program: str, *arguments: str) -> tuple[int, Path, Path]:
+        """Begins a process; returns its id and the files of what it prints and logs."""
+        self._num_begun += 1
+        out, log = (self._folder / f"{self._num_begun}.{name}" for name in ("out", "log"))
+        out.touch()
+        log.touch()
+        return self._host.begin(program, *arguments, out=out, log=log), out, log
 
     def remove(self) -> None:
         """Restarts both without the package, on the same data."""
@@ -87,25 +100,20 @@ class Toys:
     def refused(self, *arguments: str) -> str:
         """The error message of a failing command."""
         command = "from tuner.client.cli import main; main()"
-        ran = self._ran(command, "--url", self.url, *arguments)
-        assert ran.returncode != 0, ran.stdout
-        return ran.stdout + ran.stderr
+        status, out, log = self._ran(command, "--url", self.url, *arguments)
+        assert status != 0, out
+        return out + log
 
     def python(self, program: str, *arguments: str) -> str:
         """The output of a program."""
-        ran = self._ran(program, *arguments)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
+        status, out, log = self._ran(program, *arguments)
+        assert status == 0, log
+        return out
 
-    def _ran(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", program, *arguments],
-            capture_output=True,
-            text=True,
-            env=self._environment,
-            check=False,
-            timeout=240,
-        )
+    def _ran(self, program: str, *arguments: str) -> tuple[int, str, str]:
+        """The exit status of a program, what it printed, and its errors."""
+        pid, out, log = self._begin(program, *arguments)
+        return self._host.wait(pid), out.read_text(), log.read_text()
 
     def measured(self, pair: dict[str, Any], *, trials: int, seconds: int = 120) -> list[dict[str, Any]]:
         """The trials of a job that has succeeded, each of which was measured."""
@@ -121,6 +129,7 @@ class Toys:
         return listed
 
     def stop(self) -> None:
-        """Stops the server."""
-        with self._server:
-            self._server.terminate()
+        """Stops the server and its host."""
+        os.kill(self._server, signal.SIGTERM)
+        self._host.wait(self._server)
+        self._host.stop()

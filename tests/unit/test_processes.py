@@ -36,6 +36,7 @@ processes.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [SEARCH, BUILD, AT_THE_CARD], ids=["search", "build", "at the card"])
 def test_no_process_runs_the_script_that_started_it(tmp_path: Path, program: str) -> None:
     script, runs = tmp_path / "script.py", tmp_path / "runs"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sysconfig
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ import pytest
 
 from tests.support import toys
 from tests.support.compiled import compile_source
-from tests.wheel.conftest import Environment, pip_install, serving
+from tests.support.lanes import soak_unless
+from tests.wheel.conftest import Environment, empty, pip_install, serving
 from tuner.runtime.binding import native
 
 pytestmark = pytest.mark.timeout(300)
@@ -83,10 +83,7 @@ print([found(m) for m in (pair["m"], pair["m"] + 1)])
 @pytest.fixture(scope="module")
 def beside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """A fresh environment with the wheel and packages; its requirements come from this one."""
-    folder = tmp_path_factory.mktemp("toys")
-    venv.create(folder / "venv", with_pip=False)
-    environment = Environment(bin=folder / "venv/bin", directory=folder / "elsewhere")
-    environment.directory.mkdir()
+    environment = empty(tmp_path_factory.mktemp("toys"))
     printed = environment.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     site = Path(printed.stdout.strip())
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -102,7 +99,11 @@ def address(beside: Environment) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("sort", ASKED)
+#: Kinds that tests of the service do not follow from a request to the C runtime; `make soak` runs all.
+IN_CI = ("a tile op without weights in front", "an element type and an activation")
+
+
+@pytest.mark.parametrize("sort", soak_unless(lambda _, sort: sort in IN_CI, ASKED))
 def test_a_package_beside_the_wheel_goes_from_a_request_to_the_c_runtime(
     beside: Environment, address: str, sort: str
 ) -> None:

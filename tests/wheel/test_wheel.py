@@ -129,10 +129,11 @@ def test_the_base_install_says_where_cmake_finds_the_runtime_and_compiles_it(bas
     assert compiled.returncode == 0, compiled.stderr
 
 
-def test_serving_from_the_base_install_says_what_to_install(base: Environment) -> None:
+def test_serving_from_the_base_install_says_what_to_install(base: Environment, wheel: Path) -> None:
     refused = base.run("tuner", "serve")
     assert refused.returncode != 0
     assert install_command("server") in refused.stderr
+    assert f"./{wheel.name}[server]" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

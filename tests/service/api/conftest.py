@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -49,15 +50,36 @@ def serving(path: Path, **options: Any) -> Iterator[Api]:
         yield Api(http=http, service=service)
 
 
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A service with finished measurements."""
-    twin = SimulatedEvaluator(parse_target("simulated:h200"), seed=TWIN_SEED)
-    with serving(tmp_path_factory.mktemp("api") / "data", evaluators=[twin]) as api:
+@contextmanager
+def measuring(path: Path) -> Iterator[Api]:
+    """A service that has run a job."""
+    with serving(path, evaluators=[twin()]) as api:
         job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
         assert wait_until_final(api.service, job_id) == "succeeded"
         wait_until_inspected(api.service, job_id)
         yield replace(api, job_id=job_id)
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with finished measurements, and the id of their job."""
+    folder = tmp_path_factory.mktemp("measured") / "data"
+    with measuring(folder) as api:
+        return folder, api.job_id
+
+
+@pytest.fixture(scope="module")
+def api(measured: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A service with finished measurements, in a copy of their folder."""
+    folder, job_id = measured
+    copied = shutil.copytree(folder, tmp_path_factory.mktemp("api") / "data")
+    with serving(copied, evaluators=[twin()]) as api:
+        yield replace(api, job_id=job_id)
+
+
+def twin() -> SimulatedEvaluator:
+    """The simulated card."""
+    return SimulatedEvaluator(parse_target("simulated:h200"), seed=TWIN_SEED)
 
 
 @pytest.fixture

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema
 import pytest
 
-from tests.service.api.conftest import Api
+from tests.service.api.conftest import Api, serving
 from tests.service.api.test_bad_input import refused
 from tests.service.api.test_pages import HTML
+from tests.service.service.helpers import FailingKinds
 from tests.support.serving import body, wait_until_final
+from tuner.core.schedule.plan_kinds import PlanKind
 
 
 def when_there(api: Api, path: str) -> httpx.Response:
@@ -136,17 +139,12 @@ def test_what_does_not_run_or_does_not_exist_is_refused(api: Api) -> None:
         assert refused(api.http.get(f"/jobs/{api.job_id}/trials/{number}/trace"), 422)["errors"][0]["field"] == "number"
 
 
-@pytest.mark.slow
-def test_a_trial_that_was_not_measured_is_refused(api: Api) -> None:
-    job_id = api.http.post("/jobs", json=body(budget={"trials": 80}, seed=1)).json()["id"]
-    assert wait_until_final(api.service, job_id) == "succeeded"
-    unmeasured = [
-        trial["number"]
-        for outcome in ("failed", "rejected")
-        for trial in api.get(f"/jobs/{job_id}/trials", params={"outcome": outcome})["items"]
-    ]
-    assert unmeasured, "take another seed"
-    [error] = refused(api.http.post(f"/jobs/{job_id}/trials/{unmeasured[0]}/counters"), 422)["errors"]
+def test_a_trial_that_was_not_measured_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", evaluators=[FailingKinds(PlanKind.FUSED)]) as api:
+        job_id = api.http.post("/jobs", json=body(budget={"trials": 3})).json()["id"]
+        assert wait_until_final(api.service, job_id) == "succeeded"
+        [failed, *_] = api.get(f"/jobs/{job_id}/trials", params={"outcome": "failed"})["items"]
+        [error] = refused(api.http.post(f"/jobs/{job_id}/trials/{failed['number']}/counters"), 422)["errors"]
     assert error["field"] == "number"
     assert "not measured" in error["problem"]
     assert "outcome=measured" in error["remedy"]

@@ -6,13 +6,15 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.service.api.conftest import Api
+from tests.service.api.conftest import Api, measuring
 from tests.service.service.helpers import SickCard
 from tests.support.repository import ROOT
 from tests.support.serving import body, listening, running_service
@@ -20,6 +22,13 @@ from tests.support.waiting import wait_until
 
 ALERTS = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
 DASHBOARD = json.loads((ROOT / "deploy/grafana/tuner.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A process counts what it has measured itself."""
+    with measuring(tmp_path_factory.mktemp("api") / "data") as api:
+        yield api
 
 
 def scrape(http: httpx.Client) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

@@ -35,8 +35,8 @@ def test_an_insecure_server_listens_everywhere(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_sigterm_ends_it_soon_and_cleanly_though_streams_are_open_and_the_job_goes_on_later(tmp_path: Path) -> None:
     arguments = ("--gpu", "simulated:h200")
-    with Server(tmp_path / "data", *arguments, TUNER_SIMULATED_LATENCY_S="0.05") as server:
-        job = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 30})).json()
+    with Server(tmp_path / "data", *arguments, TUNER_SIMULATED_LATENCY_S="0.2") as server:
+        job = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 12})).json()
         with httpx.stream("GET", f"{server.url}/jobs/{job['id']}/events", timeout=120) as stream:
             lines = stream.iter_lines()
             while next(lines) != "event: trial":
@@ -48,7 +48,7 @@ def test_sigterm_ends_it_soon_and_cleanly_though_streams_are_open_and_the_job_go
     with Server(tmp_path / "data", *arguments) as server:
         while (job := httpx.get(f"{server.url}/jobs/{job['id']}").json())["state"] in ("queued", "searching", "finals"):
             time.sleep(0.05)
-    assert (job["state"], job["num_trials"], job["reason"]) == ("succeeded", 30, "")
+    assert (job["state"], job["num_trials"], job["reason"]) == ("succeeded", 12, "")
 
 
 def test_stdout_holds_the_address_and_nothing_else(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.api.conftest import NUM_TRIALS, TWIN_SEED, Api, serving
+from tests.service.api.conftest import TWIN_SEED, Api, serving
 from tests.support.serving import body, wait_until_final
 from tuner.client.commands.fetch import recipe_lines
 from tuner.client.terminal.render import verdict_line
@@ -36,7 +36,7 @@ class WithTorch(SimulatedEvaluator):
 
 def finished(api: Api) -> str:
     """The id of a job that has succeeded."""
-    job_id = api.http.post("/jobs", json=body(budget={"trials": NUM_TRIALS})).json()["id"]
+    job_id = api.http.post("/jobs", json=body(budget={"trials": 8})).json()["id"]
     assert wait_until_final(api.service, job_id) == "succeeded"
     return str(job_id)
 
@@ -118,7 +118,7 @@ class WithCompiled(SimulatedEvaluator):
 
 def finished_beside(api: Api) -> str:
     """The id of a job that asked for torch.compile and has succeeded."""
-    asked = body(budget={"trials": NUM_TRIALS}, objective={"torch_compile": True})
+    asked = body(budget={"trials": 8}, objective={"torch_compile": True})
     job_id = api.http.post("/jobs", json=asked).json()["id"]
     assert wait_until_final(api.service, job_id) == "succeeded"
     assert api.get(f"/jobs/{job_id}")["objective"]["torch_compile"] is True

@@ -207,7 +207,7 @@ def test_tune_refuses_a_job_of_another_objective(
 
 def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Server, key: str, tmp_path: Path) -> None:
     config, output = tmp_path / "config.json", tmp_path / "model.tunerpack"
-    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 2}
     config.write_text(json.dumps({"model_type": "llama", "hidden_act": "silu", **sizes}))
     asked = [
         "--m",
@@ -230,9 +230,9 @@ def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Serv
         follow(client, batch, plain_console(quiet=True), timeout_s=120)
         return {"items": list(client.batch_jobs(batch["id"])), "next_cursor": None}
 
-    of_model = {"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "activation": "silu", "gated": True}
+    of_model = {"d_in": 512, "d_hidden": 1024, "d_out": 512, "activation": "silu", "gated": True}
     lies = [
-        another({"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "activation": "relu"}),
+        another({"d_in": 512, "d_hidden": 1024, "d_out": 512, "activation": "relu"}),
         another(of_model, objective={"l2": "warm"}),
         {"items": [], "next_cursor": None},
     ]

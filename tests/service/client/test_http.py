@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 
 def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path: Path) -> None:
     options = ("--gpu", "simulated:h200")
-    server = Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="0.05")
+    server = Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="0.1")
     with server, Client(server.url) as client:
-        job = client.submit(body(budget={"trials": 40}))
+        job = client.submit(body(budget={"trials": 20}))
         seen = []
         for event in client.events(job["id"], timeout_s=120):
             seen.append(event)
@@ -29,7 +29,7 @@ def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path:
     with again:
         ids = [event["id"] for event in seen]
         assert ids == sorted(set(ids))
-        assert [e["data"]["number"] for e in seen if e["kind"] == "trial"] == list(range(40))
+        assert [e["data"]["number"] for e in seen if e["kind"] == "trial"] == list(range(20))
         assert seen[-1]["data"]["state"] == "succeeded"
 
 

@@ -75,7 +75,7 @@ def test_a_job_ends_though_the_scheduler_is_killed_and_then_the_worker_that_meas
         dispatcher = join_as_server(address, tls, insecure=False)
         with serving(dispatcher, tmp_path / "data") as service:
             wait_for_cards(dispatcher, 2)
-            job, _ = service.submit(spec(64, trials=24))
+            job, _ = service.submit(spec(trials=16))
             wait_for_trials(service, job.id, 3)
             scheduler.end()
             processes[0], _ = scheduler_process(log, int(address.rpartition(":")[2]), tls)
@@ -84,7 +84,7 @@ def test_a_job_ends_though_the_scheduler_is_killed_and_then_the_worker_that_meas
             wait_for_trials(service, job.id, seen + 3)
             workers[0].end()
             wait_until(lambda: dispatcher.quarantine(TARGET_ID, 0) or dispatcher.quarantine(TARGET_ID, 1))
-            check_ended(service, job.id, 24)
+            check_ended(service, job.id, 16)
 
 
 @pytest.mark.slow

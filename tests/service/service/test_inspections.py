@@ -161,7 +161,7 @@ def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(se
     eye = SlowEye(num_free=2)
     service = serve(eye)
     begun_s = time.monotonic()
-    job, _ = service.submit(spec(trials=40))
+    job, _ = service.submit(spec(trials=20))
     wait_until(lambda: service.job(job.id).num_trials > 1)
     inspection, is_pending = service.ask_inspection(job.id, 0, COUNTERS)
     assert (inspection.state, is_pending) == (InspectionState.PENDING, True)
@@ -175,7 +175,7 @@ def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(se
     eye.may_count.set()
     assert ended(service, job.id, 0, COUNTERS).state is InspectionState.DONE
     after = finish(service, job)
-    assert (after.state, after.num_trials) == (JobState.SUCCEEDED, 40)
+    assert (after.state, after.num_trials) == (JobState.SUCCEEDED, 20)
     assert after.search_s < time.monotonic() - begun_s - inspected_s, "the inspection was counted as search"
 
 

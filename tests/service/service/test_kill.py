@@ -25,7 +25,7 @@ from tuner.core.trial.records import InspectionKind, InspectionState
 
 @pytest.mark.slow
 def test_kills_with_several_candidates_on_their_way_lose_no_trial_and_count_none_twice(tmp_path: Path) -> None:
-    check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=3, num_trials=60, build_s=0.4)
+    check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=3, num_trials=36, build_s=0.4)
 
 
 @pytest.mark.slow

@@ -84,10 +84,10 @@ def replay(job: JobRecord, trials: list[Trial]) -> list[Candidate | None]:
 def test_builds_run_ahead_of_the_card_and_a_job_can_be_replayed_from_its_trials(serve: Serve) -> None:
     slow = Slow(together=3)
     service = serve(slow, num_places=4)
-    job = finish(service, service.submit(spec(trials=48))[0])
+    job = finish(service, service.submit(spec(trials=28))[0])
     trials = trials_of(service, job)
-    assert (job.state, len(trials)) == (JobState.SUCCEEDED, 48)
-    assert len({trial.candidate for trial in trials}) == 48
+    assert (job.state, len(trials)) == (JobState.SUCCEEDED, 28)
+    assert len({trial.candidate for trial in trials}) == 28
     assert 3 <= slow.most_building <= 6
     assert trials[0].candidate.plan_kind is PlanKind.LIBRARY
     assert all(trial.num_known <= trial.number for trial in trials)
@@ -203,14 +203,14 @@ def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
 
 def test_closing_with_several_on_their_way_loses_nothing_and_takes_no_longer_than_what_runs(serve: Serve) -> None:
     service = serve(Slow(build_s=0.3), num_places=4)
-    job, _ = service.submit(spec(trials=48))
+    job, _ = service.submit(spec(trials=28))
     wait_until(lambda: service.job(job.id).num_trials >= 5)
     begin_s = time.monotonic()
     service = serve(evaluator(), num_places=4)
     assert time.monotonic() - begin_s < 30
     ended = finish(service, job)
     trials = trials_of(service, job)
-    assert (ended.state, len({trial.candidate for trial in trials})) == (JobState.SUCCEEDED, 48)
+    assert (ended.state, len({trial.candidate for trial in trials})) == (JobState.SUCCEEDED, 28)
 
 
 def test_a_budget_of_seconds_drops_what_has_not_reached_the_card(serve: Serve) -> None:
@@ -223,5 +223,5 @@ def test_a_budget_of_seconds_drops_what_has_not_reached_the_card(serve: Serve) -
 
 def test_where_all_of_ours_fail_at_the_card_the_search_goes_on_to_the_end_of_its_budget(serve: Serve) -> None:
     service = serve(FailingKinds(*(kind for kind in PlanKind if kind.is_ours)), num_places=4)
-    job = finish(service, service.submit(spec(trials=30))[0])
-    assert (job.state, job.num_failed + job.num_rejected) == (JobState.SUCCEEDED, 29)
+    job = finish(service, service.submit(spec(trials=16))[0])
+    assert (job.state, job.num_failed + job.num_rejected) == (JobState.SUCCEEDED, 15)

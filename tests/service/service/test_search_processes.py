@@ -41,7 +41,7 @@ def service_with(path: Path, search: Search, latency_s: float = 0.0) -> Iterator
 def test_a_job_whose_search_is_killed_goes_on_from_its_trials(tmp_path: Path) -> None:
     processes = SearchProcesses(1)
     with service_with(tmp_path / "data", processes.search, latency_s=0.02) as service:
-        job, _ = service.submit(spec(64, trials=12))
+        job, _ = service.submit(spec(trials=12))
         for num_trials in (2, 6):
             wait_until(lambda least=num_trials: service.job(job.id).num_trials >= least, LIMIT_S)
             for pid in processes.pids:

@@ -20,8 +20,8 @@ PER_JOB = 200
 def test_a_trial_takes_a_few_statements(serve: Serve) -> None:
     service = serve()
     with statements_of(service._store.engine, elsewhere=True) as statements:
-        job = finish(service, service.submit(spec(trials=60))[0])
-    assert job.num_trials == 60
+        job = finish(service, service.submit(spec(trials=30))[0])
+    assert job.num_trials == 30
     assert sum("INSERT INTO trials" in one for one in statements) == job.num_trials
     # After the job, the energies of its finalists are measured; some of them may be missing at this point.
     behind = [place for place, one in enumerate(statements) if one.startswith("UPDATE inspections")]

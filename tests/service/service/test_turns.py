@@ -147,7 +147,7 @@ def test_a_job_of_higher_priority_takes_the_card_and_the_other_one_goes_on_where
     monkeypatch.setattr("tuner.service.runner.turns._CHECK_S", 0.0)
     latch = Latch(num_free=2)
     service = serve(latch)
-    slow, _ = service.submit(spec(16, trials=40))
+    slow, _ = service.submit(spec(16, trials=20))
     wait_until(lambda: service.job(slow.id).num_trials >= 2)
     urgent, _ = service.submit(spec(32, trials=6), terms=JobTerms(priority=1))
     latch.is_open.set()
@@ -156,7 +156,7 @@ def test_a_job_of_higher_priority_takes_the_card_and_the_other_one_goes_on_where
     assert ended.finished_at is not None
     recorded_at = [one.finished_at for one in service.trials(slow.id, limit=500).items]
     assert recorded_at[-1] > ended.finished_at, "the first one kept the card"
-    assert is_whole(service, slow, 40)
+    assert is_whole(service, slow, 20)
 
 
 def test_two_owners_share_one_card(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,16 +164,16 @@ def test_two_owners_share_one_card(serve: Serve, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("tuner.service.runner.turns.TURN_S", 0.5)
     latch = Latch(num_free=2, latency_s=0.1)
     service = serve(latch)
-    alice, _ = service.submit(spec(16, trials=24), caller=ALICE)
+    alice, _ = service.submit(spec(16, trials=14), caller=ALICE)
     wait_until(lambda: service.job(alice.id).num_trials >= 2)
-    bob, _ = service.submit(spec(32, trials=24), caller=BOB)
+    bob, _ = service.submit(spec(32, trials=14), caller=BOB)
     latch.is_open.set()
     assert [finish(service, job).state for job in (alice, bob)] == [JobState.SUCCEEDED] * 2
     hers, his = ([one.finished_at for one in service.trials(job.id, limit=500).items] for job in (alice, bob))
     assert his[0] < hers[-1], "the first one kept the card"
     assert hers[2] < his[-1], "the second one kept the card"
-    assert is_whole(service, alice, 24)
-    assert is_whole(service, bob, 24)
+    assert is_whole(service, alice, 14)
+    assert is_whole(service, bob, 14)
 
 
 def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
@@ -182,7 +182,7 @@ def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
     monkeypatch.setattr("tuner.service.runner.turns._CHECK_S", 0.0)
     latch = Latch(num_free=3)
     service = serve(latch)
-    job, _ = service.submit(spec(trials=40), caller=ALICE)
+    job, _ = service.submit(spec(trials=20), caller=ALICE)
     wait_until(lambda: service.job(job.id).num_trials >= 3)
     with pytest.raises(Forbidden):
         service.submissions.pause(job.id, BOB, True)
@@ -196,7 +196,7 @@ def test_a_paused_job_waits_with_its_trials_and_goes_on_when_it_is_resumed(
     assert service.job(job.id).num_trials == paused.num_trials
     service.submissions.pause(job.id, ALICE, False)
     assert finish(service, job).state is JobState.SUCCEEDED
-    assert is_whole(service, job, 40)
+    assert is_whole(service, job, 20)
     with pytest.raises(Conflict, match=r"has ended \(succeeded\), and can neither be paused nor resumed$"):
         service.submissions.pause(job.id, ALICE, True)
 

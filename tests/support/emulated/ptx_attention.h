@@ -56,7 +56,7 @@ template <int kBytes, CacheHint> inline void cp_async_later(u32 s, const void* g
 inline void cp_async_arrive(u32 b) {
   const int cta = emu::me().cta;
   if (emu::most_rounds == 0) return emu::arrive(emu::mb(b));
-  emu::copies.push_back({max(last_due[emu::current], emu::turn) + 1, [=] { emu::arrive(emu::ctas[cta].mbarriers[b]); }});
+  emu::copies.push_back({max(last_due[emu::current], emu::turn) + 1, [=] { emu::arrive(emu::mb_of(cta, b)); }});
 }
 #define cp_async cp_async_later
 inline bool is_over(u32 b, u32 parity) {

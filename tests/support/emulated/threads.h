@@ -1,5 +1,6 @@
 // The device code on a CPU: a fiber for each thread of all CTAs, on one thread of the system. This file precedes a
-// generated source, ptx.h and ptx_hopper.h replace its wrappers of single instructions, and launch.h follows it.
+// generated source, ptx.h and ptx_hopper.h replace its wrappers of single instructions, and launch.h follows it. What
+// does not depend on a kernel is in threads.cpp.
 //
 // A fiber runs until it waits for others. So every access is complete when the next one begins, and errors that depend
 // on memory order, or on the two proxies, are not detected. Copies of the copy engine, and stores to other CTAs, are
@@ -40,6 +41,7 @@ static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
 struct Dim { u32 x; };
 extern Dim threadIdx, blockIdx, gridDim;
+extern template class std::vector<unsigned char>;
 inline void __threadfence_system() {}  // fibers see each other's writes immediately
 
 namespace emu {
@@ -57,12 +59,24 @@ extern std::vector<Cluster> clusters; extern u64 progress, num_early;
 // TMA copies that were requested and are not complete; the maximum rounds that one takes; and the last random number.
 struct Copy { u64 due; std::function<void()> run; };
 extern std::vector<Copy> copies; extern u64 turn; extern int most_rounds; extern u32 drawn;
-template <class Run> inline void later(Run run) {
-  if (most_rounds == 0) return run();
-  drawn = drawn * 1664525u + 1013904223u;
-  copies.push_back({turn + 1 + (drawn >> 8) % most_rounds, run});
-}
+// The functions of threads.cpp, which is compiled once for all kernels.
 void yield();
+// Runs a function some rounds later, or at once if copies are not delayed.
+void later(std::function<void()> run);
+unsigned char* at(u32 address, size_t n = 1);
+MBarrier& mb(u32 address);
+MBarrier& mb_of(int cta, u32 address);
+unsigned char* static_bytes(int line, size_t n);
+template <class T> T& static_of(int line) { return *reinterpret_cast<T*>(static_bytes(line, sizeof(T))); }
+// Synchronises all lanes; returns the slot of this exchange.
+int meet(u64 value, const u32* more = nullptr, int num_more = 0);
+void bar(Barrier& b, int count, bool flag = false);
+void arrive(MBarrier& m, u32 n = 1);
+// Copies bytes to a CTA's shared memory and, once they have arrived, signals its barrier.
+void put(u32 address, std::vector<unsigned char> bytes, u32 barrier);
+float e4m3(u8 bits);
+// Rounds to nearest even; larger values saturate.
+u16 to_e4m3(float f);
 inline Fiber& me() { return fibers[current]; }
 // Whether the thread has waited for the previous launches; counts its reads of data that they may write if it has not.
 inline bool has_waited() { return me().has_waited; }
@@ -70,70 +84,7 @@ inline void needs_wait() { num_early += !has_waited(); }
 inline Cta& cta() { return ctas[me().cta]; }
 inline int lane() { return me().thread % 32; }
 inline Warp& warp() { return warps[(me().cta * threads + me().thread) / 32]; }
-inline unsigned char* at(u32 address, size_t n = 1) {
-  Cta* c = &cta();
-  if (address & 0x80000000u) c = &ctas[me().cta / cluster_size * cluster_size + (address >> 24 & 0x7F)], address &= 0xFFFFFF;
-  if (address + n > c->memory.size()) { printf("shared memory out of range: %u + %zu of %zu (cta %d thread %d)\n", address, n, c->memory.size(), me().cta, me().thread); abort(); }
-  return c->memory.data() + address;
-}
-inline MBarrier& mb(u32 address) {
-  Cta* c = &cta();
-  if (address & 0x80000000u) c = &ctas[me().cta / cluster_size * cluster_size + (address >> 24 & 0x7F)], address &= 0xFFFFFF;
-  if (address % 8) { printf("mbarrier misaligned\n"); abort(); }
-  return c->mbarriers[address];
-}
-template <class T> T& static_of(int line) {
-  auto& bytes = cta().statics[line];
-  if (bytes.empty()) bytes.resize(sizeof(T) + 64);
-  return *reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
-}
-// Synchronises all lanes; returns the slot of this exchange.
-inline int meet(u64 value, const u32* more = nullptr, int num_more = 0) {
-  Warp& w = warp(); const int slot = w.generation % 2; const u64 generation = w.generation;
-  w.values[slot][lane()] = value;
-  for (int i = 0; i < num_more; ++i) w.more[slot][lane()][i] = more[i];
-  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; }  // no progress: a polling warp comes here at each poll
-  while (w.generation == generation) yield();
-  return slot;
-}
-inline void bar(Barrier& b, int count, bool flag = false) {
-  const u64 generation = b.generation;
-  b.any |= flag, b.all &= flag;
-  if (++b.arrived == count) { b.arrived = 0; b.any_out = b.any, b.all_out = b.all; b.any = false, b.all = true; ++b.generation; ++progress; }
-  while (b.generation == generation) yield();
-}
-inline void arrive(MBarrier& m, u32 n = 1) {
-  if (!m.is_init) { printf("arrival at a barrier that does not exist\n"); abort(); }
-  m.pending -= n; ++progress;
-  if ((int)m.pending < 0) { printf("too many arrivals\n"); abort(); }
-  if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; }
-}
-inline void complete(MBarrier& m, long long bytes) { m.tx -= bytes; ++progress; if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; } }
-// Copies bytes to a CTA's shared memory and, once they have arrived, signals its barrier.
-inline void put(u32 address, std::vector<unsigned char> bytes, u32 barrier) {
-  const int to = address & 0x80000000u ? me().cta / cluster_size * cluster_size + (int)(address >> 24 & 0x7F) : me().cta;
-  const u32 place = address & 0xFFFFFF, size = bytes.size();
-  unsigned char* there = at(address, size);
-  if (most_rounds > 0) memset(there, 0xFF, size);
-  later([=] {
-    if (ctas[to].live == 0) { printf("bytes for a CTA that has ended\n"); abort(); }
-    memcpy(ctas[to].memory.data() + place, bytes.data(), size);
-    complete(ctas[to].mbarriers[barrier & 0xFFFFFF], size);
-  });
-}
 inline float f16(u16 bits) { _Float16 h; memcpy(&h, &bits, 2); return (float)h; }
-inline float e4m3(u8 bits) {
-  const int size = bits & 0x7F; const float value = size == 0x7F ? NAN : size < 8 ? std::ldexp(size, -9) : std::ldexp(8 + size % 8, size / 8 - 10);
-  return bits & 0x80 ? -value : value;
-}
-// Rounds to nearest even; larger values saturate.
-inline u16 to_e4m3(float f) {
-  if (f != f) return 0x7F;
-  const float size = std::fmin(std::fabs(f), 448.0f); const int exponent = size < 0x1p-6f ? -6 : std::ilogb(size);
-  const int units = (int)std::nearbyint(std::ldexp(size, 3 - exponent));  // 8 to 16, or fewer for the smallest
-  const int code = units < 8 ? units : (exponent + 6) * 8 + units;
-  return code | (std::signbit(f) ? 0x80 : 0);
-}
 inline u16 to16(float f) { _Float16 h = (_Float16)f; u16 b; memcpy(&b, &h, 2); return b; }
 inline float b16(u16 bits) { return __uint_as_float((u32)bits << 16); }
 inline u16 tob16(float f) { u32 b; memcpy(&b, &f, 4); if (f != f) return 0x7FFF; return (b + 0x7FFF + ((b >> 16) & 1)) >> 16; }

@@ -1,4 +1,4 @@
-"""A simulated workbench for every benchmark that evaluates candidates."""
+"""A simulated workbench for every benchmark that evaluates candidates, and tilings that are listed once in a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import pytest
 
 from benchmarks.common.setting import twin_of
 from benchmarks.common.workbench import Workbench
+from tests.support.kept_tilings import kept
+
+
+@pytest.fixture(scope="package", autouse=True)
+def tilings() -> Iterator[None]:
+    with kept():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,13 @@ from tuner.store import Store
 NUM_JOBS, TRIALS_EACH, LARGE_JOB, RECORDED = 5, 7, 60, 20
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the store so small that it is filled in a second."""
+@pytest.mark.slow
+def test_every_job_has_its_trials_the_tables_their_indexes_and_a_server_answers_all_that_is_asked_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is so small that it is filled in a second."""
     for name in ("NUM_JOBS", "TRIALS_EACH", "LARGE_JOB", "RECORDED"):
         monkeypatch.setattr(full_store, name, globals()[name])
-
-
-@pytest.mark.usefixtures("small")
-def test_every_job_has_its_trials_and_the_tables_their_indexes(tmp_path: Path) -> None:
     store = full_store.fill(tmp_path / "data")
     Store.open(tmp_path / "new").close()
     with (
@@ -37,12 +35,6 @@ def test_every_job_has_its_trials_and_the_tables_their_indexes(tmp_path: Path) -
     assert counts.pop(store["large"]) == LARGE_JOB
     assert counts.pop(store["ordinary"]) == TRIALS_EACH
     assert list(counts.values()) == [TRIALS_EACH] * (NUM_JOBS - 1)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small")
-def test_a_server_answers_all_that_is_asked_of_it(tmp_path: Path) -> None:
-    store = full_store.fill(tmp_path / "data")
     with full_store.serving(tmp_path / "data") as (url, pid):
         rows = full_store.ask_all(url, pid, store, 3, "idle")
     assert [row["asks"] for row in rows] == [3] * 9

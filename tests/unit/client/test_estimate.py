@@ -97,6 +97,7 @@ def test_what_no_kernel_computes_has_no_estimate(h200: Estimator) -> None:
     assert found.words
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("program")
 def test_attentions_are_estimated_with_their_layers() -> None:
     config = str(CONFIGS / "llama_3_8b.json")
@@ -168,6 +169,7 @@ def test_of_a_mixture_of_experts_shared_experts_and_attention_remain(tmp_path: P
     assert "the shared experts: bf16 2048 -> 5632 -> 2048 silu gated, in 24 of 24 layers" in found.stderr
 
 
+@pytest.mark.slow
 def test_dense_layers_of_one_are_counted_and_its_latent_attention_is_none(tmp_path: Path) -> None:
     deep = {**MIXTURE, "model_type": "deepseek_v3", "first_k_dense_replace": 3, "n_shared_experts": 1}
     deep |= {"kv_lora_rank": 512, "shared_expert_intermediate_size": None}
@@ -180,6 +182,7 @@ def test_dense_layers_of_one_are_counted_and_its_latent_attention_is_none(tmp_pa
     assert "no attention: no kernel supports latent attention (kv_lora_rank)" in found.stderr
 
 
+@pytest.mark.slow
 def test_the_mlps_of_a_quantised_model_are_estimated_as_tune_model_tunes_them(tmp_path: Path) -> None:
     llama = json.loads((CONFIGS / "llama_3_8b.json").read_text())
     how = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
@@ -202,6 +205,7 @@ def test_of_a_model_quantised_in_an_unknown_way_the_attention_remains(tmp_path: 
     assert "no product: its weights are quantised" in found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "shape"),
     [

@@ -36,12 +36,14 @@ def at_once(work: object, where: Path, count: int) -> None:
             done.result(timeout=60)
 
 
+@pytest.mark.slow
 def test_packs_that_are_locked_at_once_are_all_in_the_lock(tmp_path: Path) -> None:
     at_once(note, tmp_path / "tuner.lock", 24)
     assert [pack.size_bytes for pack in read_lock(tmp_path / "tuner.lock").packs] == list(range(24))
     assert os.listdir(tmp_path) == ["tuner.lock"], "nothing else is left in its folder"
 
 
+@pytest.mark.slow
 def test_logins_at_once_keep_all_tokens(tmp_path: Path) -> None:
     at_once(log_in, tmp_path, 12)
     assert len(json.loads((tmp_path / "tuner" / "credentials.json").read_text())) == 12

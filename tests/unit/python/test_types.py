@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.repository import ROOT
 
 #: Every line with `type: ignore` is wrong, and a checker that saw no types would call the remark unused.
@@ -52,6 +54,7 @@ follow_imports_for_stubs = true
 """
 
 
+@pytest.mark.slow
 def test_a_users_script_is_checked_strictly_and_its_mistakes_are_seen(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -46,6 +46,7 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     assert "this is not a pack" in broken.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", soak_unless(lambda _, name: name == "clang", COMPILERS))
 def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import compiled
 from tests.support.attention_packs import MadeAttention, make_attention, table
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ladder, make
@@ -184,7 +185,7 @@ for call in (
         print(error)
 """
     env = {name: value for name, value in os.environ.items() if name != "TUNER_LIBCUDA"}
-    env |= {"TUNER_RUNTIME_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    env |= {"TUNER_RUNTIME_CACHE": str(compiled.runtime().parent), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", program, str(tmp_path / "a.tunerpack")]
     ran = subprocess.run(command, capture_output=True, text=True, env=env)
     assert ran.stdout.splitlines() == [

@@ -25,6 +25,9 @@ from tuner.packs.write import write_pack
 from tuner.runtime import Artifact, RuntimeFailure
 from tuner.runtime.binding import native
 
+#: Each artifact is made by a process with the package.
+pytestmark = pytest.mark.slow
+
 GATHER = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
 UP = {"name": "up", "source": "embed", "m": 16, "n": 256, "k": 512, "activation": "identity", "bias": False}
 STREAM = 0x99

@@ -31,6 +31,7 @@ def drive(folder: Path, program: Path, *arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_eight_threads_share_a_pack_without_a_race(folder: Path) -> None:
     drive(folder, compile_driver(folder, "threads", *SANITIZED, "-fsanitize=thread"), "threads")
 
@@ -47,11 +48,12 @@ def test_nothing_is_allocated_after_an_ffn_is_prepared(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_broken_pack_is_refused_and_never_read_beyond_its_end(tmp_path: Path) -> None:
     """A small share of the cases of tests/soak/packs.py."""
-    found = Fuzzer(tmp_path).run(seed=1, count=4000)
+    found = Fuzzer(tmp_path).run(seed=1, count=1000)
     assert found.fault == ""
-    assert 400 < found.opened < 3600
+    assert 100 < found.opened < 900
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 def test_clang_compiles_the_runtime_without_a_warning() -> None:
     """The runtime in the other tests is compiled by gcc, with equally strict warnings."""

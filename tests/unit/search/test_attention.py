@@ -11,7 +11,7 @@ import pytest
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
-from tests.support.lanes import one_in
+from tests.support.lanes import one_in, soaked
 from tests.support.presets import decoder_attention, decoder_layer
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
@@ -143,7 +143,7 @@ def test_where_lengths_differ_seeds_assign_by_length() -> None:
     assert {one.launch_ops[0].by_length for one in first_guesses(space_with(LARGE), 0)} == {False}
 
 
-@ALL
+@pytest.mark.parametrize("workload", [ALONE, *soaked(PAIR), PAGED], ids=["alone", "pair", "paged"])
 def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) -> None:
     trials = run(workload, 40)
     kinds = [trial.candidate.plan_kind for trial in trials]
@@ -157,13 +157,13 @@ def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) 
 
 def test_searches_find_what_is_faster_than_their_first_guesses() -> None:
     """In most shapes: for some, the first guess is the best on the simulated GPU, whose errors are random."""
-    sizes = ((4, 9000), (8, 9000), (32, 3000), (32, 9000))
+    sizes = ((4, 9000), (32, 3000))
     shapes = [*(attention(sequences=one, max_length=longest) for one, longest in sizes), PAIR]
     num_improved = 0
     for workload in shapes:
         times = [trial.outcome.time_us for trial in run(workload, 60)[1:] if isinstance(trial.outcome, Measured)]
         num_improved += min(times) < min(times[:6])
-    assert num_improved >= 3
+    assert num_improved >= 2
 
 
 def found(workload: Workload) -> Found:

@@ -131,7 +131,7 @@ def count_taken(num: int) -> tuple[bool, int, int]:
 
 @pytest.mark.slow
 def test_a_search_chooses_the_same_with_forks() -> None:
-    out = run("from tests.unit.search.test_meanwhile import count_taken\nprint(*count_taken(45))")
+    out = run("from tests.unit.search.test_meanwhile import count_taken\nprint(*count_taken(30))")
     same, num_taken, num_names = out.split()
     assert same == "True"
     assert int(num_taken) >= 4, "guesses and draws come from forks"

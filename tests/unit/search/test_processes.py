@@ -92,10 +92,12 @@ def test_a_search_goes_on_from_its_trials_when_its_process_was_killed(processes:
     assert processes.pids != [pid]
 
 
-def test_the_first_search_finds_a_process_that_runs(processes: SearchProcesses) -> None:
+def test_the_first_search_finds_a_process_that_runs_behind_the_server(processes: SearchProcesses) -> None:
     (pid,) = processes.pids
     with processes.search(ORDER):
         assert processes.pids == [pid]
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 3)
 
 
 def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchProcesses) -> None:
@@ -106,14 +108,9 @@ def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchPr
         assert len(processes.pids) == 2
 
 
-def test_a_search_that_is_over_is_not_asked_any_more(processes: SearchProcesses) -> None:
-    with processes.search(ORDER) as search:
-        assert search.ask() is not None
-    assert search.ask() is None
-    assert not search.think_ahead()
-
-
-def test_a_fault_of_a_search_is_told_and_the_process_works_on(processes: SearchProcesses) -> None:
+def test_a_fault_of_a_search_is_told_and_the_process_works_on_until_the_next_is_over(
+    processes: SearchProcesses,
+) -> None:
     broken = replace(ORDER, num_trials="many")  # type: ignore[arg-type]
     with processes.search(broken) as search, pytest.raises(TypeError):
         search.ask()
@@ -121,6 +118,8 @@ def test_a_fault_of_a_search_is_told_and_the_process_works_on(processes: SearchP
     with processes.search(ORDER) as search:
         assert search.ask() is not None
     assert processes.pids == [pid]
+    assert search.ask() is None
+    assert not search.think_ahead()
 
 
 def test_signals_are_the_servers_affair(processes: SearchProcesses) -> None:
@@ -160,10 +159,3 @@ def test_a_process_ends_with_its_server_however_that_ends(tmp_path: Path, how: s
             parent.kill()
         parent.wait(LIMIT_S)
         wait_until_gone(pid)
-
-
-def test_a_process_that_searches_steps_back_behind_the_server(processes: SearchProcesses) -> None:
-    with processes.search(ORDER):
-        (pid,) = processes.pids
-        own = os.getpriority(os.PRIO_PROCESS, 0)
-        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 3)

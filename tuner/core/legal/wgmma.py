@@ -13,7 +13,13 @@ from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_
 from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
-from tuner.core.legal.warpgroups.parts import columns_problem, max_sums_beside, operands_problem
+from tuner.core.legal.warpgroups.parts import (
+    column_block,
+    columns_problem,
+    max_sums_beside,
+    operands_problem,
+    part_multiplies,
+)
 from tuner.core.legal.warpgroups.waiting import waiting_problem
 from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
 from tuner.core.legal.warpgroups.workloads import workload_problem as workload_problem
@@ -171,9 +177,12 @@ def num_accumulators(op: TileOp, tile: Tile, groups: int, *, swap_ab: bool) -> i
 
 
 def wgmma_columns(op: TileOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int:
-    """Rows of B per instruction; for weights, gate and up projection together if a stage is one line."""
+    """Rows of B per instruction; for weights, gate and up projection together if a stage is one line and no part of
+    the epilogue multiplies blocks of columns."""
     if swap_ab:
         return tile.m
+    if block := column_block(op):
+        return min(tile.n, block)
     return op.rows_per_column * tile.n if tile.k == line_elements(dtype) else tile.n
 
 
@@ -188,7 +197,8 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     for _, op, tile in products(workload, tiling):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        most = min(most, max_promoted(workload) or most, most_converted(op))
+        promoted = None if part_multiplies(op) else max_promoted(workload)
+        most = min(most, promoted or most, most_converted(op))
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
             return problem + (
@@ -337,10 +347,10 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle supports"
-    if problem := converted_problem(op, tile, swap_ab=swap_ab) or columns_problem(op, tile):
+    if problem := converted_problem(op, tile, swap_ab=swap_ab) or columns_problem(op, tile, swap_ab=swap_ab):
         return f"tile {tile}: {problem}"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
-    if op.epilogue and (beside := max_sums_beside(op, groups)) is not None:
+    if op.epilogue and (beside := max_sums_beside(op, groups, swap_ab=swap_ab)) is not None:
         most = min(most, beside)
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):

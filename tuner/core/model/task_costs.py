@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.legal.mma import warp_grid
+from tuner.core.legal.warpgroups.parts import columns_at_once
 from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
 from tuner.core.model.thread_costs import converting_us, finishing_us, promoting_us
@@ -381,7 +382,8 @@ def k_step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
         return max(port_us, product_us) + engine.step_us
     if tiling.engine is Engine.WGMMA:
         convert_us = converting_us(op, a_rows, tile.k, tiling.num_warps, gpu)
-        product_us = tensor_us / tensor_share(b_rows) + promoting_us(graph, op_index, gpu)
+        share = tensor_share(columns_at_once(op, b_rows, swap_ab=tiling.swap_ab))
+        product_us = tensor_us / share + promoting_us(graph, op_index, gpu)
         slowest_us = max(port_us, product_us, convert_us)
         return slowest_us + engine.step_us + GATHERING_STEP_US * op.GATHERS
     warps_m, warps_n = warp_grid(tiling.tiles[op_index], tiling.num_warps, op.rows_per_column) or (1, 1)

@@ -5,8 +5,9 @@ Clocks are estimates from latencies of instructions and from their numbers in th
 
 from __future__ import annotations
 
+from tuner.core.legal.warpgroups.parts import column_block, part_multiplies
 from tuner.core.legal.warpgroups.workloads import line_elements
-from tuner.core.legal.wgmma import WARPS_PER_GROUP, num_accumulators, num_groups
+from tuner.core.legal.wgmma import WARPS_PER_GROUP, num_accumulators, num_groups, wgmma_columns
 from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
@@ -23,6 +24,12 @@ CONVERTED_STAGE_CLOCKS = 150
 #: For each line of a stage if its sums are promoted before the next line is multiplied: until the tensor cores end. Up
 #: to this many sums per thread, the next line is multiplied meanwhile (`kAhead` in mainloop_wgmma.cuh).
 PROMOTED_LINE_CLOCKS, SUMS_PROMOTED_MEANWHILE = 90, 32
+#: For each sum of a line with swapped operands if a part of the epilogue scales it, while no warpgroup multiplies: two
+#: operations of two warps, and loads of scales. Estimated from 0.9 us for a step of 64 rows and 256 rows of weights on
+#: an H200 (few_bits.json).
+SCALED_SUM_CLOCKS = 10
+#: Clocks in which the tensor cores multiply a row of 8-bit weights by 64 rows and a line of 128 elements of k.
+_COLUMN_CLOCKS = 2
 #: For each element that a thread finishes with parts of an epilogue: loads of factors, activation, division, rounding.
 FINISHED_ELEMENT_CLOCKS = 60
 
@@ -42,10 +49,19 @@ def promoting_us(graph: TileGraph, op_index: int, gpu: Gpu) -> float:
     product = dtype.row.tensor_product
     if op.weights or product is None or product.max_promoted is None:
         return 0.0
-    sums = num_accumulators(op, tiling.cta_tiles[op_index], num_groups(tiling), swap_ab=tiling.swap_ab)
+    tile, lines = tiling.cta_tiles[op_index], tiling.tiles[op_index].k // line_elements(dtype)
+    sums = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+    if not tiling.swap_ab and column_block(op):
+        # Each warpgroup multiplies so many columns at a time; meanwhile, the others multiply.
+        columns = wgmma_columns(op, tile, dtype, swap_ab=False)
+        others = tiling.num_warps // WARPS_PER_GROUP - 1
+        idle = PROMOTED_LINE_CLOCKS + columns / 2 - others * columns * _COLUMN_CLOCKS
+        is_ahead = columns / 2 <= SUMS_PROMOTED_MEANWHILE
+        return 0.0 if is_ahead else lines * 2 * sums / columns * max(0.0, idle) / gpu.clock_mhz
     if sums <= SUMS_PROMOTED_MEANWHILE:
         return 0.0
-    lines = tiling.tiles[op_index].k // line_elements(dtype)
+    if part_multiplies(op):
+        return lines * (PROMOTED_LINE_CLOCKS + SCALED_SUM_CLOCKS * sums) / gpu.clock_mhz
     return lines * (PROMOTED_LINE_CLOCKS + sums) / num_groups(tiling) / gpu.clock_mhz
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.legal.converted import depth_problem, most_converted
+from tuner.core.legal.warpgroups.parts import columns_at_once
 from tuner.core.legal.wgmma import (
     BLOCK_ROWS,
     COLUMNS,
@@ -285,13 +286,12 @@ class WgmmaTileShapes:
         # For one k-step of an SM.
         crowding = tile.n * tile.k * num_lanes * height.cluster_k / (num_rows * op.n * op.k)
         memory_us = 1e6 * op.weight_bytes(self._workload.dtype) / gpu.dram_bytes_per_s
-        flops_per_s = gpu.tensor_flops_per_s * self._workload.dtype.row.tensor_speed
-        product_us = 2e6 * op.m * op.weight_rows * op.k / flops_per_s
+        product_us = 2e6 * op.m * op.weight_rows * op.k / gpu.tensor_flops_per_s / self._workload.dtype.row.tensor_speed
         columns = tile.n * op.rows_per_column
         a_rows, b_rows = multiplied(op, height.of_cta(tile), height.groups, swap_ab=height.swap_ab)
         padding = num_rows * a_rows * b_rows * height.cluster_m / (op.m * columns)
-        step_us = crowding * max(memory_us, product_us * padding / tensor_share(b_rows))
-        step_us = max(step_us, converting_us(op, a_rows, tile.k, height.num_warps, gpu))
+        tensor_us = product_us * padding / tensor_share(columns_at_once(op, b_rows, swap_ab=height.swap_ab))
+        step_us = max(crowding * max(memory_us, tensor_us), converting_us(op, a_rows, tile.k, height.num_warps, gpu))
         slot_bytes = height.of_cta(tile).m * columns * SUM_BYTES
         fixed_us = TASK_US + exchange_us(height.cluster_k, slot_bytes, gpu, SUM_KIB)
         steps = ceil(all_steps / height.cluster_k)

@@ -195,11 +195,6 @@ __device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early,
   }
 }
 
-// Finishes and stores an op's tiles in place of `store_transposed_tile`: a struct of a part of its epilogue, next to the
-// part.
-template <int kOp, int kFirst, int kEnd>
-struct PartStore;
-
 // Finishes and stores the tile's groups of rows kFirst to kEnd - 1. n is a multiple of 8, so 8 columns are inside or
 // outside as a whole.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>

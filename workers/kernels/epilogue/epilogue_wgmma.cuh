@@ -149,12 +149,18 @@ __device__ __forceinline__ void load_early_residual(EarlyResidual<kOp>& early, c
   }
 }
 
+// Finishes and stores an op's tiles in place of `store_wgmma_tile` or `store_transposed_tile`: a struct of a part of its
+// epilogue, next to the part.
+template <int kOp, int kFirst, int kEnd>
+struct PartStore;
+
 // Finishes and stores the tile's groups of columns kFirst to kEnd - 1; `squares` are the sums of this CTA's preceding
 // columns.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                  const Task& task, const RowNorm& norm,
                                                  const EarlyResidual<kOp>& early = {}, TileSquares<kOp> squares = {}) {
+  if constexpr (part_stores(kOp)) return PartStore<kOp, kFirst, kEnd>::store(acc, op, task, norm);
   using Tile = WgmmaTile<kOp>;
   constexpr bool kIsEarly = EarlyResidual<kOp>::kIsThere;
   constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4, kBatch = kResidualsInFlight<kOp>;

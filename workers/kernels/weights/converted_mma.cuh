@@ -16,7 +16,7 @@ template <int kOp>
 struct ConvertedProducts {
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kTileN = kConfig.tile_n, kTileK = kConfig.tile_k, kWarpN = kTileN / kConfig.warps_n;
-  static constexpr int kHalves = kConfig.gated ? 2 : 1;
+  static constexpr int kHalves = kConfig.weight_rows() / kConfig.tile_n;
   static constexpr int kFragsM = kConfig.tile_m / kConfig.warps_m / 16, kFragsN = kWarpN / 8 * kHalves;
   static constexpr int kUnit = 128 / Weights::kBits, kUnitSlices = kUnit / 16, kNumSlices = kTileK / kUnit;
   static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
@@ -33,7 +33,7 @@ struct ConvertedProducts {
 
   // Row of a fragment in a warp's slice of W.
   __device__ static constexpr int row_of(int fragment) {
-    return kConfig.gated ? fragment / 2 * 8 + fragment % 2 * kTileN : fragment * 8;
+    return kHalves == 2 ? fragment / 2 * 8 + fragment % 2 * kTileN : fragment * 8;
   }
 
   // Copies the lists of a stage: those of the task's columns, and of the up projection, n rows further down.

@@ -2,6 +2,7 @@
 #pragma once
 #include "config.cuh"
 #include "element.cuh"
+#include "stored.cuh"
 
 #ifdef TUNER_CONFIG_DEFAULT
 constexpr int kNumInputStages = 3;  // depth of the inputs' ring; kNumStages is that of the weights' ring

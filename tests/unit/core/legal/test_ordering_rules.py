@@ -72,7 +72,7 @@ def covering(workload: Workload) -> list[Ordering]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [4, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("share", [8, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "workload",
     soak_unless(lambda _, one: one in (CHAIN, BESIDE, PARTS), [PAIR, BESIDE, CHAIN, PARTS, TAILED]),

@@ -16,7 +16,7 @@ from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import Assignment
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.tiling import Tiling, Warpgroups
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 
@@ -65,6 +65,21 @@ def test_sums_are_promoted_meanwhile_if_they_are_few() -> None:
     assert promoting_us(graph_of(Scheme.TOKEN, few), 0, H200) == 0
     assert promoting_us(graph_of(Scheme.TOKEN, many), 0, H200) == pytest.approx(2 * (90 + 56) / H200.clock_mhz)
     assert promoting_us(tile_graph(ffn_pair(m=16, d_in=512, d_hidden=512, d_out=512, gated=True), many), 0, H200) == 0
+
+
+def blocks_us(m: int, tiling: Tiling) -> float:
+    """The time of a k-step of the first op in which nothing is multiplied."""
+    workload = QuantisedFfn(m=m, d_in=4096, d_hidden=14336, d_out=4096, scheme=Scheme.BLOCK).to_workload()
+    return H200.clock_mhz * promoting_us(tile_graph(workload, tiling), 0, H200)
+
+
+def test_scales_of_blocks_cost_less_if_another_warpgroup_multiplies_meanwhile() -> None:
+    swapped = wgmma((64, 128, 128), (64, 128, 128), swap_ab=True, num_warps=8)
+    alone, together = (wgmma((m, 128, 128), (m, 64, 128), num_warps=warps) for m, warps in ((64, 4), (128, 8)))
+    assert blocks_us(128, swapped) == pytest.approx(90 + 10 * 64)
+    assert blocks_us(64, alone) == pytest.approx(2 * (90 + 64))
+    in_turns = replace(alone, num_warps=8, warpgroups=Warpgroups.PING_PONG)
+    assert blocks_us(128, together) == blocks_us(64, in_turns) == 0
 
 
 def test_a_thread_finishes_fewer_elements_if_operands_are_swapped() -> None:

@@ -13,6 +13,7 @@ from tests.support.cases import H200, simt, wgmma
 from tests.support.quantised import BLOCK_TILINGS, pair
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.legal.warpgroups.parts import exchanged_numbers, max_sums_beside, operands_problem
+from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
@@ -20,7 +21,7 @@ from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.epilogue.sums import Known, Sums
 from tuner.core.problem.ops.op import Role
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.tiling import PartSums, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.quantised import Scheme
@@ -84,7 +85,18 @@ def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says:
     ("tiling", "problem"),
     [
         (simt((4, 16, 512), (4, 16, 512), num_warps=4), "part block_scale, which only wgmma supports: use wgmma"),
-        (wgmma((64, 128, 128), (64, 128, 128)), "128 sums per thread: use at most 64"),
+        (wgmma((64, 128, 128), (64, 128, 128)), None),
+        (wgmma((128, 128, 128), (128, 64, 128)), "256 sums per thread: use at most 128"),
+        (wgmma((64, 128, 128), (64, 256, 128), num_stages=3), None),
+        (
+            wgmma((64, 128, 128), (64, 96, 128)),
+            "the part block_scale: without swapped operands, use an n that divides 128, or a multiple of it",
+        ),
+        (
+            wgmma((64, 128, 128), (64, 64, 128), split_k=(2, 1), part_sums=PartSums.SCATTERED),
+            "the part group_scale, which stores whole rows of a tile, and each CTA has some columns: use swap_ab true",
+        ),
+        (wgmma((64, 128, 128), (64, 64, 128), split_k=(1, 2), part_sums=PartSums.SCATTERED), None),
         (
             wgmma((64, 32, 128), (64, 64, 128)),
             "up has the part group_scale, which needs 128 columns: use n 128 for each CTA",
@@ -104,11 +116,16 @@ def test_kernels_have_a_group_in_each_tile(tiling: Tiling, problem: str | None) 
 
 
 def test_the_parts_say_what_they_need_of_kernels() -> None:
-    unswapped = wgmma((64, 32, 128), (64, 64, 128))
-    assert operands_problem(PAIR, unswapped) == (
-        "up has the part block_scale, which needs swapped operands: use swap_ab true"
-    )
-    assert [max_sums_beside(UP, groups) for groups in (1, 2, 3)] == [64, 64, 32]
+    sharing = wgmma((64, 128, 128), (64, 64, 128), cluster_k=2)
+    assert "stores whole rows of a tile" in str(operands_problem(PAIR, sharing))
+    assert operands_problem(PAIR, replace(sharing, swap_ab=True)) is None
+    limits = {
+        swap_ab: [max_sums_beside(UP, groups, swap_ab=swap_ab) for groups in (1, 2, 3)] for swap_ab in (True, False)
+    }
+    assert limits == {True: [64, 64, 32], False: [128, 128, 32]}
+    wide, narrow, stage = Tile(m=64, n=256, k=128), Tile(m=64, n=32, k=128), Tile(m=64, n=128, k=256)
+    assert [wgmma_columns(DOWN, one, PAIR.dtype, swap_ab=False) for one in (wide, narrow, stage)] == [128, 32, 128]
+    assert wgmma_columns(DOWN, wide, PAIR.dtype, swap_ab=True) == 64
     assert exchanged_numbers(UP, 4) == 5
     assert exchanged_numbers(DOWN, 4) == 0
 
@@ -118,6 +135,14 @@ def test_the_parts_say_what_they_need_of_kernels() -> None:
 def test_a_space_has_such_kernels(m: int, hidden: int) -> None:
     """Whatever the number of tiles of 128 columns is."""
     assert Space(pair(Scheme.BLOCK, m=m, d=4096, hidden=hidden), H200).guesses
+
+
+@pytest.mark.parametrize("m", [64, 128, 512])
+def test_with_many_rows_the_first_kernels_have_w_as_operand_b(m: int) -> None:
+    """A thread then reads two scales of inputs instead of one for a quarter of the rows."""
+    guesses = Space(pair(Scheme.BLOCK, m=m, d=4096, hidden=14336), H200).guesses
+    assert not guesses[0].swap_ab
+    assert any(one.swap_ab for one in guesses)
 
 
 @pytest.mark.parametrize("tiling", BLOCK_TILINGS)

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from tests.support.cases import H200
-from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
+from tests.support.reports import report_of
 from tuner.core.legal.legality import check_schedule, estimated_resources, tiling_problem
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.tile_graph import tile_graph
@@ -18,7 +18,6 @@ from tuner.core.schedule.tiling import Engine
 from tuner.core.space.space import Space
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 from tuner.search.guesses.seeds import first_guesses
-from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import render
 
 _PAIRS = ((4096, 14336), (8192, 3584), (3584, 18944))
@@ -62,5 +61,5 @@ def test_the_first_guess_is_legal_and_its_plan_is_proven(scheme: Scheme, m: int,
 def test_the_compiler_spills_nothing_for_the_first_guess(scheme: Scheme, m: int, sizes: tuple[int, int]) -> None:
     workload = workload_of(scheme, m, sizes)
     tiling = Space(workload, H200).guesses[0]
-    _, log = compile_source(render(workload, tiling), "sm_90a" if tiling.engine is Engine.WGMMA else "sm_90")
-    assert parse_log(log).spill_bytes == 0
+    arch = "sm_90a" if tiling.engine is Engine.WGMMA else "sm_90"
+    assert report_of(render(workload, tiling), arch).resources.spill_bytes == 0

@@ -59,7 +59,7 @@ def test_the_llama_pair_holds_ten_thousand_schedules_over_forty_tilings() -> Non
     space = space_of(LLAMA, H200)
     assert len(space.tilings) >= 40
     assert len(set(space.tilings)) == len(space.tilings)
-    assert space.num_schedules >= 10_000
+    assert len([*islice(space, 10_000)]) == 10_000
 
 
 def test_what_the_space_holds_is_legal_different_and_counted() -> None:

@@ -30,7 +30,11 @@ class BlockScale(AddedPart):
     stage: ClassVar[Stage] = Stage.SUMS
     owns: ClassVar[tuple[Own, ...]] = (Own(name="weights", is_of_blocks=True), Own(name="inputs", role=Role.INPUT))
     kernel: ClassVar[KernelPart] = KernelPart(
-        engines=("wgmma",), is_swapped=True, max_sums={1: 64, 2: 64, 3: 32}, multiplies="BlockScaled"
+        engines=("wgmma",),
+        column_blocks=BLOCK,
+        max_sums={1: 64, 2: 64, 3: 32},
+        max_unswapped_sums={1: 128, 2: 128, 3: 32},
+        multiplies="BlockScaled",
     )
     brings_size: ClassVar[bool] = True
     is_in_front: ClassVar[bool] = True

@@ -29,7 +29,7 @@ class GroupScale(AddedPart):
     stage: ClassVar[Stage] = Stage.RESULT
     owns: ClassVar[tuple[Own, ...]] = (Own(name="factors", role=Role.OUTPUT),)
     kernel: ClassVar[KernelPart] = KernelPart(
-        engines=("wgmma",), is_swapped=True, tile_columns=BLOCK, exchanges=True, stores="GroupedTile"
+        engines=("wgmma",), tile_columns=BLOCK, exchanges=True, stores="GroupedTile"
     )
     planted: ClassVar[tuple[str, str]] = ("__fdividef(out[r], scales[r])", "__fdividef(out[r], scales[r ^ 1])")
 

@@ -1,18 +1,23 @@
-// The epilogue of outputs with a scale for each row and 128 columns, with swapped operands: a tile has all columns of one
-// group.
+// The epilogue of outputs with a scale for each row and 128 columns: a tile has all columns of one group.
 //
-// Elements are finished twice, since no registers are left to keep them. First each warp finds the largest magnitude of
-// its columns of each row, and leaves it in shared memory: [warps][tile_m]. One thread for each row finds the largest of
-// them, and stores the scale. The second time, elements are divided by their row's scale and stored. Magnitudes are
-// compared as integers, so that a NaN is larger than any number, and the scale of a task whose launch is aborted is NaN.
+// With swapped operands, elements are finished twice, since no registers are left to keep them. First each warp finds
+// the largest magnitude of its columns of each row, and leaves it in shared memory: [warps][tile_m]. One thread for each
+// row finds the largest of them, and stores the scale. The second time, elements are divided by their row's scale and
+// stored. Magnitudes are compared as integers, so that a NaN is larger than any number, and the scale of a task whose
+// launch is aborted is NaN.
 //
 // Two barriers are enough: the scales have a row of their own, which is written again after the next task's first
 // barrier, and warps write theirs again after this task's second one.
+//
+// Otherwise, four lanes have all columns of a row. They keep the finished elements, and find the largest by shuffles.
 #pragma once
 #include "epilogue_transposed.cuh"
 
+// The largest number of an element; the least of a group's largest element.
+constexpr float kLargestInGroup = 448.0f, kLeastInGroup = 1e-10f;
+
 // `kFactors` is the position of the scales among the op's pointers of parts.
-template <int kOp, int kFirst, int kEnd, int kFactors>
+template <int kOp, int kFirst, int kEnd, int kFactors, bool kIsSwapped = kSwapAb>
 struct GroupedTile {
   using Tile = WgmmaTile<kOp>;
   using Columns = WarpColumns<kOp>;
@@ -21,8 +26,6 @@ struct GroupedTile {
   static constexpr int kNumFragments = (kEnd - kFirst) * kFragments, kEndFragment = kEnd * kFragments;
   static constexpr int kInFours = kBegin + kNumFragments / 4 * 4;
   static constexpr int kHolders = Tile::kHolders, kWarps = kHolders / 32;
-  static constexpr float kLargest = 448.0f, kLeast = 1e-10f;  // of an element; of a group's largest element
-
   // The lane's word of a fragment, divided by the scales of its rows, transposed.
   __device__ static __forceinline__ u32 divided(const Columns& columns, const float* sums, const OpArgs& op, u32 place,
                                                 int tile_row0, int fragment, int lane) {
@@ -72,12 +75,12 @@ struct GroupedTile {
     barrier_sync<kHolders>(squares_barrier());
     float* const factors = static_cast<float*>(const_cast<void*>(op.parts[kFactors]));
     for (int row = kFirst * 8 + thread; row < kEnd * 8; row += kHolders) {
-      u32 largest = __float_as_uint(kLeast);
+      u32 largest = __float_as_uint(kLeastInGroup);
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
         largest = max(largest, __float_as_uint(load_shared_float(norm.scratch + 4 * (warp * kConfig.tile_m + row))));
       }
-      const float scale = __uint_as_float(largest) * (1.0f / kLargest);
+      const float scale = __uint_as_float(largest) * (1.0f / kLargestInGroup);
       store_shared(norm.scratch + 4 * (kTeamWarps * kConfig.tile_m + row), scale);
       if (tile_row0 + row < op.m) factors[(tile_row0 + row) * (op.n / kConfig.tile_n) + task.tile_n] = scale;
     }
@@ -114,6 +117,68 @@ struct GroupedTile {
         const long long row = columns.row(tile_row0, fragment) + lane / 4;
         const int column = columns.column(fragment);
         if (row < op.m && column < op.n) store_finished<kOp>(op, norm, row * op.n + column + q * 2, two);
+      }
+    }
+  }
+};
+
+template <int kOp, int kFirst, int kEnd, int kFactors>
+struct GroupedTile<kOp, kFirst, kEnd, kFactors, false> {
+  using Tile = WgmmaTile<kOp>;
+  static constexpr OpConfig kConfig = kOps[kOp];
+  static constexpr int kGroups = kConfig.tile_n / 8;
+  static_assert(kConfig.tile_n == 128 && kFirst == 0 && kEnd == kGroups, "a tile is a group");
+
+  // A lane's two finished elements of a group of columns; such an op has no residual.
+  __device__ static __forceinline__ void finish(float (&out)[2], const float* sums, const OpArgs& op, const TileRow& row,
+                                                int column) {
+    float bias[2][2] = {};
+    if constexpr (Bias<kOp>::is_there()) Bias<kOp>::two(bias[0], op, column, 0);
+    if constexpr (Bias<kOp>::is_there() && kConfig.gated) Bias<kOp>::two(bias[1], op, column, 1);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const auto up = [=] { return sums[kConfig.tile_n / 2 + c]; };
+      out[c] = finish_output<kOp>(sums[c], up, row.scale, bias[0][c], bias[1][c], op, row.number, column + c);
+      out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
+    }
+  }
+
+  // The same scale for the four lanes of a row, from a lane's finished elements.
+  __device__ static __forceinline__ float scale_of(const float (&values)[kGroups][2]) {
+    u32 largest = __float_as_uint(kLeastInGroup);
+#pragma unroll
+    for (int i = 0; i < 2 * kGroups; ++i) largest = max(largest, __float_as_uint(values[i / 2][i % 2]) & 0x7FFFFFFFu);
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, lanes));
+    return __uint_as_float(largest) * (1.0f / kLargestInGroup);
+  }
+
+  __device__ static __forceinline__ void store(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op, const Task& task,
+                                               const RowNorm& norm) {
+    const int thread = team_thread(), lane = thread % 32, q = lane % 4, column0 = task.tile_n * kConfig.tile_n;
+    float* const factors = static_cast<float*>(const_cast<void*>(op.parts[kFactors]));
+#pragma unroll
+    for (int i = 0; i < 2 * Tile::kBlocks; ++i) {
+      const int block = i / 2, half = i % 2;
+      const int warp_row = (thread / 128 * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+      if (warp_row >= Tile::kSharedRows) continue;  // rows of another tile
+      const TileRow row = tile_row<kOp>(op, task, norm, warp_row + lane / 4 + half * 8);
+      const float* const sums = acc + block * Tile::kBlockSums + half * 2;
+      float values[kGroups][2];
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) finish(values[j], sums + j * 4, op, row, column0 + j * 8 + q * 2);
+      const float scale = scale_of(values);
+      if (q == 0 && row.is_inside) factors[row.number * (op.n / kConfig.tile_n) + task.tile_n] = scale;
+#pragma unroll
+      for (int j = 0; j < kGroups; j += 4) {
+        u32 words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w)
+          words[w] = Output<kOp>::narrow_two(__fdividef(values[j + w][0], scale), __fdividef(values[j + w][1], scale));
+        transpose_four(words, q);
+        const int column = column0 + (j + q) * 8;
+        if (row.is_inside && column < op.n)
+          store_finished<kOp>(op, norm, row.first + column, make_uint4(words[0], words[1], words[2], words[3]));
       }
     }
   }
