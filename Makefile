@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-traffic bench-chains bench-layers bench-search bench-submissions bench-crowds bench-service bench-full-store bench-pages bench-cluster bench-first-jobs bench-measuring bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results clean
+.PHONY: help venv demo serve test test-all test-without soak test-wheel test-vllm test-gpu lint check golden derived sanitize wheel release bench-core bench-traffic bench-chains bench-layers bench-search bench-submissions bench-crowds bench-service bench-full-store bench-pages bench-cluster bench-first-jobs bench-measuring bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,14 @@ golden: $(VENV)/.dev ## update the generated sources, machine code digests and r
 	@$(BIN)/python -m tests.compile.golden
 	@$(BIN)/python -m tests.compile.machine_code
 	@$(BIN)/python -m tests.compile.reports
+
+derived: $(VENV)/.dev ## write the generated files that need no compiler: tables for C, documents of the client, rows of the docs, lists of names
+	@$(BIN)/python -m tuner.runtime.binding.rows
+	@$(BIN)/python -m tuner.runtime.checkpoints.lanes
+	@$(BIN)/python -m tests.house.axes_page
+	@$(BIN)/python -m tests.house.documents
+	@$(BIN)/python -m tests.house.parts
+	@$(BIN)/python -m tests.house.kinds
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
 	@$(BIN)/python -m benchmarks.trust.sanitize

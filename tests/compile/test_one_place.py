@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.repository import ROOT, copy_folder
+from tuner.core.problem.activation import Activation
 
 _ROW = """
-    RELU2 = ActivationRow(
-        name="relu2",
-        number=4,
-        aliases=("relu_squared",),
+    PLANTED = ActivationRow(
+        name="planted",
+        number=9,
+        aliases=("planted_too",),
         host=lambda xp, z: xp.maximum(z, 0) ** 2,
         device="max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)",
         torch=lambda functional, z: functional.relu(z) ** 2,
@@ -39,25 +40,25 @@ from tuner.runtime.tensors.arrays import _Cupy
 from tuner.core.problem.asked import asked_workloads
 from tuner.wire.requests.pairs import model_of
 from tuner.workers.source.tools import tools_source
-relu2 = canonical("relu_squared")
+planted = canonical("planted_too")
 options = {option.name: option for option in flat_options()}
 workload = ffn()
-workload = replace(workload, ops=(replace(workload.ops[0], activation=relu2), *workload.ops[1:]))
+workload = replace(workload, ops=(replace(workload.ops[0], activation=planted), *workload.ops[1:]))
 made = make(workload=workload)
-pack = Path("relu2.tunerpack")
+pack = Path("planted.tunerpack")
 write_pack((ladder(made.kernel),), pack)
 runtime, opened = native.library(), ctypes.c_void_p()
 native.checked(runtime, runtime.tuner_pack_open(str(pack).encode(), ctypes.byref(opened)))
 shape, source = made.kernel.shape, made.kernel.files["kernel.cu"].decode()
-wanted = native.Shape(0, native.ACTIVATIONS["relu2"], shape.d_in, shape.d_hidden, shape.d_out, 0)
+wanted = native.Shape(0, native.ACTIVATIONS["planted"], shape.d_in, shape.d_hidden, shape.d_out, 0)
 choice = native.Choice()
 print(json.dumps({
     "tree": str(Path(tuner.__file__).parents[1]),
     "command line": list(options["activation"].type.choices),
     "http": model_of(asked_workloads()["ffn"]).model_json_schema()["$defs"]["Activation"]["enum"],
-    "arrays": _Cupy(np).activate(np.array([-1.0, 3.0], dtype=np.float32), "relu2").tolist(),
-    "compiled": len(compile_source(source, "sm_90a")[0]) > 0 and "kRelu2 = 4" in source,
-    "library's kernels": "if (activation == 4) return max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)"
+    "arrays": _Cupy(np).activate(np.array([-1.0, 3.0], dtype=np.float32), "planted").tolist(),
+    "compiled": len(compile_source(source, "sm_90a")[0]) > 0 and "kPlanted = 9" in source,
+    "library's kernels": "if (activation == 9) return max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)"
     in tools_source("sm_90a"),
     "found in C": runtime.tuner_ffn_find(opened, ctypes.byref(wanted), 1, ctypes.byref(choice)),
 }))
@@ -94,7 +95,7 @@ def run(folder: Path, *arguments: str) -> str:
 
 
 def test_one_row_is_known_everywhere(copy: Path) -> None:
-    names = ["identity", "relu", "gelu", "silu", "relu2"]
+    names = [*Activation, "planted"]
     assert json.loads(run(copy, "-c", _ASK)) == {
         "tree": str(copy),
         "command line": names,
@@ -108,7 +109,7 @@ def test_one_row_is_known_everywhere(copy: Path) -> None:
 
 def test_what_is_generated_follows_by_its_command(copy: Path) -> None:
     header = copy / "runtime" / "src" / "rows.h"
-    assert "RELU2" not in header.read_text()
+    assert "PLANTED" not in header.read_text()
     run(copy, "-m", "tuner.runtime.binding.rows")
-    assert "ROW(3u) ROW(4u)\n" in header.read_text()
-    assert "TUNER_GELU, TUNER_SILU or TUNER_RELU2" in header.read_text()
+    assert " ROW(9u)\n" in header.read_text()
+    assert " or TUNER_PLANTED" in header.read_text()

@@ -8,7 +8,7 @@ from tests.support.toys import Toys
 from tuner.workers.host.cards import Card
 
 #: Cases without an activation that the library supports, and with such an activation, biases and a residual.
-PAIRS = ({"activation": "relu2"}, {"activation": "relu", "bias": True, "residual": True})
+PAIRS = ({"activation": "toy_relu2"}, {"activation": "relu", "bias": True, "residual": True})
 
 
 def test_pairs_of_one_byte_and_of_four_are_right_on_a_card(card: Card, tmp_path: Path) -> None:

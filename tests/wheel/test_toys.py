@@ -46,8 +46,8 @@ ASKED: dict[str, tuple[dict[str, Any], str, list[int]]] = {
         [native.OK, native.NONE],
     ),
     "an element type and an activation": (
-        {**FFN, "dtype": "e5m2", "activation": "relu2"},
-        "relu2",
+        {**FFN, "dtype": "e5m2", "activation": "toy_relu2"},
+        "toy_relu2",
         [native.OK, native.LIBRARY],
     ),
 }

@@ -33,7 +33,7 @@ class Shape(BaseShape):
 
     #: ``fp16`` or ``bf16``.
     dtype: str
-    #: For the first product: ``identity``, ``relu``, ``gelu`` (tanh) or ``silu``.
+    #: The name of the first product's `Activation`.
     activation: str
     #: Columns of X.
     d_in: int

@@ -60,12 +60,8 @@ def test_what_is_left_out_has_a_default(api: Api) -> None:
         api.http.post("/jobs", json={"pair": {**SMALL_PAIR, "m": m}, "budget": {"trials": 4}}).json() for m in (8, 256)
     )
     assert small["target"] == "simulated:h200"
-    assert small["objective"] == {
-        "l2": "cold",
-        "regime": Regime.BURST,
-        "energy_within_percent": None,
-        "torch_compile": False,
-    }
+    usual = {"l2": "cold", "regime": Regime.BURST, "energy_within_percent": None, "torch_compile": False}
+    assert small["objective"].items() >= usual.items()
     assert large["objective"]["regime"] == Regime.SUSTAINED
     assert small["budget"]["seconds"] == 600
     for job in (small, large):

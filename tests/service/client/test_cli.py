@@ -58,12 +58,8 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
         **dict.fromkeys(("bias", "gated", "residual", "row_scale"), True),
         "dtype": "bf16",
     }
-    assert job["objective"] == {
-        "l2": "warm",
-        "regime": "sustained",
-        "energy_within_percent": 3.0,
-        "torch_compile": True,
-    }
+    asked = {"l2": "warm", "regime": "sustained", "energy_within_percent": 3.0, "torch_compile": True}
+    assert job["objective"].items() >= asked.items()
     assert (job["budget"], job["seed"]) == ({"trials": 3, "seconds": 7, "patience": 2}, 5)
     assert job["priors"] == "none"
     other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")

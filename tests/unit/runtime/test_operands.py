@@ -193,7 +193,7 @@ def test_an_op_that_is_no_product_and_that_no_launch_computes_is_refused() -> No
     assert Workload.from_json(manifest["workload"]).unknown_kinds == ("mixture",)
 
 
-@pytest.mark.parametrize("name", ["gelu", "relu2", "quick_gelu", "gelu_10", "RELU", "", None, 7, ["silu"]])
+@pytest.mark.parametrize("name", ["gelu", "invented", "quick_gelu", "gelu_10", "RELU", "", None, 7, ["silu"]])
 def test_a_name_of_transformers_that_is_not_ours_is_refused(name: Any) -> None:
     with pytest.raises(InvalidInput, match=r"hidden_act: is .*, which no kernel supports"):
         of_transformers(name)

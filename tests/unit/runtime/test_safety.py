@@ -175,7 +175,7 @@ def test_a_residual_may_be_the_output(recorder: Recorder, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"activation": 4}, "activation is 4: give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU"),
+        ({"activation": 99}, "activation is 99: give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU"),
         ({"activation": -1}, "activation is -1"),
         ({"dtype": 2}, "dtype is 2: give TUNER_FP16, TUNER_BF16 or TUNER_FP8_E4M3"),
         ({"dtype": -1}, "dtype is -1"),

@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "row_scale of float64": ("row_scale", lambda s: s.double(), "row_scale is .* of float64"),
     "row_scale as a column": ("row_scale", lambda s: s[:, None], r"row_scale is \[4, 1\]"),
     "row_scale with gaps": ("row_scale", lambda s: s.repeat_interleave(2)[::2], "row_scale is not contiguous"),
-    "activation relu2": ("activation", lambda a: "relu2", "activation: is 'relu2', which no kernel supports; use one"),
+    "activation none": ("activation", lambda a: "none", "activation: is 'none', which no kernel supports; use one"),
     "activation RELU": ("activation", lambda a: "RELU", "activation: is 'RELU'"),
     "no activation": ("activation", lambda a: "", "activation: is ''"),
     "the exact gelu": ("activation", lambda a: "gelu_python", "activation: is 'gelu_python'"),

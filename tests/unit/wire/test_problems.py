@@ -35,8 +35,7 @@ def first_problem(**changes: Any) -> FieldProblem:
             {"pair": {**PAIR, "kind": "x"}},
             "pair.kind",
             "'x'",
-            "use one of 'ffn', 'independent', 'decoder-block', 'quantised-ffn', 'attention', 'decoder-attention', "
-            "'decoder-layer', 'conv-pair', 'network-convs', 'chain'",
+            f"use one of {', '.join(map(repr, KINDS))}",
         ),
         (
             {"pair": {"m": 1}},

@@ -61,8 +61,8 @@ FLOAT = OperandRow(
 
 DTYPES = (E5M2, FLOAT)
 
-RELU2 = ActivationRow(
-    name="relu2",
+TOY_RELU2 = ActivationRow(
+    name="toy_relu2",
     number=200,
     host=lambda xp, z: xp.maximum(z, 0) ** 2,
     device="max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)",

@@ -77,8 +77,9 @@ def test_a_member_is_one_object_wherever_it_goes(activation: Activation) -> None
 
 def test_released_names_and_numbers_stay() -> None:
     """They occur in JSON, packs and the C API."""
-    numbers = {str(one): one.row.number for one in Activation if one.row.number < 128}
-    assert numbers == {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
+    numbers = {str(one): one.row.number for one in Activation}
+    assert numbers.items() >= {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}.items()
+    assert len(set(numbers.values())) == len(numbers)
 
 
 def test_gelu_of_transformers_is_another_function() -> None:

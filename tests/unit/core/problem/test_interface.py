@@ -167,7 +167,7 @@ def why(table, name):
         return str(table(name))
     except ValueError as error:
         return str(error)
-print(json.dumps([why(Dtype, "e5m2"), why(Activation, "relu2"), why(Dtype, "single")]))
+print(json.dumps([why(Dtype, "e5m2"), why(Activation, "toy_relu2"), why(Dtype, "single")]))
 """
 
 
