@@ -49,7 +49,10 @@ def stage_depths(dtype: Dtype, *, converts: bool = False) -> tuple[int, ...]:
 
 def converts_weights(workload: Workload) -> bool:
     """Whether weights are stored in fewer bits; all products of a workload have one format."""
-    return any(op.weights for op in workload.tile_ops)
+    for op in workload.tile_ops:  # noqa: SIM110 - of a hundred thousand calls, each of a generator would count
+        if op.weights:
+            return True
+    return False
 
 
 @lru_cache(maxsize=4096)
