@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.toys import Toys
 
+pytestmark = pytest.mark.slow
+
 OPS = [
     {"name": "up", "source": "x", "n": 512, "k": 256, "activation": "silu"},
     {"op": "depthwise", "name": "conv", "source": "up", "n": 512, "length": 40, "taps": 5},

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.toys import Toys, run
 
+pytestmark = pytest.mark.slow
+
 UP = {"name": "up", "source": "x", "n": 512, "k": 256, "gated": True, "activation": "silu"}
 DOWN = {"name": "down", "source": "up", "n": 256, "k": 512, "residual": "x"}
 CHAIN: dict[str, Any] = {

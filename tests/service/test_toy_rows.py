@@ -13,6 +13,8 @@ from tests.support.toys import Toys, run
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 
+pytestmark = pytest.mark.slow
+
 DTYPES = ("e5m2", "single")
 PAIR = ("--m", "2", "--d-in", "512", "--d-hidden", "1024", "--d-out", "512", "--activation", "toy_relu2")
 
