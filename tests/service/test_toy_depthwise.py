@@ -49,6 +49,7 @@ def job(toys: Toys, api: httpx.Client) -> str:
     return str(found["id"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "field"),
     [({"taps": 4}, "pair.conv.taps"), ({"length": 33}, "pair.conv.length"), ({"n": 0}, "pair.ops.1.n")],
@@ -71,10 +72,12 @@ print(len(values_tried(chain(m=160, length=40, n=512), 96)))
 """
 
 
+@pytest.mark.slow
 def test_its_own_axis_is_searched(toys: Toys) -> None:
     assert toys.python(_SEARCH) == "2\n"
 
 
+@pytest.mark.slow
 def test_trials_are_of_fused_and_other_launches(toys: Toys, job: str) -> None:
     trials = [json.loads(line) for line in toys.client("trials", job, "--json").splitlines()]
     measured = [one for one in trials if one["candidate"]["schedule"] and one["outcome"]["kind"] == "measured"]
@@ -85,6 +88,7 @@ def test_trials_are_of_fused_and_other_launches(toys: Toys, job: str) -> None:
     assert "wgmma" in {one["candidate"]["schedule"]["launch"].get("engine", "mma") for one in measured}
 
 
+@pytest.mark.slow
 def test_its_pages_are_there(api: httpx.Client, job: str) -> None:
     html = {"accept": "text/html"}
     page = api.get(f"/ui/jobs/{job}.json").json()
@@ -150,5 +154,6 @@ print([runtime.tuner_layer_find(pack, 0, rows, 0, ctypes.byref(AttentionChoice()
 """
 
 
+@pytest.mark.slow
 def test_a_pack_of_it_is_opened_by_the_c_runtime(toys: Toys, fetched: Path, tmp_path: Path) -> None:
     assert toys.python(_OPEN, str(fetched), str(tmp_path / "model.tunerpack")).strip() == "[0, 2]", "and no other rows"

@@ -75,6 +75,7 @@ def fetched(toys: Toys, job: dict[str, Any], tmp_path_factory: pytest.TempPathFa
     return path
 
 
+@pytest.mark.slow
 def test_a_job_with_parts_of_a_package_is_searched_proven_and_ends(toys: Toys, job: dict[str, Any]) -> None:
     assert job["state"] == "succeeded"
     said = [part for op in job["pair"]["ops"] for part in op["epilogue"]]
@@ -129,6 +130,7 @@ def test_what_is_wrong_with_a_part_is_told(toys: Toys, epilogue: list[Any], said
     assert any(one in refused for one in said.split("|")), refused
 
 
+@pytest.mark.slow
 def test_a_server_whose_package_was_removed_keeps_the_job_and_says_what_it_lacks(
     toys: Toys, job: dict[str, Any]
 ) -> None:

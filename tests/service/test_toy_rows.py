@@ -79,6 +79,7 @@ def jobs(toys: Toys) -> dict[str, str]:
     return {job["pair"]["dtype"]: job["id"] for job in listed if job["state"] == "succeeded"}
 
 
+@pytest.mark.slow
 def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Toys, jobs: dict[str, str]) -> None:
     assert set(jobs) == set(DTYPES)
     for job in jobs.values():
@@ -90,6 +91,7 @@ def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Toys, jobs: dict[s
         )
 
 
+@pytest.mark.slow
 def test_a_schedule_with_rasters_of_a_package_is_proven_timed_and_fetched(toys: Toys, tmp_path: Path) -> None:
     line = "mma 16x64x64+16x64x64 s3 w4 | spiral+comb2 producer_first row-sync static 1/SM"
     sizes = ("--m", "64", "--d-in", "512", "--d-hidden", "1024", "--d-out", "512")
@@ -131,6 +133,7 @@ def test_a_fetched_kernel_has_the_rows_text_and_compiles(toys: Toys, fetched: di
     toys.python(_COMPILE, *map(str, sources))
 
 
+@pytest.mark.slow
 def test_a_pack_of_jobs_of_added_rows_is_opened_by_the_c_runtime(
     toys: Toys, jobs: dict[str, str], tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from tests.support.compiled import compile_source
 from tests.support.toys import Toys
 from tuner.runtime.binding import native
 
+pytestmark = pytest.mark.slow
+
 #: For each op: a chain with a product after it, the output that the product reads, and a text in the op's kernel.
 CHAINS: dict[str, tuple[dict[str, Any], str, str]] = {
     "absmax": ({"op": "absmax", "name": "front", "n": 512}, "front.negated", "ScaleArgs args)"),

@@ -159,6 +159,7 @@ def test_a_row_that_fails_is_reported_the_others_go_on_and_none_is_begun_when_th
         assert search(jobs, tmp_path, OTHER, SMALL, options=late) == {}
 
 
+@pytest.mark.slow
 def test_rows_of_another_commit_go(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pairs.json"
     machine = {"gpu": "a card"}
