@@ -28,7 +28,9 @@ SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Server(Path(tmp_path_factory.mktemp("watch")) / "data", "--gpu", "simulated:h200") as server:
+    """A server whose card is so slow that endless searches take little processor time."""
+    data = Path(tmp_path_factory.mktemp("watch")) / "data"
+    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.2") as server:
         yield server.url
 
 
