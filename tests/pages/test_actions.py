@@ -61,6 +61,7 @@ def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, sl
         client.cancel(page.url.rsplit("/", 1)[1])
 
 
+# In CI, the first test submits by the form, and tests/service/api has presets.
 @pytest.mark.soak
 def test_a_decoder_layer_is_submitted_by_its_preset(page: Page, slow: str) -> None:
     page.goto(f"{slow}/ui/submit")
@@ -82,6 +83,7 @@ def test_a_decoder_layer_is_submitted_by_its_preset(page: Page, slow: str) -> No
     assert job["pair"]["ops"][4]["rotary"]["max_length"] == 256
 
 
+# In CI, tests/service/api/test_terms.py pauses and resumes a job, and the first test presses buttons.
 @pytest.mark.soak
 def test_a_job_waits_and_goes_on(page: Page, slow: str) -> None:
     with Client(slow) as client:
@@ -159,6 +161,7 @@ def test_results_are_found_by_words(page: Page, server: Server, job_id: str) -> 
         expect(rows).to_contain_text("decode-plain/gpt3-tp8/m16")
 
 
+# In CI, tests/service/api/test_pages.py has the file, and test_dashboard.py the filters.
 @pytest.mark.soak
 def test_the_file_of_trials_has_the_filters_of_the_table(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=measured&plan_kind=library")

@@ -94,6 +94,7 @@ def test_a_count_leads_to_its_trials_and_a_long_table_goes_on(
     expect(page.locator("#trials tbody tr.failed")).to_have_count(count)
 
 
+# In CI, tests/service/api/test_pages.py has both forms of each page.
 @pytest.mark.soak
 def test_the_json_form_is_one_click_away(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=failed")
@@ -103,6 +104,7 @@ def test_the_json_form_is_one_click_away(page: Page, server: Server, job_id: str
     assert {trial["outcome"]["kind"] for trial in as_json["trials"]["items"]} <= {"failed"}
 
 
+# In CI, tests/service/api/test_bad_input.py has such answers.
 @pytest.mark.soak
 def test_a_page_that_does_not_exist_says_so(window: BrowserContext, server: Server) -> None:
     page = window.new_page()

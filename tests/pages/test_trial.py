@@ -125,6 +125,7 @@ def test_the_explorer_walks_tiles_by_mouse_and_keys_and_takes_them_back(page: Pa
     assert page.evaluate("window.loadedOnce") is True
 
 
+# In CI, tests/service/api/test_orders.py has the numbers, and the test above shows some.
 @pytest.mark.soak
 def test_the_explorer_shows_the_servers_numbers(page: Page, traced: tuple[Server, str]) -> None:
     server, _ = traced
@@ -159,6 +160,7 @@ def test_a_drawn_path_is_tried_by_a_button_and_its_study_has_a_plot(page: Page, 
     assert serious(page) == []
 
 
+# In CI, tests/service/api/test_orders.py says which tiles may come next.
 @pytest.mark.soak
 def test_a_tile_of_the_second_product_waits_for_its_row(page: Page, traced: tuple[Server, str]) -> None:
     server, _ = traced

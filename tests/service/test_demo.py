@@ -80,6 +80,7 @@ def test_the_example_says_how_it_is_called() -> None:
     assert (ran.returncode, ran.stderr) == (1, "pass the zip of an artifact, or the folder of its files\n")
 
 
+# In CI, the next test ends a demo early, and tests/service/test_ending.py servers by signals.
 @pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) -> None:

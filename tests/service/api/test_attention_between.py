@@ -145,6 +145,7 @@ def test_measured_or_forecast_a_chart_has_the_attention_between_its_neighbours(
         assert chart["makespan_ns"] == max(chart["tasks"]["stored"])
 
 
+# In CI, test_attention.py has priors of attentions.
 @pytest.mark.soak
 def test_a_longer_cache_begins_with_what_was_found_for_a_shorter_one(http: httpx.Client, pair: dict[str, Any]) -> None:
     chain = Chain.from_workload(between(sizes={"max_length": 900}))
