@@ -53,7 +53,7 @@ class EmulatedPair:
 
     @cached_property
     def given(self) -> dict[str, Array]:
-        """Bits of each tensor that is read, by name; filters preserve magnitudes, so that an added tensor is visible."""
+        """Bits of each tensor that is read, by name; filters preserve magnitudes, so that a bias counts."""
         random = np.random.default_rng(self.seed)
         tensors = (one for one in self.op.tensors(self.dtype) if one.role is not Role.OUTPUT)
         scales = {f"{conv.name}.w": conv.k**-0.5 for conv in (self.op.first, self.op.second)}
