@@ -243,11 +243,13 @@ def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Serv
     assert run(*tuning).exit_code == 0
 
 
+# In CI, the kernels of jobs and of `tune` are refused so.
+@pytest.mark.soak
 def test_a_batch_refuses_another_jobs_kernel(
     run: Run, client: Client, server: Server, other_id: str, key: str, tmp_path: Path
 ) -> None:
-    shape = {"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "activation": "relu", "m": [8]}
-    batch = client.submit_batch({"shapes": [shape], "budget": {"trials": 6}})
+    shape = {"d_in": 4096, "d_hidden": 14336, "d_out": 4096, "activation": "relu", "m": [8, 16]}
+    batch = client.submit_batch({"shapes": [shape], "budget": {"trials": 12}})
     follow(client, batch, plain_console(quiet=True), timeout_s=120)
     [ladder] = client.batch_best(batch["id"])["ladders"]
     assert ladder["kernels"], ladder
