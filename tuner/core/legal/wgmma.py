@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tuner.core.legal.converted import converted_problem, most_converted
+from tuner.core.legal.converted import converted_problem, held_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
@@ -355,7 +355,11 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    return f"tile {tile}: {held} sums per thread: use at most {most}" if held > most else None
+    if held > most:
+        return f"tile {tile}: {held} sums per thread: use at most {most}"
+    blocks = multiplied(op, tile, groups, swap_ab=swap_ab)[0] // BLOCK_ROWS
+    problem = held_problem(op, tile, blocks, held) if groups == 1 else None
+    return f"tile {tile}: {problem}" if problem else None
 
 
 def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
