@@ -115,7 +115,9 @@ def test_a_groups_scale_comes_after_the_norm_of_its_row() -> None:
         dtype=Dtype.FP8_E4M3,
     )
     assert num_bad(workload, BLOCK_TILINGS["plain"]) == 0
-    assert num_bad(workload, BLOCK_TILINGS["plain"], (("if constexpr (kChainOps[kOp].norm) scale[r]", "if (false) scale[r]"),))
+    assert num_bad(
+        workload, BLOCK_TILINGS["plain"], (("if constexpr (kChainOps[kOp].norm) scale[r]", "if (false) scale[r]"),)
+    )
 
 
 @pytest.mark.parametrize("name", ["plain", pytest.param("wide", marks=pytest.mark.soak)])

@@ -41,8 +41,8 @@ BLOCK_TILINGS = {
     "wide, ping-pong": wgmma((64, 128, 128), (64, 64, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
     "wide, in a cluster": wgmma((256, 128, 128), (256, 128, 128), cluster_m=2, num_warps=8),
 }
-#: Kernels of which only the intermediate has scales of groups. Whether they are gated: without swapped operands, a gated
-#: product has too many sums for a tile of one group of columns.
+#: Kernels of pairs in which only the intermediate has scales of groups, and whether these are gated: without swapped
+#: operands, a gated product has too many sums for a tile of one group of columns.
 GROUP_TILINGS = {
     "plain": (True, BLOCK_TILINGS["plain"]),
     "several lines": (True, BLOCK_TILINGS["several lines"]),
@@ -54,7 +54,11 @@ GROUP_TILINGS = {
 #: Faults in these, by name: the tiling, and the change in the device text.
 GROUP_FAULTS = {
     "factors of rows left out": ("plain", "(two[r], up, scale[r],", "(two[r], up, 1.0f,"),
-    "the factor of a row for its neighbour": ("plain", "RowScale<kOp>::of(op, row0 + r)", "RowScale<kOp>::of(op, row0)"),
+    "the factor of a row for its neighbour": (
+        "plain",
+        "RowScale<kOp>::of(op, row0 + r)",
+        "RowScale<kOp>::of(op, row0)",
+    ),
     "two channels exchanged": ("plain", "factors[channel]", "factors[channel ^ 1]"),
     "inputs' scale of another group": ("plain", "inputs[places[i] + block]", "inputs[places[i] + (block ^ 1)]"),
     "a scale of weights that is not there": ("plain", "+ block] : 1.0f;", "+ block] : 2.0f;"),

@@ -13,8 +13,8 @@ ENGINES = (Engine.WGMMA, Engine.MMA)
 MAX_CONVERTED, MAX_GROUPED = 96, 64
 #: Maximum fp32 sums per thread for a kernel without conversion.
 MAX_ACCUMULATORS = 192
-#: Maximum registers of a thread for sums, fragments and factors, if one warpgroup multiplies by `wgmma` alone: with more,
-#: the compiler spills, or serialises the products (48 and 32 rows of mxfp4 by 192 and 256 of W: 216 and 256).
+#: Maximum registers of a thread for sums, fragments and factors, if one warpgroup multiplies alone, by `wgmma`: with
+#: more, the compiler spills, or serialises the products (48 and 32 rows of mxfp4 by 192 and 256 of W: 216 and 256).
 MAX_HELD = 208
 #: Maximum rows of a tile's inputs that are multiplied by `mma.sync`, which does not keep fragments; and maximum sums
 #: of which a thread has a second set for the next group. Source: converted_wgmma.cuh.

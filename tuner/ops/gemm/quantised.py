@@ -123,8 +123,8 @@ class QuantisedFfn(AskedWorkload):
 
     With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those per
     row, which `token` passes separately. s2 [d_out] includes h, which is static. With `token_groups`, H has scales along
-    k, which are computed with it; with `block`, X and weights have some, too. If X and H have 16 bits, there is no h; s1
-    and s2 are per channel, or weights have scales per group.
+    k, computed with it; with `block`, X and weights do, too. If X and H have 16 bits, there is no h; s1 and s2 are per
+    channel, or weights have scales per group.
     """
 
     KIND: ClassVar[str] = "quantised-ffn"
