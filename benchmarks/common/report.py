@@ -26,16 +26,16 @@ def write_report(
 ) -> None:
     """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command; `tables`
     are further entries of the file. `command`: the commands that were given, for a run in several processes."""
-    meta = {
-        **machine,
-        "cpu": cpu_name(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "command": command or given_command(),
-    }
+    meta = {**machine, "cpu": cpu_name(), **origin(machine, command)}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(laid_out({"meta": meta, "rows": rows, **tables}))
     print(f"wrote {path}")
+
+
+def origin(machine: dict[str, Any], command: str = "") -> dict[str, Any]:
+    """The machine, and this process's date, commit and command (or `command`)."""
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**machine, "date": date, "commit": commit(), "command": command or given_command()}
 
 
 def laid_out(report: dict[str, Any]) -> str:
@@ -82,7 +82,7 @@ def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
     its own date and commit. The rows are printed."""
     ours = {row["check"] for row in rows}
     before = json.loads(path.read_text())["rows"] if path.exists() else []
-    own = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit()}
+    own = {name: origin({})[name] for name in ("date", "commit")}
     write_report(
         path, [*(row for row in before if row.get("check") not in ours), *(row | own for row in rows)], machine
     )

@@ -125,12 +125,14 @@ def test_a_kernel_of_each_form_compiles_without_spills(tiling: AttentionTiling, 
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(("name", "engine"), soak_unless(lambda _, one: one[0] in QUICK_BY[one[1]], ENGINES_OF_CASES))
 def test_attention_leaves_the_right_numbers(name: str, engine: AttentionEngine) -> None:
     assert worst(CASES[name], engine=engine) < CASES[name].most
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
     ("name", "before", "after"),
@@ -176,6 +178,7 @@ def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) ->
     assert any(not worst(case, (before, after), seed=seed) < case.most for seed in range(3))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
     ("engine", "lengths", "page", "says"),
@@ -296,6 +299,7 @@ def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int =
     return sorted(asked[:3] for asked in asked_of_l2(library)[before:])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("early", [False, True])
 def test_the_weights_behind_are_asked_for_once_and_before_the_wait_where_early(early: bool) -> None:

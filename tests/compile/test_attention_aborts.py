@@ -74,6 +74,7 @@ def test_values_that_nobody_multiplies_hang_nobody_and_are_told() -> None:
     assert np.isnan(out).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "engine"),
     soak_unless(lambda _, one: one in QUICK_CHANGES, itertools.product(CHANGED, AttentionEngine)),
@@ -107,6 +108,7 @@ def test_a_length_that_changes_between_two_readers_is_told(
     assert num_records > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", AttentionEngine)
 @pytest.mark.parametrize("name", one_in(3, ["by length", "ragged", "tiles left over"]))
 def test_a_launch_that_gives_up_nothing_tells_nothing(name: str, engine: AttentionEngine) -> None:
@@ -115,6 +117,7 @@ def test_a_launch_that_gives_up_nothing_tells_nothing(name: str, engine: Attenti
     assert not any(np.isnan(out).any() for out in outs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(3, ["ragged", "tiles left over", "by length", "pages of 16", "window"]))
 def test_lengths_that_one_warp_reads_give_the_same_bits(name: str) -> None:
     outs = [launched(name, MMA, (), once=once)[1][0] for once in (False, True)]

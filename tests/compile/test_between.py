@@ -34,6 +34,7 @@ def made(request: pytest.FixtureRequest) -> EmulatedBetween:
     return EmulatedBetween(workload, candidate_of(workload), LENGTHS)
 
 
+@pytest.mark.slow
 def test_launches_in_order_are_right_run_after_run(made: EmulatedBetween) -> None:
     for seed in range(2):
         made.draw(seed)
@@ -42,6 +43,7 @@ def test_launches_in_order_are_right_run_after_run(made: EmulatedBetween) -> Non
         assert made.wrong() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WAYS if "pages" in name])
 def test_a_cache_that_packs_keys_and_values_is_written_and_read_alike(name: str) -> None:
     """Keys and values are interleaved in a line, and there are gaps after pages."""
@@ -53,6 +55,7 @@ def test_a_cache_that_packs_keys_and_values_is_written_and_read_alike(name: str)
     assert made.wrong() == []
 
 
+@pytest.mark.slow
 def test_queries_of_the_run_before_are_found_out(made: EmulatedBetween) -> None:
     made.draw(0)
     made.launch(made.order)
@@ -62,6 +65,7 @@ def test_queries_of_the_run_before_are_found_out(made: EmulatedBetween) -> None:
     assert made.wrong() == ["attention"]
 
 
+@pytest.mark.slow
 def test_what_is_read_before_it_is_written_is_found_out(made: EmulatedBetween) -> None:
     made.poison()
     front, attention, behind = made.order
@@ -69,6 +73,7 @@ def test_what_is_read_before_it_is_written_is_found_out(made: EmulatedBetween) -
     assert made.wrong() == ["attention", "o_proj"]
 
 
+@pytest.mark.slow
 def test_results_that_are_read_too_early_are_found_out(made: EmulatedBetween) -> None:
     made.poison()
     front, attention, behind = made.order
@@ -83,6 +88,7 @@ def test_pages_of_new_tokens_that_are_requested_before_the_wait_are_found_out() 
         made.launch(made.order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["turned", "turned, pages of 16"])
 def test_new_rows_of_the_run_before_are_found_out(name: str) -> None:
     workload = between(**WAYS[name], norm=False, sizes={"max_length": 200})

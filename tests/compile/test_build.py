@@ -38,6 +38,7 @@ def test_a_second_build_of_the_same_source_comes_from_the_cache(builder: Builder
     assert builder.build(KERNEL, "sm_90").key != first.key
 
 
+@pytest.mark.slow
 def test_a_source_that_several_want_at_a_time_is_compiled_once(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=30), num_processes=3)
     with closing(builder), ThreadPoolExecutor(6) as threads:
@@ -52,6 +53,7 @@ def is_imported(module: str) -> bool:
     return module in sys.modules
 
 
+@pytest.mark.slow
 def test_processes_that_begin_early_import_what_they_are_told(tmp_path: Path) -> None:
     others = {process.pid for process in multiprocessing.active_children()}
     with closing(Builder(tmp_path, num_processes=3, modules=["wave"])) as builder:
@@ -87,6 +89,7 @@ def test_a_source_that_the_compiler_refused_is_not_compiled_again_and_hurts_no_o
     assert compiled == ["nonsense", KERNEL]
 
 
+@pytest.mark.slow
 def test_closing_ends_a_compile_that_others_wait_for_unless_another_user_has_the_builder(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=60))
     with ThreadPoolExecutor(2) as threads:
@@ -114,6 +117,7 @@ def test_an_error_carries_the_compilers_log(builder: Builder) -> None:
         builder.build("nonsense", "sm_80")
 
 
+@pytest.mark.slow
 def test_a_compile_that_takes_for_ever_is_killed_and_the_next_one_works(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=5))
     builder.build(KERNEL, "sm_80")
@@ -144,6 +148,7 @@ def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> 
         builder.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_killed", [1, 2])
 def test_a_process_that_dies_while_it_does_nothing_costs_no_build(tmp_path: Path, num_killed: int) -> None:
     others = set(multiprocessing.active_children())

@@ -20,6 +20,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SMALL = EmulatedPair(pair(height=6, width=7)), ConvPairSchedule(rows=4, columns=4)
 
 
+@pytest.mark.slow
 @needs_gcc
 @pytest.mark.parametrize("name", one_in(2, CASES))
 def test_it_leaves_what_two_convolutions_are(name: str) -> None:

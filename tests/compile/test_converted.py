@@ -63,6 +63,7 @@ def test_a_run_of_a_layer_is_right() -> None:
     assert num_bad_of(workload, wgmma(*[(8, 64, 256)] * 3, swap_ab=True)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", _some(FAULTS))
 def test_a_planted_fault_is_found(fault: str) -> None:
     tiling, before, after = FAULTS[fault]

@@ -115,6 +115,7 @@ def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
     assert not worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pages, simt", "pages, mma, parts, fused", "pages, swapped, shared k"])
 def test_lines_and_pages_with_gaps_are_written_in_their_places(name: str) -> None:
     """Keys and values of a token are adjacent, as servers pack them; nothing else is written."""
@@ -124,6 +125,7 @@ def test_lines_and_pages_with_gaps_are_written_in_their_places(name: str) -> Non
     assert chain.worst_row(chain.run(case.tiling, plans)) < MOST[case.workload.dtype]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     one_in(
@@ -163,6 +165,7 @@ def refused_of(chain: EmulatedChain, case: Emulated, *changes: tuple[str, str]) 
     return str(refused_launch(words.tolist()) or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pages, three tokens", "turned"])
 def test_a_length_that_has_no_room_is_told(name: str) -> None:
     """The cache has no space for the last token of this sequence."""
@@ -175,6 +178,7 @@ def test_a_length_that_has_no_room_is_told(name: str) -> None:
     assert refused_of(chain, CASES[name]) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_behind", [True, False])
 @pytest.mark.parametrize("name", one_in(2, ["pages, three tokens", "pages, mma, parts, fused", "pages, simt"]))
 def test_a_page_that_is_not_in_the_cache_is_told_and_not_written(name: str, is_behind: bool) -> None:
@@ -195,6 +199,7 @@ GROUPED = Rotary(heads=8, kv_heads=1, head_dim=64, max_length=37)
 APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rotary", [GROUPED, APART], ids=["grouped", "a head each"])
 @pytest.mark.parametrize("name", one_in(2, ["turned, mma, parts, fused", "turned, simt", "turned"]))
 def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(name: str, rotary: Rotary) -> None:
@@ -233,6 +238,7 @@ def test_a_launch_of_few_rows_leaves_zeros_in_all_rows_where_the_next_one_writes
     assert all(of_first.any() for of_first in kept)
 
 
+@pytest.mark.slow
 def test_a_warp_that_comes_late_holds_the_ring_up() -> None:
     """Otherwise, the slots would advance without this warp, and it would mistake the parity of a later phase for its
     own."""

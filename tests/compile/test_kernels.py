@@ -26,6 +26,7 @@ from tuner.workers.source.rows import with_rows
 LANES = [True, pytest.param(False, marks=pytest.mark.soak)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_ci", LANES)
 @pytest.mark.parametrize("arch", GPU_OF_ARCH)
 def test_every_value_of_every_axis_compiles_without_spills_or_warnings(arch: str, in_ci: bool) -> None:
@@ -37,6 +38,7 @@ def test_every_value_of_every_axis_compiles_without_spills_or_warnings(arch: str
         compile_cleanly(pair(), tiling, arch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_ci", LANES)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_every_value_of_a_gated_tiling_compiles_without_spills_or_warnings(arch: str, in_ci: bool) -> None:
@@ -74,6 +76,7 @@ def test_split_tilings_compile_without_spills_or_warnings(options: bool, arch: s
         compile_cleanly(workload, tiling, arch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", GPU_OF_ARCH)
 def test_the_samples_cover_all_pairs_of_values_of_the_space_and_all_values(arch: str) -> None:
     chosen, smaller, all_of_it = pairs_of_values(arch, pair()), single_values(arch, pair()), offered(arch, pair())

@@ -48,6 +48,7 @@ def test_the_machine_code_is_what_it_was(name: str, every: bool) -> None:
 SHARED_CORE = 2.0
 
 
+@pytest.mark.slow
 @of_the_recorded_compiler
 @pytest.mark.parametrize("step", [5, *soaked(1)])
 def test_a_kernel_of_any_engine_compiles_soon_and_cleanly_to_the_recorded_code(step: int) -> None:

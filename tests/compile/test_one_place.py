@@ -94,6 +94,7 @@ def run(folder: Path, *arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_one_row_is_known_everywhere(copy: Path) -> None:
     names = [*Activation, "planted"]
     assert json.loads(run(copy, "-c", _ASK)) == {

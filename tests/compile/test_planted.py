@@ -32,6 +32,7 @@ def test_every_planted_kernel_compiles_and_is_another_one(fault: KernelFault) ->
     assert report.code != report_of(source, "sm_90a").code
 
 
+@pytest.mark.slow
 def test_a_deed_is_done_by_whoever_reads_it() -> None:
     codes = {}
     for fault in PROCESS_FAULTS[:2]:

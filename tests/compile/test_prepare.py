@@ -50,6 +50,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
         yield builder
 
 
+@pytest.mark.slow
 def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     assert isinstance(try_prepare(WORKLOAD, H200, LIBRARY, builder), PreparedKernel)
 
 
+@pytest.mark.slow
 def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy_engine(builder: Builder) -> None:
     """Everything that a GPU would launch is checked without one: proofs, sources, builds without spills, ties."""
     workload, a100 = attention(d_out=512, form={"page_tokens": 16}), CATALOGUE["a100"]
@@ -94,6 +96,7 @@ def test_a_refusal_comes_from_there_with_its_stage(builder: Builder) -> None:
     assert "4096 stages" in refused.reason
 
 
+@pytest.mark.slow
 def test_a_proof_does_not_wait_behind_compiles(tmp_path: Path) -> None:
     with closing(Builder(tmp_path, num_processes=3)) as builder, ThreadPoolExecutor(4) as threads:
         builder.run(len, "the processes have started")
@@ -107,6 +110,7 @@ def test_a_proof_does_not_wait_behind_compiles(tmp_path: Path) -> None:
         assert {type(future.exception(20)) for future in compiling} == {WorkerError}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_of_a_candidate_fails_it_and_the_next_one_is_made_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +128,7 @@ def _die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_processes", "is_here"), [(2, True), (3, False)])
 def test_on_few_cores_the_thread_that_asks_does_what_is_short(
     tmp_path: Path, num_processes: int, is_here: bool
@@ -133,6 +138,7 @@ def test_on_few_cores_the_thread_that_asks_does_what_is_short(
         assert isinstance(try_prepare(WORKLOAD, H200, CANDIDATE, builder), PreparedKernel)
 
 
+@pytest.mark.slow
 def test_a_chain_of_two_attentions_is_made_ready_in_the_order_of_its_ops(builder: Builder) -> None:
     workload = two_attentions()
     guess = next(iter(first_guesses(JointSpace(workload, H200), 0)))

@@ -117,6 +117,7 @@ def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strid
     assert units == len(tables.reads) == tables.first_unit[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> None:
     h200 = CATALOGUE["h200"]
@@ -288,6 +289,7 @@ def one_plan(plans: tuple[VerifiedPlan, ...]) -> Plan:
     return plans[0].plan if len(plans) == 1 else joined(*(plan.plan for plan in plans))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_ordering_keeps_the_protocol(case: str) -> None:
     rng = random.Random(0)

@@ -31,6 +31,7 @@ TICKET = SCHEDULES[f"row1 task {Assignment.TICKET}"]
 SIDES = TICKET.but(ordering=replace(TICKET.ordering, assignment=Assignment.STATIC, partition=4))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(ordered_graphs())
 def test_the_tail_of_a_plan_is_what_the_definition_says(drawn: tuple[TileGraph, Ordering, Gpu]) -> None:

@@ -63,6 +63,7 @@ def test_a_static_factor_takes_no_row_scale() -> None:
     assert num_bad(pair(Scheme.TENSOR), TILINGS["swapped"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", _some(FAULTS))
 def test_a_planted_fault_is_found(fault: str) -> None:
     assert num_bad(pair(Scheme.TOKEN), TILINGS["swapped"], (FAULTS[fault],)) > 0
@@ -73,6 +74,7 @@ def blocks(m: int = 13) -> Workload:
     return pair(Scheme.BLOCK, m=m, d=512, hidden=256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiling", _some(BLOCK_TILINGS))
 def test_scales_of_blocks_are_applied_and_computed(tiling: str) -> None:
     workload = blocks(77 if tiling.startswith("wide, ") else 13)
@@ -80,12 +82,14 @@ def test_scales_of_blocks_are_applied_and_computed(tiling: str) -> None:
     assert num_bad(workload, BLOCK_TILINGS[tiling]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", _some(BLOCK_FAULTS))
 def test_a_fault_planted_in_scales_of_blocks_is_found(fault: str) -> None:
     tiling = BLOCK_TILINGS["several lines" if "promotion" in fault else "plain"]
     assert num_bad(blocks(), tiling, (BLOCK_FAULTS[fault],)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", _some(WIDE_FAULTS))
 def test_a_fault_planted_in_scales_of_wide_blocks_is_found(fault: str) -> None:
     assert num_bad(blocks(), BLOCK_TILINGS["wide"], (WIDE_FAULTS[fault],)) > 0
@@ -147,6 +151,7 @@ def worst_share(changes: tuple[tuple[str, str], ...]) -> float:
     return float((np.abs(found * 64 / sums - 1)).max())
 
 
+@pytest.mark.slow
 def test_promoted_sums_keep_what_the_tensor_cores_drop() -> None:
     kept, dropped = worst_share(()), worst_share(UNPROMOTED)
     assert kept <= 2.0**-4 + 132 * 2.0**-13

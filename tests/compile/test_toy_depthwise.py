@@ -9,6 +9,8 @@ import pytest
 
 from tests.support import toys
 
+pytestmark = pytest.mark.slow
+
 #: CI runs each value once, `make soak` all combinations.
 EVERY = pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
 
@@ -100,7 +102,6 @@ print(bool((ran["conv"] != ran["conv"]).all()))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @EVERY
 def test_warpgroups_run_its_tasks_between_products_and_leave_nan_where_a_wait_has_expired(
@@ -135,7 +136,6 @@ print("compiled")
 """
 
 
-@pytest.mark.slow
 @EVERY
 def test_it_compiles_for_every_engine_that_runs_it_without_spills(tmp_path: Path, every: bool) -> None:
     assert run(COMPILED, every, tmp_path).strip() == "compiled"

@@ -36,6 +36,7 @@ print(is_right(("state(op)[at] = now", "state(op)[at] += now")))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_each_tensor_is_right_fused_and_apart_and_a_fault_shows(tmp_path: Path) -> None:
     printed = toys.run(EMULATED, toys.install("operands", tmp_path), timeout_s=300).splitlines()

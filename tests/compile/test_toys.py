@@ -24,6 +24,7 @@ for schedule in (GatherSchedule(threads=THREADS[0]), GatherSchedule(rows_per_cta
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_a_kernel_of_another_package_takes_what_its_rules_say(arch: str, tmp_path: Path) -> None:
     printed = toys.run(PROGRAM.replace("ARCH", arch), toys.install("gather", tmp_path))

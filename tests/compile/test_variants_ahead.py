@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.support.cases import H200
 from tests.support.waiting import wait_until
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
@@ -27,6 +29,7 @@ def candidate(columns: int) -> Candidate:
     return fused(Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))))
 
 
+@pytest.mark.slow
 def test_the_fastest_kernels_variants_are_built_ahead_and_no_others(tmp_path: Path) -> None:
     with closing(Builder(tmp_path, num_processes=2)) as builder:
 

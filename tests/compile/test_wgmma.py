@@ -178,6 +178,7 @@ def shared(sharers: int, swapped_warps: int) -> Tiling:
     return tiling(tiles, 2, 2, cluster=(1, 1, sharers), swapped_warps=swapped_warps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharers", [2, 4])
 @pytest.mark.parametrize("swapped_warps", [0, 4, 8])
 def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapped_warps: int) -> None:
@@ -211,6 +212,7 @@ EXCHANGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workload", "chosen", "exchanges"), EXCHANGES, ids=str)
 def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
     workload: Workload, chosen: Tiling, exchanges: tuple[int, ...]
@@ -255,6 +257,7 @@ def each_shape_once(workload: Workload) -> list[Tiling]:
     return chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "step"), [(16, 18), (192, 80)])
 def test_what_is_offered_compiles_without_spills_or_warnings(m: int, step: int) -> None:
     """tests/soak/kernels.py compiles each shape."""

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 CARD_TESTS = sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
 #: Where messages are written: the program, and the packages that tests bring.
 SOURCES = ("tuner", "workers", "runtime/src", "tests/toys", "tests/support")
@@ -77,13 +79,13 @@ def is_said(piece: str) -> bool:
     return False
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", CARD_TESTS, ids=[path.stem for path in CARD_TESTS])
 def test_every_message_that_a_card_test_expects_is_one_of_the_program(path: Path) -> None:
     unknown = [(line, one) for line, text in expected(path) for one in pieces(text) if not is_said(one)]
     assert unknown == []
 
 
+@pytest.mark.slow
 def test_a_message_that_nothing_writes_is_found() -> None:
     assert sum(len(pieces(text)) for path in CARD_TESTS for _, text in expected(path)) > 30
     assert is_said("elements of down are wrong")

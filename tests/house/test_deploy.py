@@ -146,6 +146,7 @@ def test_the_batch_script_ends_its_worker_in_order_when_its_time_is_over(root: P
 WORKERS = "deploy/slurm/workers.py"
 
 
+@pytest.mark.slow
 def test_dask_jobqueue_writes_a_batch_script_whose_worker_tuner_understands(root: Path, tmp_path: Path) -> None:
     site = tmp_path / "jobqueue.yaml"
     site.write_text("jobqueue:\n  slurm:\n    account: physics\n    job-script-prologue: ['module load cuda']\n")
@@ -160,6 +161,7 @@ def test_dask_jobqueue_writes_a_batch_script_whose_worker_tuner_understands(root
     understood(["worker", "--scheduler", "tls://h:1", *shlex.split(line)])
 
 
+@pytest.mark.slow
 def test_dask_jobqueue_submits_as_many_workers_as_it_is_told_and_cancels_them(root: Path, tmp_path: Path) -> None:
     programs = {
         "sbatch": 'cp "$1" "$0.$(ls "$0"* | wc -l)"; echo "Submitted batch job $(ls "$0"* | wc -l)"',

@@ -146,6 +146,7 @@ def absolute_names(source: str) -> set[str]:
     return names
 
 
+@pytest.mark.slow
 def test_workers_import_each_other_relatively_and_nobody_by_the_folders_bare_name(
     repository_files: list[Path], root: Path
 ) -> None:
@@ -165,6 +166,7 @@ BLOCKED_IN_BASE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["tuner.client", "tuner.client.cli", "tuner.cli", "tuner.python"])
 def test_the_base_install_imports_without_the_servers_libraries(module: str) -> None:
     program = f"import sys; sys.modules.update(dict.fromkeys({BLOCKED_IN_BASE!r})); import {module}"

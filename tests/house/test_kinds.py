@@ -10,6 +10,7 @@ FROZEN = kinds.Frozen.read()
 KNOWN = ("attention", "gemm")
 
 
+@pytest.mark.slow
 def test_names_of_kinds_are_those_of_the_list() -> None:
     """If a file moves, move its entry in the list. To keep a name, add it to the list with a reason."""
     found = kinds.named_in(kinds.sources(), FROZEN.kinds)

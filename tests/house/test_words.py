@@ -121,6 +121,7 @@ def test_a_second_meaning_is_seen(meaning: str) -> None:
     assert SECOND_MEANING.search(meaning)
 
 
+@pytest.mark.slow
 def test_no_identifier_uses_a_kept_word_for_another_idea(repository_files: list[Path], root: Path) -> None:
     paths = [path for path in repository_files if path.suffix in (".py", ".cuh", ".cu") and not path.is_symlink()]
     named = [(str(path.relative_to(root)), path) for path in paths]

@@ -17,6 +17,8 @@ from tests.support import real_jobs
 from tests.support.real_jobs import CHAIN, FUSED_WINS, INSPECTED_TRIAL, TWO_OPS, WINNING_TRIAL
 from tests.support.serving import Server
 
+pytestmark = pytest.mark.slow
+
 TRIAL = f"/ui/jobs/{CHAIN}/trials/{INSPECTED_TRIAL}"
 #: A page of each kind that shows jobs.
 PATHS = (
@@ -43,6 +45,7 @@ def real(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
+@pytest.mark.slow
 def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated(page: Page, real: Server) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     for path in PATHS:
@@ -54,6 +57,7 @@ def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated(page:
         assert page.locator(".simulated").count() == 0, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_axe_finds_nothing_serious_on_them(browser: Browser, real: Server, every_row: bool) -> None:
     """Of pages of one kind, CI shows the first to axe."""

@@ -99,6 +99,7 @@ def test_a_fit_to_measured_trials_is_kept_if_left_out_workloads_rank_better(
     assert rates_of(H200) == own.rates
 
 
+@pytest.mark.slow
 def test_a_fit_that_ranks_no_better_is_not_kept_and_an_earlier_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_fit_that_cannot_be_stored_is_printed(tmp_path: Path, capsys: pytest.C
     assert Fit.from_json(json.loads(capsys.readouterr().out)).rates == BAD
 
 
+@pytest.mark.slow
 def test_too_few_trials_are_counted_and_what_was_timed_warm_is_none(tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
     service_of(tmp_path / "few", 25)

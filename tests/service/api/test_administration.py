@@ -47,6 +47,7 @@ def submit(guarded: Guarded, who: str, m: int, **changes: Any) -> httpx.Response
     return guarded.ask(who, "POST", "/jobs", json={**pair(m), **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -69,6 +70,7 @@ def test_tokens_and_quotas_are_for_admins(refusing: Guarded, method: str, path: 
     assert refusing.ask("", method, path).status_code == 401
 
 
+@pytest.mark.slow
 def test_a_token_made_by_the_api_is_taken_until_it_is_revoked(guarded: Guarded) -> None:
     asked = {"owner": "carol", "role": "submit", "note": "laptop", "days": 90}
     answer = guarded.ask("admin", "POST", "/tokens", json=asked)
@@ -96,6 +98,7 @@ def test_a_token_that_cannot_be_is_refused_by_its_field(refusing: Guarded, chang
     assert (answer.status_code, [one["field"] for one in answer.json()["errors"]]) == (422, [field])
 
 
+@pytest.mark.slow
 def test_more_open_jobs_than_an_owners_quota_are_refused_and_a_cancelled_one_makes_room(guarded: Guarded) -> None:
     assert guarded.ask("admin", "PUT", "/quotas/owner/alice", json={"open_jobs": 2}).status_code == 204
     first = submit(guarded, "alice", 16).json()["id"]
@@ -114,6 +117,7 @@ def test_more_open_jobs_than_an_owners_quota_are_refused_and_a_cancelled_one_mak
     assert guarded.ask("admin", "DELETE", "/quotas/owner/alice").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_batch_is_held_against_the_quota_as_a_whole(guarded: Guarded) -> None:
     guarded.ask("admin", "PUT", "/quotas/owner/*", json={"open_jobs": 3})
     shape = {"d_in": 128, "d_hidden": 256, "d_out": 128}
@@ -123,6 +127,7 @@ def test_a_batch_is_held_against_the_quota_as_a_whole(guarded: Guarded) -> None:
     assert guarded.ask("alice", "POST", "/batches", json={"shapes": [{**shape, "m": [1, 2, 4]}]}).status_code == 202
 
 
+@pytest.mark.slow
 def test_a_projects_quota_holds_for_all_of_its_people_and_not_for_admins(guarded: Guarded) -> None:
     guarded.ask("admin", "PUT", "/quotas/project/llama/3", json={"open_jobs": 1}).raise_for_status()
     assert submit(guarded, "alice", 16, project="llama/3").status_code == 202
@@ -132,6 +137,7 @@ def test_a_projects_quota_holds_for_all_of_its_people_and_not_for_admins(guarded
     assert submit(guarded, "admin", 48, project="llama/3").status_code == 202
 
 
+@pytest.mark.slow
 def test_card_time_of_the_last_day_counts(guarded: Guarded) -> None:
     guarded.ask("admin", "PUT", "/quotas/owner/alice", json={"card_hours_per_day": 1}).raise_for_status()
     job_id = submit(guarded, "alice", 16).json()["id"]
@@ -152,6 +158,7 @@ def test_a_quota_that_cannot_be_is_refused(refusing: Guarded, body: dict[str, An
     assert refusing.ask("admin", "PUT", "/quotas/planet/earth", json={"open_jobs": 1}).status_code == 422
 
 
+@pytest.mark.slow
 def test_forms_of_the_page_make_and_revoke_tokens_and_set_quotas(guarded: Guarded) -> None:
     def form(path: str, **fields: str) -> httpx.Response:
         return guarded.ask("admin", "POST", f"/ui/access/{path}", data=fields)
@@ -181,6 +188,7 @@ def test_the_first_token_is_made_by_the_page_and_closes_the_door(tmp_path: Path)
         assert httpx.get(f"{url}/jobs", headers=headers).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_quota_of_the_command_line_holds_in_a_running_server_within_a_second(guarded: Guarded) -> None:
     submit(guarded, "alice", 16).raise_for_status()
     data = str(guarded.service._store.directory)

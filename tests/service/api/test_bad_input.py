@@ -98,6 +98,7 @@ def test_a_chain_that_is_none_is_refused_with_field_and_remedy_and_leaves_no_job
     assert api.get("/jobs") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"{", b"{'pair': 1}", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000])
 def test_what_is_no_json_is_refused(api: Api, content: bytes) -> None:
     response = api.http.post("/jobs", content=content, headers={"content-type": "application/json"})

@@ -54,6 +54,7 @@ def test_a_batch_answers_every_number_of_rows_and_marks_what_is_simulated(done: 
     assert ladder["least_kernels"] == len(ladder["kernels"])
 
 
+@pytest.mark.slow
 def test_its_jobs_and_all_batches_are_listed_page_by_page(done: Done) -> None:
     api, batch_id = done
     first = api.get(f"/batches/{batch_id}/jobs", params={"limit": 1})
@@ -117,6 +118,7 @@ class LongFinals(SimulatedEvaluator):
         self.may_end.set()
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_batch_counts_finals_by_those_that_were_held_wherever_it_is_shown(tmp_path: Path) -> None:
     twin = LongFinals()
     with serving(tmp_path / "data", evaluators=[twin]) as api:
@@ -153,6 +155,7 @@ def test_a_batch_has_a_page_and_its_json_form(done: Done) -> None:
     assert api.get("/ui/batches.json")["batches"]["items"][0]["id"] == batch_id
 
 
+@pytest.mark.slow
 def test_ending_a_batch_that_has_ended_is_a_conflict_and_an_open_one_is_the_same_batch(
     done: Done, slow_api: Api
 ) -> None:
@@ -172,6 +175,7 @@ def test_ending_a_batch_that_has_ended_is_a_conflict_and_an_open_one_is_the_same
     assert {one["job"]["state"] for one in jobs} == {"cancelled"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [

@@ -26,6 +26,7 @@ def test_the_page_lists_exactly_the_routes(api: Api) -> None:
     assert set(re.findall(r"^\| `((?:DELETE|GET|POST|PUT) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
 
 
+@pytest.mark.slow
 def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is_a_problem(api: Api) -> None:
     description = api.get("/openapi.json")
     for reference in re.findall(r'"\$ref": ?"#/([^"]*)"', json.dumps(description)):
@@ -87,6 +88,7 @@ def test_every_refusal_of_the_guards_is_in_the_description_of_each_route(api: Ap
 _OF_ADMINS = {"token_id": "tok-0", "scope": "owner", "name": "alice"}
 
 
+@pytest.mark.slow
 def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
     paths = api.get("/openapi.json")["paths"]
     for path, methods in paths.items():

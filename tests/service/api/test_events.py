@@ -45,6 +45,7 @@ def test_one_who_has_seen_all_of_a_finished_job_is_reported_not_to_come_back(api
     assert (response.status_code, response.content) == (204, b"")
 
 
+@pytest.mark.slow
 def test_what_happens_is_reported_while_it_happens(slow_api: Api) -> None:
     job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
     stream = events(slow_api.http, job["id"])
@@ -55,6 +56,7 @@ def test_what_happens_is_reported_while_it_happens(slow_api: Api) -> None:
     assert list(stream)[-2]["data"]["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_stream_too_many_is_refused_and_a_request_is_not(slow_api: Api) -> None:
     job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
     path = f"/jobs/{job['id']}/events"

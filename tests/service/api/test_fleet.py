@@ -25,6 +25,7 @@ CARD = CardReading(
 KINDS = [FailureKind.HANG, FailureKind.WRONG_NUMBERS, FailureKind.HANG]
 
 
+@pytest.mark.slow
 def test_the_last_day_has_what_was_recorded_and_what_the_driver_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from tests.support.serving import body
 HEAD_PATHS = ["/jobs", "/jobs/{job_id}", "/", "/ui/jobs/{job_id}", "/livez", "/openapi.json", "/static/live.js"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", HEAD_PATHS)
 def test_head_answers_as_get_without_a_body(api: Api, path: str) -> None:
     address = path.format(job_id=api.job_id)

@@ -41,6 +41,7 @@ def fused(api: Api) -> int:
     return next(int(trial["number"]) for trial in trials if trial["number"] not in finals)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, {}, {"metrics": None}, {"metrics": ["dram__bytes_read.sum"]}])
 def test_counters_are_asked_for_and_got(api: Api, fused: int, content: dict[str, Any] | None) -> None:
     path = f"/jobs/{api.job_id}/trials/{fused}/counters"
@@ -139,6 +140,7 @@ def test_what_does_not_run_or_does_not_exist_is_refused(api: Api) -> None:
         assert refused(api.http.get(f"/jobs/{api.job_id}/trials/{number}/trace"), 422)["errors"][0]["field"] == "number"
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_not_measured_is_refused(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[FailingKinds(PlanKind.FUSED)]) as api:
         job_id = api.http.post("/jobs", json=body(budget={"trials": 3})).json()["id"]
@@ -165,6 +167,7 @@ def test_the_page_and_its_json_form_show_the_finalists_inspections(api: Api) -> 
             assert api.get(one["trace"]["download"])["otherData"]["simulated"] is True
 
 
+@pytest.mark.slow
 def test_examples_of_the_counters_are_accepted(api: Api, fused: int) -> None:
     route = api.get("/openapi.json")["paths"]["/jobs/{job_id}/trials/{number}/counters"]["post"]
     for example in route["requestBody"]["content"]["application/json"]["examples"].values():

@@ -11,6 +11,8 @@ from tests.service.service.helpers import SharedCard, SickCard
 from tests.support.serving import body, wait_until_final
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_view_says_why_nothing_is_measured_and_forgets_it_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

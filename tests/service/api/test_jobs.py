@@ -68,6 +68,7 @@ def test_what_is_left_out_has_a_default(api: Api) -> None:
         wait_until_final(api.service, job["id"])
 
 
+@pytest.mark.slow
 def test_an_independent_pair_is_tuned_too(api: Api) -> None:
     gemms = {"first": {"m": 64, "n": 128, "k": 64}, "second": {"m": 32, "n": 64, "k": 128}}
     pair = {"kind": "independent", **gemms, "dtype": "bf16"}
@@ -123,6 +124,7 @@ def test_a_trial_says_its_schedule_as_data_and_in_words(api: Api) -> None:
     assert any(sentence.startswith("Tiles: up in tiles of") for sentence in ours["candidate"]["words"])
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_stays_so_and_a_finished_one_cannot_be(slow_api: Api) -> None:
     path = slow_api.http.post("/jobs", json=body(budget=LONG)).headers["location"]
     assert slow_api.http.post(f"{path}:cancel").json()["state"] == "cancelled"

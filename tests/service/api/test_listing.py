@@ -43,6 +43,7 @@ def rows(url: str, query: str = "") -> list[dict[str, object]]:
             return found
 
 
+@pytest.mark.slow
 def test_each_batch_is_one_row_and_those_under_way_come_first(many: tuple[Service, str]) -> None:
     found = rows(many[1])
     batches = [row["batch"] for row in found if row["batch"]]
@@ -64,6 +65,7 @@ def test_a_batch_is_opened_into_its_jobs(many: tuple[Service, str]) -> None:
     assert [row["batch"] for row in found] == [None] * 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sort", "key"),
     [

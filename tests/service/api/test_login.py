@@ -84,6 +84,7 @@ def test_a_session_changes_something_only_with_the_proof_of_its_page(browser: ht
     assert browser.post("/jobs", json=body(), headers={CSRF_HEADER: proof}).status_code in (200, 202)
 
 
+@pytest.mark.slow
 def test_a_session_ends_with_its_form_and_with_its_token(browser: httpx.Client, service: Service) -> None:
     token_id = log_in(browser, service)
     assert browser.post("/logout", data={"csrf": "guessed"}).status_code == 403
@@ -101,6 +102,7 @@ def log_out(browser: httpx.Client) -> None:
     assert browser.post("/logout", data={"csrf": rest.partition('"')[0]}).headers["location"] == "/login"
 
 
+@pytest.mark.slow
 def test_a_copied_cookie_is_worth_nothing_once_its_session_was_ended(browser: httpx.Client, service: Service) -> None:
     token_id = log_in(browser, service)
     copied = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
@@ -143,6 +145,7 @@ def test_a_session_is_too_old_after_its_time(
     assert httpx.get(f"{browser.base_url}/jobs", headers=kept).status_code == 401
 
 
+@pytest.mark.slow
 def test_behind_a_proxy_with_tls_the_cookie_is_never_sent_in_the_clear(tmp_path: Path) -> None:
     made = CliRunner().invoke(main, ["token", "create", "--owner", "alice", "--role", "read", "--data", str(tmp_path)])
     form, forwarded = {"token": made.stdout.strip()}, {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}

@@ -47,6 +47,7 @@ def value(found: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str,
     return sum(count for (one, has), count in found.items() if one == name and labels.items() <= set(has))
 
 
+@pytest.mark.slow
 def test_the_figures_agree_with_the_job(api: Api) -> None:
     job, found = api.service.job(api.job_id), scrape(api.http)
     assert value(found, "tuner_trials_total", outcome="measured") == job.num_measured

@@ -31,6 +31,7 @@ FOREIGN_HOSTS = ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example"
                  "tuner.example.evil.example", "tuner.example@evil.example", "evil.example/127.0.0.1"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
 def test_a_name_that_was_rebound_to_this_server_reads_and_submits_nothing(server: Server, host: str) -> None:
     headers = {"Host": host.format(port=server.port)}
@@ -53,6 +54,7 @@ FOREIGN_ORIGINS = ["http://evil.example", "null", "http://127.0.0.1:1", "http://
                    "http://evil.example.tuner.example"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
 def test_a_page_of_another_origin_neither_submits_nor_cancels_nor_reads(server: Server, origin: str) -> None:
     job = httpx.post(f"{server.url}/jobs", json=body(reuse=True)).json()

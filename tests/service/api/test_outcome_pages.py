@@ -40,6 +40,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield replace(api, job_id=job.id)
 
 
+@pytest.mark.slow
 def test_every_kind_of_outcome_is_rendered_in_its_row(page: Api) -> None:
     html = page.http.get(f"/ui/jobs/{page.job_id}", headers={"Accept": "text/html"})
     assert html.status_code == 200, html.text

@@ -56,6 +56,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, evaluator: WithPrograms) 
         yield api, job_id
 
 
+@pytest.mark.slow
 def test_they_are_timed_with_all_finalists_and_kept_with_the_result(
     finished: tuple[Api, str], evaluator: WithPrograms
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_card_that_fails_is_the_reason_of_all_and_the_result_stands(
     api.service.beside(job_id, PROGRAMS)
 
 
+@pytest.mark.slow
 def test_no_request_brings_a_program(finished: tuple[Api, str]) -> None:
     api, _ = finished
     asked = body(baselines={"mine": "import os"})

@@ -8,6 +8,8 @@ import json
 import zipfile
 from typing import Any
 
+import pytest
+
 from tests.service.api.conftest import Api
 from tests.support.serving import SMALL_PAIR
 from tuner import __version__
@@ -83,6 +85,7 @@ def test_probes_answer(api: Api, idle_api: Api) -> None:
         assert one.get("/readyz") == {**alive, "quarantined": {}}
 
 
+@pytest.mark.slow
 def test_examples_of_the_api_description_are_accepted(api: Api) -> None:
     content = api.get("/openapi.json")["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]
     for example in content["examples"].values():

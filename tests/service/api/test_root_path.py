@@ -69,6 +69,7 @@ def crawl(http: httpx.Client, first: list[str], most_per_form: int = 2) -> dict[
     return found
 
 
+@pytest.mark.slow
 def test_every_link_of_every_page_and_document_leads_below_the_path(api: Api, below: httpx.Client) -> None:
     batch = below.post(
         "/tuner/batches",
@@ -129,6 +130,7 @@ def test_events_and_webhooks_link_below_the_path(api: Api, below: httpx.Client) 
     assert json.loads(job_ended_body(webhook, job, best))["job"]["links"]["page"] == f"/ui/jobs/{job.id}"
 
 
+@pytest.mark.slow
 def test_the_document_of_the_api_names_the_path_and_the_commands_of_a_form_too(below: httpx.Client) -> None:
     assert below.get(f"{ROOT}/openapi.json").json()["servers"] == [{"url": ROOT}]
     page = below.get(f"{ROOT}/ui/submit.json").json()

@@ -51,6 +51,7 @@ def test_sigterm_ends_it_soon_and_cleanly_though_streams_are_open_and_the_job_go
     assert (job["state"], job["num_trials"], job["reason"]) == ("succeeded", 12, "")
 
 
+@pytest.mark.slow
 def test_stdout_holds_the_address_and_nothing_else(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--gpu", "simulated:h200") as server:
         httpx.get(f"{server.url}/jobs")

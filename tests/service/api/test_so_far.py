@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.builders import measured, spec, trial
 from tests.support.serving import listening, running_service
@@ -14,6 +15,7 @@ from tuner.store.jobs import jobs
 from tuner.store.trials import trials
 
 
+@pytest.mark.slow
 def test_a_job_without_a_verdict_says_how_far_it_is(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "data")
     with store.write() as session:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.service.api.conftest import Api
 from tests.support.serving import SMALL_PAIR, body
 
 
+@pytest.mark.slow
 def test_a_job_keeps_its_terms_and_is_found_by_each_of_them(idle_api: Api, slow_api: Api) -> None:
     http = slow_api.http
     jobs = []
@@ -32,6 +35,7 @@ def test_a_job_keeps_its_terms_and_is_found_by_each_of_them(idle_api: Api, slow_
     assert http.get("/jobs", params={"m": 16, "cursor": page["next_cursor"]}).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_job_is_paused_resumed_cancelled_and_tried_again(slow_api: Api) -> None:
     http = slow_api.http
     http.post("/jobs", json=body(budget={"trials": 500}))
@@ -57,6 +61,7 @@ def test_terms_out_of_bounds_are_refused(idle_api: Api) -> None:
         assert idle_api.http.post("/jobs", json=body(**given)).status_code == 422, given
 
 
+@pytest.mark.slow
 def test_the_labels_of_who_asked_for_a_job_are_bounded(slow_api: Api) -> None:
     pair = {**SMALL_PAIR, "m": 24}
 

@@ -41,6 +41,7 @@ def finished(api: Api) -> str:
     return str(job_id)
 
 
+@pytest.mark.slow
 def test_the_winner_is_compared_with_pytorch_wherever_a_result_is_shown(tmp_path: Path) -> None:
     torch = TorchTime(time_us=123.25, library_speedup=1.25, num_rounds=20)
     with serving(tmp_path / "data", evaluators=[WithTorch(torch)]) as api:
@@ -71,6 +72,7 @@ def test_the_winner_is_compared_with_pytorch_wherever_a_result_is_shown(tmp_path
         assert "123.2 µs" in api.http.get("/ui/results").text
 
 
+@pytest.mark.slow
 def test_where_pytorch_has_no_time_the_result_and_the_log_say_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,6 +127,7 @@ def finished_beside(api: Api) -> str:
     return str(job_id)
 
 
+@pytest.mark.slow
 def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(0.3)]) as api:
         job_id = finished_beside(api)
@@ -148,6 +151,7 @@ def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path)
         assert api.get(f"/jobs/{job_id}")["best_speedup"] == pytest.approx(library["time_us"] / ours, rel=0.05)
 
 
+@pytest.mark.slow
 def test_where_torch_compile_is_behind_the_library_it_is_a_figure_beside(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:
         best = api.get(f"/jobs/{finished_beside(api)}/best")
@@ -159,6 +163,7 @@ def test_where_torch_compile_is_behind_the_library_it_is_a_figure_beside(tmp_pat
         assert "torch_compile" not in api.service.job(without).spec.to_json()
 
 
+@pytest.mark.slow
 def test_a_result_judged_against_torch_compile_answers_no_question_of_the_library_alone_exactly(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:
         finished_beside(api)

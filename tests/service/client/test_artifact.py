@@ -116,6 +116,7 @@ def test_a_zip_of_the_right_digest_but_the_wrong_content_is_refused(content: byt
     assert refusal.value.exit_code == ExitCode.REFUSED
 
 
+@pytest.mark.slow
 def test_a_zip_that_unpacks_to_far_too_much_is_refused() -> None:
     with pytest.raises(Refused, match="unpacks to more"):
         opened(artifact_zip(bomb_bin=bytes(2**28)))

@@ -20,6 +20,7 @@ def batch_id(client: Client) -> str:
     return str(client.submit_batch({"shapes": [shape], "budget": {"trials": 5}, "project": "client"})["id"])
 
 
+@pytest.mark.slow
 def test_a_list_of_rows_makes_a_batch_that_is_watched_to_its_table(run: Run, client: Client, batch_id: str) -> None:
     watched = run("watch", batch_id)
     assert watched.exit_code == 0, watched.stderr

@@ -34,6 +34,7 @@ def test_a_job_is_submitted_watched_and_its_result_printed(run: Run) -> None:
     assert "succeeded" not in result.stdout
 
 
+@pytest.mark.slow
 def test_submit_prints_the_id_alone_on_stdout(run: Run, client: Client, job_id: str) -> None:
     """Job `job_id` was submitted before, perhaps together with others for its problem, so its id is printed again."""
     before = {job["id"] for job in client.jobs()}

@@ -69,6 +69,7 @@ def test_the_line_of_a_schedule_is_taken_as_it_is_printed(run: Run, client: Clie
     assert [one["text"] for one in again] == [line]
 
 
+@pytest.mark.slow
 def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, client: Client, files: list[str]) -> None:
     job = json.loads(run("submit", "--schedule", files[0], "--sweep", "signals", "--json").stdout)
     assert run("watch", job["id"]).exit_code == ExitCode.OK
@@ -137,6 +138,7 @@ def test_a_body_takes_lines_too_and_says_of_a_broken_one_what_is_wrong(client: C
             client.submit({"pair": pair, "schedules": [{"schedule": schedule}]})
 
 
+@pytest.mark.slow
 def test_a_trial_of_the_service_is_taken_by_its_name(run: Run, client: Client, files: list[str]) -> None:
     first = run("submit", "--schedule", files[0], "--plan-kind", "two_launches").stdout.strip()
     run("watch", first)

@@ -36,6 +36,7 @@ def study(run: Run, client: Client, *command: str) -> dict[str, Any]:
     return dict(client.study(job["id"])) | {"pair": job["pair"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweep", "names"),
     [
@@ -64,6 +65,7 @@ def test_each_study_is_one_command_whose_members_share_rounds_and_have_the_simul
         assert low <= one["time_us"] <= high
 
 
+@pytest.mark.slow
 def test_the_panels_of_a_product_are_those_of_tuner_orders(run: Run, client: Client, tmp_path: Path) -> None:
     chain = tmp_path / "one.json"
     chain.write_text(json.dumps({"m": 256, "ops": [{"name": "up", "source": "x", "n": 256, "k": 256}]}))

@@ -55,6 +55,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> tuner.Result:
         )
 
 
+@pytest.mark.slow
 def test_what_is_tuned_in_this_process_is_what_the_api_answers(result: tuner.Result) -> None:
     assert result.job["state"] == "succeeded"
     assert result.job["pair"] == {**SMALL_PAIR, **result.job["pair"]}
@@ -94,6 +95,7 @@ def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Resu
         assert "(simulated)" in text
 
 
+@pytest.mark.slow
 def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for(tmp_path: Path) -> None:
     chain: Chain = {
         "kind": "chain",
@@ -108,6 +110,7 @@ def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for
     assert "torch.compile was not timed: a simulated GPU has no PyTorch" in str(found)
 
 
+@pytest.mark.slow
 def test_programs_of_ones_own_stand_beside_the_finals_and_never_go_to_a_service(
     result: tuner.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +163,7 @@ def test_what_is_refused_says_which_field_and_why(server: Server) -> None:
         tuner.tune(PAIR, target="h9000", url=server.url)
 
 
+@pytest.mark.slow
 def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -230,6 +234,7 @@ def test_the_notebook_of_the_examples_runs_in_a_real_kernel_and_shows_bar_and_ch
     assert (tmp_path / "kernel/kernel.cu").is_file()
 
 
+@pytest.mark.slow
 def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: Path) -> None:
     def backwards_by_row(grids: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
         for op, (rows, cols) in enumerate(grids):

@@ -82,6 +82,7 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     ]
 
 
+@pytest.mark.slow
 def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
     ours, theirs = (create(tmp_path / name, ["any"], 1)[0] for name in ("ours", "theirs"))
     members = Members(security_for("tls://127.0.0.1:1", ours), tmp_path)

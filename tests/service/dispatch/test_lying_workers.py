@@ -123,6 +123,7 @@ def test_an_answer_to_another_question_is_a_lie(tmp_path: Path, op: str, lie: An
         dispatcher.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [NUMBERS[0], -5, 1e308])
 def test_a_job_goes_on_without_the_worker_that_lies(tmp_path: Path, number: float) -> None:
     chance = random.Random(1)

@@ -49,6 +49,7 @@ def serving(data: Path, clock: Clock, worker: Evaluator) -> Iterator[Service]:
         service.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step_s", [7200.0, -7200.0])
 def test_a_step_costs_no_job_its_deadline_and_no_chart_its_order(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, step_s: float

@@ -70,6 +70,7 @@ def test_foreign_locks_during_a_job_cost_no_trial_and_end_nothing(tmp_path: Path
     assert numbers == list(range(16))
 
 
+@pytest.mark.slow
 def test_a_request_waits_for_a_short_lock_and_is_told_of_a_long_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, *TWIN, TUNER_LOCK_PATIENCE_S="0.5") as server:
@@ -148,6 +149,7 @@ class Faulty(LocalDispatcher):
         return super().quarantine(target_id, worker)
 
 
+@pytest.mark.slow
 def test_a_runner_that_has_ended_fails_the_probe_of_life_which_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

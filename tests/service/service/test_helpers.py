@@ -114,6 +114,7 @@ def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     assert 32 not in [m for m, _ in own.measured]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     [

@@ -83,6 +83,7 @@ def succeeded(service: Service, trials: int = 6, m: int = 16) -> str:
     return job.id
 
 
+@pytest.mark.slow
 def test_the_finalists_of_a_job_are_inspected_after_its_verdict(serve: Serve) -> None:
     service = serve()
     job_id = succeeded(service, trials=25)
@@ -124,6 +125,7 @@ class SlowScales(SimulatedEvaluator):
         self.may_weigh.set()
 
 
+@pytest.mark.slow
 def test_a_job_has_its_verdict_before_the_energies_of_its_finalists_and_they_follow(serve: Serve) -> None:
     scales = SlowScales()
     service = serve(scales)
@@ -179,6 +181,7 @@ def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(se
     assert after.search_s < time.monotonic() - begun_s - inspected_s, "the inspection was counted as search"
 
 
+@pytest.mark.slow
 def test_the_services_own_inspections_wait_until_no_job_is_open(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)
@@ -219,6 +222,7 @@ def test_a_metric_that_nobody_knows_is_refused_with_what_would_be_right(serve: S
         service.inspection(job_id, 0, COUNTERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "num_calls", "reason"),
     [
@@ -287,6 +291,7 @@ def test_a_target_that_is_no_longer_served_is_reported_and_nothing_is_asked_of_i
         service.ask_inspection(job_id, 0, COUNTERS, ("dram__bytes_read.sum",))
 
 
+@pytest.mark.slow
 def test_an_open_job_whose_target_is_gone_says_what_it_waits_for_and_goes_on_when_it_is_back(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)

@@ -55,6 +55,7 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert manifest["result"]["verdict"] == best.verdict
 
 
+@pytest.mark.slow
 def test_a_result_tells_what_each_policy_would_have_reached(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
     job = finish(service, service.submit(spec(trials=16))[0])
@@ -75,6 +76,7 @@ def test_a_result_tells_what_each_policy_would_have_reached(serve: Serve) -> Non
     assert all(one.measured_us is None for one in best.policies if one.trial_number is None)
 
 
+@pytest.mark.slow
 def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
     usual = service.best(finish(service, service.submit(spec(trials=12))[0]).id)
@@ -92,6 +94,7 @@ def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: 
     assert manifest["result"]["procedure"] == {"num_rounds": 3, "min_tie_band": 0.9}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trials", "kinds"),
     [
@@ -107,6 +110,7 @@ def test_a_tiny_budget_is_spent_on_what_matters_most(serve: Serve, trials: int, 
     assert [row.candidate.plan_kind for row in service.best(job.id).finals] == kinds
 
 
+@pytest.mark.slow
 def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.05))
     job = finish(service, service.submit(spec(trials=1000, seconds=0.5))[0])
@@ -115,6 +119,7 @@ def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
     assert job.search_s >= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_finals", [False, True])
 def test_where_all_of_ours_fails_the_verdict_is_do_not_fuse_and_the_library_wins(serve: Serve, in_finals: bool) -> None:
     service = serve(FailingKinds(*(kind for kind in PlanKind if kind.is_ours), in_finals=in_finals))
@@ -134,6 +139,7 @@ def test_where_only_fused_fails_two_launches_are_the_kernel_to_fetch(serve: Serv
         assert kind.launched_plainly is PlanKind.TWO_LAUNCHES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_finals", [False, True])
 def test_where_the_library_fails_the_job_fails_with_a_sentence(serve: Serve, in_finals: bool) -> None:
     service = serve(FailingKinds(PlanKind.LIBRARY, in_finals=in_finals))
@@ -163,6 +169,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.service.concurrency.waiting.RETRY_PAUSES_S", (0.01, 0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_comes_back_costs_no_trial(serve: Serve) -> None:
     service = serve(FailingWorker(2))
@@ -206,6 +213,7 @@ def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve
         service.best(first.id)
 
 
+@pytest.mark.slow
 def test_closing_while_a_trial_runs_loses_nothing_and_the_job_goes_on_later(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.02))
     job, _ = service.submit(spec(trials=30))
@@ -218,6 +226,7 @@ def test_closing_while_a_trial_runs_loses_nothing_and_the_job_goes_on_later(serv
     assert [trial.number for trial in service.trials(job.id, limit=100).items] == list(range(30))
 
 
+@pytest.mark.slow
 def test_one_by_one_an_interrupted_search_tries_the_same_candidates_as_an_uninterrupted_one(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.01), max_ahead=0)
     # Otherwise the second begins with the results of the first.

@@ -136,6 +136,7 @@ def test_an_older_result_of_this_environment_goes_before_a_newer_one_of_another(
     assert find(store, results, 16, MatchKind.EXACT)[0] == 0
 
 
+@pytest.mark.slow
 def test_another_driver_is_a_weaker_match_and_says_so(store: Store) -> None:
     place, match, difference = find(store, [Result(16, here=replace(HERE, driver="570.9"))], 16, MatchKind.NEAREST)
     assert (place, match) == (0, MatchKind.NEAREST)

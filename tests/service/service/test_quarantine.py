@@ -21,6 +21,7 @@ def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.service.runner.probing.PROBE_PAUSES_S", (0.01, 0.02))
 
 
+@pytest.mark.slow
 def test_a_job_waits_with_the_reason_and_goes_on_without_a_lost_or_doubled_trial(serve: Serve) -> None:
     card = SickCard(num_trials=3)
     service = serve(card)
@@ -65,6 +66,7 @@ def test_one_sick_card_of_two_leaves_the_service_ready_and_says_so(serve: Serve)
     assert list(service.ready()) == [TARGET]
 
 
+@pytest.mark.slow
 def test_the_job_of_a_sick_card_goes_on_with_another_card_of_its_model(serve: Serve) -> None:
     sick, well = SickCard(num_trials=2), Latch()
     service = serve(sick, well)

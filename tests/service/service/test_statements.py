@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import finish
 from tests.support.builders import spec
@@ -17,6 +19,7 @@ PER_TRIAL = 9
 PER_JOB = 200
 
 
+@pytest.mark.slow
 def test_a_trial_takes_a_few_statements(serve: Serve) -> None:
     service = serve()
     with statements_of(service._store.engine, elsewhere=True) as statements:

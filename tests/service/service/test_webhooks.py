@@ -87,6 +87,7 @@ def ended(service: Service, job_id: str) -> Webhook:
     return only(service, job_id)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_job_is_told_once_signed_and_in_the_documented_form(services: Services) -> None:
     with Receiver() as receiver:
         service = services.start(receiver.host)
@@ -106,6 +107,7 @@ def test_the_end_of_a_job_is_told_once_signed_and_in_the_documented_form(service
         assert body_of.result.artifact == service.best(job_id).artifact_digest
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_told_too_and_one_that_has_ended_at_once(services: Services) -> None:
     with Receiver() as receiver:
         latch = Latch()
@@ -122,6 +124,7 @@ def test_a_cancelled_job_is_told_too_and_one_that_has_ended_at_once(services: Se
         assert sent["/late"]["job"]["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_what_fails_is_tried_again_under_the_same_name_until_it_is_taken_or_given_up(services: Services) -> None:
     with Receiver(status=500) as receiver:
         service = services.start(receiver.host)
@@ -137,6 +140,7 @@ def test_what_fails_is_tried_again_under_the_same_name_until_it_is_taken_or_give
         assert ended(service, submit(service, receiver.url(), 64)).num_attempts == 1
 
 
+@pytest.mark.slow
 def test_a_receiver_that_hangs_holds_up_neither_jobs_nor_others(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +171,7 @@ def test_an_answer_that_does_not_come_or_drips_is_given_up_at_one_deadline() -> 
             post(f"http://127.0.0.1:{listener.getsockname()[1]}/", {}, b"{}", policy, 0.5)
 
 
+@pytest.mark.slow
 def test_what_is_due_outlives_the_service_and_a_receiver_that_died(services: Services) -> None:
     receiver = Receiver()
     receiver.close()
@@ -181,6 +186,7 @@ def test_what_is_due_outlives_the_service_and_a_receiver_that_died(services: Ser
         assert len(back.got) == 1
 
 
+@pytest.mark.slow
 def test_no_redirect_is_followed(services: Services) -> None:
     with Receiver() as other, Receiver(status=307) as receiver:
         receiver.location = other.url()
@@ -250,6 +256,7 @@ def test_a_public_address_or_an_allowed_network_is_followed_and_localhost_is_thi
         POLICY.addresses("localhost", 80)
 
 
+@pytest.mark.slow
 def test_a_receiver_that_says_nothing_holds_up_no_other_one_of_its_host(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

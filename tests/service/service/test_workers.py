@@ -18,6 +18,7 @@ from tuner.service.concurrency.claims import Claims
 from tuner.store.jobs import queue
 
 
+@pytest.mark.slow
 def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -> None:
     latches = Latch(), Latch()
     service = serve(*latches)
@@ -35,6 +36,7 @@ def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -
     assert [target.id for target, _ in service.targets()] == ["simulated:h200"]
 
 
+@pytest.mark.slow
 def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -> None:
     latches = Latch(), Latch()
     service = serve(*latches)
@@ -51,6 +53,7 @@ def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -
         assert [trial.number for trial in service.trials(job.id).items] == list(range(6))
 
 
+@pytest.mark.slow
 def test_an_inspection_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
     service = serve(evaluator(), evaluator())
     jobs = [finish(service, service.submit(spec(m, trials=8))[0]) for m in (16, 32)]
@@ -77,6 +80,7 @@ def test_what_is_held_is_offered_to_nobody_else_until_it_is_let_go(serve: Serve)
         assert third == job
 
 
+@pytest.mark.slow
 def test_an_idle_worker_is_woken_by_jobs_and_not_by_the_trials_of_others(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

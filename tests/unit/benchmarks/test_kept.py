@@ -7,6 +7,8 @@ import pytest
 from benchmarks.search.bench import kept_for
 from tuner.winners import ShippedWinners
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("row", "gpu_id", "model"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.common.jobs import Ended, JobError, Jobs, jobs_over
-from benchmarks.common.report import machine_of
+from benchmarks.common.report import commit, machine_of
 from benchmarks.common.rows import choose_rows
 from benchmarks.common.setting import twin_of
 from benchmarks.common.winners import NUM_KEPT, Winners, best_of
@@ -159,12 +159,13 @@ def test_a_row_that_fails_is_reported_the_others_go_on_and_none_is_begun_when_th
         assert search(jobs, tmp_path, OTHER, SMALL, options=late) == {}
 
 
+@pytest.mark.slow
 def test_rows_of_another_commit_go(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pairs.json"
     machine = {"gpu": "a card"}
     row = written(folder)[1][SMALL.pair]
-    for commit in ("aaaaaaaa", "bbbbbbbb"):
-        monkeypatch.setenv("TUNER_COMMIT", commit)
+    for other in ("aaaaaaaa", "bbbbbbbb"):
+        monkeypatch.setenv("TUNER_COMMIT", other)
         assert Results(path, machine).num_trials(SMALL.name, row["priors"]) == 0
         Results(path, machine).put(SMALL.name, row)
         assert Results(path, machine).num_trials(SMALL.name, row["priors"]) == row["trials"]
@@ -172,11 +173,19 @@ def test_rows_of_another_commit_go(folder: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_pytorch_is_a_cross_check_that_says_why_it_is_missing(bench: Workbench, folder: Path, tmp_path: Path) -> None:
-    results = Results(tmp_path / "pairs.json", machine_of(bench.evaluator.environment()))
-    results.put(SMALL.name, written(folder)[1][SMALL.pair])
-    check_rows(bench, [SMALL, OTHER], results)
-    [row] = json.loads((tmp_path / "pairs.json").read_text())["rows"]
+    path = tmp_path / "pairs.json"
+    measured = written(folder)[1][SMALL.pair]
+    before = {"meta": {"commit": "an older one"}, "rows": [measured]}
+    path.write_text(json.dumps(before))
+    check_rows(bench, [SMALL, OTHER], path)
+    after = json.loads(path.read_text())
+    [row] = after["rows"]
     assert (row["torch_us"], row["torch_reason"]) == (None, "a simulated GPU has no PyTorch")
+    assert row["torch_run"]["commit"] == commit()
+    assert after["meta"] == before["meta"]
+    assert {name: row[name] for name in measured if not name.startswith("torch_")} == {
+        name: value for name, value in measured.items() if not name.startswith("torch_")
+    }
 
 
 def ended(*kinds: PlanKind, **times: float | None) -> Ended:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from tests.support.attentions import alone, attention, space_with
 from tuner.client.documents.documents import Candidate
 from tuner.client.exports.axes import axes_of
@@ -22,6 +24,7 @@ def test_an_attention_alone_has_its_axes_and_no_product() -> None:
     assert all(name == "plan_kind" or name.startswith("attentions_0_") for name in found)
 
 
+@pytest.mark.slow
 def test_an_attention_with_its_product_has_the_axes_of_both() -> None:
     found = axes(next(iter(first_guesses(space_with(attention(d_out=512)), 0))))
     assert {"attentions_0_cluster", "num_stages", "tiles_0_m", "interleave_kind"} <= set(found)

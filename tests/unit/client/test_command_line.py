@@ -55,6 +55,7 @@ def completed(script: str, *words: str) -> list[str]:
     return found.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_real_bash_completes_commands_options_and_choices() -> None:
     script = CliRunner().invoke(main, ["completion", "bash"]).stdout
     assert completed(script, "ca") == ["cancel"]

@@ -83,6 +83,7 @@ def test_of_another_problem_the_simulator_answers_for_the_library_too(h200: Esti
     assert "the simulator" in found.words
 
 
+@pytest.mark.slow
 def test_of_a_card_without_winners_first_guesses_are_forecast(h200: Estimator) -> None:
     found = Estimator(h200._gpu, (), {}).of(ffn_pair(m=16, **KNOWN))
     assert found.basis is Basis.SIMULATED
@@ -129,6 +130,7 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
     assert "2 of 2 figures are from other shapes, or from the simulator" in table
 
 
+@pytest.mark.slow
 def test_a_mix_weighs_the_steps() -> None:
     def saved(mix: str) -> float:
         line = asked(str(CONFIGS / "llama_3_8b.json"), "--mix", mix).stdout.splitlines()[-2]

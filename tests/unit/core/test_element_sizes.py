@@ -97,6 +97,7 @@ def some_tilings(workload: Workload) -> list[Tiling]:
 CASES = [pytest.param(apart(workload), id=workload.describe()) for workload in WORKLOADS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", one_in(2, CASES))
 def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) -> None:
     other, tilings = halved(workload), some_tilings(workload)
@@ -112,6 +113,7 @@ def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) 
             assert estimated_resources(other, twin) == estimated_resources(workload, tiling)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", CASES)
 def test_what_is_refused_is_refused_at_other_sizes_too(workload: Workload) -> None:
     other = halved(workload)
@@ -167,6 +169,7 @@ def test_tensor_maps_are_the_same_bytes(workload: Workload) -> None:
             assert (half.dims[1:], half.box[1:]) == (one.dims[1:], one.box[1:])
 
 
+@pytest.mark.slow
 def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
     workload = apart(ffn_pair(m=512, d_in=2048, d_hidden=4096, d_out=2048))
     stored = [one for one in Space(workload, H200).tilings if one.epilogue is Epilogue.TMA]
@@ -178,6 +181,7 @@ def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
             assert made.box[0] * of.dtype.size_bytes == LINE_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", one_in(2, CASES))
 def test_the_tilings_on_offer_have_stages_of_good_bytes(workload: Workload) -> None:
     """The tilings are not the same, because products take a different share of the time."""

@@ -43,6 +43,7 @@ def said(folder: Path, language: str, version: int) -> str:
     return subprocess.run(run, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("language", "version"),
     [*(("c", version) for version in VERSIONS), *(("cpp", version) for version in (3, 4, 5)), ("c_weights", 6)],

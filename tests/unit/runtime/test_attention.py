@@ -75,6 +75,7 @@ def test_a_table_and_the_caches_reach_the_parameter(tmp_path: Path) -> None:
         assert struct.unpack_from("<Q", parameter, fields[field])[0] == given[what].values.ctypes.data
 
 
+@pytest.mark.slow
 def test_a_pack_gives_the_attention_of_its_table(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

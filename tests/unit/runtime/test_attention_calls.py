@@ -171,6 +171,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", one_in(3, CASES.values()), ids=CASES)
 def test_parameters_are_the_workers(recorder: Recorder, tmp_path: Path, asked: dict[str, Any]) -> None:
     made = make_attention(**asked)

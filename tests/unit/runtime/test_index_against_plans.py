@@ -252,6 +252,7 @@ OF_ATTENTIONS: dict[str, tuple[Callable[[int], Change], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", AttentionEngine)
 @pytest.mark.parametrize("name", OF_ATTENTIONS)
 def test_an_attentions_launch_that_is_not_of_its_tables_is_refused(

@@ -63,6 +63,7 @@ def pair_args(at: dict[str, int], num_tiles: int) -> bytes:
     return struct.pack("<6Qi4x", *(at[name] for name in NAMES), num_tiles)
 
 
+@pytest.mark.slow
 def test_a_manifest_has_the_workload_that_was_asked_for_and_its_tensors(files: dict[str, bytes]) -> None:
     manifest = json.loads(files["manifest.json"])
     schema = json.loads((ROOT / "workers/builder/manifest.schema.json").read_text())

@@ -69,6 +69,7 @@ def test_parameters_are_the_workers_in_the_order_of_the_manifest(
             assert programmatic == [is_programmatic] * len(calls)
 
 
+@pytest.mark.slow
 def test_a_layer_that_begins_with_its_attention_runs_it_first(recorder: Recorder, tmp_path: Path) -> None:
     """An attention, o_proj and a block after it: more than the operands of an attention call allow."""
     workload = make_attention(d_out=512, form={"page_tokens": 16}).workload

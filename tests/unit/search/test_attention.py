@@ -66,6 +66,7 @@ def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
         optuna.trial.create_trial(params=params, distributions=axes, value=1.0)  # refuses values out of range
 
 
+@pytest.mark.slow
 @ALL
 def test_seeds_have_clusters_of_each_size_and_ask_for_weights(workload: Workload) -> None:
     seeds = list(first_guesses(space_with(workload), 0))
@@ -81,6 +82,7 @@ LARGE = decoder_attention("llama3-8b", sequences=16, max_length=2048, dtype=Dtyp
 DRAWN = decoder_attention("llama3-8b", sequences=16, max_length=4096, dtype=Dtype.BF16, lengths=Lengths.UNIFORM)
 
 
+@pytest.mark.slow
 def test_where_an_sm_has_no_room_some_seeds_leave_it_and_ask_early() -> None:
     space = space_with(LARGE)
     beside = [one for one in first_guesses(space, 0) if shares_an_sm(space, one)]
@@ -95,12 +97,14 @@ def test_where_an_sm_has_no_room_some_seeds_leave_it_and_ask_early() -> None:
 FEW = decoder_attention("llama3-70b", tp=8, sequences=1, max_length=512, dtype=Dtype.BF16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", [LARGE, FEW], ids=["128 CTAs", "8 CTAs, and others that ask alone"])
 def test_seeds_ask_early_where_many_ctas_do(workload: Workload) -> None:
     attentions = [one.launch_ops[0] for one in first_guesses(space_with(workload), 0)]
     assert {one.next_percent for one in attentions if one.next_early} == {25, 50}
 
 
+@pytest.mark.slow
 def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> None:
     space = space_with(decoder_attention("llama3-8b", sequences=1, max_length=2048, dtype=Dtype.BF16))
     late = [one.launch_ops[0] for one in first_guesses(space, 0) if one.launch_ops[0].next_percent]
@@ -130,6 +134,7 @@ def test_a_single_row_has_the_guesses_that_were_fastest_on_cards() -> None:
     assert {one.tiling.engine for one in seeds} == {Engine.WGMMA, Engine.SIMT}
 
 
+@pytest.mark.slow
 def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_they_take_plainly() -> None:
     space, trials = space_with(LARGE), run(LARGE, 20)
     tried = [trial.candidate for trial in trials if trial.candidate.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
@@ -137,12 +142,14 @@ def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_th
     assert [one.launch_ops[0].next_percent for one in beside][:2] == [25, 0]
 
 
+@pytest.mark.slow
 def test_where_lengths_differ_seeds_assign_by_length() -> None:
     by_length = {one.launch_ops[0].by_length for one in first_guesses(space_with(DRAWN), 0)}
     assert by_length == {False, True}
     assert {one.launch_ops[0].by_length for one in first_guesses(space_with(LARGE), 0)} == {False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", [ALONE, *soaked(PAIR), PAGED], ids=["alone", "pair", "paged"])
 def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) -> None:
     trials = run(workload, 40)
@@ -155,6 +162,7 @@ def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) 
     assert len({trial.candidate for trial in trials}) == len(trials)
 
 
+@pytest.mark.slow
 def test_searches_find_what_is_faster_than_their_first_guesses() -> None:
     """In most shapes: for some, the first guess is the best on the simulated GPU, whose errors are random."""
     sizes = ((4, 9000), (32, 3000))
@@ -175,6 +183,7 @@ def found(workload: Workload) -> Found:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_every_way_to_launch_them() -> None:
     layer = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16)
     space, products = space_with(layer), replace(layer, ops=layer.tile_ops)
@@ -199,6 +208,7 @@ def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_eve
     assert kinds == {PlanKind.LIBRARY, *launched}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_behind", one_in(3, [0, 1, 3]))
 def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(num_behind: int) -> None:
     workload = between(num_behind=num_behind)
@@ -213,6 +223,7 @@ def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(num
     assert len({schedule.ordering.run_starts for schedule in in_runs if schedule}) > 1 or num_behind < 3
 
 
+@pytest.mark.slow
 def test_what_was_found_around_an_attention_is_made_legal_for_another_context() -> None:
     before, now = between(sizes={"max_length": 1024}), between()
     schedule = next(iter(first_guesses(space_with(before), 0)))
@@ -230,6 +241,7 @@ def test_what_was_found_around_an_attention_is_made_legal_for_another_context() 
     assert prior.candidate.schedule.tiling == schedule.tiling
 
 
+@pytest.mark.slow
 def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:
     assert distance(ALONE, OBJECTIVE, found(ALONE)) == 0
     assert distance(ALONE, OBJECTIVE, found(attention(sequences=8))) == 1
@@ -237,6 +249,7 @@ def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:
         assert distance(ALONE, OBJECTIVE, found(other)) == float("inf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "now"),
     [

@@ -23,6 +23,7 @@ WORKLOADS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", one_in(3, WORKLOADS), ids=lambda workload: workload.describe())
 def test_a_legal_schedule_survives_as_the_parameters_of_an_optuna_trial(workload: Workload) -> None:
     axes = distributions(next(iter(space_of(workload, CATALOGUE["h200"]))))

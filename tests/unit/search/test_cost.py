@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.repository import ROOT
 
 #: Function calls of a search with 24 trials, 18 of which are first guesses: about 4,520,000 with Python 3.11. The axis
@@ -24,6 +26,7 @@ print(pstats.Stats(profile).total_calls)
 """
 
 
+@pytest.mark.slow
 def test_a_search_of_a_few_trials_makes_as_many_calls_as_it_did() -> None:
     command = [sys.executable, "-c", _CODE]
     counted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)

@@ -70,6 +70,7 @@ def stretched(schedule: Schedule, value: int) -> Schedule:
     return replace(schedule, ops=(first, replace(between, stretch=value), behind))
 
 
+@pytest.mark.slow
 def test_every_schedule_has_the_kinds_entry_in_its_place(space: Space) -> None:
     plain = next(iter(space))
     assert [type(op) for op in plain.ops] == [TileOpSchedule, Stretched, TileOpSchedule]
@@ -86,6 +87,7 @@ def test_a_value_that_is_none_is_refused_and_so_is_an_entry_of_another_kind(work
         check_schedule(workload, H200, other)
 
 
+@pytest.mark.slow
 def test_a_search_finds_what_only_the_kinds_axis_gives(workload: Workload, space: Space) -> None:
     plain = next(iter(space))
     assert to_params(stretched(plain, 4))["stretch_1"] == 4

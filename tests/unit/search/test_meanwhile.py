@@ -20,6 +20,8 @@ from tuner.ops.gemm.pairs import ffn_pair
 from tuner.search import SearchOrder
 from tuner.search.meanwhile import Begin, Calls, Take, in_fork
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 120
 ORDER = SearchOrder(
     workload=ffn_pair(m=64, d_in=1024, d_hidden=2048, d_out=1024), gpu=CATALOGUE["h200"], seed=3, num_trials=60
@@ -129,7 +131,6 @@ def count_taken(num: int) -> tuple[bool, int, int]:
     return chosen(counting, num) == chosen(None, num), len(names), len(set(names))
 
 
-@pytest.mark.slow
 def test_a_search_chooses_the_same_with_forks() -> None:
     out = run("from tests.unit.search.test_meanwhile import count_taken\nprint(*count_taken(30))")
     same, num_taken, num_names = out.split()

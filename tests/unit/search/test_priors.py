@@ -66,6 +66,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", one_in(3, ODD), ids=Workload.describe)
 def test_what_was_found_for_neighbours_is_legal_for_a_shape_that_nobody_tried(workload: Workload) -> None:
     priors = choose_priors(asked(workload), SHIPPED)
@@ -209,6 +210,7 @@ def test_winners_of_other_kernel_sources_stand_behind_those_of_these_and_are_use
     assert [prior.kernel_version for prior in priors] == [VERSION, old.kernel_version]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [8, 24, 48, 64])
 def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_pieces(m: int) -> None:
     for one in found_for(llama(16)):
@@ -222,6 +224,7 @@ def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_p
         assert candidate.plan_kind is one.candidate.plan_kind
 
 
+@pytest.mark.slow
 def test_a_search_tries_the_library_and_then_its_priors_in_their_order_and_after_a_restart_the_others() -> None:
     question = asked(llama(16))
     priors = choose_priors(question, SHIPPED)

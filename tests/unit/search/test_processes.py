@@ -100,6 +100,7 @@ def test_the_first_search_finds_a_process_that_runs_behind_the_server(processes:
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 3)
 
 
+@pytest.mark.slow
 def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchProcesses) -> None:
     with processes.search(ORDER) as one, processes.search(ORDER) as two, processes.search(ORDER) as three:
         assert len(processes.pids) == 2
@@ -108,6 +109,7 @@ def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchPr
         assert len(processes.pids) == 2
 
 
+@pytest.mark.slow
 def test_a_fault_of_a_search_is_told_and_the_process_works_on_until_the_next_is_over(
     processes: SearchProcesses,
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_fault_of_a_search_is_told_and_the_process_works_on_until_the_next_is_
     assert not search.think_ahead()
 
 
+@pytest.mark.slow
 def test_signals_are_the_servers_affair(processes: SearchProcesses) -> None:
     (pid,) = processes.pids
     os.kill(pid, signal.SIGINT)  # it has only just started
@@ -146,6 +149,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["waits", "ends"])
 def test_a_process_ends_with_its_server_however_that_ends(tmp_path: Path, how: str) -> None:
     program = tmp_path / "parent.py"

@@ -119,6 +119,7 @@ def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_
             assert trial.candidate.schedule == next(schedule for schedule in best if schedule not in seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_trials", "begins"), [(20, True), (60, True), (60, False)])
 def test_what_is_drawn_is_foreseen_only_where_somebody_draws_it_meanwhile(num_trials: int, begins: bool) -> None:
     def begin(calls: Calls) -> Take:
@@ -142,6 +143,7 @@ def programmatically(factor: float) -> Judge:
     return judge
 
 
+@pytest.mark.slow
 def test_variations_that_are_ahead_have_more_turns_behind_the_first_guesses_and_both_sides_have() -> None:
     behind, ahead = (
         [one.candidate for one in take(Searcher(space(gpu=H200), seed=1, num_trials=60), judge, 60)]
@@ -157,6 +159,7 @@ def schedules_of(trials: list[Trial], kind: PlanKind) -> set[Schedule | None]:
     return {trial.candidate.schedule for trial in trials if trial.candidate.plan_kind is kind}
 
 
+@pytest.mark.slow
 def test_where_programmatic_launches_are_ahead_choices_are_launched_so_at_once() -> None:
     behind, ahead = (
         take(Searcher(space(gpu=H200), seed=1, num_trials=60), programmatically(factor), 60) for factor in (1.0, 0.9)
@@ -168,6 +171,7 @@ def test_where_programmatic_launches_are_ahead_choices_are_launched_so_at_once()
     assert [again.ask()] == [ahead[45].candidate]
 
 
+@pytest.mark.slow
 def test_the_best_is_soon_tried_with_a_first_wave() -> None:
     """Such a schedule is slightly faster here, and nothing else about the order matters."""
 
@@ -213,6 +217,7 @@ def test_a_better_fused_schedule_is_soon_launched_twice_too(whole: list[Trial]) 
     assert num_stays > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_trials", [16, 18, 40])
 def test_at_the_end_of_a_budget_every_kind_has_tried_what_is_best(num_trials: int) -> None:
     trials = take(Searcher(space(gpu=H200), seed=7, num_trials=num_trials), time_of, num_trials)
@@ -222,6 +227,7 @@ def test_at_the_end_of_a_budget_every_kind_has_tried_what_is_best(num_trials: in
         assert any(as_kind(kind, one) in tried for one in best), kind
 
 
+@pytest.mark.slow
 def test_near_the_end_of_a_budget_the_model_varies_the_order_of_what_is_built() -> None:
     trials = take(Searcher(space(gpu=H200), seed=7, num_trials=40), time_of, 40)
     first = 40 - len(REPEATS) - NUM_SETTLING
@@ -244,6 +250,7 @@ def whole() -> list[Trial]:
     return take(Searcher(space(gpu=H200), seed=7), time_of, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", one_in(3, [1, 2, 9, 13, 34, 40]))
 def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(stop: int, whole: list[Trial]) -> None:
     searcher = Searcher(space(gpu=H200), seed=7, history=whole[:stop])
@@ -270,6 +277,7 @@ def test_another_seed_is_another_search() -> None:
     assert len(one & other) < 15
 
 
+@pytest.mark.slow
 def test_a_small_space_is_tried_as_a_whole_and_then_the_search_ends() -> None:
     here = FewTilings(ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), GPU)
     fused = {Candidate(plan_kind=PlanKind.FUSED, schedule=schedule) for schedule in here}
@@ -288,6 +296,7 @@ def test_a_small_space_is_tried_as_a_whole_and_then_the_search_ends() -> None:
     assert set(tried) == fused | apart | beside | {Candidate(plan_kind=PlanKind.LIBRARY)}
 
 
+@pytest.mark.slow
 def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
     assert len(take(Searcher(space(), seed=0), hang, 40)) == 40
 
@@ -306,6 +315,7 @@ def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -
     assert failed / len(late) < 0.75 * offered
 
 
+@pytest.mark.slow
 def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
     here = space(512)
     for schedule in here.sample(random.Random(0), 300):
@@ -316,6 +326,7 @@ def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
         assert canonical(PlanKind.FUSED, schedule) == schedule
 
 
+@pytest.mark.slow
 def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
     here = space(512)
     for schedule in here.sample(random.Random(0), 100):
@@ -325,6 +336,7 @@ def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
         plans_for(here.workload, here.gpu, Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=beside))
 
 
+@pytest.mark.slow
 def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_reported_in() -> None:
     searcher = Searcher(space(gpu=H200), seed=0)
     draw, given, number = random.Random(0), list[Candidate](), 0
@@ -349,6 +361,7 @@ def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_rep
     assert {candidate.plan_kind for candidate in given} == {kind for kind in PlanKind if kind.is_for(2)}
 
 
+@pytest.mark.slow
 def test_priors_are_tried_behind_the_library_and_once() -> None:
     here = space(gpu=H200)
     drawn = here.sample(random.Random(5), 3)

@@ -55,6 +55,7 @@ def seeds_of(here: Space) -> Iterator[Schedule]:
     return seed_schedules(here, lambda: drawn_guesses(here, seed=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sliced", "by row", "independent"])
 def test_guesses_of_several_tilings_made_in_advance_are_those_made_one_by_one(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +174,7 @@ def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> No
     assert RasterKind.GROUPED not in rasters(512)
 
 
+@pytest.mark.slow
 def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_of_all_ops() -> None:
     workload = block_of_a_model("llama3-70b", m=64, tp=8, has_reduce=False)
     here = space_of(workload, CATALOGUE["h200"])
@@ -189,6 +191,7 @@ def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_o
     assert forecast_us(here, fused(next(seeds_of(here)))) < 0.96 * forecast_us(here, fused(_plain(here, own)[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "most"), [(37, NUM_FORECASTS), (320, 90)])
 def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_fewer_are_simulated(
     m: int, most: int, monkeypatch: pytest.MonkeyPatch
@@ -243,12 +246,14 @@ def test_programmatic_launches_of_two_rows_of_high_tiles_are_tried_with_neighbou
         assert forms_of(here, PlanKind.FUSED_PDL, other) == (canonical(PlanKind.FUSED_PDL, other),)
 
 
+@pytest.mark.slow
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:
     here = space(64, "a40")
     assert here.guesses == []
     assert len(list(seeds_of(here))) == NUM_DRAWN
 
 
+@pytest.mark.slow
 def test_first_guesses_with_two_rows_of_low_tiles_have_neighbours() -> None:
     workload = ffn_pair(m=96, d_in=12288, d_hidden=6144, d_out=12288)
     here = space_of(workload, CATALOGUE["h200"])

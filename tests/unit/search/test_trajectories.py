@@ -56,6 +56,7 @@ def chosen(workload: Workload) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(2, WORKLOADS))
 def test_a_search_of_a_seed_chooses_what_it_chose_before(name: str) -> None:
     assert chosen(WORKLOADS[name]) == json.loads(KEPT.read_text())[name]

@@ -38,6 +38,7 @@ def rows_of(engine: Engine, tmp_path: Path) -> dict[str, list[Any]]:
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.db.gz")), ids=lambda path: path.name)
 def test_a_database_of_an_older_revision_is_brought_to_this_one_after_a_backup(path: Path, tmp_path: Path) -> None:
     thaw(path, tmp_path / "tuner.db")
@@ -105,6 +106,7 @@ def test_a_backup_is_restored_into_either_database(
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Path, store: Store) -> None:
     fill(store)
     back_up(store.engine, tmp_path / "good.zip")
@@ -121,6 +123,7 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Pat
     engine.dispose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     one_in(
@@ -163,6 +166,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> None:
     data, again = str(tmp_path / "data"), str(tmp_path / "again")
     store = Store.open(tmp_path / "data")
@@ -184,6 +188,7 @@ def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> 
     assert "deleted 1 job and 4 trials" in run("prune", "--days", "1", "--data", again)
 
 
+@pytest.mark.slow
 def test_deleting_jobs_makes_the_file_smaller(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "data")
     with store.write() as session:

@@ -70,6 +70,7 @@ def test_a_pack_stays_since_lock_files_name_it(store: Store) -> None:
     assert store.artifacts.get(digest) == b"pack" * 100
 
 
+@pytest.mark.slow
 def test_an_artifact_that_a_result_names_stays_and_another_goes(store: Store) -> None:
     named, other = store.artifacts.put(b"named" * 100), store.artifacts.put(b"other" * 100)
     job_id = finished_job(store, named)

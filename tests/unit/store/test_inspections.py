@@ -89,6 +89,7 @@ def test_a_result_comes_back_as_it_was(
     assert found.figures == (Metric(tag="tail_share", unit="", value=0.25),)
 
 
+@pytest.mark.slow
 def test_a_trace_of_ten_thousand_tasks_takes_less_than_a_megabyte(store: Store, job_id: str) -> None:
     finish(store, ask(store, job_id, kind=TRACE), chart(10_000))
     with store.write() as session:
@@ -171,6 +172,7 @@ def test_inspections_of_ended_jobs_go_when_the_disk_is_full_and_others_stay(stor
         assert inspections.newest(session, job_id, 1, COUNTERS) is not None, "it is still to come"
 
 
+@pytest.mark.slow
 def test_a_database_of_the_first_version_gets_the_table_and_keeps_its_rows(store: Store, job_id: str) -> None:
     from tuner.store.admin import migrate
 

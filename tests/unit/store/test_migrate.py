@@ -31,6 +31,7 @@ def test_a_new_database_has_the_tables_of_the_models(store: Store) -> None:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
+@pytest.mark.slow
 def test_every_migration_goes_down_and_up_again(store: Store) -> None:
     migrate.downgrade(store.engine)
     assert tables(store) == set()
@@ -89,6 +90,7 @@ def test_sqlite_is_in_wal_mode(store: Store) -> None:
         assert connection.execute(text("pragma journal_mode")).scalar() == "wal"
 
 
+@pytest.mark.slow
 def test_results_of_an_older_database_are_found_as_new_ones_are(store: Store) -> None:
     with store.write() as session:
         for m, target_id in ((16, "h200"), (48, "simulated:h200")):
@@ -104,6 +106,7 @@ def test_results_of_an_older_database_are_found_as_new_ones_are(store: Store) ->
         assert connection.execute(query).all() == before
 
 
+@pytest.mark.slow
 def test_a_job_of_an_older_database_shows_the_times_of_its_finals(store: Store) -> None:
     candidate = Candidate(plan_kind=PlanKind.LIBRARY, schedule=None)
     row = FinalRow(candidate=candidate, trial_number=0, time_us=70.0, spread=0.0, speedup=1.0, speedup_ci95=None)

@@ -58,6 +58,7 @@ def test_a_deleted_job_is_out_of_sight_at_once_and_leaves_no_row(store: Store) -
     assert store.sweep().num_jobs == 0
 
 
+@pytest.mark.slow
 def test_an_artifact_that_another_result_or_a_pack_names_stays(store: Store) -> None:
     shared, packed = store.artifacts.put(b"shared" * 100), store.artifacts.put(b"packed" * 100)
     first, second, third = finished_job(store, shared), finished_job(store, shared, 32), finished_job(store, packed, 64)
@@ -81,6 +82,7 @@ def test_an_open_job_is_not_deleted(store: Store) -> None:
         assert jobs.get(session, job.id).state is JobState.QUEUED
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_cut_goes_on_and_the_tables_agree_meanwhile(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_retention_keeps_what_is_open_young_or_the_best_of_its_problem(store: St
         assert waiting not in expired(session, before=1e12, num_kept=0)
 
 
+@pytest.mark.slow
 def test_the_file_shrinks_beside_readers_and_writers(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "data")
     path = tmp_path / "data" / "tuner.db"

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.support.between import between
 from tests.support.builders import BEST, spec
 from tuner.core.trial.job import JobState
@@ -46,6 +48,7 @@ def test_what_is_nearest_follows_results_that_come_and_go(store: Store) -> None:
     assert nearest(store, shapes, 48) == nearer == nearest(store, ShapeIndex(), 48)
 
 
+@pytest.mark.slow
 def test_many_results_that_come_at_once_are_all_taken_in(store: Store) -> None:
     shapes = ShapeIndex()
     first = keep(store, 1000)

@@ -226,6 +226,7 @@ def test_a_cursor_of_another_job_filter_or_order_is_refused(store: Store) -> Non
                 trials.page(session, job_id, chosen, cursor, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cursor", ["", "x", "!!!", "bnVsbA", "WzEsMl0", "é", "W10="])
 def test_what_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
     job_id = open_job(store)

@@ -101,6 +101,7 @@ def test_every_axis_changes_the_words() -> None:
     assert len(texts) == len(VARIANTS) + 1
 
 
+@pytest.mark.slow
 def test_two_launches_do_not_speak_of_merging() -> None:
     assert "Merge" in words()
     assert "Merge" not in words(PlanKind.TWO_LAUNCHES)

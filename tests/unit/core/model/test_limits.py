@@ -38,6 +38,7 @@ def drawn(workload: Workload, count: int) -> list[Schedule]:
     return space_of(workload, H200).sample(random.Random(1), count)
 
 
+@pytest.mark.slow
 def test_what_takes_longer_than_the_limit_takes_for_ever_and_all_else_as_long_as_without_one() -> None:
     plans = [plans_for(FEW, H200, fused(schedule))[0] for schedule in drawn(FEW, 12)]
     whole = [simulate(plan) for plan in plans]
@@ -67,6 +68,7 @@ def test_a_forecast_with_a_limit_is_that_without_one_or_infinite_whatever_was_as
         assert forecast_us(FEW, H200, candidate, 0.7 * time_us) == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_no_forecast_is_below_its_lower_bound_and_some_are_near_it(name: str) -> None:
     workload, shares = WORKLOADS[name], list[float]()
@@ -84,6 +86,7 @@ def test_no_forecast_is_below_its_lower_bound_and_some_are_near_it(name: str) ->
     assert max(shares) > SHARES.get(name, 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gated", "many rows"])
 def test_no_simulation_stops_before_its_own_time_has_passed(name: str) -> None:
     workload = WORKLOADS[name]

@@ -32,6 +32,7 @@ def timeline_of(graph: TileGraph, order: Ordering, gpu: Gpu = H200, resources: R
     return simulate(verify(make_plan(graph, order, gpu), graph, resources, gpu))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(ordered_graphs())
 def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Ordering, Gpu]) -> None:
@@ -65,6 +66,7 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
                 assert all(end_us[edge.producer, *divmod(tile, edge.writer.word_grid[1])] <= read_us for tile in read)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(ordered_graphs())
 def test_no_order_beats_the_roofline(case: tuple[TileGraph, Ordering, Gpu]) -> None:
@@ -76,6 +78,7 @@ def test_no_order_beats_the_roofline(case: tuple[TileGraph, Ordering, Gpu]) -> N
         assert sum(timeline.dram_bytes for timeline in timelines) >= graph.workload.compulsory_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpu", "m"),
     soak_unless(

@@ -18,6 +18,7 @@ from tuner.core.plan.graph.boxes import STEP, Bound, Box, Extent, Read, RunTimeI
 from tuner.core.plan.graph.tile_graph import TileGraph
 
 
+@pytest.mark.slow
 @given(box_graphs())
 def test_an_edge_is_where_a_box_that_is_read_overlaps_one_that_is_written(graph: BoxGraph) -> None:
     """A tile that updates its own box in place has no edge to itself."""
@@ -28,6 +29,7 @@ def test_an_edge_is_where_a_box_that_is_read_overlaps_one_that_is_written(graph:
             assert named in (read, {other: step for other, step in read.items() if other != tile})
 
 
+@pytest.mark.slow
 def test_the_sample_has_boxes_of_both_forms() -> None:
     """Otherwise, one of the two algorithms would not be tested."""
     seen: Counter[bool] = Counter()
@@ -53,6 +55,7 @@ def test_boxes_of_products_are_separable_and_give_the_same_where_each_is_held_ag
             assert one.steps[mine].tolist() == other.steps[theirs].tolist()
 
 
+@pytest.mark.slow
 @given(box_graphs())
 def test_rows_of_an_edge_are_those_of_its_tiles(graph: BoxGraph) -> None:
     for edge in graph.edges:

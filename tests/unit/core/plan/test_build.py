@@ -64,6 +64,7 @@ def test_a_raster_walks_as_its_definition_says(raster: Raster, num_rows: int, nu
     assert list(zip(rows.tolist(), cols.tolist(), strict=True)) == spelled_out(raster, num_rows, num_cols)
 
 
+@pytest.mark.slow
 @given(ordered_graphs())
 def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, _ = case
@@ -75,6 +76,7 @@ def test_every_tile_is_in_the_global_order_once(case: tuple[TileGraph, Ordering,
     assert len(tasks) == graph.num_tasks
 
 
+@pytest.mark.slow
 @given(ordered_graphs())
 def test_part_major_sweeps_each_run_of_an_op_part_by_part(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, _ = case
@@ -123,6 +125,7 @@ def test_rows_with_the_same_needs_share_a_wait_and_only_producers_post() -> None
     assert (downs[:, 4] - downs[:, 3] == 1).all()
 
 
+@pytest.mark.slow
 @given(ordered_graphs())
 def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case
@@ -157,6 +160,7 @@ def in_global_order(graph: TileGraph, order: Ordering, gpu: Gpu) -> list[list[in
     return tasks
 
 
+@pytest.mark.slow
 @given(ordered_graphs())
 def test_every_tile_in_parts_has_a_slot_of_its_own_and_whole_tiles_have_none(
     case: tuple[TileGraph, Ordering, Gpu],

@@ -100,6 +100,7 @@ def problem(tasks: Tasks, ctas: int, warps: int, fault: str = "") -> str | None:
     return first_problem(roles, arrivals, loses_sums)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "ctas", "warps"),
     [

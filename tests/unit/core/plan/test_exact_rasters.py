@@ -16,6 +16,7 @@ def renamed(path: Path) -> Path:
     return tuple((rows.setdefault(row, len(rows)), cols.setdefault(col, len(cols))) for row, col in path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize(("num_rows", "num_cols"), [(1, 4), (2, 2), (2, 3), (3, 2), (2, 4)])
 def test_the_answer_is_that_of_trying_every_path(num_rows: int, num_cols: int, cache: int) -> None:
@@ -31,6 +32,7 @@ def test_the_answer_is_that_of_trying_every_path(num_rows: int, num_cols: int, c
     assert best_path(num_rows, num_cols, cache) == listed[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cache", "least", "num_paths"), [(2, 17, 38_880), (4, 10, 2_816), (5, 9, 3_648)])
 def test_four_by_four_takes_a_moment(cache: int, least: int, num_paths: int) -> None:
     orders = exact_orders(4, 4, cache)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 
 from tests.support.cases import chain_of_three, fork, ordered_graphs, tiling
@@ -55,6 +56,7 @@ def test_a_proportional_mix_keeps_every_prefix_in_proportion() -> None:
             assert abs(which[:length].count(op) - length * count / sum(counts)) <= 1.5
 
 
+@pytest.mark.slow
 @given(ordered_graphs())
 def test_no_tile_stands_before_one_that_it_reads(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, _ = case

@@ -12,6 +12,7 @@ from tests.support.random_plans import random_plans
 DIGESTS = {0: "a585350b5493322a", 1: "43b9703fdd7ece67", 2: "a5aff8590886455c", 3: "336f84c4cc1f99cf"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", DIGESTS)
 def test_random_plans_are_word_for_word_what_they_were(seed: int) -> None:
     digest = hashlib.sha256()

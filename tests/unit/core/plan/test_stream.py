@@ -98,6 +98,7 @@ def tails(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], ...]:
     return np.array(steps), np.array(work), np.array(most), np.array(busy, dtype=np.float64)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(tails())
 def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
@@ -116,6 +117,7 @@ def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
     assert (pieces.num_steps >= fewest[pieces.tile])[parts[pieces.tile] > 1].all()
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.integers(1, 30), st.integers(2, 40), st.data())
 def test_shares_are_even_but_for_a_step_where_nothing_is_rounded(
@@ -139,6 +141,7 @@ def test_steps_are_weighted_by_their_products() -> None:
     assert [column.tolist() for column in pieces] == [[0, 0, 1], [0, 6, 0], [6, 6, 12], [0, 1, 2]]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(ordered_graphs(), st.integers(0, 2**32))
 def test_a_tail_cut_by_k_steps_computes_the_plain_product(case: tuple[TileGraph, Ordering, Gpu], seed: int) -> None:

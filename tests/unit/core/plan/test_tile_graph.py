@@ -16,11 +16,13 @@ from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 
 
+@pytest.mark.slow
 @given(graphs(), st.booleans())
 def test_an_edge_is_where_a_read_overlaps_a_write(graph: TileGraph, strided: bool) -> None:
     check_edges(graph.with_parts(strided=strided))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize("num_parts", [2, 3, 4])
 @pytest.mark.parametrize("width", [16, 32, 48, 80, 144])
@@ -42,6 +44,7 @@ def tasks_of(graph: TileGraph, whole: Callable[[Tile], bool]) -> list[list[int]]
     return tasks
 
 
+@pytest.mark.slow
 @given(graphs(), st.booleans())
 def test_a_late_edge_is_where_a_late_read_overlaps_a_write(graph: TileGraph, in_band: bool) -> None:
     graph = graph.with_in_band(graph.readers if in_band else 0)
@@ -119,6 +122,7 @@ def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: b
             assert (pieces[0].start, pieces[-1].stop) == (0, graph.workload.tile_ops[index].k)
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_every_output_element_is_written_by_one_tile(graph: TileGraph) -> None:
     for index in graph.op_indices:

@@ -22,6 +22,7 @@ PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32
 WORDS = make_plan(PAIR, ordering(assignment=Assignment.STATIC), small_gpu(3)).words
 
 
+@pytest.mark.slow
 @given(ordered_graphs())
 def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case
@@ -131,6 +132,7 @@ def test_queues_that_rise_only_by_wrapping_are_refused() -> None:
         Plan.from_words(replace(plan, queues=queues).words)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, WORDS.size - 1), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=3))
 def test_a_damaged_table_is_refused_or_read_but_never_crashes(damage: list[tuple[int, int]]) -> None:

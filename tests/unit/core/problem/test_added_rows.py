@@ -110,6 +110,7 @@ print(json.dumps([kernel_version(), *(version(*one) for one in %s)]))
 """
 
 
+@pytest.mark.slow
 def test_a_package_changes_the_kernel_version_of_those_alone_who_name_its_rows(site: Path) -> None:
     (without, plain) = json.loads(run(_VERSIONS % [("fp16", "silu")]))
     assert without == plain
@@ -161,6 +162,7 @@ print(asyncio.run(prepared(calls[2], member(others))))
 """
 
 
+@pytest.mark.slow
 def test_a_worker_without_rows_of_a_package_is_not_given_what_needs_them(site: Path) -> None:
     needed, may, lacks, refused = run(_NEEDED, site).splitlines()
     assert json.loads(needed) == [[[], []], [["activation:toy_relu2", "dtype:e5m2"], []], [[], ["raster:spiral"]]]

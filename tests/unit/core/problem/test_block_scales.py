@@ -155,6 +155,7 @@ def test_the_parts_say_what_they_need_of_kernels() -> None:
     assert exchanged_numbers(DOWN, 4) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 16, 64])
 @pytest.mark.parametrize("hidden", [3584, 18944])
 def test_a_space_has_such_kernels(m: int, hidden: int) -> None:

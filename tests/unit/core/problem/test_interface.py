@@ -77,6 +77,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("toy", FAULTS)
 def test_a_file_that_is_not_what_is_asked_is_told_with_what_would_be_right(toy: str, tmp_path: Path) -> None:
     faults = FAULTS[toy]
@@ -101,6 +102,7 @@ print(json.dumps([sorted(op_kinds()), dict(broken_kinds())]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("toy", "file", "old", "new", "reason"),
     [
@@ -171,6 +173,7 @@ print(json.dumps([why(Dtype, "e5m2"), why(Activation, "toy_relu2"), why(Dtype, "
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "which", "reason"),
     [
@@ -203,6 +206,7 @@ print(sorted(_found().parts), _found().broken)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "reason"),
     [

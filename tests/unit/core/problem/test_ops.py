@@ -193,6 +193,7 @@ MISSING = "ModuleNotFoundError: No module named 'no_such_module'"
 IMPORTED = f"{DECLARED} cannot be imported:"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -243,6 +244,7 @@ def test_a_kind_that_is_none_is_told_and_keeps_nobody_from_the_others(
     assert toys.run(program, site).strip() == f"{sorted(op_kinds())} { ({'gather': reason})!r}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["asked", "rules"])
 def test_a_kind_with_a_file_that_cannot_be_imported_is_told_where_others_are_served(tmp_path: Path, file: str) -> None:
     """The file is imported when a server asks for models of requests."""
@@ -277,6 +279,7 @@ print(culprit(ValueError()))
 """
 
 
+@pytest.mark.slow
 def test_what_a_packages_code_raises_is_said_to_be_its_fault_here_and_from_another_process(tmp_path: Path) -> None:
     site = toys.install("gather", tmp_path)
     path = site / "toy_gather" / "op.py"

@@ -37,6 +37,7 @@ def test_boxes_of_products_are_written_once_and_what_is_read_is_written(graph: T
     assert problem_of(graph) == ""
 
 
+@pytest.mark.slow
 @given(box_graphs())
 def test_a_box_is_refused_exactly_where_its_cells_are_not_all_written(graph: BoxGraph) -> None:
     """The cells of `box_graphs` are written once."""

@@ -28,6 +28,7 @@ WHOLE, PARTS = wgmma(*[(16, 8, 64)] * 4), wgmma(*[(16, 8, 64)] * 4, split_k=(2, 
 TALL = wgmma((16, 64, 64), (16, 48, 64), (16, 64, 64), (16, 56, 64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("in_band", "granularity"), one_in(4, [(False, Granularity.TILE), (True, Granularity.ROW)]))
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.SHARES, Assignment.TICKET])
 @pytest.mark.parametrize(

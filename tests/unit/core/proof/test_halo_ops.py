@@ -65,6 +65,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(shapes, st.sampled_from((blurred, scanned, chained)), st.integers(1, 3), st.integers(0, 2**32))
 def test_every_plan_of_them_is_proven_and_computes_what_the_ops_are(
@@ -105,6 +106,7 @@ def is_sound(graph: BoxGraph) -> bool:
     return bool(graph.edges) and not any(edge.producer == edge.consumer for edge in graph.edges)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(box_graphs().filter(is_sound), st.sampled_from(Granularity), st.integers(0, 2**32))
 def test_every_plan_of_random_boxes_is_proven(graph: BoxGraph, granularity: Granularity, seed: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support import toys
 
 PROGRAM = """
@@ -67,6 +69,7 @@ for op, wrong in (
 """
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_of_a_second_source_or_output_is_refused_by_proof_and_by_a_walk_over_every_state(
     tmp_path: Path,
 ) -> None:

@@ -45,6 +45,7 @@ def run(plan: Plan, graph: BoxGraph, routed: tuple[int, ...], seed: int, num_lau
     return all(np.allclose(made[name], wanted[name], equal_nan=True) for name in wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.integers(0, 2),

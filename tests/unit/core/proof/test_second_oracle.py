@@ -95,6 +95,7 @@ def has_gated_parts(case: Case) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_both_oracles_agree_on_plans_of_the_first_ones_mutations() -> None:
     both: Counter[tuple[bool, bool]] = Counter()
     for judged, plan, graph, resident in judged_plans(seed=23, count=150):
@@ -104,6 +105,7 @@ def test_both_oracles_agree_on_plans_of_the_first_ones_mutations() -> None:
     assert min(both[True, True], both[False, False]) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", ["check_safety", "check_liveness", "check_epochs", "check_capacity", "check_coverage"]
 )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def random_run(
             held[cta] = None
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(broken_plans(), st.data())
 def test_one_run_stands_for_every_interleaving(case: tuple[TileGraph, Plan], data: st.DataObject) -> None:

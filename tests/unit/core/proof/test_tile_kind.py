@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support import toys
 
 PROGRAM = """
@@ -36,6 +38,7 @@ for name, graph in (("whole", wide), ("forgotten", narrow)):
 """
 
 
+@pytest.mark.slow
 def test_a_plan_that_forgets_a_row_of_the_halo_is_refused_by_proof_and_by_a_walk_over_every_state(
     tmp_path: Path,
 ) -> None:

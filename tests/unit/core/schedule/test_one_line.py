@@ -46,6 +46,7 @@ def shipped() -> list[Schedule]:
     return [Schedule.from_json(one) for path in paths for one in schedules(json.loads(path.read_text()))]
 
 
+@pytest.mark.slow
 def test_every_shipped_schedule_of_products_is_read_from_its_line() -> None:
     found = [one for one in shipped() if one.launch and not one.launch_ops]
     assert len(found) > 100
@@ -53,6 +54,7 @@ def test_every_shipped_schedule_of_products_is_read_from_its_line() -> None:
         assert read_line(str(one)) == one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "gpu"),
     one_in(5, product(WORKLOADS, ["h200", "a100"])),

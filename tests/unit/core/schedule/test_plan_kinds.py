@@ -137,6 +137,7 @@ def test_a_new_kind_is_searched_judged_told_and_offered_once_the_table_has_it() 
 NO_KIND = ("tuner/packs/", "tuner/client/commands/packs/making.py", "tuner/client/terminal/pack_tables.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PlanKind)
 def test_few_files_name_a_kind(kind: PlanKind) -> None:
     """The table, and code of a search or a launch that is specific to the kind: the files to edit for a new kind."""

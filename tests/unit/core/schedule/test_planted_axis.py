@@ -125,6 +125,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", PLANTED)
 def test_a_planted_axis_is_known_everywhere(copy: Path, level: str) -> None:
     file, before, field = PLANTED[level]

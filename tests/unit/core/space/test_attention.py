@@ -37,6 +37,7 @@ def axes_apart(one: AttentionSchedule, other: AttentionSchedule) -> set[str]:
 IN_CI = [*zip(WORKLOADS, cycle(("h200", "b200")), strict=False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "gpu"),
     soak_unless(lambda _, one: one in IN_CI, product(WORKLOADS, ["h200", "a100", "a40", "rtx4090", "b200"])),

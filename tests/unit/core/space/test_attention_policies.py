@@ -76,6 +76,7 @@ def test_a_policys_schedule_is_known_by_its_name() -> None:
     assert policies_of_attention(workload, H200, op, KERNEL) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{}, {"page_tokens": 16}])
 def test_a_search_tries_both_early(form: dict[str, Any]) -> None:
     workload = attention(sequences=5, max_length=8192, form=form)

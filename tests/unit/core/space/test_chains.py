@@ -51,6 +51,7 @@ def test_the_tilings_of_a_chain_are_bounded_legal_and_of_every_engine(workload: 
     assert len({schedule.tiling.engine for schedule in drawn}) == len(by_engine)
 
 
+@pytest.mark.slow
 def test_small_ops_of_a_chain_are_offered_in_parts_while_large_ones_stay_whole() -> None:
     shard = block_of_a_model("llama3-70b", m=16, tp=8, has_reduce=False)
     splits = {tuple(tiling.num_parts(op) > 1 for op in range(4)) for tiling in Space(shard, H200).tilings}
@@ -123,6 +124,7 @@ def of_one_input(m: int, *widths: int, k: int = 4096) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=ops)
 
 
+@pytest.mark.slow
 def test_ops_of_one_input_are_cut_so_that_their_tiles_fill_the_sms_together() -> None:
     """k and v alone leave SMs idle; q, k and v together give every SM a tile. Ops of one shape are split alike."""
     space = Space(of_one_input(16, 4096, 1024, 1024), H200)
@@ -137,6 +139,7 @@ def test_ops_of_one_input_are_cut_so_that_their_tiles_fill_the_sms_together() ->
     assert any(tiling.tiles[0] != tiling.tiles[1] for tiling in by_wgmma)
 
 
+@pytest.mark.slow
 def test_of_many_independent_ops_a_bounded_number_of_cuts_is_timed() -> None:
     """Eight ops of eight widths have 10^18 combinations."""
     space = Space(of_one_input(16, *range(512, 1536, 128)), H200)
@@ -166,6 +169,7 @@ def test_every_cut_is_legal_once_and_its_neighbours_are_cuts() -> None:
     assert set(near_run_starts(4, (2,))) == {(1,), (3,), (1, 2), (2, 3)}
 
 
+@pytest.mark.slow
 def test_a_cut_is_an_axis_of_chains_alone() -> None:
     space = Space(BLOCK, H200)
     schedule = in_runs(space.sample(random.Random(2), 1)[0], (1, 3))

@@ -44,6 +44,7 @@ def workload_of(scheme: Scheme, m: int, sizes: tuple[int, int]) -> Workload:
     return QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=scheme).to_workload()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "m", "sizes"), soak_unless(lambda place, _: place < _FIRST, _PROBLEMS))
 def test_every_problem_has_legal_tilings_to_begin_with(scheme: Scheme, m: int, sizes: tuple[int, int]) -> None:
     workload = workload_of(scheme, m, sizes)
@@ -52,6 +53,7 @@ def test_every_problem_has_legal_tilings_to_begin_with(scheme: Scheme, m: int, s
     assert [tiling_problem(workload, H200, one) for one in guesses] == [None] * len(guesses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "m", "sizes"), soak_unless(lambda _, one: one in _HIGH, _PROBLEMS))
 def test_the_first_guess_is_legal_and_its_plan_is_proven(scheme: Scheme, m: int, sizes: tuple[int, int]) -> None:
     workload = workload_of(scheme, m, sizes)

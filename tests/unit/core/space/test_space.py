@@ -62,6 +62,7 @@ def test_the_llama_pair_holds_ten_thousand_schedules_over_forty_tilings() -> Non
     assert len([*islice(space, 10_000)]) == 10_000
 
 
+@pytest.mark.slow
 def test_what_the_space_holds_is_legal_different_and_counted() -> None:
     schedules = list(TINY)
     assert len(schedules) == len(set(schedules)) == TINY.num_schedules
@@ -85,6 +86,7 @@ def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload",
     soak_unless(
@@ -149,6 +151,7 @@ def test_orderings_are_a_sequence() -> None:
         orderings[len(orderings)]
 
 
+@pytest.mark.slow
 def test_a_sample_gives_every_tiling_its_turn_and_repeats_nothing() -> None:
     space = space_of(LLAMA, AMPERE)
     num_tilings = len(space.tilings)
@@ -235,6 +238,7 @@ def differences(a: Schedule, b: Schedule) -> set[str]:
     return {axis for axis, differs in axes.items() if differs}
 
 
+@pytest.mark.slow
 def test_strided_parts_are_offered_where_they_wait_by_slice() -> None:
     space = space_of(LLAMA, H200)
     split = next(chosen for chosen in space.tilings if chosen.engine is Engine.WGMMA and chosen.num_parts(1) == 4)
@@ -320,6 +324,7 @@ def test_from_scattered_sums_one_move_leads_back_to_whole_tiles() -> None:
         assert back in space.neighbours(one), str(one)
 
 
+@pytest.mark.slow
 def test_iteration_is_lazy() -> None:
     space = space_of(replace_m(1024), H200)
     assert len(list(islice(space, 100))) == 100

@@ -38,6 +38,7 @@ def varied(one: Candidate, base: Candidate) -> dict[str, str]:
     return changed | ({"kind": str(one.plan_kind)} if one.plan_kind is not base.plan_kind else {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweep", "axes"),
     [
@@ -66,6 +67,7 @@ def test_the_studies_of_the_literature_are_among_them(base: Candidate) -> None:
     assert {one.plan_kind for one in found[Sweep.LAUNCHES]} >= {PlanKind.FUSED, PlanKind.TWO_LAUNCHES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "width", "depth"), [(512, 4096, 14336), (256, 256, 256)])
 def test_a_study_that_is_given_no_schedule_finds_one_that_is_near_the_shortest_and_varies(
     m: int, width: int, depth: int

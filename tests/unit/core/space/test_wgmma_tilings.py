@@ -104,6 +104,7 @@ def first_guess(m: int) -> Tiling:
     return Offered(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()[0]
 
 
+@pytest.mark.slow
 def test_the_first_guess_has_whole_waves() -> None:
     assert [tile.n for tile in first_guess(16).tiles] == [112, 32]
     assert ([tile.n for tile in first_guess(512).tiles], first_guess(512).split_k) == ([224, 256], (1, 2))
@@ -145,6 +146,7 @@ def test_of_many_rows_a_guess_has_the_widest_tiles_there_are() -> None:
     assert [256, 256] not in widths_of_guesses(256)
 
 
+@pytest.mark.slow
 def test_one_warpgroup_with_swapped_operands_shares_k_where_rows_are_few() -> None:
     for m, height in ((1, 16), (16, 16), (40, 40)):
         offered = Offered(ffn_pair(m=m, d_in=8192, d_hidden=3584, d_out=8192), H200).tilings()
@@ -186,6 +188,7 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
         assert tiling_problem(workload, H200, deeper) is not None
 
 
+@pytest.mark.slow
 def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are_few() -> None:
     for m, heights in ((16, set[int]()), (200, {64, 128}), (512, {128})):
         of_engine = Offered(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
@@ -197,6 +200,7 @@ def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are
     assert first in set(Offered(LLAMA, H200).near(turned))
 
 
+@pytest.mark.slow
 def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_are_many() -> None:
     workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
     of_engine = Offered(workload, H200)
@@ -221,6 +225,7 @@ def test_two_ctas_of_64_rows_share_weights_where_they_cover_all_rows(m: int, is_
     assert not is_there or any(one.cluster_m == 2 and one.num_warps == 4 for one in offered.guesses())
 
 
+@pytest.mark.slow
 def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
     for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256, 512})):
         of_engine = Offered(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)

@@ -40,6 +40,7 @@ OPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPS)
 def test_every_turn_has_numbers_within_their_ranges_and_a_reference(kind: str, tmp_path: Path) -> None:
     package, op, counts = OPS[kind]
