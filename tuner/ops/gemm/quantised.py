@@ -121,10 +121,10 @@ def _width(weights: WeightFormat) -> tuple[int, bool]:
 class QuantisedFfn(AskedWorkload):
     """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
-    With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those per
-    row, which `token` passes separately. s2 [d_out] includes h, which is static. With `token_groups`, H has scales along
-    k, computed with it; with `block`, X and weights do, too. If X and H have 16 bits, there is no h; s1 and s2 are per
-    channel, or weights have scales per group.
+    With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those
+    per row, which `token` passes separately. s2 [d_out] includes h, which is static. With `token_groups`, H has
+    scales along k, computed with it; with `block`, X and weights do, too. If X and H have 16 bits, there is no h;
+    s1 and s2 are per channel, or weights have scales per group.
     """
 
     KIND: ClassVar[str] = "quantised-ffn"
