@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 LIMIT_S = 120
 ORDER = SearchOrder(
-    workload=ffn_pair(m=64, d_in=1024, d_hidden=2048, d_out=1024), gpu=CATALOGUE["h200"], seed=3, num_trials=60
+    workload=ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256), gpu=CATALOGUE["h200"], seed=3, num_trials=60
 )
 
 #: Each test uses a process with one thread, as a search does, since pytest's workers have more.
