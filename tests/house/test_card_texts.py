@@ -85,6 +85,7 @@ def test_every_message_that_a_card_test_expects_is_one_of_the_program(path: Path
     assert unknown == []
 
 
+@pytest.mark.slow
 def test_a_message_that_nothing_writes_is_found() -> None:
     assert sum(len(pieces(text)) for path in CARD_TESTS for _, text in expected(path)) > 30
     assert is_said("elements of down are wrong")

@@ -62,6 +62,7 @@ def wrong_installs(text: str, project: dict[str, Any]) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 def test_every_install_that_is_printed_or_run_names_a_path_of_this_project(
     repository_files: list[Path], root: Path, project: dict[str, Any]
 ) -> None:

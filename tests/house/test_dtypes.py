@@ -55,6 +55,7 @@ def files(*patterns: str) -> list[Path]:
     return sorted(path for path in found if not str(path.relative_to(ROOT)).startswith(ROWS))
 
 
+@pytest.mark.slow
 def test_nothing_is_chosen_by_an_element_type_but_by_its_row() -> None:
     found = files("tuner/**/*.py", "workers/**/*.py")
     named = re.compile(r"startswith|\b(Dtype|WeightFormat)\b|" + "|".join(map(re.escape, _NAMES)))

@@ -7,6 +7,7 @@ import pytest
 from tests.house import parts
 
 
+@pytest.mark.slow
 def test_no_file_that_did_not_before_names_a_part_of_an_epilogue() -> None:
     """If a file moves, its entry moves too: `python -m tests.house.parts` renews the list unless it would grow."""
     assert parts.grown(parts.named_in(parts.sources()), parts.frozen()) == []

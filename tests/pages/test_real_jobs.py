@@ -17,6 +17,8 @@ from tests.support import real_jobs
 from tests.support.real_jobs import CHAIN, FUSED_WINS, INSPECTED_TRIAL, TWO_OPS, WINNING_TRIAL
 from tests.support.serving import Server
 
+pytestmark = pytest.mark.slow
+
 TRIAL = f"/ui/jobs/{CHAIN}/trials/{INSPECTED_TRIAL}"
 #: A page of each kind that shows jobs.
 PATHS = (

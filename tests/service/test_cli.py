@@ -161,6 +161,7 @@ def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
 PAIR = ("--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256")
 
 
+@pytest.mark.slow
 def test_a_line_is_explained_and_proven_with_the_options_of_its_pair() -> None:
     line = str(builders.schedule())
     for command, said in (("explain", "Bounds: "), ("prove", "Liveness: ")):

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import httpx
 from tests.support import kept_tilings
 from tests.support.hosted import Host
 from tests.support.repository import ROOT
+from tests.support.serving import Server
 from tests.support.waiting import wait_until
 
 TOYS = ROOT / "tests" / "toys"
@@ -62,17 +65,17 @@ class Toys:
         """Starts both."""
         for name in names:
             self.site = install(name, folder)
-        self._others = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), *self._others])}
+        others = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), *others])}
         # The C runtime's file depends on its text and the rows of packages, so a run compiles each text once.
         runtime = Path(os.environ.get(kept_tilings.FOLDER, folder)) / "runtime"
-        self._environment |= {"TUNER_RUNTIME_CACHE": str(runtime)}
+        self._host = Host(environment | {"TUNER_RUNTIME_CACHE": str(runtime)})
         self._folder, self._num_begun = folder, 0
-        self._own = "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu
+        self._data = folder / "data"
+        self._own = "serve", "--port", "0", "--data", str(self._data), "--gpu", gpu
         self._start()
 
     def _start(self) -> None:
-        self._host = Host(self._environment)
         self._server, out, log = self._begin("from tuner.cli import main; main()", *self._own)
         wait_until(lambda: "\n" in out.read_text() or "Error" in log.read_text())
         self.url = out.read_text().strip()
@@ -86,23 +89,19 @@ class Toys:
         log.touch()
         return self._host.begin(program, *arguments, out=out, log=log), out, log
 
-    def remove(self) -> None:
-        """Restarts both without the package, on the same data."""
-        self.stop()
-        self._environment["PYTHONPATH"] = os.pathsep.join(self._others)
+    @contextmanager
+    def removed(self) -> Iterator[str]:
+        """The address of a server without the packages on the same data, which takes the place of this one for a
+        while."""
+        self._end()
+        with Server(self._data, *self._own[-2:]) as server:
+            yield server.url
         self._start()
 
     def client(self, *arguments: str) -> str:
         """The output of a command."""
         command = "from tuner.client.cli import main; main()"
         return self.python(command, "--url", self.url, *arguments)
-
-    def refused(self, *arguments: str) -> str:
-        """The error message of a failing command."""
-        command = "from tuner.client.cli import main; main()"
-        status, out, log = self._ran(command, "--url", self.url, *arguments)
-        assert status != 0, out
-        return out + log
 
     def python(self, program: str, *arguments: str) -> str:
         """The output of a program."""
@@ -130,6 +129,9 @@ class Toys:
 
     def stop(self) -> None:
         """Stops the server and its host."""
+        self._end()
+        self._host.stop()
+
+    def _end(self) -> None:
         os.kill(self._server, signal.SIGTERM)
         self._host.wait(self._server)
-        self._host.stop()

@@ -24,6 +24,7 @@ def test_the_same_open_problem_answers_the_job_that_exists(serve: Serve) -> None
     assert service.submit(spec(32))[0].id != job.id
 
 
+@pytest.mark.slow
 def test_a_finished_problem_gives_a_new_job_unless_the_result_may_be_reused(serve: Serve) -> None:
     service = serve()
     job = finish(service, service.submit(spec(trials=3))[0])

@@ -110,6 +110,7 @@ def test_a_tiny_budget_is_spent_on_what_matters_most(serve: Serve, trials: int, 
     assert [row.candidate.plan_kind for row in service.best(job.id).finals] == kinds
 
 
+@pytest.mark.slow
 def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.05))
     job = finish(service, service.submit(spec(trials=1000, seconds=0.5))[0])
@@ -138,6 +139,7 @@ def test_where_only_fused_fails_two_launches_are_the_kernel_to_fetch(serve: Serv
         assert kind.launched_plainly is PlanKind.TWO_LAUNCHES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_finals", [False, True])
 def test_where_the_library_fails_the_job_fails_with_a_sentence(serve: Serve, in_finals: bool) -> None:
     service = serve(FailingKinds(PlanKind.LIBRARY, in_finals=in_finals))

@@ -89,6 +89,7 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     assert set(given[2:]) == {*deep, of_near, apart, of_far}, "candidates that it has tried itself are not tried again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "fused"),
     [

@@ -87,6 +87,7 @@ def ended(service: Service, job_id: str) -> Webhook:
     return only(service, job_id)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_job_is_told_once_signed_and_in_the_documented_form(services: Services) -> None:
     with Receiver() as receiver:
         service = services.start(receiver.host)
@@ -170,6 +171,7 @@ def test_an_answer_that_does_not_come_or_drips_is_given_up_at_one_deadline() -> 
             post(f"http://127.0.0.1:{listener.getsockname()[1]}/", {}, b"{}", policy, 0.5)
 
 
+@pytest.mark.slow
 def test_what_is_due_outlives_the_service_and_a_receiver_that_died(services: Services) -> None:
     receiver = Receiver()
     receiver.close()
