@@ -33,8 +33,8 @@ ELSEWHERE = {
 
 #: The share to run if a hundredth is less than one unit, too few to be useful (two chains), or too slow for CI.
 SHARES = {
-    "convs": 0.004,
-    **dict.fromkeys(("cluster", "liars"), 0.002),
+    **dict.fromkeys(("convs", "liars"), 0.004),
+    "cluster": 0.002,
     **dict.fromkeys(("inputs", "loads"), 0.001),
     **dict.fromkeys(("interleavings", "proof"), 0.003),
     "crowds": 0.0015,
