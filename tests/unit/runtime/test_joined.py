@@ -10,14 +10,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from benchmarks.conv.rows import rows
-from benchmarks.conv.search import workload_of
 from tests.support.cases import H200
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.on_card import problem
 from tests.support.packs import make
 from tests.support.repository import ROOT
 from tests.unit.runtime.test_artifact import tensors_of
+from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -38,10 +37,21 @@ from tuner.workers.host.try_kernels import problem_of, work_of
 from tuner.workers.source.launchable import LaunchRefused
 
 STREAM = 0x99
-PAIR = workload_of(next(row for row in rows() if row.name == "r50-s1-3x3-1x1/b1"))
+PAIR = workload_of(
+    {
+        "kind": "conv-pair",
+        "images": 1,
+        "height": 56,
+        "width": 56,
+        "channels": 64,
+        "first": {"filters": 64, "kernel": 3, "stride": 1},
+        "second": {"filters": 256, "kernel": 1, "stride": 1},
+        "residual": True,
+    }
+)
 CANDIDATE = Candidate(plan_kind=PlanKind.JOINED, schedule=Schedule(ops=(ConvPairSchedule(rows=4, columns=14),)))
 #: Operands of every kernel of the workload, in the manifest's order.
-NAMES = ["x", "first.w", "first.bias", "second.w", "second.bias", "second"]
+NAMES = ["x", "first.w", "first.bias", "second.w", "second.bias", "shortcut", "second"]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +70,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def pair_args(at: dict[str, int], num_tiles: int) -> bytes:
     """`ConvPairArgs`."""
-    return struct.pack("<6Qi4x", *(at[name] for name in NAMES), num_tiles)
+    *others, added, out = (at[name] for name in NAMES)
+    return struct.pack("<6Qi4xQ", *others, out, num_tiles, added)
 
 
 @pytest.mark.slow
@@ -91,7 +102,7 @@ def test_an_artifact_hands_the_kernel_its_struct(
     assert list(given) == NAMES
     launches = artifact.bind(given)
     recorder.clear()
-    recorder.cuda.fake_parameter_bytes(56)
+    recorder.cuda.fake_parameter_bytes(64)
     launches._launches[0].enqueue(STREAM)
     [call] = recorder.calls("cuLaunchKernelEx")
     assert call.parameter == pair_args({name: one.address for name, one in given.items()}, 56)
@@ -128,7 +139,7 @@ def test_a_pack_hands_the_kernel_its_struct_by_c(recorder: Recorder, tmp_path: P
         addresses = (ctypes.c_void_p * len(at))(*at.values())
         given = native.LayerTensors(addresses=addresses, num_addresses=len(at), num_pages=0)
         recorder.clear()
-        recorder.cuda.fake_parameter_bytes(56)
+        recorder.cuda.fake_parameter_bytes(64)
         native.checked(c, c.tuner_layer_launch(layer, given, STREAM, 0))
         [call] = recorder.calls("cuLaunchKernelEx")
         assert call.parameter == pair_args(at, 56)
