@@ -67,12 +67,15 @@ def hang(candidate: Candidate) -> Outcome:
     return Failed(stage=Stage.TIME, kind=FailureKind.HANG, reason="a wait never ended")
 
 
+def trial_of(number: int, candidate: Candidate, judge: Judge) -> Trial:
+    outcome = judge(candidate)
+    return Trial(number=number, num_known=number, candidate=candidate, outcome=outcome, started_at=0, finished_at=0)
+
+
 def search(searcher: Searcher, judge: Judge, first: int = 0) -> Iterator[Trial]:
     number = first
     while (candidate := searcher.ask()) is not None:
-        trial = Trial(
-            number=number, num_known=number, candidate=candidate, outcome=judge(candidate), started_at=0, finished_at=0
-        )
+        trial = trial_of(number, candidate, judge)
         searcher.tell(trial)
         number += 1
         yield trial
@@ -361,16 +364,7 @@ def test_candidates_on_their_way_are_not_given_again_whatever_order_they_are_rep
             on_their_way.append(candidate)
             given.append(candidate)
         candidate = on_their_way.pop(draw.randrange(len(on_their_way)))
-        searcher.tell(
-            Trial(
-                number=number,
-                num_known=number,
-                candidate=candidate,
-                outcome=time_of(candidate),
-                started_at=0,
-                finished_at=0,
-            )
-        )
+        searcher.tell(trial_of(number, candidate, time_of))
         number += 1
     assert len(set(given)) == len(given)
     assert {candidate.plan_kind for candidate in given} == {kind for kind in PlanKind if kind.is_for(2)}
