@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,16 @@ os.environ.pop("COLUMNS", None)
 # Until all tests are collected, nearly every new object lives until the end.
 gc.disable()
 
-# How long an example takes depends on the machine; a slow one is not wrong.
-hypothesis.settings.register_profile("untimed", deadline=None)
+# How long an example takes depends on the machine; a slow one is not wrong. Each run has other examples.
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tilings_are_listed_once() -> Iterator[None]:
+    """The tilings of a space are those that another process of this run has listed."""
+    with kept_tilings.kept(with_forecasts=False):
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -51,6 +51,7 @@ def weight_only_peers(inputs: Inputs) -> Makers:
 PEERS_OF: dict[str, Callable[[Inputs], Makers]] = {
     "tensor": tensor_peers,
     "token": token_peers,
+    "token_groups": lambda _: {},
     "block": block_peers,
     "w8a16": weight_only_peers,
     "w8a16_block": lambda _: {},

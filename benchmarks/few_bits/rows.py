@@ -59,6 +59,7 @@ SCHEMES = {
     for one in (
         Scheme(name="tensor", weight_bits=8, operand_bits=8),
         Scheme(name="token", weight_bits=8, operand_bits=8),
+        Scheme(name="token_groups", weight_bits=8, operand_bits=8, peers="token"),
         Scheme(name="block", weight_bits=8, operand_bits=8, scale_bits=32 / 128**2),
         Scheme(name="w8a16", weight_bits=8, operand_bits=16),
         Scheme(name="w8a16_block", weight_bits=8, operand_bits=16, scale_bits=32 / 128**2, peers="block"),

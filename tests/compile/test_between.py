@@ -11,7 +11,7 @@ from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.emulated.attention import WAITS_LAST
 from tests.support.emulated.between import EmulatedBetween
-from tests.support.lanes import one_in
+from tests.support.lanes import one_in, soaked
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -28,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=one_in(2, WAYS), scope="module")
+@pytest.fixture(params=one_in(4, WAYS), scope="module")
 def made(request: pytest.FixtureRequest) -> EmulatedBetween:
     workload = between(**WAYS[request.param], norm=False, sizes={"max_length": 200})
     return EmulatedBetween(workload, candidate_of(workload), LENGTHS)
@@ -89,7 +89,7 @@ def test_pages_of_new_tokens_that_are_requested_before_the_wait_are_found_out() 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["turned", "turned, pages of 16"])
+@pytest.mark.parametrize("name", ["turned", *soaked("turned, pages of 16")])
 def test_new_rows_of_the_run_before_are_found_out(name: str) -> None:
     workload = between(**WAYS[name], norm=False, sizes={"max_length": 200})
     made = EmulatedBetween(workload, candidate_of(workload), LENGTHS)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.lanes import soaked
 from tests.support.rogues import ENDLESS
 from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError, WorkerError
@@ -149,7 +150,7 @@ def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_killed", [1, 2])
+@pytest.mark.parametrize("num_killed", [*soaked(1), 2])
 def test_a_process_that_dies_while_it_does_nothing_costs_no_build(tmp_path: Path, num_killed: int) -> None:
     others = set(multiprocessing.active_children())
     with closing(Builder(tmp_path, num_processes=2)) as builder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -34,12 +35,21 @@ def test_a_cta_goes_on_with_its_next_tile() -> None:
     assert emulated.errors(emulated.run(schedule, num_ctas=3)).max() < 0.3
 
 
+ADDING = EmulatedPair(replace(SMALL[0].op, residual_source="r", filters=128)), SMALL[1]
+
+
 @needs_gcc
-@pytest.mark.parametrize("fault", one_in(2, planted(SMALL[0].op, SMALL[1], Dtype.FP16)))
+@pytest.mark.parametrize("fault", one_in(2, planted(ADDING[0].op, ADDING[1], Dtype.FP16)))
 def test_a_planted_fault_shows(fault: str) -> None:
-    emulated, schedule = SMALL
+    emulated, schedule = ADDING
     errors = emulated.errors(emulated.run(schedule, planted(emulated.op, schedule, Dtype.FP16)[fault]))
     assert not errors.max() < 2  # an error may be NaN
+
+
+@needs_gcc
+def test_without_a_fault_an_image_is_added_in_each_tile_of_a_cta() -> None:
+    emulated, schedule = ADDING
+    assert emulated.errors(emulated.run(schedule, num_ctas=3)).max() < 0.3
 
 
 @pytest.mark.slow

@@ -4,12 +4,14 @@ do not."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from tests.support.cases import ordering, wgmma
 from tests.support.emulated.chain import EmulatedChain, plans_of
+from tests.support.lanes import soaked
 from tuner.core.problem.workload import Activation, Workload
 from tuner.core.proof.order_of_sums import order_of_sums
 from tuner.core.schedule.ordering import Assignment
@@ -37,9 +39,14 @@ def left(m: int, tiling: Tiling, rows: int) -> tuple[str, np.ndarray]:
     return order_of_sums(plans).text, found[:rows]
 
 
-def test_a_row_has_the_same_bits_under_every_kernel_of_one_order_and_every_number_of_rows() -> None:
+@pytest.mark.parametrize(
+    "others", [((16, FEW, 13), (80, MANY, 7)), *soaked([(16, FEW, 1), (40, FEW, 39), (80, MANY, 70)])], ids=["", "more"]
+)
+def test_a_row_has_the_same_bits_under_every_kernel_of_one_order_and_every_number_of_rows(
+    others: Sequence[tuple[int, Tiling, int]],
+) -> None:
     order, wanted = left(80, MANY, 80)
-    for m, tiling, rows in ((16, FEW, 1), (16, FEW, 13), (40, FEW, 39), (80, MANY, 7), (80, MANY, 70)):
+    for m, tiling, rows in others:
         same, found = left(m, tiling, rows)
         assert same == order
         assert np.array_equal(found, wanted[:rows]), (m, tiling, rows)

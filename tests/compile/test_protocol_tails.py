@@ -32,7 +32,7 @@ SIDES = TICKET.but(ordering=replace(TICKET.ordering, assignment=Assignment.STATI
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(ordered_graphs())
 def test_the_tail_of_a_plan_is_what_the_definition_says(drawn: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, ordering, gpu = drawn

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,21 @@ import pytest
 
 from tests.support.cases import H200
 from tests.support.emulated.chain import EmulatedChain, plans_of
-from tests.support.quantised import BLOCK_FAULTS, BLOCK_TILINGS, FAULTS, TILINGS, UNPROMOTED, WIDE_FAULTS, pair
+from tests.support.quantised import (
+    BLOCK_FAULTS,
+    BLOCK_TILINGS,
+    FAULTS,
+    GROUP_FAULTS,
+    GROUP_TILINGS,
+    TILINGS,
+    UNPROMOTED,
+    WIDE_FAULTS,
+    grouped,
+    pair,
+)
 from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.ops.gemm.quantised import Scheme
 from tuner.workers.source.render import render
@@ -83,6 +95,35 @@ def test_a_fault_planted_in_scales_of_wide_blocks_is_found(fault: str) -> None:
     assert num_bad(blocks(), BLOCK_TILINGS["wide"], (WIDE_FAULTS[fault],)) > 0
 
 
+@pytest.mark.parametrize("tiling", _some(GROUP_TILINGS))
+def test_scales_of_groups_alone_are_applied_and_computed_beside_factors_of_rows_and_channels(tiling: str) -> None:
+    workload, (_, chosen) = grouped(tiling), GROUP_TILINGS[tiling]
+    assert tiling_problem(workload, H200, chosen) is None
+    assert num_bad(workload, chosen) == 0
+
+
+@pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.soak) for name in GROUP_FAULTS])
+def test_a_fault_planted_in_scales_of_groups_alone_is_found(fault: str) -> None:
+    tiling, *change = GROUP_FAULTS[fault]
+    before, after = change
+    assert num_bad(grouped(tiling), GROUP_TILINGS[tiling][1], ((before, after),)) > 0
+
+
+@pytest.mark.soak
+def test_a_groups_scale_comes_after_the_norm_of_its_row() -> None:
+    """The first op's rows are normed, in place of a factor for each."""
+    up, down = pair(Scheme.TOKEN_GROUPS, m=13, d=512, hidden=256).ops
+    workload = Workload(
+        kind=WorkloadKind.CHAIN,
+        ops=(replace(up, norm="x", row_scale=False), down),  # type: ignore[type-var]
+        dtype=Dtype.FP8_E4M3,
+    )
+    assert num_bad(workload, BLOCK_TILINGS["plain"]) == 0
+    assert num_bad(
+        workload, BLOCK_TILINGS["plain"], (("if constexpr (kChainOps[kOp].norm) scale[r]", "if (false) scale[r]"),)
+    )
+
+
 @pytest.mark.parametrize("name", ["plain", pytest.param("wide", marks=pytest.mark.soak)])
 def test_an_aborted_launch_leaves_no_number_in_place_of_a_scale(name: str) -> None:
     """A tile of NaNs has the scale NaN."""
@@ -120,6 +161,12 @@ def test_promoted_sums_keep_what_the_tensor_cores_drop() -> None:
 @pytest.mark.parametrize("tiling", _some(BLOCK_TILINGS))
 def test_the_compiler_spills_nothing_for_scales_of_blocks(tiling: str) -> None:
     assert report_of(render(blocks(), BLOCK_TILINGS[tiling]), "sm_90a").resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize("tiling", _some(GROUP_TILINGS))
+def test_the_compiler_spills_nothing_for_scales_of_groups_alone(tiling: str) -> None:
+    source = render(grouped(tiling), GROUP_TILINGS[tiling][1])
+    assert report_of(source, "sm_90a").resources.spill_bytes == 0
 
 
 @pytest.mark.parametrize("tiling", _some(TILINGS))

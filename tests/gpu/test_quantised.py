@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.conformance.launching import OnCard
 from tests.support.forged import with_others
-from tests.support.quantised import BLOCK_TILINGS, FAULTS, TILINGS, pair
+from tests.support.quantised import BLOCK_TILINGS, FAULTS, GROUP_FAULTS, GROUP_TILINGS, TILINGS, grouped, pair
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
@@ -32,6 +33,13 @@ def test_every_number_is_right_with_scales_of_blocks(on_card: OnCard, tiling: st
     assert on_card.measured(BLOCKS, fused(schedule)).time_us > 0
 
 
+@pytest.mark.parametrize("tiling", GROUP_TILINGS)
+def test_every_number_is_right_with_scales_of_groups_alone(on_card: OnCard, tiling: str) -> None:
+    workload = grouped(tiling, d=1024, hidden=768)
+    schedule = Schedule.of(tiling=GROUP_TILINGS[tiling][1], ordering=Ordering(rasters=(Raster(), Raster())))
+    assert on_card.measured(workload, fused(schedule)).time_us > 0
+
+
 @pytest.fixture(autouse=True)
 def _of_hopper(on_card: OnCard) -> None:
     if on_card.gpu.compute_capability != (9, 0):
@@ -43,7 +51,7 @@ def test_every_number_is_right(on_card: OnCard, tiling: str) -> None:
     assert on_card.measured(PAIR, fused(chosen(tiling))).time_us > 0
 
 
-@pytest.mark.parametrize("scheme", [Scheme.TENSOR, Scheme.TOKEN, Scheme.BLOCK])
+@pytest.mark.parametrize("scheme", [Scheme.TENSOR, Scheme.TOKEN, Scheme.TOKEN_GROUPS, Scheme.BLOCK])
 @pytest.mark.parametrize("m", [1, 16])
 def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
     assert on_card.measured(pair(scheme, m=m, d=1024, hidden=768), LIBRARY).time_us > 0
@@ -51,12 +59,22 @@ def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(on_card: OnCard, fault: str) -> None:
-    schedule = chosen("swapped")
-    work = on_card.ready(PAIR, fused(schedule)).work
-    source = render(PAIR, schedule.tiling)
-    before, after = FAULTS[fault]
+    fails(on_card, PAIR, chosen("swapped"), *FAULTS[fault])
+
+
+@pytest.mark.parametrize("fault", ["the factor of a row for its neighbour", "inputs' scale of another group, wide"])
+def test_a_fault_planted_in_scales_of_groups_alone_is_found(on_card: OnCard, fault: str) -> None:
+    tiling, before, after = GROUP_FAULTS[fault]
+    schedule = Schedule.of(tiling=GROUP_TILINGS[tiling][1], ordering=Ordering(rasters=(Raster(), Raster())))
+    fails(on_card, grouped(tiling, d=1024, hidden=768), schedule, before, after)
+
+
+def fails(on_card: OnCard, workload: Workload, schedule: Schedule, before: str, after: str) -> None:
+    """The kernel with this change computes wrong numbers."""
+    work = on_card.ready(workload, fused(schedule)).work
+    source = render(workload, schedule.tiling)
     assert before in source
     planted = on_card.builder.build(source.replace(before, after), on_card.gpu.arch)
-    outcome = on_card.evaluate(PAIR, with_others(work, cubin=planted.cubin))
+    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
     assert isinstance(outcome, Failed), outcome
     assert outcome.kind is FailureKind.WRONG_NUMBERS

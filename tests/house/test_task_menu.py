@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from tests.support.repository import ROOT
 MENU = (ROOT / "docs/development.md").read_text().split("## Where do I change ...?")[1].split("\n## ")[0]
 #: Each change with its list of files.
 ROWS = [part.split("\n### ")[0] for part in MENU.split("\n#### ")[1:]]
+#: Suffixes of the files that are searched for names.
+CODE = {".c", ".cpp", ".cu", ".cuh", ".h", ".html", ".js", ".py"}
 CHANGES = json.loads((ROOT / "tests/house/files_of_changes.json").read_text())["changes"]
 
 
@@ -34,6 +38,13 @@ def files_of_row(row: str) -> set[str]:
     return set(re.findall(rf"`((?:{folders})/[\w./-]*|pyproject\.toml)`", row))
 
 
+def files_in(names: Iterable[str]) -> list[Path]:
+    """These files, and those of these folders."""
+    places = [ROOT / name for name in names]
+    found = [file for place in places for file in (place.rglob("*") if place.is_dir() else [place])]
+    return [file for file in found if file.suffix in CODE]
+
+
 @pytest.mark.parametrize("row", ROWS, ids=change_of)
 def test_a_row_begins_with_files_and_each_of_its_items_is_short(row: str) -> None:
     items = row.split("\n- ")[1:]
@@ -51,6 +62,18 @@ def test_the_programs_of_make_derived_are_named_once_before_all_rows() -> None:
 def test_every_file_and_folder_that_a_row_names_exists(row: str) -> None:
     assert files_of_row(row)
     assert [name for name in files_of_row(row) if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=change_of)
+def test_each_name_in_an_item_occurs_in_the_items_files(row: str) -> None:
+    """In those of the row if the item lists none. A file without a folder is in a folder of the row."""
+    for item in row.split("\n- ")[1:]:
+        files = files_in(files_of_row(item) or files_of_row(row))
+        for name in set(re.findall(r"`(\w+)`", item)):
+            word = re.compile(rf"(?<!\w){name}(?!\w)")
+            assert any(word.search(file.read_text()) for file in files), name
+        if modules := set(re.findall(r"`(\w+\.py)`", item)):
+            assert modules - {file.name for file in files_in(files_of_row(row))} == set()
 
 
 @pytest.mark.parametrize(

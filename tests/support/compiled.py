@@ -25,6 +25,8 @@ from tuner.workers.source.render import without_comments
 
 #: The folder of what is compiled.
 FOLDER: Path = ROOT / "build" / "cubins"
+#: Flags with which the runtime compiles without warnings.
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
 #: Above this size, the least recently used are removed.
 LIMIT_BYTES = 2**30
 
@@ -69,7 +71,7 @@ def built(name: str, *command: str) -> Path:
 
 def runtime_objects(compiler: str) -> list[str]:
     """Paths of the runtime's objects."""
-    command = (compiler, "-std=c11", f"-I{native.FOLDER / 'include'}", "-c")
+    command = (compiler, *STRICT, "-std=c11", f"-I{native.FOLDER / 'include'}", "-c")
     return [str(built(f"{source.stem}.o", *command, str(source))) for source in native.sources()]
 
 

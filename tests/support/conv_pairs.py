@@ -52,4 +52,24 @@ CASES: dict[str, tuple[ConvPairOp, ConvPairSchedule, Dtype]] = {
         ConvPairSchedule(rows=2, columns=4),
         Dtype.FP16,
     ),
+    "an added image": (
+        pair(second_kernel=1, second_padding=0, filters=256, residual_source="shortcut"),
+        ConvPairSchedule(rows=4, columns=8),
+        Dtype.FP16,
+    ),
+    "its own images are added, pixels shared, bf16": (
+        pair(residual_source="x"),
+        ConvPairSchedule(rows=4, columns=7, warpgroups=2, together=True),
+        Dtype.BF16,
+    ),
+    "an added image, filters shared, silu": (
+        pair(residual_source="shortcut", filters=256, second_kernel=1, second_padding=0, activation=Activation.SILU),
+        ConvPairSchedule(rows=7, columns=7, warpgroups=2, together=True),
+        Dtype.FP16,
+    ),
+    "an added image, a tile each": (
+        pair(residual_source="shortcut", bias=False, between=64, channels=16, first_kernel=1, first_padding=0),
+        ConvPairSchedule(rows=7, columns=4, warpgroups=2),
+        Dtype.FP16,
+    ),
 }

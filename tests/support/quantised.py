@@ -41,9 +41,36 @@ BLOCK_TILINGS = {
     "wide, ping-pong": wgmma((64, 128, 128), (64, 64, 128), num_warps=8, warpgroups=Warpgroups.PING_PONG),
     "wide, in a cluster": wgmma((256, 128, 128), (256, 128, 128), cluster_m=2, num_warps=8),
 }
+#: Kernels of pairs in which only the intermediate has scales of groups, and whether these are gated: without swapped
+#: operands, a gated product has too many sums for a tile of one group of columns.
+GROUP_TILINGS = {
+    "plain": (True, BLOCK_TILINGS["plain"]),
+    "several lines": (True, BLOCK_TILINGS["several lines"]),
+    "two warpgroups": (True, BLOCK_TILINGS["two warpgroups"]),
+    "parts": (True, BLOCK_TILINGS["parts"]),
+    "shared k": (True, BLOCK_TILINGS["shared k"]),
+    "wide": (False, BLOCK_TILINGS["wide"]),
+}
+#: Faults in these, by name: the tiling, and the change in the device text.
+GROUP_FAULTS = {
+    "factors of rows left out": ("plain", "(two[r], up, scale[r],", "(two[r], up, 1.0f,"),
+    "the factor of a row for its neighbour": (
+        "plain",
+        "RowScale<kOp>::of(op, row0 + r)",
+        "RowScale<kOp>::of(op, row0)",
+    ),
+    "two channels exchanged": ("plain", "factors[channel]", "factors[channel ^ 1]"),
+    "inputs' scale of another group": ("plain", "inputs[places[i] + block]", "inputs[places[i] + (block ^ 1)]"),
+    "a scale of weights that is not there": ("plain", "+ block] : 1.0f;", "+ block] : 2.0f;"),
+    "inputs' scale of another group, wide": (
+        "wide",
+        "inputs[rows[i / 2][i % 2] + block]",
+        "inputs[rows[i / 2][i % 2] + (block ^ 1)]",
+    ),
+}
 #: Faults by name: the change in the device text.
 BLOCK_FAULTS = {
-    "a promotion left out": ("if (line >= kAhead) add(", "if (line > kAhead) add("),
+    "a promotion left out": ("if (number >= kAhead) add(", "if (number > kAhead) add("),
     "inputs' scale of another group": ("inputs[places[i] + block]", "inputs[places[i] + (block ^ 1)]"),
     "weights' scale of another block": ("[half] + block]", "[half] + (block ^ 1)]"),
     "scales of gate and up exchanged": ("(is_up * op.n + column)", "(!is_up * op.n + column)"),
@@ -54,7 +81,7 @@ BLOCK_FAULTS = {
 }
 #: The same with W as operand B, for the kernel `wide`.
 WIDE_FAULTS = {
-    "a product's promotion left out": ("if (number >= kAhead) add_product(", "if (number > kAhead) add_product("),
+    "a product's promotion left out": ("if (number >= kAhead) add(", "if (number > kAhead) add("),
     "inputs' scale of another group, wide": (
         "inputs[rows[i / 2][i % 2] + block]",
         "inputs[rows[i / 2][i % 2] + (block ^ 1)]",
@@ -84,3 +111,9 @@ UNPROMOTED = (
 def pair(scheme: Scheme, m: int = 5, d: int = 384, hidden: int = 208) -> Workload:
     """A pair in which the last tile, and the last row of the second op, are small."""
     return QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=scheme).to_workload()
+
+
+def grouped(tiling: str, m: int = 13, d: int = 512, hidden: int = 256) -> Workload:
+    """The pair for one of the kernels of which only the intermediate has scales of groups."""
+    gated, scheme = GROUP_TILINGS[tiling][0], Scheme.TOKEN_GROUPS
+    return QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=scheme, gated=gated).to_workload()

@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.joined import computed_by
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
@@ -117,8 +118,8 @@ def assemble(
         "numbers": numbers(workload, plans, schedule, fallback),
         "aliasing": aliasing(workload),
         "intermediates": INTERMEDIATES,
-        "tensors": tensors_of_joined(asked) if kind.is_joined else tensors_of(workload, schedule.tiling, own),
-        **({"joined": {workload.ops[0].name: [op.name for op in asked.ops]}} if kind.is_joined else {}),
+        "tensors": tensors_of_joined(asked, workload) if kind.is_joined else tensors_of(workload, schedule.tiling, own),
+        **({"joined": _joined(asked)} if kind.is_joined else {}),
         **{
             name: [_launch(i, proven, workload, candidate, _PLANS[name]) for i in range(len(proven))]
             for name, proven in lists.items()
@@ -132,6 +133,11 @@ def assemble(
     }
     text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
     return ArtifactFiles(files={**files, "manifest.json": text.encode()}, manifest=manifest)
+
+
+def _joined(asked: Workload) -> dict[str, list[str]]:
+    """The ops that compute several of those that were asked for, and these."""
+    return {name: list(names) for name, names in computed_by(asked).items() if len(names) > 1}
 
 
 def _format(workload: Workload, own: Sequence[OwnArtifact]) -> int:

@@ -41,9 +41,11 @@ def tensors_of(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -
     return tensors
 
 
-def tensors_of_joined(asked: Workload) -> list[dict[str, Any]]:
-    """Same as `tensors_of`, for a kernel that computes all ops as one: callers pass what they pass to other kernels."""
-    return [one for one in tensors_of(asked, NO_TILING, ()) if one["role"] != "intermediate"]
+def tensors_of_joined(asked: Workload, launched: Workload) -> list[dict[str, Any]]:
+    """Same as `tensors_of`, if an op of the `launched` workload computes several of the `asked` ops: callers pass what
+    they pass to other kernels, and there are no intermediates within such an op."""
+    inside = {op.name for op in asked.ops} - {op.name for op in launched.ops}
+    return [one for one in tensors_of(asked, NO_TILING, ()) if one["name"] not in inside]
 
 
 def _of_op(workload: Workload, tiling: Tiling, index: int) -> Iterator[tuple[str, str, tuple[int, ...], str]]:

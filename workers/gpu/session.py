@@ -10,6 +10,7 @@ from functools import partial
 
 import cupy
 
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
@@ -332,7 +333,14 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced
         return OwnRunner(own, None)
     squares = None if traced else prepared.input_squares  # the input has its squares
     products = runner_of(work, kernels.load(work), traced=traced, input_squares=squares)
-    return OwnRunner(own, products) if own else products
+    return OwnRunner(own, products, _places(prepared.problem.workload, work)) if own else products
+
+
+def _places(asked: Workload, work: Work) -> list[int] | None:
+    """The positions of the launched tile ops among those that were asked for; None if these are the same."""
+    workload, _ = launched(asked, Candidate(plan_kind=work.plan_kind))
+    names = [op.name for op in asked.tile_ops]
+    return [names.index(op.name) for op in workload.tile_ops] if workload is not asked else None
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:

@@ -360,7 +360,7 @@ class SimulatedEvaluator:
         workload, gpu, spin_limit_cycles = problem.workload, self._target.gpu, self._limits.spin_limit_cycles
         plans = plans_for(workload, gpu, candidate)
         own = own_kernels(workload, gpu, candidate, spin_limit_cycles=spin_limit_cycles)
-        source = render(workload, candidate.schedule.tiling) if plans else ""
+        source = render(plans[0].graph.workload, candidate.schedule.tiling) if plans else ""
         environment = self.environment()
         return assemble(problem, candidate, plans, source, None, environment, extra, spin_limit_cycles, own=own)
 

@@ -53,10 +53,14 @@ class EmulatedPair:
 
     @cached_property
     def given(self) -> dict[str, Array]:
-        """Bits of each tensor that is read, by name."""
+        """Bits of each tensor that is read, by name; filters preserve magnitudes, so that a bias counts."""
         random = np.random.default_rng(self.seed)
         tensors = (one for one in self.op.tensors(self.dtype) if one.role is not Role.OUTPUT)
-        return {one.name: to_bits(random.standard_normal(one.shape), self.dtype) for one in tensors}
+        scales = {f"{conv.name}.w": conv.k**-0.5 for conv in (self.op.first, self.op.second)}
+        return {
+            one.name: to_bits(random.standard_normal(one.shape) * scales.get(one.name, 1.0), self.dtype)
+            for one in tensors
+        }
 
     def run(self, schedule: ConvPairSchedule, source: str = "", num_ctas: int = 0) -> Array:
         """The output of a launch, by default of the schedule's own source and number of CTAs."""
@@ -66,6 +70,8 @@ class EmulatedPair:
         names = [f"{conv.name}.{one}" for conv in (op.first, op.second) for one in ("w", "bias")]
         tensors = [given[op.source], *(given.get(name) for name in names), out]
         args = struct.pack("<6Qi4x", *(0 if one is None else one.ctypes.data for one in tensors), plan.num_tiles)
+        if op.residual_source:
+            args += struct.pack("<Q", given[op.residual_source].ctypes.data)
         left = library_of(source or source_of(op, schedule, self.dtype)).emulate(
             args, num_ctas or plan.num_ctas, resources.num_threads, 1, resources.smem_bytes
         )

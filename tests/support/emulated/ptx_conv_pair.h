@@ -13,6 +13,18 @@ inline void store_matrices(u32 address, const u32* words, int count) {
 }
 inline void store_blocks(u32 address, u32 a, u32 b, u32 c, u32 d) { const u32 words[] = {a, b, c, d}; store_matrices(address, words, 4); }
 inline void store_block(u32 address, u32 a, u32 b) { const u32 words[] = {a, b}; store_matrices(address, words, 2); }
+// The inverse.
+inline void load_matrices(u32* words, u32 address, int count) {
+  const int s = emu::meet(address), l = emu::lane();
+  for (int i = 0; i < count; ++i) {
+    u16 two[2];
+    for (int e = 0; e < 2; ++e) memcpy(two + e, emu::at((u32)emu::warp().values[s][8 * i + l % 4 * 2 + e] + 2 * (l / 4), 2), 2);
+    words[i] = two[0] | (u32)two[1] << 16;
+  }
+  emu::meet(0);
+}
+inline void load_blocks(u32 (&words)[4], u32 address) { load_matrices(words, address, 4); }
+inline void load_block(u32 (&words)[2], u32 address) { load_matrices(words, address, 2); }
 template <int kThreads> inline void sync_team(int team) { emu::bar(emu::cta().bars[team + 1], kThreads); }
 // Rows are 16 bytes apart within a block of 8; `high` bits of a descriptor have the distance of blocks, `low` of the next
 // 8 elements of k.

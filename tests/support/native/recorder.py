@@ -12,8 +12,6 @@ from tests.support import compiled
 from tuner.runtime.binding import native
 
 HERE = Path(__file__).parent
-#: Flags with which the runtime compiles without warnings.
-STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
 
 
 class _Call(ctypes.Structure):
@@ -74,7 +72,7 @@ class Recorder:
         self.path = path
         self.cuda = ctypes.CDLL(str(path))
         self.cuda.fake_call.restype = ctypes.POINTER(_Call)
-        self.runtime = native.bind(Path(shutil.copy(compiled.runtime(*STRICT), folder)))
+        self.runtime = native.bind(Path(shutil.copy(compiled.runtime(*compiled.STRICT), folder)))
         native.checked(self.runtime, self.runtime.tuner_load_driver(str(path).encode()))
 
     def calls(self, name: str = "") -> list[Call]:

@@ -40,13 +40,13 @@ def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, row_name = tmp_path / "chains.json", "llama3-70b-tp8-run/m16"
-    asked = ["search", "--gpu", "simulated:h200", "--row", row_name, "--trials", "16", "--out", str(out)]
+    asked = ["search", "--gpu", "simulated:h200", "--row", row_name, "--trials", "10", "--out", str(out)]
     asked += ["--data", str(tmp_path / "jobs"), "--winners", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", asked)
     search.main()
     written = json.loads(out.read_text())
     (row,) = written["rows"]
-    assert (row["chain"], row["m"], row["trials"]) == ("llama3-70b-tp8-run", 16, 16)
+    assert (row["chain"], row["m"], row["trials"]) == ("llama3-70b-tp8-run", 16, 10)
     assert {"library", "fused", "fused_pdl"} < set(row["kind_us"])
     assert row["verdict_speedup"] > 0
     assert row["over_reference"] > 1

@@ -111,7 +111,7 @@ def test_a_row_that_was_searched_is_not_searched_again_and_a_longer_search_begin
     assert winners[OTHER.name]["trials"] == 8
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_fair_search_leaves_the_winners_and_one_in_another_regime_leaves_no_results(folder: Path) -> None:
     before = written(folder)
     with opened(folder) as jobs:

@@ -55,6 +55,18 @@ def test_activations_in_groups_have_8_bits_on_request() -> None:
         blocks(DEEPSEEK, how={"fp8_groups": True}, intermediate_size=14272)
 
 
+def test_the_intermediate_of_activations_by_token_is_in_groups_on_request() -> None:
+    """Its factors are then computed, which a checkpoint with dynamic activations cannot contain."""
+    [block] = blocks(compressed(CHANNELS, TOKENS), how={"fp8_groups": True})
+    asked = QuantisedFfn(m=16, d_in=4096, d_hidden=14336, d_out=4096, scheme=Scheme.TOKEN_GROUPS).to_workload()
+    assert workload(block) == asked
+    assert str(block).endswith("fp8 activations by token, its intermediate in groups of 128")
+    [static] = blocks(FP8, how={"fp8_groups": True})
+    assert static.pair(1)["scheme"] == "tensor"
+    with pytest.raises(InvalidInput, match=r"says .*: up.n is 14272, but group_scale has a scale for 128 columns"):
+        blocks(compressed(CHANNELS, TOKENS), how={"fp8_groups": True}, intermediate_size=14272)
+
+
 def test_a_checkpoint_in_fp16_has_a_kernel_in_fp16() -> None:
     [block] = blocks(GPTQ, torch_dtype="float16")
     assert block.pair(4)["dtype"] == "fp16"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.cases import H200
-from tests.support.lanes import one_in
+from tests.support.lanes import soak_unless
 from tuner.core.legal import mma, simt, wgmma
 from tuner.core.legal.legality import (
     dynamic_smem_bytes,
@@ -94,11 +94,13 @@ def some_tilings(workload: Workload) -> list[Tiling]:
     return [tiling for of_engine in by_engine for tiling in islice(of_engine, 0, None, max(1, len(of_engine) // 40))]
 
 
-CASES = [pytest.param(apart(workload), id=workload.describe()) for workload in WORKLOADS]
+#: In CI few rows, of which simt kernels are offered, too, and many rows with a gate.
+CASES = soak_unless(lambda place, _: place in (1, 2), map(apart, WORKLOADS))
+EACH = pytest.mark.parametrize("workload", CASES, ids=Workload.describe)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", one_in(2, CASES))
+@EACH
 def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) -> None:
     other, tilings = halved(workload), some_tilings(workload)
     assert len(tilings) > 50
@@ -114,7 +116,7 @@ def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", CASES)
+@EACH
 def test_what_is_refused_is_refused_at_other_sizes_too(workload: Workload) -> None:
     other = halved(workload)
     for tiling in some_tilings(workload):
@@ -126,7 +128,7 @@ def test_what_is_refused_is_refused_at_other_sizes_too(workload: Workload) -> No
                 assert (refusals[0] is None) == (refusals[1] is None), refusals
 
 
-@pytest.mark.parametrize("workload", CASES)
+@EACH
 def test_what_the_model_reads_and_what_a_copy_brings_are_bytes(workload: Workload) -> None:
     other, rates = halved(workload), rates_of(H200)
     for tiling in some_tilings(workload)[::5]:
@@ -157,7 +159,7 @@ def test_an_odd_row_is_copied_element_by_element() -> None:
     assert (copy_bytes(op, Dtype.FP16), copy_bytes(op, BYTE)) == (2, 1)
 
 
-@pytest.mark.parametrize("workload", CASES)
+@EACH
 def test_tensor_maps_are_the_same_bytes(workload: Workload) -> None:
     other = halved(workload)
     for tiling in some_tilings(workload):
@@ -182,7 +184,7 @@ def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", one_in(2, CASES))
+@EACH
 def test_the_tilings_on_offer_have_stages_of_good_bytes(workload: Workload) -> None:
     """The tilings are not the same, because products take a different share of the time."""
     other = halved(workload)

@@ -40,7 +40,7 @@ def sum_of(sets: tuple[int, ...]) -> int:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=9))
 def test_a_cover_has_as_few_sets_as_any(sets: list[int]) -> None:
     needed = sum_of(tuple(sets))
@@ -50,7 +50,7 @@ def test_a_cover_has_as_few_sets_as_any(sets: list[int]) -> None:
     assert cover.least == fewest(sets, needed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=9))
 def test_a_search_that_is_cut_short_still_covers_and_its_bound_holds(sets: list[int]) -> None:
     needed = sum_of(tuple(sets))

@@ -28,7 +28,7 @@ def kernel(scheme: Scheme, dtype: Dtype | None = None) -> dict[str, Any]:
     asked = QuantisedFfn(m=4, d_in=K, d_hidden=HIDDEN, d_out=K, scheme=scheme, dtype=dtype, out_dtype=out)
     tiling = TILINGS["int4"][1] if scheme.row.weights else TILINGS_OF_8["swapped"]
     tiling = TILINGS["e4m3"][1] if scheme is Scheme.W8A16 else tiling
-    tiling = BLOCK_TILINGS["plain"] if scheme is Scheme.BLOCK else tiling
+    tiling = BLOCK_TILINGS["plain"] if scheme in (Scheme.BLOCK, Scheme.TOKEN_GROUPS) else tiling
     return {one["name"]: one for one in make(tiling=tiling, workload=asked.to_workload()).kernel.manifest["tensors"]}
 
 
@@ -121,6 +121,15 @@ def test_a_dynamic_checkpoint_needs_the_factor_of_the_intermediate() -> None:
     found = feed_forward(tensors, dynamic, wanted, **NAMES, hidden_factor=0.125)
     assert found["up.output_scale_factor"].tolist() == [0.125]
     assert (found["up.channel_scale_factors"] == convert(tensors, NAMES["up"], dynamic).channels).all()
+
+
+def test_a_dynamic_checkpoint_needs_no_factor_if_the_kernel_computes_them() -> None:
+    tensors, _ = widened("compressed_fp8")
+    dynamic = FP8 | {"activation_scheme": "dynamic"}
+    found = feed_forward(tensors, dynamic, kernel(Scheme.TOKEN_GROUPS), **NAMES)
+    assert set(found) == {f"{op}.{what}" for op in ("up", "down") for what in ("w", "channel_scale_factors")}
+    for op, names in NAMES.items():
+        assert (found[f"{op}.channel_scale_factors"] == convert(tensors, names, dynamic).channels).all()
 
 
 @pytest.mark.parametrize(

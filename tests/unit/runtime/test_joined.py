@@ -10,14 +10,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from benchmarks.conv.rows import rows
-from benchmarks.conv.search import workload_of
 from tests.support.cases import H200
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.on_card import problem
 from tests.support.packs import make
 from tests.support.repository import ROOT
 from tests.unit.runtime.test_artifact import tensors_of
+from tuner.core.problem.asked import workload_of
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -30,6 +30,7 @@ from tuner.packs.programs import program_of
 from tuner.packs.write import write_pack
 from tuner.runtime import Artifact, RuntimeFailure
 from tuner.runtime.binding import native
+from tuner.search.joined import joined_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.own_artifact import own_kernels
@@ -38,33 +39,55 @@ from tuner.workers.host.try_kernels import problem_of, work_of
 from tuner.workers.source.launchable import LaunchRefused
 
 STREAM = 0x99
-PAIR = workload_of(next(row for row in rows() if row.name == "r50-s1-3x3-1x1/b1"))
+PAIR = workload_of(
+    {
+        "kind": "conv-pair",
+        "images": 1,
+        "height": 56,
+        "width": 56,
+        "channels": 64,
+        "first": {"filters": 64, "kernel": 3, "stride": 1},
+        "second": {"filters": 256, "kernel": 1, "stride": 1},
+        "residual": True,
+    }
+)
 CANDIDATE = Candidate(plan_kind=PlanKind.JOINED, schedule=Schedule(ops=(ConvPairSchedule(rows=4, columns=14),)))
 #: Operands of every kernel of the workload, in the manifest's order.
-NAMES = ["x", "first.w", "first.bias", "second.w", "second.bias", "second"]
+NAMES = ["x", "first.w", "first.bias", "second.w", "second.bias", "shortcut", "second"]
+
+
+BOTTLENECK = workload_of({"kind": "network-convs", "network": "resnet50", "stage": 1, "run": "block", "images": 1})
+
+
+def files_of(folder: Path, workload: Workload, candidate: Candidate) -> dict[str, bytes]:
+    """The artifact of a candidate, built for an H200."""
+    builder = Builder(folder)
+    try:
+        ready = prepare(workload, H200, candidate, builder, {})
+    finally:
+        builder.close()
+    assert ready.work.plan_kind is PlanKind.JOINED
+    own = own_kernels(workload, H200, candidate, ready.work.own)
+    here = Environment(gpu_name="NVIDIA H200", simulated=False, cuda="13.0")
+    given = (problem(workload), candidate, ready.plans, ready.source, ready.work.shared, here, {}, 55)
+    return dict(assemble(*given, own=own).files)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The artifact, built for an H200."""
-    builder = Builder(tmp_path_factory.mktemp("builds"))
-    try:
-        ready = prepare(PAIR, H200, CANDIDATE, builder, {})
-    finally:
-        builder.close()
-    assert (ready.plans, ready.source, ready.work.plan_kind) == ((), "", PlanKind.JOINED)
-    own = own_kernels(PAIR, H200, CANDIDATE, ready.work.own)
-    here = Environment(gpu_name="NVIDIA H200", simulated=False, cuda="13.0")
-    return dict(assemble(problem(PAIR), CANDIDATE, (), "", None, here, {}, 55, own=own).files)
+    """The artifact of the pair."""
+    return files_of(tmp_path_factory.mktemp("builds"), PAIR, CANDIDATE)
 
 
 def pair_args(at: dict[str, int], num_tiles: int) -> bytes:
     """`ConvPairArgs`."""
-    return struct.pack("<6Qi4x", *(at[name] for name in NAMES), num_tiles)
+    *others, added, out = (at[name] for name in NAMES)
+    return struct.pack("<6Qi4xQ", *others, out, num_tiles, added)
 
 
 @pytest.mark.slow
 def test_a_manifest_has_the_workload_that_was_asked_for_and_its_tensors(files: dict[str, bytes]) -> None:
+    assert "kernel.cu" not in files
     manifest = json.loads(files["manifest.json"])
     schema = json.loads((ROOT / "workers/builder/manifest.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(manifest)
@@ -91,7 +114,7 @@ def test_an_artifact_hands_the_kernel_its_struct(
     assert list(given) == NAMES
     launches = artifact.bind(given)
     recorder.clear()
-    recorder.cuda.fake_parameter_bytes(56)
+    recorder.cuda.fake_parameter_bytes(64)
     launches._launches[0].enqueue(STREAM)
     [call] = recorder.calls("cuLaunchKernelEx")
     assert call.parameter == pair_args({name: one.address for name, one in given.items()}, 56)
@@ -128,10 +151,31 @@ def test_a_pack_hands_the_kernel_its_struct_by_c(recorder: Recorder, tmp_path: P
         addresses = (ctypes.c_void_p * len(at))(*at.values())
         given = native.LayerTensors(addresses=addresses, num_addresses=len(at), num_pages=0)
         recorder.clear()
-        recorder.cuda.fake_parameter_bytes(56)
+        recorder.cuda.fake_parameter_bytes(64)
         native.checked(c, c.tuner_layer_launch(layer, given, STREAM, 0))
         [call] = recorder.calls("cuLaunchKernelEx")
         assert call.parameter == pair_args(at, 56)
         c.tuner_layer_release(layer)
     finally:
         c.tuner_pack_close(pack)
+
+
+def test_a_chain_hands_the_kernel_the_images_of_the_op_before_it(tmp_path: Path) -> None:
+    joined = next(joined_guesses(any_space_of(BOTTLENECK, H200), 0))
+    files = files_of(tmp_path, BOTTLENECK, joined)
+    manifest = json.loads(files["manifest.json"])
+    assert manifest["joined"] == {"conv3": ["conv2", "conv3"]}
+    weights = [f"conv{number}.{what}" for number in (1, 2, 3) for what in ("w", "bias")]
+    assert [one["name"] for one in manifest["tensors"] if one["role"] == "intermediate"] == ["conv1"]
+    program = program_of(Kernel(files=files))
+    names = [one.name for one in program.operands]
+    assert names == ["x", *weights, "conv3"]
+    first, second = (
+        {one.offset: (names[one.tensor] if isinstance(one.tensor, int) else one.tensor) for one in part.patches}
+        for part in program.parts
+    )
+    between = [one.addend for part in program.parts for one in part.patches if one.tensor == "memory"]
+    assert between[-1] in between[:-1]  # the images between both launches
+    assert {"x", "conv1.w", "conv1.bias"} <= {*first.values()}
+    assert [*second.values()] == ["memory", *weights[2:], "conv3", "x"]
+    assert [len(work_of(files, H200).launchables), len(work_of(files, H200).own)] == [2, 1]

@@ -169,6 +169,7 @@ def test_an_artifact_without_the_ops_launch_is_refused(alone: dict[str, bytes]) 
         Artifact({**alone, "manifest.json": json.dumps(manifest).encode()})
 
 
+@pytest.mark.slow
 def test_an_op_with_a_field_k_is_no_product(chain: dict[str, bytes]) -> None:
     manifest = json.loads(chain["manifest.json"])
     manifest["workload"]["ops"][0]["k"] = 8
@@ -181,6 +182,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.install("strangers", tmp_path_factory.mktemp("strangers"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_on_the_recorder")
 def test_an_op_of_two_launches_has_one_workspace_and_three_outputs(
     recorder: Recorder, tmp_path: Path, strangers: Path
@@ -205,6 +207,7 @@ def test_an_op_of_two_launches_has_one_workspace_and_three_outputs(
     assert scale.parameter == struct.pack("<i4x5Q", 1, at["x"], workspace, *outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_on_the_recorder")
 def test_what_is_kept_may_be_written_and_what_the_plan_has_lies_on_the_device(
     recorder: Recorder, tmp_path: Path, strangers: Path

@@ -1,4 +1,4 @@
-"""Searches share the tilings of their spaces."""
+"""Searches share the tilings of their spaces, and forecasts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.kept_tilings import kept
 
 
 @pytest.fixture(autouse=True, scope="module")
-def tilings_are_listed_once() -> Iterator[None]:
-    """The tilings of a space are those that another process of this run has listed."""
-    with kept(with_forecasts=False):
+def forecasts_are_computed_once() -> Iterator[None]:
+    """The forecasts of a schedule are those that another process of this run has computed."""
+    with kept():
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import optuna
 import pytest
@@ -18,6 +19,7 @@ from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Problem, evaluate
@@ -55,6 +57,11 @@ def run(workload: Workload, num_trials: int) -> list[Trial]:
     return trials
 
 
+@cache
+def guesses_of(workload: Workload) -> tuple[Schedule, ...]:
+    return tuple(first_guesses(space_with(workload), 0))
+
+
 @ALL
 def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
     space = space_with(workload)
@@ -69,7 +76,7 @@ def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
 @pytest.mark.slow
 @ALL
 def test_seeds_have_clusters_of_each_size_and_ask_for_weights(workload: Workload) -> None:
-    seeds = list(first_guesses(space_with(workload), 0))
+    seeds = guesses_of(workload)
     assert 5 <= len(seeds) <= 40
     assert len(set(seeds)) == len(seeds)
     assert {schedule.launch_ops[0].cluster for schedule in seeds} == {1, 2, 4, 8, 16}
@@ -79,19 +86,19 @@ def test_seeds_have_clusters_of_each_size_and_ask_for_weights(workload: Workload
 
 
 LARGE = decoder_attention("llama3-8b", sequences=16, max_length=2048, dtype=Dtype.BF16)
-DRAWN = decoder_attention("llama3-8b", sequences=16, max_length=4096, dtype=Dtype.BF16, lengths=Lengths.UNIFORM)
+DRAWN = decoder_attention("llama3-8b", sequences=8, max_length=1024, dtype=Dtype.BF16, lengths=Lengths.UNIFORM)
 
 
 @pytest.mark.slow
 def test_where_an_sm_has_no_room_some_seeds_leave_it_and_ask_early() -> None:
     space = space_with(LARGE)
-    beside = [one for one in first_guesses(space, 0) if shares_an_sm(space, one)]
+    beside = [one for one in guesses_of(LARGE) if shares_an_sm(space, one)]
     asked = [(one.launch_ops[0].next_percent, one.launch_ops[0].next_early) for one in beside]
     assert list(dict.fromkeys(asked)) == [(25, True), (0, False), (50, True)]
     of_kernels = {(one.launch_ops[0].cluster, one.launch_ops[0].span_tokens, one.tiling) for one in beside}
     assert asked[: len(of_kernels)] == [(25, True)] * len(of_kernels), "each kernel once before any again"
     assert all(0 < one.tiling.window < one.tiling.num_stages for one in beside), "keys come before most of the weights"
-    assert not any(shares_an_sm(space_with(ALONE), one) for one in first_guesses(space_with(ALONE), 0))
+    assert not any(shares_an_sm(space_with(ALONE), one) for one in guesses_of(ALONE))
 
 
 FEW = decoder_attention("llama3-70b", tp=8, sequences=1, max_length=512, dtype=Dtype.BF16)
@@ -100,7 +107,7 @@ FEW = decoder_attention("llama3-70b", tp=8, sequences=1, max_length=512, dtype=D
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", [LARGE, FEW], ids=["128 CTAs", "8 CTAs, and others that ask alone"])
 def test_seeds_ask_early_where_many_ctas_do(workload: Workload) -> None:
-    attentions = [one.launch_ops[0] for one in first_guesses(space_with(workload), 0)]
+    attentions = [one.launch_ops[0] for one in guesses_of(workload)]
     assert {one.next_percent for one in attentions if one.next_early} == {25, 50}
 
 
@@ -111,7 +118,7 @@ def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> No
     late = [one for one in late if not one.next_early]
     assert {one.next_percent for one in late} == {50, 100}
     ctas = {attention_plan(space.own[0].op, one, H200).num_ctas for one in late}
-    few = [one.launch_ops[0] for one in first_guesses(space_with(FEW), 0)]
+    few = [one.launch_ops[0] for one in guesses_of(FEW)]
     assert not any(one.next_percent for one in few if not one.next_early), "they would precede requests for keys"
     assert ctas == {64, 128}, "the best by forecast, and the one with a CTA on nearly every SM"
 
@@ -119,7 +126,7 @@ def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> No
 def test_a_single_row_has_the_guesses_that_were_fastest_on_cards() -> None:
     """Its product uses `wgmma` with swapped operands and a shallow ring of 64 tokens, not `simt`."""
     space = space_with(FEW)
-    seeds = list(first_guesses(space, 0))
+    seeds = guesses_of(FEW)
     first = seeds[0]
     assert (first.tiling.engine, first.tiling.swap_ab) == (Engine.WGMMA, True)
     assert first.tiling.tiles[0].n == 32
@@ -134,7 +141,7 @@ def test_a_single_row_has_the_guesses_that_were_fastest_on_cards() -> None:
     assert {one.tiling.engine for one in seeds} == {Engine.WGMMA, Engine.SIMT}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_they_take_plainly() -> None:
     space, trials = space_with(LARGE), run(LARGE, 20)
     tried = [trial.candidate for trial in trials if trial.candidate.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
@@ -144,13 +151,13 @@ def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_th
 
 @pytest.mark.slow
 def test_where_lengths_differ_seeds_assign_by_length() -> None:
-    by_length = {one.launch_ops[0].by_length for one in first_guesses(space_with(DRAWN), 0)}
+    by_length = {one.launch_ops[0].by_length for one in guesses_of(DRAWN)}
     assert by_length == {False, True}
-    assert {one.launch_ops[0].by_length for one in first_guesses(space_with(LARGE), 0)} == {False}
+    assert {one.launch_ops[0].by_length for one in guesses_of(LARGE)} == {False}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", [ALONE, *soaked(PAIR), PAGED], ids=["alone", "pair", "paged"])
+@pytest.mark.parametrize("workload", [*soaked(ALONE, PAIR), PAGED], ids=["alone", "pair", "paged"])
 def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) -> None:
     trials = run(workload, 40)
     kinds = [trial.candidate.plan_kind for trial in trials]
@@ -162,7 +169,7 @@ def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) 
     assert len({trial.candidate for trial in trials}) == len(trials)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_searches_find_what_is_faster_than_their_first_guesses() -> None:
     """In most shapes: for some, the first guess is the best on the simulated GPU, whose errors are random."""
     sizes = ((4, 9000), (32, 3000))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import tried
-from tests.support.lanes import one_in
+from tests.support.lanes import one_in, soaked
 from tests.support.presets import decoder_block, decoder_layer
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, check_schedule
@@ -211,7 +211,7 @@ def test_winners_of_other_kernel_sources_stand_behind_those_of_these_and_are_use
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [8, 24, 48, 64])
+@pytest.mark.parametrize("m", [*soaked(8), 24, *soaked(48), 64])
 def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_pieces(m: int) -> None:
     for one in found_for(llama(16)):
         before = one.candidate.schedule

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import measured
+from tests.support.lanes import soaked
 from tests.support.repository import ROOT
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate
@@ -62,7 +63,7 @@ def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processe
             chosen = here.ask()
             assert there.ask() == chosen
             assert there.waits_for_all == here.waits_for_all
-            if chosen is None or number == 6:
+            if chosen is None or number == 3:
                 break
             assert there.think_ahead() == here.think_ahead()
             for search in (here, there):
@@ -76,7 +77,7 @@ def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processe
 def test_a_search_goes_on_from_its_trials_when_its_process_was_killed(processes: SearchProcesses) -> None:
     history: list[Trial] = []
     with processes.search(ORDER) as search:
-        for number in range(3):
+        for number in range(2):
             chosen = search.ask()
             assert chosen is not None
             history.append(trial(number, chosen))
@@ -150,7 +151,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["waits", "ends"])
+@pytest.mark.parametrize("how", ["waits", *soaked("ends")])
 def test_a_process_ends_with_its_server_however_that_ends(tmp_path: Path, how: str) -> None:
     program = tmp_path / "parent.py"
     program.write_text(_PARENT)

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from tests.support.lanes import soak_unless
+from tests.support.lanes import soak_unless, soaked
 from tests.support.presets import decoder_block as block_of_a_model
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
@@ -56,7 +56,7 @@ def seeds_of(here: Space) -> Iterator[Schedule]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sliced", "by row", "independent"])
+@pytest.mark.parametrize("kind", ["sliced", *soaked("by row"), "independent"])
 def test_guesses_of_several_tilings_made_in_advance_are_those_made_one_by_one(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("m", "most"), [(37, NUM_FORECASTS), (320, 90)])
+@pytest.mark.parametrize(("m", "most"), [(37, NUM_FORECASTS), *soaked((320, 90))])
 def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_fewer_are_simulated(
     m: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_file_is_named_after_a_gpu_and_each_row_says_where_it_comes_from(path:
         assert path.stem.upper() in row.get("gpu", path.stem.upper()), f"{name}: of another card"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_winner_is_legal_where_it_was_found(path: Path) -> None:
     gpu = CATALOGUE[path.stem]

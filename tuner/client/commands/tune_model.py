@@ -42,7 +42,11 @@ _MOST_LABELS = 16
 @click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @model_options
 @click.option("--residual", is_flag=True, help="The kernel adds the residual; only on one rank.")
-@click.option("--fp8-groups", is_flag=True, help="Also fp8 activations in groups of 128, if the config has them.")
+@click.option(
+    "--fp8-groups",
+    is_flag=True,
+    help="fp8 activations in groups of 128: those that the config has, and H of dynamic ones.",
+)
 @click.option("--context", type=click.IntRange(min=1), help="Also tunes the attentions, for up to this many tokens.")
 @click.option("--with-qkv", is_flag=True, help="With --context: tune norm and qkv with each attention.")
 @click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")

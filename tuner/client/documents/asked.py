@@ -101,7 +101,7 @@ class ChainConv(TypedDict):
 
 
 class ChainConvPair(TypedDict):
-    """Out = act(conv(act(conv(In, W1) + b1), W2) + b2), NHWC, as two `ConvOp` compute it."""
+    """Out = act(conv(act(conv(In, W1) + b1), W2) + R + b2), NHWC, as two `ConvOp` compute it."""
 
     op: Literal["conv_pair"]
     name: str
@@ -121,6 +121,7 @@ class ChainConvPair(TypedDict):
     first_op: NotRequired[str]
     activation: NotRequired[str]
     bias: NotRequired[bool]
+    residual_source: NotRequired[str]
     is_output: NotRequired[bool]
 
 

@@ -18,6 +18,8 @@ Json = dict[str, Any]
 #: The kind of request, and its schemes with 8-bit activations.
 _KIND = "quantised-ffn"
 _SCHEMES = {Activations.TENSOR: "tensor", Activations.TOKEN: "token", Activations.BLOCK: "block"}
+#: The scheme of activations by token whose intermediate has scales of groups.
+_IN_GROUPS = "token_groups"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,8 @@ class Block:
     #: The shape, with elements as wide as the model's.
     shape: Shape
     stored: Stored
+    #: Whether the intermediate of activations by token has a scale for 128 of a row, which its kernel computes.
+    has_groups: bool = False
 
     def pair(self, m: int) -> Json:
         """The block in the form of `POST /jobs`."""
@@ -39,6 +43,8 @@ class Block:
 
     @property
     def _scheme(self) -> str:
+        if self.has_groups:
+            return _IN_GROUPS
         if self.stored.activations in _SCHEMES:
             return _SCHEMES[self.stored.activations]
         schemes = hints_of(asked_workloads()[_KIND])["scheme"]
@@ -46,7 +52,7 @@ class Block:
         return next(str(one) for one in schemes if one.row.weights and one.row.weights.row.form == form)
 
     def __str__(self) -> str:
-        return f"{self.shape}, {self.stored}"
+        return f"{self.shape}, {self.stored}" + (", its intermediate in groups of 128" if self.has_groups else "")
 
 
 def blocks_of(
@@ -54,7 +60,7 @@ def blocks_of(
 ) -> dict[Block | Shape, int]:
     """The block of each layer with that shape, and the number of such layers; a `Shape` means that it is not quantised.
     `modules` are those of the MLP. With `fp8_groups`, activations in groups have 8 bits, otherwise 16, which is more
-    exact.
+    exact; and with activations by token, the intermediate is in groups, otherwise it needs a static factor.
 
     Raises:
         InvalidInput: there is no kernel for a layer's weights, or its products differ in quantisation.
@@ -64,11 +70,16 @@ def blocks_of(
         return {shape: layers}
     of_layers = (_stored_in_layer(quantised, modules, layer) for layer in range(layers))
     found = Counter(of_layers if fp8_groups else map(_in_sixteen_bits, of_layers))
-    blocks = {Block(shape=shape, stored=stored) if stored else shape: count for stored, count in found.items()}
+    blocks = {_block_of(shape, stored, fp8_groups) if stored else shape: count for stored, count in found.items()}
     for block in blocks:
         if isinstance(block, Block):
             _check(block)
     return blocks
+
+
+def _block_of(shape: Shape, stored: Stored, fp8_groups: bool) -> Block:
+    has_groups = fp8_groups and stored.activations is Activations.TOKEN
+    return Block(shape=shape, stored=stored, has_groups=has_groups)
 
 
 def _in_sixteen_bits(stored: Stored | None) -> Stored | None:

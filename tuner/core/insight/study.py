@@ -8,7 +8,7 @@ from tuner.core.plan.build import global_order
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.order.tile_paths import Stop, TileGrid
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, launched
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
 
@@ -35,10 +35,13 @@ def panels_of(workload: Workload, candidate: Candidate, cache_size: int) -> int 
     them. None if they are not counted: for workloads other than a product or a pair, for larger grids, and for
     orders that wait for later tiles."""
     assert candidate.schedule is not None
+    workload, candidate = launched(workload, candidate)
+    if workload.launch_ops or candidate.schedule is None:
+        return None
     graph = tile_graph(workload, candidate.schedule.tiling)
     grids = [graph.grids[op] for op in graph.op_indices]
     is_pair = len(grids) == 2 and workload.producers_of(1) == (0,)
-    if workload.launch_ops or not (len(grids) == 1 or (is_pair and grids[0][0] == grids[1][0])):
+    if not (len(grids) == 1 or (is_pair and grids[0][0] == grids[1][0])):
         return None
     if max(max(grid) for grid in grids) > MAX_SIDE:
         return None

@@ -13,8 +13,16 @@ ENGINES = (Engine.WGMMA, Engine.MMA)
 MAX_CONVERTED, MAX_GROUPED = 96, 64
 #: Maximum fp32 sums per thread for a kernel without conversion.
 MAX_ACCUMULATORS = 192
+#: Maximum registers of a thread for sums, fragments and factors, if one warpgroup multiplies alone, by `wgmma`: with
+#: more, the compiler spills, or serialises the products (48 and 32 rows of mxfp4 by 192 and 256 of W: 216 and 256).
+MAX_HELD = 208
+#: Maximum rows of a tile's inputs that are multiplied by `mma.sync`, which does not keep fragments; and maximum sums
+#: of which a thread has a second set for the next group. Source: converted_wgmma.cuh.
+_MOST_SYNC, _MOST_TWICE = 16, 32
 #: Bits per line of codes, and number of groups that alternate in a thread's registers.
 _LINE_BITS, _GROUPS = 1024, 2
+#: Sets of fragments: one is multiplied while the next one is converted.
+_FRAGMENT_SETS = 2
 
 
 def engine_problem(workload: Workload, engine: Engine) -> str | None:
@@ -34,6 +42,20 @@ def most_converted(op: TileOp) -> int:
     if not op.weights:
         return MAX_ACCUMULATORS
     return MAX_GROUPED if op.weights.row.scales_sums else MAX_CONVERTED
+
+
+def held_problem(op: TileOp, tile: Tile, blocks: int, sums: int) -> str | None:
+    """Why one warpgroup with that many blocks of 64 rows of W, and fp32 sums per thread, lacks registers."""
+    if not op.weights or tile.m <= _MOST_SYNC:
+        return None
+    row = op.weights.row
+    sets = 1 + (sums <= _MOST_TWICE) if row.scales_sums else 0
+    fragments = _FRAGMENT_SETS * blocks * row.fragment_registers
+    factors = max(sets, 1) * row.num_lists * 2 * blocks * (row.bundle // row.group) if row.group else 0
+    held = sums * (1 + sets) + fragments + factors
+    if held <= MAX_HELD:
+        return None
+    return f"{held} registers of sums, fragments and factors, for weights in {op.weights}: use at most {MAX_HELD}"
 
 
 def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tuner.core.legal.wgmma import received_bytes, smem_bytes
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -19,7 +17,7 @@ def with_least_room(workload: Workload, tiling: Tiling) -> Tiling:
     """
     if _ROOM.is_plain(tiling.sum_kib):
         return tiling
-    smaller = [replace(tiling, sum_kib=room) for room in _ROOM.values if room <= tiling.sum_kib]
+    smaller = [tiling.but(sum_kib=room) for room in _ROOM.values if room <= tiling.sum_kib]
     if tiling.cluster_k == 1:
         return smaller[0]
     taken_bytes = received_bytes(workload, tiling)
@@ -30,7 +28,7 @@ def with_most_room(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
     """The tiling with all the space that its rings leave, if CTAs split K."""
     if tiling.cluster_k == 1:
         return tiling
-    rooms = (replace(tiling, sum_kib=room) for room in reversed(_ROOM.values))
+    rooms = (tiling.but(sum_kib=room) for room in reversed(_ROOM.values))
     fitting = (one for one in rooms if smem_bytes(workload, one) <= gpu.smem_per_cta_bytes)
     return with_least_room(workload, next(fitting, tiling))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tuner.core.legal.converted import converted_problem, most_converted
+from tuner.core.legal.converted import converted_problem, held_problem, most_converted
 from tuner.core.legal.own_tasks import own_clusters_problem, products, with_own_tasks
 from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
@@ -20,6 +20,7 @@ from tuner.core.legal.warpgroups.parts import (
     operands_problem,
     part_multiplies,
 )
+from tuner.core.legal.warpgroups.shapes import of_shape
 from tuner.core.legal.warpgroups.waiting import waiting_problem
 from tuner.core.legal.warpgroups.workloads import LINE_BYTES, line_elements
 from tuner.core.legal.warpgroups.workloads import workload_problem as workload_problem
@@ -85,6 +86,7 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
     return tuple(lines * line_elements(dtype) for lines in STAGE_LINES)
 
 
+@of_shape
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
     """A stage of a CTA's ring of inputs and one of its ring of weights, bytes: each large enough for every op."""
     ops = [(op, tile) for _, op, tile in products(workload, tiling)]
@@ -99,10 +101,14 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     num_barrier_pairs = tiling.input_stages + tiling.num_stages + FEED_SLOTS + (tiling.cluster_k > 1) * SUM_SLOTS
     rings = tiling.input_stages * input_bytes + tiling.num_stages * weight_bytes
-    staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
     fixed = FEED_SLOTS * FEED_SLOT_BYTES + num_barrier_pairs * BARRIER_PAIR_BYTES + FLAG_BYTES
-    beside = beside_bytes(workload, tiling, FEED_SLOTS)
-    return with_own_tasks(workload, tiling, rings + staging + fixed + received_bytes(workload, tiling) + beside)
+    return with_own_tasks(workload, tiling, rings + fixed + _bytes_beside(workload, tiling))
+
+
+@of_shape
+def _bytes_beside(workload: Workload, tiling: Tiling) -> int:
+    staging = tiling.num_warps * CHUNK_BUFFERS * CHUNK_BYTES if tiling.epilogue is Epilogue.TMA else 0
+    return staging + received_bytes(workload, tiling) + beside_bytes(workload, tiling, FEED_SLOTS)
 
 
 def shares(num_rows: int, cluster_k: int) -> list[int]:
@@ -148,9 +154,8 @@ def registers(workload: Workload, tiling: Tiling) -> int:
     return REGISTERS[tiling.num_warps]
 
 
-def least_registers(workload: Workload, tiling: Tiling) -> int:
-    """Same as `registers`, since the warpgroups share all registers."""
-    return registers(workload, tiling)
+#: The warpgroups share all registers.
+least_registers = registers
 
 
 def num_groups(tiling: Tiling) -> int:
@@ -188,22 +193,8 @@ def wgmma_columns(op: TileOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int
 
 def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled."""
-    if tiling.num_warps not in NUM_WARPS:
-        return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
-    if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
-        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
-    if problem := _cluster_problem(workload, tiling) or own_clusters_problem(workload, tiling):
+    if problem := _shape_problem(workload, tiling):
         return problem
-    for _, op, tile in products(workload, tiling):
-        shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
-        most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        promoted = None if part_multiplies(op) else max_promoted(workload)
-        most = min(most, promoted or most, most_converted(op))
-        own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
-        if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
-            return problem + (
-                f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
-            )
     if not 2 <= tiling.num_stages <= MAX_STAGES:
         return f"{tiling.num_stages} stages of weights: use 2 to {MAX_STAGES}"
     if not 2 <= tiling.input_stages <= MAX_INPUT_STAGES:
@@ -212,16 +203,36 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 0 (no limit) to {tiling.num_stages - 1}"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
-    if problem := stored_problem(workload, tiling) or operands_problem(workload, tiling):
+    problem = _stored_problem(workload, tiling) or _reach_problem(workload, tiling) or _parts_problem(workload, tiling)
+    return problem or waiting_problem(workload, tiling)
+
+
+@of_shape
+def _shape_problem(workload: Workload, tiling: Tiling) -> str | None:
+    if tiling.num_warps not in NUM_WARPS:
+        return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
+    if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
+        return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
+    if problem := _cluster_problem(workload, tiling) or own_clusters_problem(workload, tiling):
         return problem
-    problem = epilogue_problem(workload, tiling, line_elements(workload.dtype)) or _reach_problem(workload, tiling)
-    return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
+    groups, shares_k = num_groups(tiling), tiling.cluster_k > 1
+    is_busy = tiling.warpgroups is Warpgroups.PING_PONG or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
+    for _, op, tile in products(workload, tiling):
+        most = most_accumulators(op, groups, swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
+        promoted = None if part_multiplies(op) else max_promoted(workload)
+        most = min(most, promoted or most, most_converted(op))
+        own = tile_problem(op, tile, groups, workload.dtype, swap_ab=tiling.swap_ab, most=most)
+        if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
+            return problem + (
+                f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
+            )
+    return None
 
 
-def _is_busy(tiling: Tiling) -> bool:
-    """Whether warpgroups take turns, add parts, or leave the stores to TMA, which needs registers."""
-    takes_turns = tiling.warpgroups is Warpgroups.PING_PONG
-    return takes_turns or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
+@of_shape
+def _stored_problem(workload: Workload, tiling: Tiling) -> str | None:
+    problem = stored_problem(workload, tiling) or operands_problem(workload, tiling)
+    return problem or epilogue_problem(workload, tiling, line_elements(workload.dtype))
 
 
 def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
@@ -297,6 +308,7 @@ def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
     return None
 
 
+@of_shape
 def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why parts cannot be added, or why the compiler would spill registers."""
     most = MAX_ACCUMULATORS_TO_ADD.get(tiling.num_warps, MAX_ACCUMULATORS_BUSY)
@@ -355,7 +367,11 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    return f"tile {tile}: {held} sums per thread: use at most {most}" if held > most else None
+    if held > most:
+        return f"tile {tile}: {held} sums per thread: use at most {most}"
+    blocks = multiplied(op, tile, groups, swap_ab=swap_ab)[0] // BLOCK_ROWS
+    problem = held_problem(op, tile, blocks, held) if groups == 1 else None
+    return f"tile {tile}: {problem}" if problem else None
 
 
 def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:

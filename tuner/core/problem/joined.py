@@ -1,8 +1,8 @@
-"""Workloads whose ops can be one op: the file ``joined`` of the last op's kind makes it."""
+"""Workloads some of whose ops can be one op: the file ``joined`` of a kind makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -16,11 +16,12 @@ from tuner.errors import InvalidInput
 class Joins(Protocol):
     """The file ``joined`` of a kind."""
 
-    def joined(self, ops: Sequence[Any], dtype: Dtype) -> LaunchOp:
-        """One op that computes what all `ops` compute, whatever their kinds are; the last one is of this kind.
+    def joined(self, ops: Sequence[Any], dtype: Dtype) -> LaunchOp | Sequence[Op]:
+        """One op that computes what all `ops` compute, whatever their kinds are; or ops that together compute it, some
+        of them unchanged. At least one of `ops` is of this kind.
 
-        It has the name of the last op. Its tensors are those of the ops, with the same names, except that weights are
-        called ``<op>.w``, as in an artifact. It need not write what only the ops read.
+        An op that computes several has the name of the last of these. Its tensors are theirs, with the same names,
+        except that weights are called ``<op>.w``, as in an artifact. It need not write what only they read.
 
         Raises:
             InvalidInput: there is no such op, with the reason.
@@ -28,15 +29,29 @@ class Joins(Protocol):
 
 
 def joined_workload(workload: Workload) -> Workload:
-    """The workload of the one op that computes all ops.
+    """The workload whose ops compute all ops, some of them as one.
 
     Raises:
-        InvalidInput: there is none, or the kind's op has other tensors; with the reason.
+        InvalidInput: there is none, or an op has other tensors; with the reason.
     """
     found = _tried(workload)
     if isinstance(found, InvalidInput):
         raise found
     return found
+
+
+def computed_by(workload: Workload) -> dict[str, tuple[str, ...]]:
+    """For each op of `joined_workload`, the ops of the workload that it computes, in order."""
+    joined = [op.name for op in joined_workload(workload).ops]
+    found = {name: [name] for name in joined}
+    reader_of: dict[str, str] = {}
+    for op in reversed(workload.ops):
+        owner = op.name if op.name in joined else reader_of[op.name]
+        if op.name not in joined:
+            found[owner].append(op.name)
+        reader_of |= dict.fromkeys(op.read_names, owner)
+    order = [op.name for op in workload.ops]
+    return {name: tuple(sorted(found[name], key=order.index)) for name in joined}
 
 
 @lru_cache(maxsize=256)  # a search asks for each candidate
@@ -48,33 +63,45 @@ def _tried(workload: Workload) -> Workload | InvalidInput:
 
 
 def _joined(workload: Workload) -> Workload:
-    last = workload.ops[-1]
-    part = part_of(last.KIND, "joined") if kind_of(last) and len(workload.ops) > 1 else None
-    if part is None:
-        kind = getattr(last, "kind", "") or last.KIND
-        raise InvalidInput(
-            "ops", f"no kernel computes all of them as one op, for a last op of the kind {kind}", _REMEDY
-        )
     if others := [op.name for op in workload.launch_ops]:
         raise InvalidInput("ops", f"{', '.join(others)} has its own launch", _REMEDY)
-    op: Op = part.joined(workload.ops, workload.dtype)
-    _check_tensors(op, workload)
-    return Workload(kind=WorkloadKind.CHAIN, ops=(op,), dtype=workload.dtype)
+    if normed := [op.name for op in workload.tile_ops if op.norm]:
+        raise InvalidInput("ops", f"{normed[0]} has a norm", _REMEDY)
+    known = [op for op in reversed(workload.ops) if kind_of(op)] if len(workload.ops) > 1 else []
+    part = next((part for op in known if (part := part_of(op.KIND, "joined"))), None)
+    if part is None:
+        kinds = ", ".join(dict.fromkeys(getattr(op, "kind", "") or op.KIND for op in workload.ops))
+        raise InvalidInput("ops", f"no kernel computes several of them as one op; their kinds are {kinds}", _REMEDY)
+    found = part.joined(workload.ops, workload.dtype)
+    ops = tuple(found) if isinstance(found, Sequence) else (found,)
+    made = Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=workload.dtype)
+    _check_tensors(made, workload)
+    return made
 
 
 _REMEDY = "use another plan kind"
 
 
-def _check_tensors(op: Op, workload: Workload) -> None:
-    """Checks that the op has the tensors that callers pass for the workload, and no others."""
-    known = {_name(one, made): one for made in workload.ops for one in made.tensors(workload.dtype)}
-    between = {one.name for one in workload.ops if not workload.leaves(one)}
-    wanted = {name: _form(one) for name, one in known.items() if name not in between}
-    found = {one.name: _form(one) for one in op.tensors(workload.dtype)}
-    if found != wanted or op.name != workload.ops[-1].name:
-        odd = sorted(name for name in {*found, *wanted, op.name} if found.get(name) != wanted.get(name)) or [op.name]
-        problem = f"{', '.join(odd)} differ between {workload.describe()} and the op {op.name} of the kind {op.KIND}"
-        raise InvalidInput("ops", problem, f"the package with {op.KIND} must use the tensors of the ops")
+def _check_tensors(made: Workload, workload: Workload) -> None:
+    """Checks that the ops have the tensors that callers pass for the workload, and no others that it does not have."""
+    known, found = _tensors(workload), _tensors(made)
+    wanted = {name: form for name, form in known.items() if name not in _between(workload)}
+    given = {name: form for name, form in found.items() if name not in _between(made)}
+    alien = {name for name in found if found[name] != known.get(name)} | {op.name for op in made.ops} - known.keys()
+    odd = sorted(alien | {name for name in wanted if given.get(name) != wanted[name]})
+    if odd or made.ops[-1].name != workload.ops[-1].name:
+        kinds = ", ".join(dict.fromkeys(op.KIND for op in made.ops if op not in workload.ops))
+        what = ", ".join(odd) or made.ops[-1].name
+        problem = f"{what} differ between {workload.describe()} and the ops {made.describe()}"
+        raise InvalidInput("ops", problem, f"the package with {kinds} must use the tensors of the ops")
+
+
+def _between(workload: Workload) -> set[str]:
+    return {one.name for one in workload.ops if not workload.leaves(one)}
+
+
+def _tensors(workload: Workload) -> Mapping[str, tuple[int, str, bool]]:
+    return {_name(one, op): _form(one) for op in workload.ops for one in op.tensors(workload.dtype)}
 
 
 def _name(tensor: Tensor, op: Op) -> str:

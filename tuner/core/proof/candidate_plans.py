@@ -10,6 +10,7 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.joined import computed_by
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.own_plans import proven_plan
@@ -91,7 +92,10 @@ def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ..
     """The ops of each launch of our candidate that is not side by side, by their positions in `Workload.ops`, in the
     order in which launches are enqueued. Tile ops share launches as defined by the plan kind."""
     if candidate.plan_kind.is_joined:
-        return (tuple(range(len(workload.ops))),)
+        made, inside = launched(workload, candidate)
+        places = {op.name: place for place, op in enumerate(workload.ops)}
+        computed = [tuple(places[name] for name in names) for names in computed_by(workload).values()]
+        return tuple(tuple(sorted(p for op in launch for p in computed[op])) for launch in launches_of(made, inside))
     starts = set(range(len(workload.tile_ops)))
     if candidate.plan_kind.is_fused:
         starts = {0}

@@ -74,7 +74,8 @@ def apart_kind(num_ops: int, *, is_programmatic: bool = False) -> PlanKind:
 
 def launched(workload: Workload, candidate: Candidate) -> tuple[Workload, Candidate]:
     """The workload whose ops a candidate launches, and the candidate in a plan kind of that workload: if the candidate
-    joins the ops, the workload of the one op, otherwise both unchanged.
+    joins ops, the workload with these as one, in as few launches as tile ops on one side of it allow; otherwise both
+    unchanged.
 
     Raises:
         IllegalSchedule: no op computes all ops of the workload.
@@ -86,4 +87,6 @@ def launched(workload: Workload, candidate: Candidate) -> tuple[Workload, Candid
     except InvalidInput as error:
         raise IllegalSchedule(f"{candidate.plan_kind}: {error.problem}") from error
     kind = apart_kind(len(joined.ops), is_programmatic=candidate.plan_kind.is_programmatic)
+    if len(joined.tile_ops) > 1 and not joined.forced_starts:
+        kind = PlanKind.FUSED_PDL if candidate.plan_kind.is_programmatic else PlanKind.FUSED
     return joined, replace(candidate, plan_kind=kind)

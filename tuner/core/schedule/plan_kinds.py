@@ -40,8 +40,8 @@ class PlanKind(StrEnum):
     FUSED = "fused"
     #: The same, with programmatic dependent launch, overlapping the previous launch.
     FUSED_PDL = "fused_pdl"
-    #: One launch of a kernel that computes all ops as one op, with programmatic dependent launch. Its schedules are
-    #: those of that op.
+    #: A kernel computes several ops, or all, as one op, with programmatic dependent launch; tile ops on one side of it
+    #: share a launch. Its schedules are those of the workload with that op.
     JOINED = "joined"
 
     @property
@@ -90,7 +90,7 @@ class PlanKind(StrEnum):
 
     @property
     def is_joined(self) -> bool:
-        """Whether its schedules are those of one op that computes all ops."""
+        """Whether its schedules are those of a workload in which one op computes several."""
         return self.row.is_joined
 
     @property
@@ -213,7 +213,7 @@ PLAN_KINDS: Mapping[PlanKind, KindRow] = {
         turns=(0, 3),
     ),
     PlanKind.JOINED: KindRow(
-        sentence="One launch of a kernel that computes all ops as one op, and begins while the previous launch ends.",
+        sentence="A kernel computes several ops as one op; each launch begins while the previous one ends.",
         num_finalists=3,
         is_fused=True,
         is_joined=True,

@@ -121,7 +121,7 @@ class MmaTilings:
         """The tiling, then each of its legal split-K variants."""
         yield tiling
         for split in self._offered_splits(tiling.tiles):
-            parted = tiling.in_parts(split)
+            parted = tiling.but(split_k=split)
             if tiling_problem(self._workload, self._gpu, parted) is None:
                 yield parted
 

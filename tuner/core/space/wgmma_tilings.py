@@ -326,7 +326,7 @@ class WgmmaTilings:
             **height.fields,
         )
         for rings in dict.fromkeys(self._rings(bare)):
-            tiling = replace(bare, num_stages=rings[0], input_stages=rings[1], window=rings[2])
+            tiling = bare.but(num_stages=rings[0], input_stages=rings[1], window=rings[2])
             tiling = with_most_room(self._workload, self._gpu, tiling)
             if tiling_problem(self._workload, self._gpu, tiling) is None:
                 yield tiling
@@ -335,7 +335,7 @@ class WgmmaTilings:
         """(stages of weights, stages of inputs, window)."""
         each = stage_bytes(self._workload, bare)[1]
         for input_stages in INPUT_STAGES if self._rows <= FEW_ROWS else (0,):
-            most = self._deepest(replace(bare, input_stages=input_stages), is_equal=not input_stages)
+            most = self._deepest(bare.but(input_stages=input_stages), is_equal=not input_stages)
             for num_stages in (most, round(most * 2 / 3)):
                 for window in (0, *(round(size / each) for size in WINDOW_BYTES)):
                     if window < num_stages:
@@ -343,8 +343,8 @@ class WgmmaTilings:
 
     def _deepest(self, tiling: Tiling, *, is_equal: bool) -> int:
         """The most stages of weights that fit, with the given ring of inputs or with an equally deep one."""
-        fixed = smem_bytes(self._workload, replace(tiling, num_stages=0))
-        each = smem_bytes(self._workload, replace(tiling, num_stages=1, input_stages=tiling.input_stages + is_equal))
+        fixed = smem_bytes(self._workload, tiling.but(num_stages=0))
+        each = smem_bytes(self._workload, tiling.but(num_stages=1, input_stages=tiling.input_stages + is_equal))
         return min(MAX_STAGES, max(0, self._gpu.smem_per_cta_bytes - fixed) // (each - fixed))
 
     def _fitted(self, tiling: Tiling) -> Iterator[Tiling]:

@@ -11,7 +11,7 @@ from tuner.core.problem.activation import Activation
 from tuner.core.problem.asked import SIZE, AskedWorkload, Example, asked_field
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart
-from tuner.core.problem.epilogue.scales.block_scale import BlockScale
+from tuner.core.problem.epilogue.scales.block_scale import BlockScale, InputScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
 from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.epilogue.scales.output_scale import OutputScale
@@ -66,6 +66,14 @@ class Scheme(StrEnum):
         up=(ChannelScale(), OutputScale()),
         down=(ChannelScale(),),
     )
+    TOKEN_GROUPS = SchemeRow(
+        name="token_groups",
+        doc="the same, and H with a scale per token and 128 columns, which the kernel computes",
+        dtype=Dtype.FP8_E4M3,
+        row_scale=True,
+        up=(ChannelScale(), GroupScale()),
+        down=(InputScale(), ChannelScale()),
+    )
     BLOCK = SchemeRow(
         name="block",
         doc="fp8, scales per token and 128 of k, and per block of 128 x 128 weights",
@@ -113,10 +121,10 @@ def _width(weights: WeightFormat) -> tuple[int, bool]:
 class QuantisedFfn(AskedWorkload):
     """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
-    With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those per
-    row, which `token` passes separately. s2 [d_out] includes h, which is static. With `block`, X, H and weights have
-    scales along k, and those of H are computed with it. If X and H have 16 bits, there is no h; s1 and s2 are per
-    channel, or weights have scales per group.
+    With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those
+    per row, which `token` passes separately. s2 [d_out] includes h, which is static. With `token_groups`, H has
+    scales along k, computed with it; with `block`, X and weights do, too. If X and H have 16 bits, there is no h;
+    s1 and s2 are per channel, or weights have scales per group.
     """
 
     KIND: ClassVar[str] = "quantised-ffn"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuner.core.proof.launch_order import in_launch_order
 
 from ...source.launchable import LaunchRefused
@@ -14,13 +16,16 @@ from .launch import OwnOnDevice
 class OwnRunner:
     """All launches of a workload with launch ops, in the order of its ops, on one stream."""
 
-    def __init__(self, own: tuple[OwnOnDevice, ...], products: ChainRunner | None) -> None:
-        """`products` are the launches of products, if there are any.
+    def __init__(
+        self, own: tuple[OwnOnDevice, ...], products: ChainRunner | None, places: Sequence[int] | None = None
+    ) -> None:
+        """`products` are the launches of products, if there are any. `places` are the positions of their operands among
+        those of a run, if an own op computes some of the ops that these are for.
 
         Raises:
             LaunchRefused: products on both sides run on two streams.
         """
-        self._own, self._products = own, products
+        self._own, self._products, self._places = own, products, places
         workload = own[0].launchable.workload
         plans = products.plans if products else ()
         shared = [(plan.plan.graph.op_indices, index) for index, plan in enumerate(plans)]
@@ -50,10 +55,11 @@ class OwnRunner:
 
     def enqueue(self, ops: RunOperands, stream: int) -> None:
         """Enqueues the launches in order."""
+        of_products = tuple(ops) if self._places is None else tuple(ops[place] for place in self._places)
         for one in self._order:
             if isinstance(one, range):
                 assert self._products is not None
-                self._products.enqueue_some(tuple(ops), stream, one.start, one.stop)
+                self._products.enqueue_some(of_products, stream, one.start, one.stop)
             else:
                 one.launch(ops, stream)
 

@@ -125,7 +125,8 @@ def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> s
     """The tile and the task of an element, or its sequence and head; without tiles for the library."""
     if name not in {op.name for op in data.workload.ops}:
         return ""  # an additional output of a launch op
-    op, op_index = data.workload.op_named(name), data.workload.op_index(name)
+    launched = work.plans[0].graph.workload if work.plans else data.workload  # one op may compute several
+    op, op_index = data.workload.op_named(name), launched.op_index(name)
     if op_index is None:
         return f" ({place})" if (place := op.place_of(row, column)) else ""
     if work.tiling is None:

@@ -92,16 +92,29 @@ struct WarpColumns {
     }
   }
 
-  // The lane's two finished elements of a fragment, without factors of rows and a residual, from the block's sums.
-  __device__ __forceinline__ void finish_two(float (&out)[2], const float* sums, const OpArgs& op, int tile_row0, int fragment,
-                                             int lane) const {
+  // The factors of the lane's two rows of a fragment, by a row scale or a norm.
+  __device__ __forceinline__ void row_factors(float (&scale)[2], const OpArgs& op, const RowNorm& norm, int tile_row0,
+                                              int fragment, int lane) const {
+    const int row0 = row(tile_row0, fragment) + lane % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      scale[r] = RowScale<kOp>::of(op, row0 + r);
+      if constexpr (kChainOps[kOp].norm) scale[r] = load_shared_float(norm.factors + 4 * (row0 - tile_row0 + r));
+    }
+  }
+
+  // The lane's two finished elements of a fragment, without a residual, from the block's sums.
+  __device__ __forceinline__ void finish_two(float (&out)[2], const float* sums, const OpArgs& op, const RowNorm& norm,
+                                             int tile_row0, int fragment, int lane) const {
+    float scale[2];
+    row_factors(scale, op, norm, tile_row0, fragment, lane);
     const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
     const int row0 = row(tile_row0, fragment) + lane % 4 * 2, number = column(fragment) + lane / 4;
     const TileColumn& mine = own[fragment % kFragments];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const auto up = [&] { return two[2 + r]; };
-      out[r] = finish_output<kOp>(two[r], up, 1.0f, mine.bias[0], mine.bias[1], op, row0 + r, number);
+      out[r] = finish_output<kOp>(two[r], up, scale[r], mine.bias[0], mine.bias[1], op, row0 + r, number);
       out[r] = finish_result<kOp>(out[r], op, row0 + r, number);
     }
   }
@@ -110,16 +123,8 @@ struct WarpColumns {
   __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, const RowNorm& norm, int tile_row0, int fragment,
                                         int lane, u32 residual) const {
     const int row0 = row(tile_row0, fragment);
-    float scale[2] = {1.0f, 1.0f};
-    if constexpr (RowScale<kOp>::is_there()) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) scale[r] = RowScale<kOp>::of(op, row0 + lane % 4 * 2 + r);
-    }
-    if constexpr (kChainOps[kOp].norm) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        scale[r] = load_shared_float(norm.factors + 4 * (row0 - tile_row0 + lane % 4 * 2 + r));
-    }
+    float scale[2];
+    row_factors(scale, op, norm, tile_row0, fragment, lane);
     if constexpr (Residual<kOp>::is_there()) residual = transpose_fragment(residual);
     const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
     const TileColumn& mine = own[fragment % kFragments];

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.support.cases import H200, decoder_block, ordering, tiling, wgmma
 from tuner.core.insight.explain import differences, explain
 from tuner.core.insight.explain_chain import launches_in_words
@@ -62,6 +64,7 @@ def test_the_edges_are_those_of_the_tasks_that_run() -> None:
     assert words[6].endswith("cover 2,048 edges.")
 
 
+@pytest.mark.slow
 def test_a_schedule_in_the_order_of_a_policy_is_told_to_be_that() -> None:
     assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order matches no known policy."
     named = policy_schedules(PAIR, H200, SCHEDULE)

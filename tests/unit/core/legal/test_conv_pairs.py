@@ -79,17 +79,52 @@ def test_two_convolutions_are_one_op_with_the_same_tensors() -> None:
     assert made.compulsory_bytes == two.compulsory_bytes
     names = {"x", "first.w", "first.bias", "second.w", "second.bias", "second"}
     assert {one.name for one in op.tensors(made.dtype)} == names
-    with pytest.raises(InvalidInput, match="residual"):
-        joined_workload(workload_asked({**ASKED, "residual": True}))
 
 
-@pytest.mark.parametrize("changed", [{"bias": False}, {"source": "y"}])
-def test_two_convolutions_without_that_form_are_refused(changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("is_own", [False, True], ids=["a shortcut", "its own images"])
+def test_an_added_image_is_a_tensor_of_the_one_op(is_own: bool) -> None:
+    last = {"second": {"filters": 64, "kernel": 3, "stride": 1}} if is_own else {}
+    two = workload_asked({**ASKED, **last, "residual": True})
+    if is_own:
+        first, second = two.ops
+        assert isinstance(second, ConvOp)
+        two = replace(two, ops=(first, replace(second, residual_source="x")))
+    made = joined_workload(two)
+    (op,) = made.ops
+    assert isinstance(op, ConvPairOp)
+    added = "x" if is_own else "shortcut"
+    assert [read.tensor for read in op.reads] == ["x", added]
+    assert [one.name for one in op.tensors(made.dtype)].count(added) == 1
+    assert made.compulsory_bytes == two.compulsory_bytes
+    assert op.words().adds == f"bias and {added}"
+    assert Workload.from_json(made.to_json()) == made
+
+
+def test_room_for_the_added_image_is_shared_memory() -> None:
+    options = {"second_kernel": 1, "second_padding": 0, "filters": 256}
+    plain, adding = pair(**options), pair(**options, residual_source="r")
+    schedule = ConvPairSchedule(rows=7, columns=8)
+    found = [geometry_of(op, schedule) for op in (plain, adding)]
+    assert [one.num_stages for one in found] == [1, 4]
+    assert found[1].smem_bytes - found[0].smem_bytes == 3 * found[0].stage_bytes
+
+
+@pytest.mark.parametrize(
+    ("of_first", "of_second"),
+    [
+        ({}, {"bias": False}),
+        ({}, {"source": "y"}),
+        ({"residual_source": "r"}, {}),
+        ({"filters": 256}, {"channels": 256, "residual_source": "first"}),
+    ],
+    ids=["one bias", "another source", "an image is added first", "the first one's images are added"],
+)
+def test_two_convolutions_without_that_form_are_refused(of_first: dict[str, Any], of_second: dict[str, Any]) -> None:
     first, second = workload_asked(ASKED).ops
     assert isinstance(first, ConvOp)
     assert isinstance(second, ConvOp)
     with pytest.raises(InvalidInput):
-        ConvPairOp.of(first, replace(second, **changed))
+        ConvPairOp.of(replace(first, **of_first), replace(second, **of_second))
 
 
 def test_an_invalid_filter_is_named() -> None:

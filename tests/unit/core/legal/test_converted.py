@@ -36,11 +36,30 @@ def test_each_kernel_of_the_tests_is_legal(name: str) -> None:
         (Scheme.INT4, mma((16, 32, 128)), "k must be a multiple of 256, for weights in int4_g128"),
         (Scheme.W8A16, mma((16, 32, 128)), "a warp has 8 rows of weights, which are converted in pairs of 8"),
         (Scheme.INT4, mma((64, 64, 256)), "needs about 324 registers, and has 255: use smaller tiles"),
+        (
+            Scheme.MXFP4,
+            wgmma((48, 32, 256), (48, 192, 256), swap_ab=True),
+            "tile 48x192x256: 216 registers of sums, fragments and factors, for weights in mxfp4: use at most 208",
+        ),
+        (Scheme.INT4, wgmma((24, 32, 256), (24, 256, 256), swap_ab=True), "240 registers of sums, fragments and"),
         (Scheme.W8A16, mma((128, 64, 128)), "128 fp32 sums per thread, beside weights in e4m3: use at most 96"),
     ],
 )
 def test_what_it_does_not_do_is_refused_by_name(scheme: Scheme, tiling: Tiling, problem: str) -> None:
     assert problem in str(tiling_problem(pair(scheme), H200, tiling))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tiling"),
+    [
+        (Scheme.MXFP4, wgmma((40, 32, 256), (40, 192, 256), swap_ab=True)),
+        (Scheme.MXFP4, wgmma((16, 32, 256), (16, 256, 256), swap_ab=True)),  # by mma.sync
+        (Scheme.MXFP4, wgmma((64, 128, 256), (64, 256, 256), swap_ab=True, num_warps=8, num_stages=2)),
+        (Scheme.INT4_ZP, wgmma((64, 32, 256), (64, 128, 256), swap_ab=True)),
+    ],
+)
+def test_a_thread_may_hold_so_many_registers_of_sums_fragments_and_factors(scheme: Scheme, tiling: Tiling) -> None:
+    assert tiling_problem(pair(scheme, m=64, d=4096, hidden=4096), H200, tiling) is None
 
 
 def test_stages_of_groups_are_whole() -> None:

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from tests.support.cases import decoder_block
+from tests.support.lanes import soak_unless, soaked
 from tests.support.spaces import space_of
 from tuner.core.model.forecast import forecast_us, least_us
 from tuner.core.model.simulate import simulate
@@ -69,7 +70,7 @@ def test_a_forecast_with_a_limit_is_that_without_one_or_infinite_whatever_was_as
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", soak_unless(lambda _, name: name in ("few rows", "chain", "many weights"), WORKLOADS))
 def test_no_forecast_is_below_its_lower_bound_and_some_are_near_it(name: str) -> None:
     workload, shares = WORKLOADS[name], list[float]()
     kinds = [kind for kind in PlanKind if kind.is_for(len(workload.ops)) and kind.is_ours and not kind.is_in_runs]
@@ -87,7 +88,7 @@ def test_no_forecast_is_below_its_lower_bound_and_some_are_near_it(name: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gated", "many rows"])
+@pytest.mark.parametrize("name", ["gated", *soaked("many rows")])
 def test_no_simulation_stops_before_its_own_time_has_passed(name: str) -> None:
     workload = WORKLOADS[name]
     for schedule in drawn(workload, 12):

@@ -33,7 +33,7 @@ def timeline_of(graph: TileGraph, order: Ordering, gpu: Gpu = H200, resources: R
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(ordered_graphs())
 def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case
@@ -67,7 +67,7 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(ordered_graphs())
 def test_no_order_beats_the_roofline(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case

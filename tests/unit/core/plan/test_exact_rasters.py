@@ -4,6 +4,7 @@ from itertools import islice, permutations, product
 
 import pytest
 
+from tests.support.lanes import each_value_once, soaked
 from tuner.core.plan.order.exact_rasters import Path, best_path, exact_orders
 from tuner.core.plan.order.panel_cache import traffic
 from tuner.errors import InvalidInput
@@ -17,9 +18,11 @@ def renamed(path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", [2, 3, 4, 5, 6])
-@pytest.mark.parametrize(("num_rows", "num_cols"), [(1, 4), (2, 2), (2, 3), (3, 2), (2, 4)])
-def test_the_answer_is_that_of_trying_every_path(num_rows: int, num_cols: int, cache: int) -> None:
+@pytest.mark.parametrize(
+    ("grid", "cache"), each_value_once([(1, 4), (2, 2), (2, 3), (3, 2), (2, 4)], [2, 3, 4, 5, 6]), ids=str
+)
+def test_the_answer_is_that_of_trying_every_path(grid: tuple[int, int], cache: int) -> None:
+    num_rows, num_cols = grid
     first, *others = product(range(num_rows), range(num_cols))
     costs = {(first, *rest): traffic((first, *rest), cache) for rest in permutations(others)}
     least = min(costs.values())
@@ -33,7 +36,7 @@ def test_the_answer_is_that_of_trying_every_path(num_rows: int, num_cols: int, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cache", "least", "num_paths"), [(2, 17, 38_880), (4, 10, 2_816), (5, 9, 3_648)])
+@pytest.mark.parametrize(("cache", "least", "num_paths"), [*soaked((2, 17, 38_880)), (4, 10, 2_816), (5, 9, 3_648)])
 def test_four_by_four_takes_a_moment(cache: int, least: int, num_paths: int) -> None:
     orders = exact_orders(4, 4, cache)
     assert (orders.least_panels, orders.num_paths) == (least, num_paths)

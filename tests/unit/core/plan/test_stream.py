@@ -99,7 +99,7 @@ def tails(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(tails())
 def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
     case: tuple[np.ndarray[Any, Any], ...],
@@ -118,7 +118,7 @@ def test_a_cut_keeps_to_the_parts_that_a_tile_may_have_and_leaves_no_slivers(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.integers(1, 30), st.integers(2, 40), st.data())
 def test_shares_are_even_but_for_a_step_where_nothing_is_rounded(
     num_ctas: int, num_tiles: int, data: st.DataObject
@@ -142,7 +142,7 @@ def test_steps_are_weighted_by_their_products() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(ordered_graphs(), st.integers(0, 2**32))
 def test_a_tail_cut_by_k_steps_computes_the_plain_product(case: tuple[TileGraph, Ordering, Gpu], seed: int) -> None:
     graph, order, gpu = case

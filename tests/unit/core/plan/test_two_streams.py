@@ -50,7 +50,7 @@ def pairs(draw: st.DrawFn) -> tuple[TileGraph, Ordering]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(pairs(), st.integers(1, 5), st.integers(0, 2**32))
 def test_both_compute_the_plain_product_side_by_side(case: tuple[TileGraph, Ordering], num_sms: int, seed: int) -> None:
     graph, chosen = case

@@ -133,7 +133,7 @@ def test_queues_that_rise_only_by_wrapping_are_refused() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, WORDS.size - 1), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=3))
 def test_a_damaged_table_is_refused_or_read_but_never_crashes(damage: list[tuple[int, int]]) -> None:
     words = WORDS.copy()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import H200, simt, wgmma
-from tests.support.quantised import BLOCK_TILINGS, pair
+from tests.support.quantised import BLOCK_TILINGS, GROUP_TILINGS, grouped, pair
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.legal.warpgroups.parts import exchanged_numbers, max_sums_beside, operands_problem
 from tuner.core.legal.wgmma import wgmma_columns
@@ -29,6 +29,9 @@ from tuner.ops.gemm.quantised import Scheme
 PAIR = pair(Scheme.BLOCK, m=5, d=512, hidden=256)
 UP: Any = PAIR.tile_ops[0]
 DOWN: Any = PAIR.tile_ops[1]
+#: Only the intermediate has scales of groups.
+GROUPS = pair(Scheme.TOKEN_GROUPS, m=5, d=512, hidden=256)
+ALONE: Any = GROUPS.tile_ops[1]
 
 
 def test_the_pair_has_scales_of_inputs_weights_and_intermediate() -> None:
@@ -40,6 +43,22 @@ def test_the_pair_has_scales_of_inputs_weights_and_intermediate() -> None:
     assert Workload.from_json(PAIR.to_json()) == PAIR
     weights, scales = 3 * 256 * 512, 4 * (4 * 4 + 4 * 2)
     assert PAIR.compulsory_read_bytes == weights + scales + 5 * 512 + 4 * 5 * 4
+
+
+def test_scales_of_inputs_alone_are_for_any_rows_of_weights() -> None:
+    """Those of weights commute with the sum over k."""
+    found = {(one.name, one.role): one.shape for op in GROUPS.tile_ops for one in op.tensors(GROUPS.dtype)}
+    assert found["up.group_scale_factors", Role.OUTPUT] == found["up.group_scale_factors", Role.INPUT] == (5, 2)
+    assert {name for name, role in found if role is Role.WEIGHT} == {
+        f"{op}.{what}" for op in ("up", "down") for what in ("weight", "channel_scale_factors")
+    }
+    assert replace(ALONE, n=200).n == 200
+    assert Workload.from_json(GROUPS.to_json()) == GROUPS
+    scales = np.array([[2.0, 4.0]])
+    a, w = ALONE.parts[0].multiplied(
+        ALONE, {"up.group_scale_factors": Known(values=scales)}, np, np.ones((1, 256)), np.ones((512, 256))
+    )
+    assert (a[0, 127], a[0, 128], w.max()) == (2, 4, 1)
 
 
 def test_operands_are_multiplied_by_the_scales_of_their_blocks() -> None:
@@ -74,6 +93,12 @@ def test_a_group_has_the_scale_of_its_largest_element() -> None:
         (lambda: replace(UP, epilogue=(GroupScale(), ChannelScale())), "has group_scale and a part after it"),
         (lambda: replace(UP, residual=True), "has group_scale and a residual"),
         (lambda: replace(UP, row_scale=True), "has block_scale and a row scale"),
+        (lambda: replace(ALONE, row_scale=True), "has input_scale and a row scale"),
+        (lambda: replace(ALONE, k=320), r"down\.k: is 320, but input_scale has a scale for 128 elements of a row"),
+        (
+            lambda: replace(GROUPS, ops=(replace(GROUPS.ops[0], epilogue=(ChannelScale(),)), ALONE)),  # type: ignore[type-var]
+            "reads up, which is stored without scales of groups; give up the part group_scale",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_field(changed: Callable[[], Any], says: str) -> None:
@@ -144,6 +169,11 @@ def test_with_many_rows_the_first_kernels_have_w_as_operand_b(m: int) -> None:
     guesses = Space(pair(Scheme.BLOCK, m=m, d=4096, hidden=14336), H200).guesses
     assert not guesses[0].swap_ab
     assert any(one.swap_ab for one in guesses)
+
+
+@pytest.mark.parametrize("tiling", GROUP_TILINGS)
+def test_kernels_of_scales_of_inputs_alone_are_legal(tiling: str) -> None:
+    assert tiling_problem(grouped(tiling), H200, GROUP_TILINGS[tiling][1]) is None
 
 
 @pytest.mark.parametrize("tiling", BLOCK_TILINGS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import toys
+from tests.support.lanes import one_in
 from tuner.core.problem.op_files import FILES, file_problem
 from tuner.core.problem.op_kinds import op_kinds, part_of
 
@@ -105,7 +106,7 @@ print(json.dumps([sorted(op_kinds()), dict(broken_kinds())]))
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("toy", "file", "old", "new", "reason"),
-    [
+    one_in(2, [
         ("gather", "rules.py", "def refuse(workload: Workload, gpu: Gpu, ", "def refuse(",
          "toy_gather (rules.py) has refuse, which takes (op, schedule): "
          "pass a function of (workload, gpu, op, schedule)"),
@@ -125,7 +126,7 @@ print(json.dumps([sorted(op_kinds()), dict(broken_kinds())]))
          "toy_gather (schedule.py) has an axis called 'op', which every schedule has: use another name"),
         ("depthwise", "rules.py", "ENGINES = ", "raise SystemExit(3)\nENGINES = ",
          "toy_depthwise cannot be imported: SystemExit: 3"),
-    ],
+    ]),
 )  # fmt: skip
 def test_a_server_leaves_such_a_kind_out_and_has_the_others(
     toy: str, file: str, old: str, new: str, reason: str, tmp_path: Path
@@ -209,7 +210,7 @@ print(sorted(_found().parts), _found().broken)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "reason"),
-    [
+    one_in(2, [
         ("softcap.py", "xp: Any, values: Any, *tensors: Any) -> Any:\n        return self",
          "values: Any) -> Any:\n        return self",
          "Softcap has host, which takes (self, values): "),
@@ -227,7 +228,7 @@ print(sorted(_found().parts), _found().broken)
          "ColumnScale has the tensor 'factors' of 'fp64': use fp32, int32, or '' for the op's own"),
         ("column_scale.py", "error: Any, *tensors: Any", "error: Any",
          "ColumnScale has spread, which takes (self, xp, values, error)"),
-    ],
+    ]),
 )  # fmt: skip
 def test_a_part_that_is_not_what_is_asked_is_told(file: str, old: str, new: str, reason: str, tmp_path: Path) -> None:
     site = toys.install("parts", tmp_path)

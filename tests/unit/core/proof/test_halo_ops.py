@@ -66,7 +66,7 @@ SMALL = (
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(shapes, st.sampled_from((blurred, scanned, chained)), st.integers(1, 3), st.integers(0, 2**32))
 def test_every_plan_of_them_is_proven_and_computes_what_the_ops_are(
     shape: Shape, launch: Callable[[Shape], BoxGraph], parts: int, seed: int
@@ -107,7 +107,7 @@ def is_sound(graph: BoxGraph) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(box_graphs().filter(is_sound), st.sampled_from(Granularity), st.integers(0, 2**32))
 def test_every_plan_of_random_boxes_is_proven(graph: BoxGraph, granularity: Granularity, seed: int) -> None:
     """Some boxes have two producers, whose waits are before different steps."""
@@ -115,7 +115,7 @@ def test_every_plan_of_random_boxes_is_proven(graph: BoxGraph, granularity: Gran
     prove(random_plan(graph, rng, num_ctas=rng.randint(1, 5), granularity=granularity), graph)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(shapes, st.sampled_from((blurred, scanned, chained)), st.integers(0, 2**32))
 def test_a_simulated_launch_of_them_keeps_every_edge(
     shape: Shape, launch: Callable[[Shape], BoxGraph], seed: int

@@ -46,7 +46,7 @@ def run(plan: Plan, graph: BoxGraph, routed: tuple[int, ...], seed: int, num_lau
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.integers(0, 2),
     st.sampled_from((1, 2)),

@@ -55,7 +55,7 @@ def random_run(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(broken_plans(), st.data())
 def test_one_run_stands_for_every_interleaving(case: tuple[TileGraph, Plan], data: st.DataObject) -> None:
     _, plan = case

@@ -75,7 +75,7 @@ def refusal(plan: Plan, graph: TileGraph) -> PlanError | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)  # the soak programs of proofs walk a hundred thousand plans
+@settings(max_examples=80)  # the soak programs of proofs walk a hundred thousand plans
 @given(broken_plans())
 def test_the_verdict_is_that_of_a_walk_over_every_state(case: tuple[TileGraph, Plan]) -> None:
     graph, plan = case
@@ -89,7 +89,7 @@ def test_the_verdict_is_that_of_a_walk_over_every_state(case: tuple[TileGraph, P
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(broken_plans(), st.integers(0, 9))
 def test_an_accepted_mutant_still_computes_the_product(case: tuple[TileGraph, Plan], seed: int) -> None:
     graph, plan = case

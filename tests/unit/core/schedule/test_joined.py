@@ -11,12 +11,15 @@ import pytest
 from benchmarks.conv.rows import rows
 from benchmarks.conv.search import workload_of
 from tests.support.cases import H200, ordering
-from tests.support.convs import BY_WARPGROUPS
+from tests.support.convs import BY_WARPGROUPS, conv, product
+from tests.support.convs import workload as convs
+from tuner.core.insight.study import panels_of
 from tuner.core.insight.traces.forecast_trace import forecast_trace
 from tuner.core.legal.legality import check_candidate, kind_problem
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem import joined as joining
-from tuner.core.problem.joined import joined_workload
+from tuner.core.problem.asked import workload_of as asked
+from tuner.core.problem.joined import computed_by, joined_workload
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, fused, in_fewest_launches, launched
@@ -27,11 +30,14 @@ from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.ops.conv import joined as of_convs
 from tuner.ops.conv.pair.schedule import ConvPairSchedule
 from tuner.ops.gemm.pairs import ffn_pair
+from tuner.search.joined import joined_guesses
 from tuner.wire.responses.words import candidate_words
 
 ROWS = {row.name: row for row in rows()}
 PAIR = workload_of(ROWS["r50-s1-3x3-1x1/b1"])
 SCHEDULE = Schedule(ops=(ConvPairSchedule(rows=4, columns=14),))
+#: One image of 10 x 7 with 64 channels, whose convolutions a pair can have.
+LINES = {"images": 1, "height": 10, "width": 7, "channels": 64, "filters": 64, "bias": True, "activation": "relu"}
 JOINED = Candidate(plan_kind=PlanKind.JOINED, schedule=SCHEDULE)
 
 
@@ -58,9 +64,9 @@ def test_other_candidates_launch_the_workload_itself() -> None:
 @pytest.mark.parametrize(
     ("workload", "reason"),
     [
-        (ffn_pair(m=16, d_in=512, d_hidden=512, d_out=512), "no kernel computes all of them as one op"),
-        (joined_workload(PAIR), "no kernel computes all of them as one op"),
-        (Workload(kind=PAIR.kind, ops=PAIR.ops[:1]), "no kernel"),
+        (ffn_pair(m=16, d_in=512, d_hidden=512, d_out=512), "their kinds are gemm"),
+        (joined_workload(PAIR), "second has its own launch"),
+        (Workload(kind=PAIR.kind, ops=PAIR.ops[:1]), "no kernel computes several of them"),
         (replace(PAIR, ops=(PAIR.ops[0], replace(PAIR.ops[1], bias=False))), "bias is True for first"),
     ],
     ids=["products", "joined already", "one op", "biases differ"],
@@ -73,10 +79,85 @@ def test_a_workload_without_such_an_op_does_not_have_the_kind(workload: Workload
         launched(workload, JOINED)
 
 
-def test_filters_that_do_not_fit_into_an_sm_leave_the_kind_without_schedules() -> None:
+def test_filters_that_do_not_fit_into_an_sm_are_refused() -> None:
     workload = workload_of(ROWS["r50-s3-3x3-1x1/b1"])
-    assert kind_problem(workload, H200, PlanKind.JOINED) is None
+    assert "of first and second take 1703936 bytes" in str(kind_problem(workload, H200, PlanKind.JOINED))
     assert joined_space_of(workload, H200) is None
+
+
+def network(run: str, **options: Any) -> Workload:
+    """Convolutions of ResNet-50's first stage, or of another one."""
+    return asked({"kind": "network-convs", "network": "resnet50", "stage": 1, "run": run, "images": 1, **options})
+
+
+#: By name, a workload, what each op of the joined one computes, and its launches of the workload's ops.
+CHAINS: dict[str, tuple[Workload, dict[str, tuple[str, ...]], PlanKind, tuple[tuple[int, ...], ...]]] = {
+    "a bottleneck": (
+        network("block"),
+        {"conv1": ("conv1",), "conv3": ("conv2", "conv3")},
+        PlanKind.TWO_LAUNCHES_PDL,
+        ((0,), (1, 2)),
+    ),
+    "a stage's first bottleneck": (
+        network("first"),
+        {"conv1": ("conv1",), "shortcut": ("shortcut",), "conv3": ("conv2", "conv3")},
+        PlanKind.FUSED_PDL,
+        ((0, 2), (1, 3)),
+    ),
+    "a product behind": (
+        convs(
+            conv("a", **LINES),
+            conv("b", "a", **LINES, residual_source="x"),
+            product("p", "b", 70, 128, 64, activation="relu"),
+        ),
+        {"b": ("a", "b"), "p": ("p",)},
+        PlanKind.TWO_LAUNCHES_PDL,
+        ((0, 1), (2,)),
+    ),
+    "two pairs": (
+        convs(conv("a", **LINES), conv("b", "a", **LINES), conv("c", "b", **LINES), conv("d", "c", **LINES)),
+        {"b": ("a", "b"), "d": ("c", "d")},
+        PlanKind.TWO_LAUNCHES_PDL,
+        ((0, 1), (2, 3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_two_neighbouring_ops_of_a_chain_are_one_op(name: str) -> None:
+    workload, computed, kind, launches = CHAINS[name]
+    assert computed_by(workload) == computed
+    first = next(joined_guesses(any_space_of(workload, H200), 0))
+    made, inside = launched(workload, first)
+    assert ([op.name for op in made.ops], inside.plan_kind) == ([*computed], kind)
+    check_candidate(workload, H200, first)
+    assert launches_of(workload, first) == launches
+    assert len(plans_for(workload, H200, first)) == (1 if made.tile_ops else 0)
+    assert len(own_plans_for(workload, H200, first)) == len(made.launch_ops)
+    assert forecast_us(workload, H200, first) == forecast_us(made, H200, inside)
+    assert panels_of(workload, first, 8) is None
+    assert forecast_trace(workload, H200, first, 1.0).op_names == tuple(
+        op.name for op in (*made.tile_ops, *made.launch_ops)
+    )
+
+
+def test_an_image_that_another_op_reads_stays_in_memory() -> None:
+    others = conv("c", "b", **LINES, residual_source="a")
+    workload = convs(conv("a", **LINES), conv("b", "a", **LINES), others)
+    assert computed_by(workload) == {"a": ("a",), "c": ("b", "c")}
+    last = convs(conv("a", **LINES), conv("b", "a", **LINES), product("p", "a", 70, 128, 64))
+    assert "is a, which p also reads" in str(kind_problem(last, H200, PlanKind.JOINED))
+
+
+def test_a_chain_without_one_of_its_ops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, workload = of_convs.joined, network("block")
+    joining._tried.cache_clear()
+    monkeypatch.setattr(of_convs, "joined", lambda ops, dtype: right(ops, dtype)[1:])
+    try:
+        with pytest.raises(InvalidInput, match=r"conv1\.bias, conv1\.w differ between"):
+            joined_workload(workload)
+    finally:
+        joining._tried.cache_clear()
 
 
 def test_a_schedule_of_the_other_workload_is_refused() -> None:
@@ -104,7 +185,8 @@ def test_an_op_with_other_tensors_is_refused(monkeypatch: pytest.MonkeyPatch, ch
     right: Callable[..., Any] = of_convs.joined
 
     def planted(ops: Sequence[Any], dtype: Any) -> Any:
-        return replace(right(ops, dtype), **CHANGES[change])
+        (pair,) = right(ops, dtype)
+        return replace(pair, **CHANGES[change])
 
     joining._tried.cache_clear()
     monkeypatch.setattr(of_convs, "joined", planted)

@@ -50,14 +50,14 @@ def shipped() -> list[Schedule]:
 def test_every_shipped_schedule_of_products_is_read_from_its_line() -> None:
     found = [one for one in shipped() if one.launch and not one.launch_ops]
     assert len(found) > 100
-    for one in found:
+    for one in found[::4]:
         assert read_line(str(one)) == one
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "gpu"),
-    one_in(5, product(WORKLOADS, ["h200", "a100"])),
+    one_in(8, product(WORKLOADS, ["h200", "a100"])),
     ids=lambda one: one if isinstance(one, str) else one.describe(),
 )
 def test_every_schedule_that_a_search_draws_is_read_from_its_line(workload: Any, gpu: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import toys
+from tests.support.lanes import soaked
 
 _RULE = """    if schedule.tile.m % 32:
         return f"{schedule.tile.m} rows: use a multiple of 32"
@@ -41,7 +42,7 @@ print(len(space.tilings) > 50, {tiling.tiles[1].m % 32 for tiling in proposed})
     ("toy", "rules", "op"),
     [
         ("depthwise", "rules", {"op": "depthwise", "source": "up", "n": 512, "length": 160}),
-        ("operands", "common", {"op": "running", "source": "up", "n": 512}),
+        *soaked(("operands", "common", {"op": "running", "source": "up", "n": 512})),
     ],
     ids=["with axes of its own", "without axes of its own"],
 )

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.support.lanes import soaked
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
@@ -68,7 +69,7 @@ def test_the_studies_of_the_literature_are_among_them(base: Candidate) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("m", "width", "depth"), [(512, 4096, 14336), (256, 256, 256)])
+@pytest.mark.parametrize(("m", "width", "depth"), [*soaked((512, 4096, 14336)), (256, 256, 256)])
 def test_a_study_that_is_given_no_schedule_finds_one_that_is_near_the_shortest_and_varies(
     m: int, width: int, depth: int
 ) -> None:

@@ -11,8 +11,6 @@ import pytest
 from tests.support.builders import measured, rejected, schedule, workload
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.schedule.candidate import fused
-from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.space import Space
 from tuner.core.trial.believable import believe
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem
 from tuner.core.trial.job import Objective
@@ -24,8 +22,7 @@ from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 TARGET = parse_target("simulated:h200")
 PROBLEM = Problem(workload=workload(), objective=Objective())
-SPACE = Space(PROBLEM.workload, TARGET.gpu)
-OURS = fused(Schedule.of(tiling=SPACE.tilings[0], ordering=SPACE.orderings(SPACE.tilings[0])[0]))
+OURS = fused(schedule(3))
 EVALUATOR = SimulatedEvaluator(TARGET, faults=Faults(hang=0, crash=0, wrong_numbers=0))
 
 NONSENSE = (math.nan, math.inf, -math.inf, -5, 1e308, 10**400)

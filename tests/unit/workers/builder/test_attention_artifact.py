@@ -88,6 +88,7 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     return bytes(buffer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", one_in(4, AttentionEngine))
 @pytest.mark.parametrize(
     ("d_out", "asked", "form"),

@@ -30,6 +30,7 @@ def values(twin: SimulatedEvaluator, candidate: Candidate) -> dict[str, float]:
     return {counter.name: counter.value for counter in report.counters}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
 def test_no_candidate_reads_less_than_it_must_nor_hits_more_than_all(twin: SimulatedEvaluator, kind: PlanKind) -> None:
     floor = PROBLEM.workload.compulsory_bytes

@@ -10,7 +10,7 @@ from tuner.core.problem.epilogue.norm import Norm
 from tuner.core.problem.epilogue.part import Argument, Part, Product, Stage
 from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.epilogue.row_scale import RowScale
-from tuner.core.problem.epilogue.scales.block_scale import BlockScale
+from tuner.core.problem.epilogue.scales.block_scale import BlockScale, InputScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
 from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.epilogue.scales.operand import Operand
@@ -19,7 +19,7 @@ from tuner.core.problem.epilogue.turn import Turn
 
 __all__ = ["PARTS", "AddedPart", "Argument", "Part", "Product", "Stage", "parts_of"]
 
-keep_own(ChannelScale, Operand, OutputScale, BlockScale, GroupScale)
+keep_own(ChannelScale, Operand, OutputScale, BlockScale, InputScale, GroupScale)
 
 #: The program's own parts, in the order in which a kernel executes them.
 PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(), Residual())

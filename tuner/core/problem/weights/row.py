@@ -146,6 +146,11 @@ class WeightRow:
         return _CHUNK_BITS // self.bits
 
     @property
+    def fragment_registers(self) -> int:
+        """Registers of a thread for 64 rows of weights that are loaded and converted at a time, 32 bytes of a row."""
+        return 2 * _CHUNK_BITS // self.bits // 4
+
+    @property
     def bundle(self) -> int:
         """Columns whose groups' factors of a row are adjacent; 0 without groups."""
         return min(_BUNDLE, _BUNDLE_BYTES // self.factor_bytes * self.group)

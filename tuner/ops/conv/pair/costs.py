@@ -40,7 +40,7 @@ class _Round(NamedTuple):
 
 def launch_us(op: ConvPairOp, schedule: ConvPairSchedule, plan: ConvPairPlan, gpu: Gpu) -> float:
     """The time of rounds of tiles, and of loading filters where the previous launch leaves too few SMs for it."""
-    images_mb = 2e-6 * (op.first.source_shape[0] * op.channels + op.m * op.filters)
+    images_mb = 2e-6 * (op.first.source_shape[0] * op.channels + op.m * op.filters * (1 + op.second.residual))
     used_us = _start_us(plan, gpu) + images_mb * _US_PER_MB
     return used_us + _rounds(schedule, plan) * sum(_round_of(op, schedule, plan, gpu))
 

@@ -77,6 +77,9 @@ class Geometry:
     patch_bytes: int
     middle_bytes: int
     stage_bytes: int
+    #: Blocks of the output that a tile, or each of its warpgroups, has room for: all of them if images are added, which
+    #: arrive there before the second convolution.
+    num_stages: int
     #: Whether the warpgroups of a tile share the second one's filters; otherwise they share pixels.
     splits_filters: bool
     smem_bytes: int
@@ -113,7 +116,9 @@ def geometry_of(op: ConvPairOp, schedule: ConvPairSchedule) -> Geometry:
         for channels, region in ((first.channels, patch), (second.channels, middle))
     )
     stage_bytes = middle.share * middle.sharers * STAGE_BYTES
-    of_tile = patch_bytes + middle_bytes + stage_bytes * (team if splits_filters else 1)
+    sharing = team if splits_filters else 1
+    num_stages = second.filters // BLOCK // sharing if second.residual else 1
+    of_tile = patch_bytes + middle_bytes + stage_bytes * num_stages * sharing
     return Geometry(
         tile_rows=-(-second.out_height // schedule.rows),
         tile_columns=-(-second.out_width // schedule.columns),
@@ -123,6 +128,7 @@ def geometry_of(op: ConvPairOp, schedule: ConvPairSchedule) -> Geometry:
         patch_bytes=patch_bytes,
         middle_bytes=middle_bytes,
         stage_bytes=stage_bytes,
+        num_stages=num_stages,
         splits_filters=splits_filters,
         smem_bytes=sum(filter_bytes) + schedule.num_teams * of_tile,
     )

@@ -34,6 +34,7 @@ def launches_of(op: ConvPairOp, schedule: ConvPairSchedule, plan: ConvPairPlan, 
             *weights,
             pointer("out", op.name),
             number("num_tiles", plan.num_tiles),
+            *([pointer("added", op.residual_source)] if op.residual_source else []),
         ),
     )
     return OpLaunches(launches=(launch,))

@@ -32,6 +32,8 @@ def _activated(
     """The output of one of both [pixels, filters], and its error before it is rounded."""
     filters = given[f"{conv.name}.w"].reshape(conv.filters, conv.k)
     sums, error = sums_of(xp, conv, images, filters, roundoff=roundoff)
+    if conv.residual:
+        sums = sums + given[conv.residual_source].reshape(conv.m, conv.filters)
     if op.bias:
         sums = sums + given[f"{conv.name}.bias"]
     row = op.activation.row
@@ -48,5 +50,14 @@ def planted(op: ConvPairOp, schedule: ConvPairSchedule, dtype: Dtype) -> Mapping
         "transposed filters": ("Region::kPhaseColumns + right / kStride", "Region::kPhaseColumns + down / kStride"),
         "no bias": ("low + low_bias", "low"),
     }
+    if op.residual_source:
+        faults |= {
+            "no added image": ("add_staged(sums, stage, from2);", ";"),
+            "the added image of the first filters": ("added + from * kFilters + 64 * block", "added + from * kFilters"),
+            "an image is added to the neighbouring pixel": (
+                "+ column) * kStagePitch + 16 * (i % 8),\n",
+                "+ (column ^ 1)) * kStagePitch + 16 * (i % 8),\n",
+            ),
+        }
     assert all(before in right for before, _ in faults.values())
     return {what: right.replace(before, after) for what, (before, after) in faults.items()}

@@ -17,7 +17,7 @@ from tuner.ops.conv.op import ConvOp
 
 @dataclass(frozen=True, kw_only=True)
 class ConvPairOp(LaunchOp):
-    """Out = act(conv(act(conv(In, W1) + b1), W2) + b2), NHWC, as two `ConvOp` compute it."""
+    """Out = act(conv(act(conv(In, W1) + b1), W2) + R + b2), NHWC, as two `ConvOp` compute it."""
 
     KIND: ClassVar[str] = "conv_pair"
     FREE: ClassVar[tuple[str, ...]] = ("images", "height", "width", "channels", "between", "filters")
@@ -45,6 +45,9 @@ class ConvPairOp(LaunchOp):
     )
     activation: Activation = field(default=Activation.RELU, metadata={"doc": "applied after each convolution"})
     bias: bool = field(default=True, metadata={"doc": "whether the filters of both have a bias"})
+    residual_source: str = field(
+        default="", metadata={"doc": "images that are added before the last activation: an earlier op, or an input"}
+    )
     is_output: bool = field(
         default=False, metadata={"doc": "whether the caller also reads the output if another op does"}
     )
@@ -71,9 +74,10 @@ class ConvPairOp(LaunchOp):
             if getattr(first, name) != getattr(second, name):
                 problem = f"is {getattr(first, name)} for {first.name}, and {getattr(second, name)} for {second.name}"
                 raise InvalidInput(name, problem, "use the same for both, or another plan kind")
-        if first.residual or second.residual:
-            raise InvalidInput("residual", "is added, which a pair in one CTA cannot", "use another plan kind")
-        if first.is_output or second.source != first.name:
+        if first.residual:
+            problem = f"is added by {first.name}: a pair in one CTA adds one only after its second convolution"
+            raise InvalidInput("residual", problem, "use another plan kind")
+        if first.is_output or second.source != first.name or second.residual_source == first.name:
             problem = f"is {second.source!r}, and nothing else may read {first.name}"
             raise InvalidInput("source", problem, f"use {first.name}, or another plan kind")
         return cls(
@@ -94,6 +98,7 @@ class ConvPairOp(LaunchOp):
             second_padding=second.padding,
             activation=second.activation,
             bias=second.bias,
+            residual_source=second.residual_source,
             is_output=second.is_output,
         )
 
@@ -132,6 +137,7 @@ class ConvPairOp(LaunchOp):
             padding=self.second_padding,
             activation=self.activation,
             bias=self.bias,
+            residual_source=self.residual_source,
         )
 
     @property
@@ -146,18 +152,21 @@ class ConvPairOp(LaunchOp):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """The images."""
+        """The images, and those that are added."""
         remedy = "make images, height, width and channels those of the tensor"
-        return (Read("source", self.source, self.first.source_shape, blame="channels", remedy=remedy),)
+        images = Read("source", self.source, self.first.source_shape, blame="channels", remedy=remedy)
+        return (images, *(read for read in self.second.reads if read.field == "residual_source"))
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """Images, filters and biases of both, and the output."""
+        """Images, filters and biases of both, added images that are not those, and the output."""
         found = [given(self.source, (self.images, self.height, self.width, self.channels), dtype)]
         for op in (self.first, self.second):
             found.append(weight(f"{op.name}.w", (op.filters, op.kernel, op.kernel, op.channels), dtype))
             if self.bias:
                 found.append(weight(f"{op.name}.bias", (op.filters,), dtype))
         images = (self.images, self.second.out_height, self.second.out_width, self.filters)
+        if self.residual_source not in ("", self.source):
+            found.append(given(self.residual_source, images, dtype))
         return (*found, output(self.name, images, dtype))
 
     @property
@@ -183,8 +192,8 @@ class ConvPairOp(LaunchOp):
         return OpWords(
             sizes=f"{image}, {self.describe()}",
             reads=self.source,
-            named={"source": self.source},
-            adds="bias" if self.bias else "",
+            named={read.field: read.tensor for read in self.reads},
+            adds=" and ".join([*(["bias"] if self.bias else []), *filter(None, [self.residual_source])]),
             function="" if self.activation is Activation.IDENTITY else str(self.activation),
         )
 
@@ -193,4 +202,4 @@ class ConvPairOp(LaunchOp):
         return self.second.place_of(row, column)
 
 
-KIND = OpKind(op=ConvPairOp, version=1)
+KIND = OpKind(op=ConvPairOp, version=2)

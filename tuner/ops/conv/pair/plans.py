@@ -8,7 +8,7 @@ what the same tile has written before its barrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -68,9 +68,11 @@ def _spaces(op: ConvPairOp, schedule: ConvPairSchedule, geometry: Geometry) -> t
             Box(tensor=tensor, extents=(*(_copies(grid) if tensor in own else ()), images, *sides, whole(channels)))
             for tensor, sides, channels in (written, read)
         ]
-        filters = _filters(op, first if name.endswith("first") else second) if read[0] in own else ()
+        others = _filters(op, first if name.endswith("first") else second) if read[0] in own else ()
+        if written[0] == op.name and op.residual_source:
+            others = (*others, Read(box=replace(boxes[0], tensor=op.residual_source)))
         found.append(
-            TileSpace(name=name, grid=grid, num_steps=1, writes=(boxes[0],), reads=(Read(box=boxes[1]), *filters))
+            TileSpace(name=name, grid=grid, num_steps=1, writes=(boxes[0],), reads=(Read(box=boxes[1]), *others))
         )
     return tuple(found)
 

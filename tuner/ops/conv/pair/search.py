@@ -17,7 +17,7 @@ from tuner.ops.conv.pair.schedule import ConvPairSchedule
 from tuner.search.launch_op import LaunchOpSearch
 
 #: Fields that change the kernel's structure.
-_FIXED = attrgetter("first_kernel", "first_stride", "second_kernel", "second_stride")
+_FIXED = attrgetter("second.residual", "first_kernel", "first_stride", "second_kernel", "second_stride")
 
 
 def guesses(space: AroundOp, tiles: Iterator[Schedule]) -> Iterator[Schedule]:

@@ -26,6 +26,13 @@ _OF_REGION = (
     *("phase_columns", "phase_places", "places"),
 )
 
+#: The last member of `ConvPairArgs`, and its use, if an image is added.
+_ADDED = """\
+  const Element::Bits* added;
+};
+__device__ __forceinline__ const Element::Bits* added_of(const ConvPairArgs& args) { return args.added; }
+"""
+
 
 def source_of(op: ConvPairOp, schedule: ConvPairSchedule, dtype: Dtype) -> str:
     """CUDA C++ of the kernel, with the numbers of the schedule's regions."""
@@ -34,6 +41,8 @@ def source_of(op: ConvPairOp, schedule: ConvPairSchedule, dtype: Dtype) -> str:
         "TUNER_CONV_PAIR_CONFIG": _config(op, schedule),
         "TUNER_PAIR_ACTIVATION": f"  x = {op.activation.row.device};\n",
     }
+    if op.residual_source:
+        said["TUNER_CONV_PAIR_ADDED"] = _ADDED
     texts = [f"// ---- config.cuh\n{config_types()}"]
     for name in FILES:
         texts.append(f"// ---- {name}\n{in_place(with_rows(inlined(name), dtype.row), said)}")
@@ -71,6 +80,8 @@ def _config(op: ConvPairOp, schedule: ConvPairSchedule) -> str:
         "kTeam": schedule.team,
         "kSplitsFilters": int(geometry.splits_filters),
         "kHasBias": int(op.bias),
+        "kHasAdded": int(bool(op.residual_source)),
+        "kNumStages": geometry.num_stages,
         "kFilterBytes0": geometry.filter_bytes[0],
         "kFilterBytes1": geometry.filter_bytes[1],
         "kPatchBytes": geometry.patch_bytes,

@@ -65,20 +65,25 @@ class BlockGemm(LibraryGemm):
         Raises:
             WorkerError: the library has no algorithm.
         """
+        part = next(part for part in op.epilogue if isinstance(part, BlockScale))
         self._op, self._made = op, scales.made.get(op.source)
+        #: The names of the scales of inputs and of weights, which are 1 if there are none.
+        self._inputs, self._weights = (f"{part.name}_{own}" for own in ("inputs", "weights"))
         self._lay = tools.get_function(kernel_of("tuner_laid_scales", dtype))
         blocks = op.k // BLOCK
-        rows = op.weight_rows // BLOCK
+        rows = -(-op.weight_rows // BLOCK)
         #: The scales of weights, whose rows have room for a multiple of 4, by their address.
         self._of_weights = {
             one: _padded(_view(one, (rows, blocks), cupy.float32), rows, _room(blocks))
-            for one in {one.parts["block_scale_weights"] for one in slots}
+            if one
+            else cupy.ones((rows, _room(blocks)), cupy.float32)
+            for one in {one.parts.get(self._weights, 0) for one in slots}
         }
         self._scratch = cupy.ones((blocks, _room(op.m)), cupy.float32)
         #: The scales of inputs of timed launches, by their address.
         self._of_inputs: dict[int, Any] = {}
         if self._made is None:
-            for one in {one.parts["block_scale_inputs"] for one in slots}:
+            for one in {one.parts[self._inputs] for one in slots}:
                 self._of_inputs[one] = _padded(_view(one, (op.m, blocks), cupy.float32).T, blocks, _room(op.m))
         out = dtype.sums
         self._a_rows = cupy.zeros((_room(op.m), op.k), bits_type(dtype)) if op.m % _ROOM else None
@@ -95,13 +100,13 @@ class BlockGemm(LibraryGemm):
 
     def scale(self, buffer: OpBuffers) -> None:
         """Uses the scales of a launch; the current stream is that of the launch."""
-        of_inputs = buffer.parts["block_scale_inputs"]
+        of_inputs = buffer.parts[self._inputs]
         laid = self._made if self._made is not None else self._of_inputs.get(of_inputs)
         if laid is None:
             laid, (groups, room) = self._scratch, self._scratch.shape
             args = (cupy.uint64(of_inputs), cupy.uint64(laid.data.ptr), *map(cupy.uint32, (room, self._op.m, groups)))
             self._lay((min(-(-self._op.m * groups // _THREADS), _MAX_CTAS),), (_THREADS,), args)
-        self._set(_W_SCALE, c_void_p(int(self._of_weights[buffer.parts["block_scale_weights"]].data.ptr)))
+        self._set(_W_SCALE, c_void_p(int(self._of_weights[buffer.parts.get(self._weights, 0)].data.ptr)))
         self._set(_A_SCALE, c_void_p(int(laid.data.ptr)))
 
     def recipe(self, op: TileOp, *, algorithm: int) -> LibraryCall:

@@ -31,7 +31,7 @@ _FACTORS = ("channel_scale_factors", "output_scale_factor")
 _STREAMED = {"row_scale", "channel_scale", "residual", "operand"}
 _OF_STREAM = _STREAMED - _SCALED
 #: The parts that the kernel for scales of groups applies.
-_GROUPED = {"activation", "gated", GroupScale.name}
+_GROUPED = {"row_scale", "channel_scale", "activation", "gated", GroupScale.name}
 #: Types of a part's numbers, as its kernel takes them.
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"float": cupy.float32, "int": cupy.int32, "bool": cupy.bool_}
 
@@ -105,7 +105,7 @@ class LibraryParts:
         function((min(-(-num_vectors // _THREADS), _MAX_CTAS),), (_THREADS,), args)
 
     def _scale_groups(self, op: TileOp, parts: Mapping[str, Part], sums: int, buffer: OpBuffers) -> None:
-        """Applies activation and gate, and quantises groups, in one kernel.
+        """Applies scales, activation and gate, and quantises groups, in one kernel.
 
         Raises:
             WorkerError: the kernel does not support a part of the op.
@@ -113,7 +113,8 @@ class LibraryParts:
         if others := [part.step(op) for name, part in parts.items() if name not in _GROUPED]:
             raise WorkerError(f"{op.name}: no library kernel with scales of groups supports: {', '.join(others)}")
         laid = self._scales.made[op.name]
-        addresses = (sums, buffer.c, buffer.parts["group_scale_factors"], int(laid.data.ptr))
+        scales = (self._row_scale(op, buffer), buffer.parts.get("channel_scale_factors", 0))
+        addresses = (sums, buffer.c, *scales, buffer.parts["group_scale_factors"], int(laid.data.ptr))
         args = (
             *map(cupy.uint64, addresses),
             *map(cupy.uint32, (laid.shape[1], op.m, op.n)),

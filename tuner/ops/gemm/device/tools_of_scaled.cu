@@ -76,9 +76,10 @@ extern "C" __global__ void TUNER_KERNEL(tuner_scaled_sums)(const SumBits* sums, 
 
 // C as above, each group of 128 columns divided by its scale, the largest magnitude over that of an element: `factors`
 // [m, n / 128], and in the library's layout [n / 128, room]. A warp computes one group of a row.
-extern "C" __global__ void TUNER_KERNEL(tuner_scaled_groups)(const SumBits* sums, Bits* out, float* factors, float* laid,
+extern "C" __global__ void TUNER_KERNEL(tuner_scaled_groups)(const SumBits* sums, Bits* out, const float* row_scale,
+                                                             const float* channels, float* factors, float* laid,
                                                              u32 room, u32 m, u32 n, int activation, int gated) {
-  const Scaled scaled{sums, nullptr, nullptr, nullptr, m, n, activation, gated};
+  const Scaled scaled{sums, row_scale, channels, nullptr, m, n, activation, gated};
   const u32 groups = n / 128, num_warps = gridDim.x * blockDim.x / 32;
   for (u32 i = (blockIdx.x * blockDim.x + threadIdx.x) / 32; i < m * groups; i += num_warps) {
     const u32 row = i / groups, group = i % groups, column = group * 128 + threadIdx.x % 32 * 4;

@@ -7,7 +7,7 @@ Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, 3.3.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tuner.core.problem.dtype import Dtype
@@ -39,6 +39,9 @@ class BlockScale(AddedPart):
     brings_size: ClassVar[bool] = True
     is_in_front: ClassVar[bool] = True
     planted: ClassVar[tuple[str, str]] = ("places[i] + block];", "places[i] + (block ^ 1)];")
+    #: The elements that share a scale, and what else may be used, in messages.
+    _shared: ClassVar[str] = f"{BLOCK} x {BLOCK} weights"
+    _instead: ClassVar[str] = ", or weights e4m3_g128 with 16-bit inputs"
 
     def tensor_name(self, op: Product, own: Own) -> str:
         return GroupScale.factors_of(op.source) if own.role is Role.INPUT else super().tensor_name(op, own)
@@ -46,18 +49,21 @@ class BlockScale(AddedPart):
     def shape(self, op: Product, name: str) -> tuple[int, ...]:
         return (op.m if name == "inputs" else op.weight_rows // BLOCK, op.k // BLOCK)
 
+    def _names(self, op: Product, role: Role) -> tuple[str, ...]:
+        return tuple(self.tensor_name(op, own) for own in self.owns if own.role is role)
+
     def operands(self, op: Product) -> tuple[str, ...]:
-        return (self.tensor_name(op, self.owns[0]),)
+        return self._names(op, Role.WEIGHT)
 
     def reads(self, op: Product) -> tuple[Read, ...]:
-        shape = (op.m, op.k // BLOCK)
-        return (Read("factors", self.tensor_name(op, self.owns[1]), shape, blame="k", why="128 columns share one"),)
+        (name,) = self._names(op, Role.INPUT)
+        return (Read("factors", name, (op.m, op.k // BLOCK), blame="k", why="128 columns share one"),)
 
     def broken(self, op: Product) -> list[Broken]:
         found = super().broken(op)
         for field, size in (("k", op.k), ("n", op.n)):
-            if size % BLOCK:
-                problem = f"is {size}, but {self.name} has a scale for {BLOCK} x {BLOCK} weights"
+            if size % BLOCK and (field == "k" or self.operands(op)):
+                problem = f"is {size}, but {self.name} has a scale for {self._shared}"
                 found.append((field, problem, f"use a multiple of {BLOCK}"))
         if op.weights or op.norm or op.row_scale:
             what = f"weights in {op.weights}" if op.weights else "a norm" if op.norm else "a row scale"
@@ -67,7 +73,7 @@ class BlockScale(AddedPart):
     def misplaced(self, op: Product, ops: Sequence[Op], dtype: Dtype) -> list[Broken]:
         if not dtype.row.fp8_kind:
             problem = f"has {self.name}, the scales of 8-bit operands, and the dtype is {dtype}"
-            return [("epilogue", problem, f"use {Dtype.FP8_E4M3}, or weights e4m3_g128 with 16-bit inputs")]
+            return [("epilogue", problem, f"use {Dtype.FP8_E4M3}{self._instead}")]
         source: Any = next((one for one in ops if one.name == op.source), None)
         if source is None or any(isinstance(part, GroupScale) for part in getattr(source, "epilogue", ())):
             return []
@@ -97,11 +103,31 @@ class BlockScale(AddedPart):
         return ()
 
     def step_reads(self, op: Product) -> tuple[str, ...]:
-        return (self.tensor_name(op, self.owns[1]),)
+        return self._names(op, Role.INPUT)
 
     def own_bytes(self, op: Product, dtype: Dtype, written: Collection[str]) -> int:
-        weights, inputs = (tensor.num_bytes for tensor in self.tensors(op, dtype))
-        return weights + (0 if op.source in written else inputs)
+        read = (one for one in self.tensors(op, dtype) if one.role is Role.WEIGHT or op.source not in written)
+        return sum(tensor.num_bytes for tensor in read)
 
     def is_plain(self, op: Product) -> bool:
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputScale(BlockScale):
+    """The same for inputs alone; scales of weights commute with the sum over k."""
+
+    name: ClassVar[str] = "input_scale"
+    owns: ClassVar[tuple[Own, ...]] = (Own(name="inputs", role=Role.INPUT),)
+    kernel: ClassVar[KernelPart] = replace(BlockScale.kernel, multiplies="InputScaled")
+    _shared: ClassVar[str] = f"{BLOCK} elements of a row"
+    _instead: ClassVar[str] = ""
+
+    @classmethod
+    def wgmma_file(cls) -> str:
+        return BlockScale.wgmma_file()
+
+    def multiplied(self, op: Product, tensors: Tensors, xp: ArrayModule, a: Array, w: Array) -> tuple[Array, Array]:
+        (name,) = self._names(op, Role.INPUT)
+        groups = a.reshape((-1, op.k // BLOCK, BLOCK))
+        return (groups * tensors[name].values[:, :, None]).reshape(a.shape), w

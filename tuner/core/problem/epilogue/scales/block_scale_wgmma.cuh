@@ -15,8 +15,36 @@
 #pragma once
 #include "mainloop_wgmma.cuh"
 
-// `kFirst` is the position of the part's scales among the op's pointers of parts.
-template <int kOp, int kFirst, bool kIsSwapped = kSwapAb>
+// Multiplies a task's stages, each by `kCount` products with separate sums. `issue` starts the product `number` of a
+// stage whose first line is `first_block`; `add` adds the sums of a product that is done, while `kAhead` are multiplied.
+template <int kOp, int kCount, int kAhead, class Issue, class Add>
+__device__ __forceinline__ void multiply_stages(const Steps& steps, const Stages& stages, StagePlaces& places,
+                                                const Issue& issue, const Add& add) {
+  const int lane = thread_number() % 32;
+  const typename WgmmaTile<kOp>::Operands first(stages);
+#pragma unroll 1
+  for (int step = 0; step < steps.count; ++step) {
+    stages.wait_filled(places);
+    const typename WgmmaTile<kOp>::Operands operands = first.at(places);
+    const int first_block = steps[step] * WgmmaTile<kOp>::kStageLines;
+#pragma unroll
+    for (int number = 0; number < kCount; ++number) {
+      issue(operands, first_block, number);
+      wgmma_wait<kAhead>();
+      if (number >= kAhead) add(number - kAhead);
+    }
+    if constexpr (kAhead > 0) {
+      wgmma_wait<0>();
+      add(kCount - 1);
+    }
+    places.advance();
+    stages.release_before(places, lane);
+  }
+}
+
+// `kFirst` is the position of the part's scales among the op's pointers of parts. Without scales of weights, those
+// are 1.
+template <int kOp, int kFirst, bool kHasWeights = true, bool kIsSwapped = kSwapAb>
 struct BlockScaled {
   using Tile = WgmmaTile<kOp>;
   static constexpr OpConfig kConfig = kOps[kOp];
@@ -39,7 +67,7 @@ struct BlockScaled {
   int blocks[kBlocks][2];  // of its rows of weights
 
   __device__ __forceinline__ BlockScaled(const OpArgs& op, const Task& task)
-      : inputs(static_cast<const float*>(op.parts[kFirst + 1])),
+      : inputs(static_cast<const float*>(op.parts[kFirst + kHasWeights])),
         weights(static_cast<const float*>(op.parts[kFirst])),
         num_blocks(op.k / kScaleBlock) {
     const int lane = thread_number() % 32;
@@ -69,7 +97,7 @@ struct BlockScaled {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) scales.weights[i][half] = weights[blocks[i][half] + block];
+      for (int half = 0; half < 2; ++half) scales.weights[i][half] = kHasWeights ? weights[blocks[i][half] + block] : 1.0f;
     }
   }
 
@@ -93,37 +121,22 @@ struct BlockScaled {
     const OpArgs& op = args.ops[kOp];
     const Steps steps = steps_of<kOp>(args.plan, op, task);
     const BlockScaled own(op, task);
-    const int lane = thread_number() % 32;
-    const typename Tile::Operands first(stages);
     float sums[kAhead + 1][kNumSums];
     Scales scales[kAhead + 1];
+    const auto issue = [&](const typename Tile::Operands& operands, int first_block, int line) {
+      own.load(scales[line % (kAhead + 1)], first_block + line);
+      Tile::multiply_line(sums[line % (kAhead + 1)], operands, line);
+    };
+    const auto add_line = [&](int line) { add(acc, sums[line % (kAhead + 1)], scales[line % (kAhead + 1)]); };
     Tile::fill(acc, 0.0f);
-#pragma unroll 1
-    for (int step = 0; step < steps.count; ++step) {
-      stages.wait_filled(places);
-      const typename Tile::Operands operands = first.at(places);
-      const int first_block = steps[step] * kStageLines;
-#pragma unroll
-      for (int line = 0; line < kStageLines; ++line) {
-        own.load(scales[line % (kAhead + 1)], first_block + line);
-        Tile::multiply_line(sums[line % (kAhead + 1)], operands, line);
-        wgmma_wait<kAhead>();
-        if (line >= kAhead) add(acc, sums[(line - kAhead) % (kAhead + 1)], scales[(line - kAhead) % (kAhead + 1)]);
-      }
-      if constexpr (kAhead > 0) {
-        wgmma_wait<0>();
-        add(acc, sums[(kStageLines - 1) % (kAhead + 1)], scales[(kStageLines - 1) % (kAhead + 1)]);
-      }
-      places.advance();
-      stages.release_before(places, lane);
-    }
+    multiply_stages<kOp, kStageLines, kAhead>(steps, stages, places, issue, add_line);
     issued();
   }
 };
 
 // W is operand B. A product has one block of 64 rows of inputs, and the `kColumns` rows of weights of a piece.
-template <int kOp, int kFirst>
-struct BlockScaled<kOp, kFirst, false> {
+template <int kOp, int kFirst, bool kHasWeights>
+struct BlockScaled<kOp, kFirst, kHasWeights, false> {
   using Tile = WgmmaTile<kOp>;
   static constexpr OpConfig kConfig = kOps[kOp];
   static constexpr int kBlocks = Tile::kBlocks, kStageLines = Tile::kStageLines, kScaleBlock = 128;
@@ -145,7 +158,7 @@ struct BlockScaled<kOp, kFirst, false> {
   int columns[kPieces];  // of the pieces' rows of weights
 
   __device__ __forceinline__ BlockScaled(const OpArgs& op, const Task& task)
-      : inputs(static_cast<const float*>(op.parts[kFirst + 1])),
+      : inputs(static_cast<const float*>(op.parts[kFirst + kHasWeights])),
         weights(static_cast<const float*>(op.parts[kFirst])),
         num_blocks(op.k / kScaleBlock) {
     const int thread = team_thread();
@@ -167,7 +180,7 @@ struct BlockScaled<kOp, kFirst, false> {
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) scales.inputs[i / 2][i % 2] = inputs[rows[i / 2][i % 2] + block];
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) scales.weights[piece] = weights[columns[piece] + block];
+    for (int piece = 0; piece < kPieces; ++piece) scales.weights[piece] = kHasWeights ? weights[columns[piece] + block] : 1.0f;
   }
 
   // The products of a block and a piece of a line, with separate sums. In a stage, the lines of a gate precede those of
@@ -201,11 +214,13 @@ struct BlockScaled<kOp, kFirst, false> {
     const OpArgs& op = args.ops[kOp];
     const Steps steps = steps_of<kOp>(args.plan, op, task);
     const BlockScaled own(op, task);
-    const int lane = thread_number() % 32;
-    const typename Tile::Operands first(stages);
-    constexpr int kOfStage = kStageLines * kProducts;
     float sums[kAhead + 1][kSums];
     Scales scales[kAhead + 1];
+    const auto issue = [&](const typename Tile::Operands& operands, int first_block, int number) {
+      const int line = number / kProducts;
+      if (number % kProducts == 0) own.load(scales[line % (kAhead + 1)], first_block + line);
+      multiply_piece(sums[number % (kAhead + 1)], operands, line, number % kProducts / kPieces, number % kPieces);
+    };
     const auto add_product = [&](int number) {
       const int block = number % kProducts / kPieces, piece = number % kPieces;
       const Scales& of_line = scales[number / kProducts % (kAhead + 1)];
@@ -213,26 +228,11 @@ struct BlockScaled<kOp, kFirst, false> {
           of_line.weights[piece]);
     };
     Tile::fill(acc, 0.0f);
-#pragma unroll 1
-    for (int step = 0; step < steps.count; ++step) {
-      stages.wait_filled(places);
-      const typename Tile::Operands operands = first.at(places);
-      const int first_block = steps[step] * kStageLines;
-#pragma unroll
-      for (int number = 0; number < kOfStage; ++number) {
-        const int line = number / kProducts;
-        if (number % kProducts == 0) own.load(scales[line % (kAhead + 1)], first_block + line);
-        multiply_piece(sums[number % (kAhead + 1)], operands, line, number % kProducts / kPieces, number % kPieces);
-        wgmma_wait<kAhead>();
-        if (number >= kAhead) add_product(number - kAhead);
-      }
-      if constexpr (kAhead > 0) {
-        wgmma_wait<0>();
-        add_product(kOfStage - 1);
-      }
-      places.advance();
-      stages.release_before(places, lane);
-    }
+    multiply_stages<kOp, kStageLines * kProducts, kAhead>(steps, stages, places, issue, add_product);
     issued();
   }
 };
+
+// Scales of inputs alone.
+template <int kOp, int kFirst>
+struct InputScaled : BlockScaled<kOp, kFirst, false> {};

@@ -59,7 +59,7 @@ class GroupScale(AddedPart):
             scaled = any(own.role is Role.INPUT for part in getattr(other, "epilogue", ()) for own in part.owns)
             if op.name in other.read_names and not scaled:
                 problem = f"stores scales of groups, which {other.name} does not read"
-                return [("epilogue", problem, f"give {other.name} the part block_scale")]
+                return [("epilogue", problem, f"give {other.name} the part block_scale or input_scale")]
         return []
 
     def made(self, op: Product, sums: Sums, tensors: Tensors) -> Mapping[str, tuple[Array, Array]]:

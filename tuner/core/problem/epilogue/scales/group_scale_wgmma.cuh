@@ -27,10 +27,10 @@ struct GroupedTile {
   static constexpr int kInFours = kBegin + kNumFragments / 4 * 4;
   static constexpr int kHolders = Tile::kHolders, kWarps = kHolders / 32;
   // The lane's word of a fragment, divided by the scales of its rows, transposed.
-  __device__ static __forceinline__ u32 divided(const Columns& columns, const float* sums, const OpArgs& op, u32 place,
-                                                int tile_row0, int fragment, int lane) {
+  __device__ static __forceinline__ u32 divided(const Columns& columns, const float* sums, const OpArgs& op, const RowNorm& norm,
+                                                u32 place, int tile_row0, int fragment, int lane) {
     float out[2], scales[2];
-    columns.finish_two(out, sums, op, tile_row0, fragment, lane);
+    columns.finish_two(out, sums, op, norm, tile_row0, fragment, lane);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       scales[r] = load_shared_float(place + 4 * (fragment / kFragments * 8 + lane % 4 * 2 + r));
@@ -57,7 +57,7 @@ struct GroupedTile {
 #pragma unroll
       for (int fragment = kBegin; fragment < kEndFragment; ++fragment) {
         float out[2];
-        columns.finish_two(out, acc + block * Tile::kBlockSums, op, tile_row0, fragment, lane);
+        columns.finish_two(out, acc + block * Tile::kBlockSums, op, norm, tile_row0, fragment, lane);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           u32& own = most[(fragment - kBegin) / kFragments * 2 + r];
@@ -104,7 +104,7 @@ struct GroupedTile {
       for (int first = kBegin; first < kInFours; first += 4) {
         u32 words[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) words[i] = divided(columns, sums, op, place, tile_row0, first + i, lane);
+        for (int i = 0; i < 4; ++i) words[i] = divided(columns, sums, op, norm, place, tile_row0, first + i, lane);
         transpose_four(words, q);
         const long long row = columns.row(tile_row0, first + q) + lane / 4;
         const int column = columns.column(first + q);
@@ -113,7 +113,7 @@ struct GroupedTile {
       }
 #pragma unroll
       for (int fragment = kInFours; fragment < kEndFragment; ++fragment) {
-        const u32 two = divided(columns, sums, op, place, tile_row0, fragment, lane);
+        const u32 two = divided(columns, sums, op, norm, place, tile_row0, fragment, lane);
         const long long row = columns.row(tile_row0, fragment) + lane / 4;
         const int column = columns.column(fragment);
         if (row < op.m && column < op.n) store_finished<kOp>(op, norm, row * op.n + column + q * 2, two);

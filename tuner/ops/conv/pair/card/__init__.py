@@ -49,11 +49,12 @@ class CudnnPair(OpLibrary):
         choices = divmod(self.choice, self._calls[1].num_algorithms)
         for call, algorithm, (conv, source, out) in zip(self._calls, choices, convs, strict=True):
             a, w, c = (int(one.data.ptr) for one in (source, arrays[f"{conv.name}.w"], out))
+            added = int(arrays[conv.residual_source].data.ptr) if conv.residual else 0
             call.launch(
                 a,
                 w,
                 c,
-                0,
+                added,
                 int(self._workspace.data.ptr),
                 stream,
                 algorithm=algorithm,

@@ -26,6 +26,7 @@ struct RegionOf<1> {
 enum { kImages = 1, kHeight = 56, kWidth = 56, kBetweenHeight = 56, kBetweenWidth = 56, kOutHeight = 56, kOutWidth = 56 };
 enum { kChannels = 64, kBetween = 64, kFilters = 64, kTileRows = 8, kTileColumns = 8, kTilesDown = 7, kTilesAcross = 7 };
 enum { kWarpgroups = 1, kTeam = 1, kSplitsFilters = 0, kHasBias = 1 };
+enum { kHasAdded = 0, kNumStages = 1 };
 enum { kFilterBytes0 = 74880, kFilterBytes1 = 74880, kPatchBytes = 18816, kMiddleBytes = 13184, kStageBytes = 11520 };
 #endif
 
@@ -37,7 +38,11 @@ struct ConvPairArgs {
   const Element::Bits* second_bias;
   Element::Bits* out;
   int num_tiles;
+#ifndef TUNER_CONV_PAIR_ADDED
+#define TUNER_CONV_PAIR_ADDED
 };
+__device__ __forceinline__ const Element::Bits* added_of(const ConvPairArgs&) { return nullptr; }
+#endif
 
 using Patch = RegionOf<0>;
 using Middle = RegionOf<1>;
@@ -53,7 +58,7 @@ enum : int {
   kPitchA2 = 16 * (kFilters | 1),
   kStagePitch = 144,
   kSpare = Middle::kPlaces - 1,  // a place that nothing reads
-  kTileBytes = kPatchBytes + kMiddleBytes + kStageBytes * (kSplitsFilters ? kTeam : 1),
+  kTileBytes = kPatchBytes + kMiddleBytes + kStageBytes * kNumStages * (kSplitsFilters ? kTeam : 1),
   kOwnBlocks = kFilters / 64 / (kSplitsFilters ? kTeam : 1),
 };
 
@@ -173,6 +178,42 @@ __device__ __forceinline__ void store_middle(SumsOf<Patch::kShare>& sums, u32 to
   }
 }
 
+// The added image's pixels of the tile, for 64 filters, to where the output's are staged.
+template <int kThreads>
+__device__ __forceinline__ void copy_added(u32 stage, const Element::Bits* added, const TilePlace& at, int block) {
+#pragma unroll 4
+  for (int i = threadIdx.x % kThreads; i < kTileRows * kTileColumns * 8; i += kThreads) {
+    const int pixel = i / 8, row = pixel / kTileColumns, column = pixel % kTileColumns;
+    if (at.row + row < kOutHeight && at.column + column < kOutWidth) {
+      const long long from = (static_cast<long long>(at.image) * kOutHeight + at.row + row) * kOutWidth + at.column + column;
+      cp_async<16, kNoHint>(stage + (row * Middle::kPhaseColumns + column) * kStagePitch + 16 * (i % 8),
+                            added + from * kFilters + 64 * block + 8 * (i % 8), 16);
+    }
+  }
+}
+
+// Adds the staged image to the warpgroup's sums. Other places of the stage have any value; so do their sums.
+__device__ __forceinline__ void add_staged(SumsOf<Middle::kShare>& sums, u32 stage, int from) {
+  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const auto address_of = [&](int q, int half) { return stage + (from + q) * kStagePitch + (2 * warp + half) * 16; };
+  const auto add_two = [](float* s, u32 two) {
+    s[0] += Element::widen(static_cast<Element::Bits>(two)), s[1] += Element::widen(static_cast<Element::Bits>(two >> 16));
+  };
+#pragma unroll
+  for (int j = 0; j + 1 < Middle::kShare / 8; j += 2) {
+    u32 words[4];
+    load_blocks(words, address_of(8 * (j + lane / 16) + lane % 8, lane / 8 % 2));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) add_two(sums.of + 4 * j + 2 * i, words[i]);
+  }
+  if constexpr (Middle::kShare / 8 % 2 == 1) {
+    u32 words[2];
+    load_block(words, address_of(Middle::kShare - 8 + lane % 8, lane / 8 % 2));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) add_two(sums.of + 4 * (Middle::kShare / 8 - 1) + 2 * i, words[i]);
+  }
+}
+
 // The warpgroup's pixels of the tile, for 64 filters, to shared memory, pixel by pixel.
 __device__ __forceinline__ void stage_out(SumsOf<Middle::kShare>& sums, u32 stage, int from, float low_bias, float high_bias) {
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -212,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(kPairThreads, 1) tuner_conv_pair(co
   const int team = group / kTeam, member = group % kTeam, thread = threadIdx.x % kTeamThreads;
   const u32 first = shared_address(shared), second = first + kFilterBytes0;
   const u32 patch = second + kFilterBytes1 + team * kTileBytes, middle = patch + kPatchBytes;
-  const u32 stage = middle + kMiddleBytes + (kSplitsFilters ? member * kStageBytes : 0);
+  const u32 stages = middle + kMiddleBytes + (kSplitsFilters ? member * kNumStages * kStageBytes : 0);
   const int from1 = member * Patch::kShare, from2 = kSplitsFilters ? 0 : member * Middle::kShare;
   copy_filters<kBetween, Patch::kKernel * Patch::kKernel * kChannels, kPitchA1>(first, args.first);
   copy_filters<kFilters, Middle::kKernel * Middle::kKernel * kBetween, kPitchA2>(second, args.second);
@@ -239,6 +280,14 @@ extern "C" __global__ void __launch_bounds__(kPairThreads, 1) tuner_conv_pair(co
 #pragma unroll 1
   for (; tile < args.num_tiles; tile += kNumTeams * gridDim.x) {
     const TilePlace at = tile_place(tile);
+    if constexpr (kHasAdded) {
+#pragma unroll
+      for (int i = 0; i < kOwnBlocks; ++i) {
+        copy_added<kSplitsFilters ? 128 : kTeamThreads>(stages + i * kStageBytes, added_of(args), at,
+                                                        kSplitsFilters ? i * kTeam + member : i);
+      }
+      cp_async_commit();
+    }
 #pragma unroll
     for (int block = 0; block < kBetween / 64; ++block) {
       SumsOf<Patch::kShare> sums;
@@ -252,16 +301,19 @@ extern "C" __global__ void __launch_bounds__(kPairThreads, 1) tuner_conv_pair(co
       store_middle(sums, middle, at, from1, block, low1[block], high1[block]);
     }
     fence_proxy_async_shared();
+    if constexpr (kHasAdded) cp_async_wait<1>();  // not for the next patch
     sync_team<kTeamThreads>(team);
 #pragma unroll
     for (int i = 0; i < kOwnBlocks; ++i) {
+      const u32 stage = stages + i % kNumStages * kStageBytes;
       const int block = kSplitsFilters ? i * kTeam + member : i;
       SumsOf<Middle::kShare> sums;
       multiply_all<Middle, kChunks1>(sums, second + 1024 * block, kPitchA2, middle + 16 * from2);
+      if constexpr (kHasAdded) add_staged(sums, stage, from2);
       stage_out(sums, stage, from2, low2[i], high2[i]);
       sync_team<kTeamThreads>(team);
       store_out<kSplitsFilters ? 128 : kTeamThreads>(args.out, stage, at, block);
-      if (i + 1 < kOwnBlocks) sync_team<kTeamThreads>(team);
+      if (i + 1 < kOwnBlocks && kNumStages == 1) sync_team<kTeamThreads>(team);
     }
     cp_async_wait<0>();
     fence_proxy_async_shared();

@@ -18,6 +18,17 @@ __device__ __forceinline__ void store_block(u32 address, u32 a, u32 b) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
 }
 
+// The inverse: elements that the two above have stored, in the same registers.
+__device__ __forceinline__ void load_blocks(u32 (&words)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void load_block(u32 (&words)[2], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address) : "memory");
+}
+
 // A barrier of all warpgroups of a tile.
 template <int kThreads>
 __device__ __forceinline__ void sync_team(int team) {
