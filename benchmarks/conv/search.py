@@ -46,11 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = Found(jobs, options.out or results_file(jobs.target_id, "conv"))
         said = ("kind_us", "verdict", "verdict_speedup", "library_us", "over_library", "over_floor", "rel_error")
         asked = [(row, workload_of(row)) for row in found.missing(rows(), options.row)]
-        specs = [(row, _spec_of(workload, jobs.target_id, options.trials)) for row, workload in asked]
+        specs = [(row, spec_of(workload, jobs.target_id, options.trials)) for row, workload in asked]
         run_jobs(jobs, specs, lambda row, end: found.add(_line_of(row, end, found.path), said), seconds=options.seconds)
 
 
-def _spec_of(workload: Workload, target_id: str, trials: int) -> JobSpec:
+def spec_of(workload: Workload, target_id: str, trials: int) -> JobSpec:
+    """The job of a workload, for short bursts."""
     return JobSpec(
         workload=workload,
         target_id=target_id,
