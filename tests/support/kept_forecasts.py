@@ -48,14 +48,16 @@ class _Log:
             os.close(descriptor)
 
     def _read(self) -> None:
-        """Reads what was appended since."""
+        """Reads what was appended since. Threads that do so at the same time read some lines twice; a lock would be held
+        for ever in a fork."""
+        begin = self._num_read
         try:
             with self._path.open("rb") as file:
-                file.seek(self._num_read)
+                file.seek(begin)
                 whole, end, _ = file.read().rpartition(b"\n")
         except FileNotFoundError:
             return
-        self._num_read += len(whole) + len(end)
+        self._num_read = begin + len(whole) + len(end)
         for line in whole.decode().splitlines():
             key, time_us, limit_us = line.split()
             if float(time_us) < math.inf:
