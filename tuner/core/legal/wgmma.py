@@ -223,9 +223,8 @@ def _shape_problem(workload: Workload, tiling: Tiling) -> str | None:
         most = min(most, promoted or most, most_converted(op))
         own = tile_problem(op, tile, groups, workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
-            return problem + (
-                f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
-            )
+            whose = f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
+            return problem + whose
     return None
 
 
@@ -273,15 +272,12 @@ def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
     return rows // (sharers // line_slices), lines // line_slices
 
 
-def is_paired(op: TileOp, tiling: Tiling) -> bool:
-    """Whether 8 rows of the op's gate and 8 of its up projection alternate in a stage of weights."""
-    return tiling.swap_ab and op.rows_per_column > 1
-
-
 def _slice_problem(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str | None:
     """Why the CTAs that share a stage cannot each load a slice of it."""
     stage_lines = tile.k // line_elements(dtype)
-    weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired(op, tiling) else (tile.n, COLUMNS)
+    # Swapped, 8 rows of the op's gate and 8 of its up projection alternate in a stage of weights.
+    is_paired = tiling.swap_ab and op.rows_per_column > 1
+    weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired else (tile.n, COLUMNS)
     for what, rows, sharers, each in (
         ("inputs", tile.m, tiling.cluster_n, COLUMNS),
         ("weights", weight_rows, tiling.cluster_m, step),
@@ -364,13 +360,11 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     if op.epilogue and (beside := max_sums_beside(op, groups, swap_ab=swap_ab)) is not None:
         most = min(most, beside)
-    is_plain = all(part.is_plain(op) for part in op.parts)
-    if not (is_plain or swap_ab or groups == 1):
+    if not (swap_ab or groups == 1 or all(part.is_plain(op) for part in op.parts)):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    if held > most:
-        return f"tile {tile}: {held} sums per thread: use at most {most}"
-    blocks = multiplied(op, tile, groups, swap_ab=swap_ab)[0] // BLOCK_ROWS
-    problem = held_problem(op, tile, blocks, held) if groups == 1 else None
+    problem = f"{held} sums per thread: use at most {most}" if held > most else None
+    if not problem and groups == 1:
+        problem = held_problem(op, tile, multiplied(op, tile, groups, swap_ab=swap_ab)[0] // BLOCK_ROWS, held)
     return f"tile {tile}: {problem}" if problem else None
 
 
