@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from rich.console import Console
 
 from tests.support.builders import failed, measured, rejected, spec, trial
@@ -27,6 +27,8 @@ from tuner.wire.requests.pairs import Chain
 
 #: One of each kind of trial.
 OUTCOMES: tuple[Outcome, ...] = (measured(20.0), rejected(), *(failed(kind) for kind in FailureKind))
+#: Trials of the cancelled job: more than a page of its table has.
+MANY = (*OUTCOMES, *(measured(21.0 + number) for number in range(120 - len(OUTCOMES))))
 
 #: Maximum time to wait for a state, however busy the machine is.
 LIMIT_MS = 120_000
@@ -79,18 +81,26 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh window; the test fails if the page logs an error, throws, or contacts another host."""
+@pytest.fixture(scope="package")
+def window(browser: Browser) -> Iterator[BrowserContext]:
+    """A window whose cache has what earlier pages loaded, as a user's."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(LIMIT_MS)
-    page = context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(window: BrowserContext) -> Iterator[Page]:
+    """A fresh page without cookies; the test fails if it logs an error, throws, or contacts another host."""
+    window.clear_cookies()
+    page = window.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(f"threw {error}"))
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on("request", lambda request: None if "//127.0.0.1:" in request.url else faults.append(f"asked {request.url}"))
     yield page
-    context.close()
+    page.close()
     assert faults == []
 
 
@@ -102,10 +112,10 @@ def data(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ended_jobs(data: Path) -> dict[str, str]:
-    """Ended jobs by state: a cancelled one with a trial of every outcome, and a failed one without trials."""
+    """Ended jobs by state: a cancelled one with 120 trials of every outcome, and a failed one without trials."""
     store, ids = Store.open(data), {}
     with store.write() as session:
-        for state, outcomes in ((JobState.CANCELLED, OUTCOMES), (JobState.FAILED, ())):
+        for state, outcomes in ((JobState.CANCELLED, MANY), (JobState.FAILED, ())):
             job = jobs.insert(session, spec(m=len(ids) + 1, trials=100), 1.0)
             jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
             for number, outcome in enumerate(outcomes):
@@ -127,7 +137,7 @@ def server(data: Path, ended_jobs: dict[str, str]) -> Iterator[Server]:
 def job_id(server: Server) -> str:
     """The id of a job that has succeeded."""
     with Client(server.url) as client:
-        job = client.submit(body(budget={"trials": 120}))
+        job = client.submit(body(budget={"trials": 60}))
         assert list(client.events(job["id"], timeout_s=240))[-1]["data"]["state"] == "succeeded"
     return str(job["id"])
 

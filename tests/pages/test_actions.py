@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.support.serving import SMALL_PAIR, Server, body
+from tests.support.serving import SMALL_PAIR, Server, listening, running_service
 from tests.support.waiting import wait_until
 from tuner.client import Client
 
@@ -13,6 +15,16 @@ pytestmark = pytest.mark.slow
 
 #: A search that does not end by itself during a test.
 LONG = {"pair": {**SMALL_PAIR, "m": 96}, "budget": {"trials": 5000, "seconds": 60}}
+
+
+@pytest.fixture(scope="module")
+def slow(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with a card so slow that its searches take little processor time."""
+    with (
+        running_service(tmp_path_factory.mktemp("slow") / "data", latency_s=0.3) as service,
+        listening(service) as url,
+    ):
+        yield url
 
 
 def press(page: Page, target: Locator) -> None:
@@ -25,8 +37,8 @@ def press(page: Page, target: Locator) -> None:
     raise AssertionError(f"the Tab key does not reach {target}")
 
 
-def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, server: Server) -> None:
-    page.goto(server.url)
+def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, slow: str) -> None:
+    page.goto(slow)
     press(page, page.get_by_role("link", name="New job"))
     expect(page).to_have_title("New job · tuner")
     page.get_by_label("Rows (m), or several").fill("72")
@@ -45,12 +57,14 @@ def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, se
     press(page, page.get_by_role("button", name="Try again"))
     page.wait_for_url(lambda url: url != before)
     expect(page.locator(".facts .state")).not_to_have_text("cancelled")
-    with Client(server.url) as client:
+    with Client(slow) as client:
         client.cancel(page.url.rsplit("/", 1)[1])
 
 
-def test_a_decoder_layer_is_submitted_by_its_preset(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/submit")
+# In CI, the first test submits by the form, and tests/service/api has presets.
+@pytest.mark.soak
+def test_a_decoder_layer_is_submitted_by_its_preset(page: Page, slow: str) -> None:
+    page.goto(f"{slow}/ui/submit")
     page.get_by_label("What").select_option("decoder layer")
     expect(page.locator("#live-problem")).to_contain_text("model")
     expect(page.get_by_label("Rows (m), or several")).to_be_hidden()
@@ -63,16 +77,18 @@ def test_a_decoder_layer_is_submitted_by_its_preset(page: Page, server: Server) 
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/ui/jobs/job-*")
     expect(page.get_by_role("heading", level=1)).to_contain_text("attention fp16 1 x 256 tokens")
-    with Client(server.url) as client:
-        job = client.job(page.url.rsplit("/", 1)[1])
+    with Client(slow) as client:
+        job = client.cancel(page.url.rsplit("/", 1)[1])
     assert [op["name"] for op in job["pair"]["ops"]] == ["attention", "o_proj", "gate_up", "down", "qkv"]
     assert job["pair"]["ops"][4]["rotary"]["max_length"] == 256
 
 
-def test_a_job_waits_and_goes_on(page: Page, server: Server) -> None:
-    with Client(server.url) as client:
+# In CI, tests/service/api/test_terms.py pauses and resumes a job, and the first test presses buttons.
+@pytest.mark.soak
+def test_a_job_waits_and_goes_on(page: Page, slow: str) -> None:
+    with Client(slow) as client:
         job = client.submit(LONG)
-        page.goto(f"{server.url}/ui/jobs/{job['id']}")
+        page.goto(f"{slow}/ui/jobs/{job['id']}")
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
         assert client.job(job["id"])["is_paused"] is True
@@ -91,7 +107,7 @@ def test_a_wrong_field_is_named_and_nothing_is_submitted(page: Page, server: Ser
 
 
 def test_several_rows_are_a_batch_whose_gain_is_drawn_when_it_is_known(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/submit?m=3,5&d_in=128&d_hidden=384&d_out=128&trials=8&labels=ladder")
+    page.goto(f"{server.url}/ui/submit?m=3,5&d_in=128&d_hidden=384&d_out=128&trials=4&labels=ladder")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/ui/batches/batch-*")
     expect(page.locator("#jobs tbody tr")).to_have_count(2)
@@ -120,11 +136,10 @@ def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, 
     wait_until(lambda: page.evaluate(f"{options}.xAxis[0].name") == "seconds")
 
 
-def test_two_jobs_are_compared_and_equal_rows_hidden(page: Page, server: Server, job_id: str) -> None:
-    with Client(server.url) as client:
-        other = client.submit(body(pair={**SMALL_PAIR, "m": 24}))
-        list(client.events(other["id"], timeout_s=240))
-    page.goto(f"{server.url}/ui/compare?a={job_id}&b={other['id']}")
+def test_two_jobs_are_compared_and_equal_rows_hidden(
+    page: Page, server: Server, job_id: str, ended_jobs: dict[str, str]
+) -> None:
+    page.goto(f"{server.url}/ui/compare?a={job_id}&b={ended_jobs['cancelled']}")
     pair = page.locator("tbody tr").filter(has=page.get_by_role("rowheader", name="pair", exact=True))
     expect(pair.locator("td.differs")).to_have_count(2)
     rows, same = page.locator("tbody tr:visible").count(), page.locator("tr.same").count()
@@ -146,6 +161,8 @@ def test_results_are_found_by_words(page: Page, server: Server, job_id: str) -> 
         expect(rows).to_contain_text("decode-plain/gpt3-tp8/m16")
 
 
+# In CI, tests/service/api/test_pages.py has the file, and test_dashboard.py the filters.
+@pytest.mark.soak
 def test_the_file_of_trials_has_the_filters_of_the_table(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}?outcome=measured&plan_kind=library")
     with page.expect_download() as download:

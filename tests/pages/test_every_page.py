@@ -50,62 +50,44 @@ def paths(job_id: str, batch_id: str, chain_id: str, ended_jobs: dict[str, str])
     ]
 
 
-def test_nothing_is_cut_off_on_a_phone(page: Page, server: Server, paths: list[str]) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    for path in paths:
-        page.goto(server.url + path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
-        assert page.evaluate(CLIPPED) == [], path
-
-
-def test_two_side_by_side_are_read_on_a_phone_without_scrolling_sideways(
-    page: Page, server: Server, job_id: str, ended_jobs: dict[str, str]
-) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{server.url}/ui/compare?a={job_id}/1&b={job_id}/2")
-    widths = page.locator(".scroll:has(.compare)").evaluate("(region) => [region.scrollWidth, region.clientWidth]")
-    assert widths[0] <= widths[1]
-
-
-def test_a_listing_is_read_on_a_phone_without_scrolling_sideways(page: Page, server: Server, batch_id: str) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    for path in ("/", "/ui/batches", f"/ui/batches/{batch_id}", "/ui/results"):
-        page.goto(server.url + path)
-        page.locator(".listing td:not(.number)").evaluate_all(
-            "(cells) => cells.forEach((cell) => cell.append(' do not fuse two launches pdl'))"
-        )
-        for region in page.locator(".scroll:has(.listing)").all():
-            widths = region.evaluate("(region) => [region.scrollWidth, region.clientWidth]")
-            assert widths[0] <= widths[1], path
-        assert page.locator(".listing tbody tr").first.locator("td:visible").count() >= 4, path
-
-
 @pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_axe_finds_nothing_serious_in_both_schemes(
-    browser: Browser, server: Server, paths: list[str], every_row: bool
+def test_on_a_phone_nothing_is_cut_off_and_axe_finds_nothing_serious_in_both_schemes(
+    page: Page, server: Server, paths: list[str], every_row: bool
 ) -> None:
     """Pages that test_real_jobs.py shows to axe in the dark scheme are left out of it here, except for one of each."""
-    papers, others = set(), [path for path in paths if not path.startswith(OF_JOBS)]
-    schemes: dict[Literal["light", "dark"], list[str]] = {"light": [paths[2], *others], "dark": paths[::4]}
-    for scheme, some in schemes.items():
-        page = browser.new_page(color_scheme=scheme)
-        for path in paths if every_row else some:
-            page.goto(server.url + path)
-            if "/jobs/" in path and page.locator("#points .plot").count():
-                page.locator("#points").scroll_into_view_if_needed()
-                page.locator("#points[data-drawn]").wait_for()
+    page.set_viewport_size({"width": 390, "height": 844})
+    papers = set()
+    for number, path in enumerate(paths):
+        page.goto(server.url + path)
+        if "/jobs/" in path and page.locator("#points .plot").count():
+            page.locator("#points").scroll_into_view_if_needed()
+            page.locator("#points[data-drawn]").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        assert page.evaluate(CLIPPED) == [], path
+        schemes: dict[Literal["light", "dark"], bool] = {
+            "light": every_row or number == 2 or not path.startswith(OF_JOBS),
+            "dark": every_row or number % 4 == 0,
+        }
+        for scheme in (scheme for scheme, is_shown in schemes.items() if is_shown):
+            page.emulate_media(color_scheme=scheme)
             assert serious(page, colours_alone=scheme == "dark", every_row=every_row) == [], (scheme, path)
-        papers.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        page.close()
+            papers.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        if path in ("/", "/ui/results") or path.startswith(("/ui/batches/", "/ui/compare?")):
+            are_read_without_scrolling_sideways(page, path)
     assert len(papers) == 2
 
 
-def test_the_charts_of_a_job_are_drawn_without_a_fault(page: Page, server: Server, job_id: str) -> None:
-    page.goto(f"{server.url}/ui/jobs/{job_id}")
-    for chart in ("points", "shares", "lines", "forecasts", "stages"):
-        element = page.locator(f"#{chart}")
-        element.scroll_into_view_if_needed()
-        page.locator(f"#{chart}[data-drawn] canvas").wait_for()
+def are_read_without_scrolling_sideways(page: Page, path: str) -> None:
+    page.locator(".listing td:not(.number)").evaluate_all(
+        "(cells) => cells.forEach((cell) => cell.append(' do not fuse two launches pdl'))"
+    )
+    regions = page.locator(".scroll:has(.listing), .scroll:has(.compare)").all()
+    assert regions, path
+    for region in regions:
+        widths = region.evaluate("(region) => [region.scrollWidth, region.clientWidth]")
+        assert widths[0] <= widths[1], path
+    for row in page.locator(".listing tbody tr").all()[:1]:
+        assert row.locator("td:visible").count() >= 4, path
 
 
 def test_each_page_shows_its_text_without_javascript(

@@ -22,7 +22,7 @@ def test_a_token_opens_the_dashboard_and_a_job_is_followed_until_the_logout(page
     made = CliRunner().invoke(main, ["token", "create", "--owner", "alice", "--role", "submit", "--data", str(data)])
     headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.03") as server:
-        job = httpx.post(f"{server.url}/jobs", json=body(), headers=headers).json()
+        job = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 4}), headers=headers).json()
         page.goto(f"{server.url}{job['links']['page']}")
         expect(page).to_have_title("Log in · tuner")
         page.get_by_label("Token").fill(made.stdout.strip())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.pages.conftest import serious
 from tests.pages.test_every_page import CLIPPED
@@ -45,9 +45,14 @@ def real(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
-@pytest.mark.slow
-def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated(page: Page, real: Server) -> None:
+@pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated_or_serious_for_axe(
+    page: Page, real: Server, every_row: bool
+) -> None:
+    """Of pages of one kind, CI shows the first to axe."""
+    first_of_kind = {re.sub(r"job-\w+|/\d+", "", path): path for path in reversed(PATHS)}.values()
     page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
     for path in PATHS:
         answer = page.goto(real.url + path)
         assert answer is not None
@@ -55,18 +60,7 @@ def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated(page:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.evaluate(CLIPPED) == [], path
         assert page.locator(".simulated").count() == 0, path
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_axe_finds_nothing_serious_on_them(browser: Browser, real: Server, every_row: bool) -> None:
-    """Of pages of one kind, CI shows the first to axe."""
-    kinds = {re.sub(r"job-\w+|/\d+", "", path): path for path in reversed(PATHS)}
-    page = browser.new_page(color_scheme="dark")
-    for path in PATHS if every_row else kinds.values():
-        page.goto(real.url + path)
-        assert serious(page, every_row=every_row) == [], path
-    page.close()
+        assert not (every_row or path in first_of_kind) or serious(page, every_row=every_row) == [], path
 
 
 def test_a_jobs_verdict_its_finals_and_its_launches_are_those_of_the_run(page: Page, real: Server) -> None:

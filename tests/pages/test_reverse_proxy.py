@@ -73,6 +73,7 @@ def test_the_service_is_used_below_a_path_through_the_proxy(
             page.get_by_role("link", name="Jobs", exact=True).click()
             page.locator(".listing tbody a").first.click()
             expect(page.locator(".state.succeeded").first).to_be_visible()  # it came through the event stream
+            page.locator("#points").scroll_into_view_if_needed()
             expect(page.locator("#points canvas")).to_be_visible()
             page.goto(f"{site}/tuner/ui/submit")
             page.get_by_label("Rows").first.fill("32")

@@ -41,7 +41,7 @@ def test_check_backup_explain_and_gc_work_beside_a_server_whose_trials_all_stay(
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.1") as server:
         done = submit(server)
         wait_until(lambda: state_of(server, done) == "succeeded", 120)
-        under_way = submit(server, seed=2, budget={"trials": 24, "seconds": 600})
+        under_way = submit(server, seed=2, budget={"trials": 12, "seconds": 600})
         wait_until(lambda: state_of(server, under_way) == "searching", 60)
         assert "the counts agree" in tuner(log, "db", "check", "--data", str(data))
         assert " has 2 jobs and " in tuner(log, "db", "backup", str(tmp_path / "kept.zip"), "--data", str(data))

@@ -145,6 +145,8 @@ def statuses(engine: Engine, secret: str) -> tuple[int, int]:
     return httpx.get(f"{engine.url}/jobs").status_code, httpx.get(f"{engine.url}/jobs", headers=headers).status_code
 
 
+# In CI, the next test makes a token in one container and uses it in another.
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_token_that_is_made_beside_the_server_is_one_of_the_server(tmp_path: Path) -> None:
     engine = Engine(tmp_path)

@@ -127,6 +127,8 @@ GATHER = {"op": "gather", "name": "embed", "n": 512, "table_rows": 4096}
 UP = {"name": "up", "source": "embed", "n": 256, "k": 512}
 
 
+# In CI, test_toys.py does so with other ops, and tests/unit/client/test_submit_kinds.py has the kind's requests.
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Path) -> None:
     site = toys.install("gather", tmp_path / "site")

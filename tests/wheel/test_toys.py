@@ -100,7 +100,7 @@ def address(beside: Environment) -> Iterator[str]:
 
 
 #: Kinds that tests of the service do not follow from a request to the C runtime; `make soak` runs all.
-IN_CI = ("a tile op without weights in front", "an element type and an activation")
+IN_CI = ("an element type and an activation",)
 
 
 @pytest.mark.parametrize("sort", soak_unless(lambda _, sort: sort in IN_CI, ASKED))

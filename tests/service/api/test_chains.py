@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.support.cases import decoder_block
+from tests.support.lanes import soaked
 from tests.support.serving import listening, running_service
 from tuner.wire.requests.pairs import Chain
 
@@ -101,15 +102,25 @@ def test_the_trace_of_a_chain_has_its_four_ops(http: httpx.Client, job: dict[str
 @pytest.mark.parametrize(
     ("pair", "kinds"),
     [
-        (
-            {
-                "m": 16,
-                "ops": [
-                    {"name": "up", "source": "x", "norm": "x", "n": 512, "k": 512, "gated": True, "activation": "silu"},
-                    {"name": "down", "source": "up", "n": 512, "k": 512},
-                ],
-            },
-            {"library", "two_launches", "two_launches_pdl", "two_streams", "fused", "fused_pdl"},
+        *soaked(
+            (
+                {
+                    "m": 16,
+                    "ops": [
+                        {
+                            "name": "up",
+                            "source": "x",
+                            "norm": "x",
+                            "n": 512,
+                            "k": 512,
+                            "gated": True,
+                            "activation": "silu",
+                        },
+                        {"name": "down", "source": "up", "n": 512, "k": 512},
+                    ],
+                },
+                {"library", "two_launches", "two_launches_pdl", "two_streams", "fused", "fused_pdl"},
+            )
         ),
         (
             {"m": 16, "ops": [{"name": name, "source": "x", "n": 256, "k": 512} for name in "qkv"]},

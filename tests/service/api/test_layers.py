@@ -110,6 +110,8 @@ def test_the_charts_of_a_layer_have_all_of_its_ops_and_who_waits_for_whom(
             )
 
 
+# In CI, test_attention.py has priors of attentions, and tests/service/service/test_priors.py of products.
+@pytest.mark.soak
 def test_the_next_layer_begins_with_what_was_found(http: httpx.Client, job: dict[str, Any]) -> None:
     longer = {**HEADS, "max_length": 900}
     attention, *products, qkv = LAYER["ops"]  # type: ignore[misc]

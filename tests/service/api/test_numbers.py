@@ -63,7 +63,7 @@ def bodies(api: Api) -> Iterator[tuple[str, Any]]:
 
 
 #: Of this many shares of the words, CI tries one in each field, another one in the next field.
-NUM_SHARES = 6
+NUM_SHARES = 12
 shares = pytest.mark.parametrize("share", one_in(NUM_SHARES, range(NUM_SHARES)))
 
 

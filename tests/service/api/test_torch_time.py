@@ -151,6 +151,8 @@ def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path)
         assert api.get(f"/jobs/{job_id}")["best_speedup"] == pytest.approx(library["time_us"] / ours, rel=0.05)
 
 
+# In CI, another test has a verdict that names it.
+@pytest.mark.soak
 @pytest.mark.slow
 def test_where_torch_compile_is_behind_the_library_it_is_a_figure_beside(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:

@@ -22,7 +22,9 @@ from tests.support.serving import listening, running_service
 from tuner.wire.requests.pairs import Chain
 from tuner.wire.requests.sizes import check_size
 
-pytestmark = pytest.mark.slow
+#: In CI, tests/compile/test_prepare.py makes such a chain ready, and test_attention_between.py has an attention between
+#: other launches.
+pytestmark = pytest.mark.soak
 
 OPS = ["q1", "attention1", "o1", "q2", "attention2", "o2"]
 

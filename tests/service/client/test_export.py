@@ -100,7 +100,7 @@ def test_the_problem_names_the_best_kernel_and_the_values_that_each_axis_had(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temporary", one_in(3, ["plain", "feature%2Flogin", "run?a", "{x}#"]))
+@pytest.mark.parametrize("temporary", one_in(4, ["feature%2Flogin", "plain", "run?a", "{x}#"]))
 def test_optuna_loads_the_study_with_every_trial(
     run: Run, job_id: str, trials: list[Trial], tmp_path: Path, temporary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

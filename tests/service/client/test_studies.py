@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.service.client.conftest import Run
+from tests.support.lanes import soaked
 from tests.support.repository import ROOT
 from tuner.cli import main as tuner_cli
 from tuner.client import Client
@@ -41,9 +42,9 @@ def study(run: Run, client: Client, *command: str) -> dict[str, Any]:
     ("sweep", "names"),
     [
         ("rasters", {"row+row", "column+column", "morton+morton", "hilbert+hilbert"}),
-        ("merges", {"producer_first", "half_rows", "bands1", "bands2"}),
         ("launches", {"fused", "two launches", "two streams"}),
-        ("shares", {"split-stream static", "ticket"}),
+        *soaked(("merges", {"producer_first", "half_rows", "bands1", "bands2"})),
+        *soaked(("shares", {"split-stream static", "ticket"})),
     ],
 )
 def test_each_study_is_one_command_whose_members_share_rounds_and_have_the_simulators_forecast(

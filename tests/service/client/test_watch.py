@@ -28,7 +28,9 @@ SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Server(Path(tmp_path_factory.mktemp("watch")) / "data", "--gpu", "simulated:h200") as server:
+    """A server whose card is so slow that endless searches take little processor time."""
+    data = Path(tmp_path_factory.mktemp("watch")) / "data"
+    with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.2") as server:
         yield server.url
 
 
@@ -36,8 +38,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def ids(url: str) -> list[str]:
     """The ids of two jobs and a batch."""
     with Client(url) as client:
-        jobs = [client.submit(body(seed=seed, pair={**SMALL_PAIR, "m": 8 + seed}))["id"] for seed in (1, 2)]
-        batch = client.submit_batch({"shapes": [{**SHAPE, "m": [32, 64]}], "budget": {"trials": 6}})
+        jobs = [
+            client.submit(body(seed=seed, pair={**SMALL_PAIR, "m": 16 * seed}, budget={"trials": 4}))["id"]
+            for seed in (1, 2)
+        ]
+        batch = client.submit_batch({"shapes": [{**SHAPE, "m": [48, 64]}], "budget": {"trials": 4}})
     return [*jobs, batch["id"]]
 
 
@@ -96,8 +101,6 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tm
     assert said.rstrip().endswith(f"cancel {batch_id}"), "nothing follows, such as click's own message"
     back, end = (shlex.split(found) for found in re.findall(r"(?:come back|end it): +tuner-client (.*)", said))
     assert "continues on the service" in interrupted(back, "searching: ")
-    without = [word for word in command if word != "--anew"]
-    assert f"{batch_id} continues" in interrupted(without, "searching: ")
     assert CliRunner().invoke(main, end).stdout == "cancelled\n"
     with Client(url) as client:
         assert client.batch(batch_id)["state"] == "cancelled"

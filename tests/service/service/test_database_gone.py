@@ -64,6 +64,8 @@ def test_a_job_goes_on_by_itself_when_the_database_is_back(tmp_path: Path) -> No
         assert [one["finished_at"] for one in after[: len(kept)]] == [one["finished_at"] for one in kept]
 
 
+# In CI, test_standby.py has a server alone that takes its dropped lock back, and the test above a database that ends.
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_server_alone_goes_on_with_its_job_when_the_database_is_back(tmp_path: Path) -> None:
     asked = body(target="simulated:h200", budget={"trials": 12, "seconds": 600})

@@ -13,6 +13,7 @@ import pytest
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import FailingKinds, Latch, evaluator, finish, on_disk
 from tests.support.builders import TARGET, spec
+from tests.support.lanes import soaked
 from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
@@ -227,8 +228,8 @@ def test_a_metric_that_nobody_knows_is_refused_with_what_would_be_right(serve: S
     ("error", "num_calls", "reason"),
     [
         (WorkerError("the card does not answer"), 2, "the card does not answer"),
-        (PlanError("a wait never ends", "task 3"), 1, "a wait never ends: task 3"),
-        (ValueError("boom"), 1, "an error in the service: ValueError: boom"),
+        *soaked((PlanError("a wait never ends", "task 3"), 1, "a wait never ends: task 3")),
+        *soaked((ValueError("boom"), 1, "an error in the service: ValueError: boom")),
     ],
 )
 def test_an_inspection_that_cannot_be_taken_ends_with_its_reason_and_the_job_is_unharmed(

@@ -239,11 +239,11 @@ def test_among_many_the_result_is_the_one_that_looking_at_each_finds(store: Stor
     drivers = [replace(HERE, driver=driver) for driver in ("580.1", "570.9")]
     results = [
         Result(0, chance.choice(("h200", "h100", "simulated:h200")), chance.choice(drivers), any_workload())
-        for _ in range(150)
+        for _ in range(90)
     ]
     ids = keep(store, [replace(one, m=1) for one in results])
     forms = [one.workload and form_digest(one.workload) for one in results]
-    for _ in range(100):
+    for _ in range(40):
         asked = any_workload()
         form = form_digest(asked)
         like = [

@@ -198,6 +198,8 @@ def test_the_next_job_is_built_while_the_card_works_and_its_trials_are_those_of_
         alone.tell(trial)
 
 
+# In CI, the next job of no ladder is built beforehand.
+@pytest.mark.soak
 def test_what_a_job_of_a_ladder_will_try_of_new_kernels_is_built_while_others_search(serve: Serve) -> None:
     card = Noting()
     service = serve(card, num_places=4)

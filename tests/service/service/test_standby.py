@@ -99,6 +99,9 @@ def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_
     assert [recorded(trial) for trial in after[: len(before)]] == [recorded(trial) for trial in before]
 
 
+@pytest.mark.parametrize(
+    "database_url", soak_unless(lambda _, one: one == "postgresql", ["sqlite", "postgresql"]), indirect=True
+)
 def test_a_server_that_stands_by_takes_the_jobs_that_the_leader_takes(tmp_path: Path, database_url: str | None) -> None:
     options = ["--standby", "--gpu", "simulated:h200"]
     if database_url:

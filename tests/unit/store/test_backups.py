@@ -39,7 +39,7 @@ def rows_of(engine: Engine, tmp_path: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.db.gz")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", one_in(4, sorted(FOLDER.glob("*.db.gz"))), ids=lambda path: path.name)
 def test_a_database_of_an_older_revision_is_brought_to_this_one_after_a_backup(path: Path, tmp_path: Path) -> None:
     thaw(path, tmp_path / "tuner.db")
     frozen = make_engine(tmp_path, None, 5.0)

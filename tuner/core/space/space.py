@@ -107,7 +107,7 @@ class Space:
     def _accepted(self, *tilings: Iterable[Tiling]) -> Iterator[Tiling]:
         return accepted(self.workload, self.gpu, chain(*tilings), self._of_kinds)
 
-    @property
+    @cached_property
     def guesses(self) -> list[Tiling]:
         """Calculated tilings to start with: those that fill the GPU."""
         return [*self._accepted(self._simt.guesses(), self._wgmma.guesses())]

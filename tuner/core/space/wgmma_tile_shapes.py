@@ -6,27 +6,22 @@ filled, with parts of tiles if whole ones do not fill one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from math import ceil
-from typing import Any
 
 import numpy as np
 
 from tuner.core.legal.converted import depth_problem, most_converted
 from tuner.core.legal.warpgroups.parts import columns_at_once
 from tuner.core.legal.wgmma import (
-    BLOCK_ROWS,
     COLUMNS,
-    MAX_ACCUMULATORS,
     MAX_ACCUMULATORS_BUSY,
     MAX_PRODUCT_COLUMNS,
     MAX_SHARED_ROWS,
-    PING_PONG_WARPS,
-    WARP_ROWS,
-    WARPS_PER_GROUP,
     most_accumulators,
     multiplied,
     num_accumulators,
@@ -42,11 +37,10 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.tiling import Tile, Tiling, Warpgroups
+from tuner.core.space.heights import FEW_COLUMNS, FEW_ROWS, Height, swapped_heights
 
 #: Room for sums where CTAs split K, KiB: rings decide later whether there is more.
 SUM_KIB: int = axes_of(Tiling)["sum_kib"].default
-#: Rows up to which loading the weights dominates: one low tile row, with tasks divided by their bytes alone.
-FEW_ROWS = 64
 #: Minimum columns of a tile.
 NARROWEST = 16
 PARTS = (1, 2, 3, 4, 6, 8)
@@ -65,86 +59,12 @@ MAX_TIMED = 65_536
 #: for the last part's sum.
 TASK_US = 0.3
 PART_US, READ_PART_US = 0.5, 3.0
-#: Minimum rows of W per task: with fewer, a task reads inputs as if it had as many as this.
-FEW_COLUMNS = 32
 #: Stages of about this size are tried first.
 GOOD_STAGE_BYTES = 24_576
 #: One in `TAIL_SHARE` of an op's tile shapes has a split tail, if there are such shapes.
 TAIL_SHARE = 3
-
-
-#: What a height determines in a tiling besides the rows of its tiles.
-HEIGHT_FIELDS = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
-
-
-@dataclass(frozen=True)
-class Height:
-    """Common properties of all ops' tiles."""
-
-    #: Rows of a tile, over all CTAs of a cluster.
-    m: int
-    num_warps: int
-    #: CTAs that share a tile's weights.
-    cluster_m: int = 1
-    warpgroups: Warpgroups = Warpgroups.COOPERATIVE
-    #: Whether the warpgroups share the columns.
-    swap_ab: bool = False
-    #: CTAs that split a tile's K.
-    cluster_k: int = 1
-
-    @property
-    def cluster_size(self) -> int:
-        """CTAs that compute a tile."""
-        return self.cluster_m * self.cluster_k
-
-    @property
-    def groups(self) -> int:
-        """Warpgroups that multiply a task together."""
-        return 1 if self.warpgroups is Warpgroups.PING_PONG else self.num_warps // WARPS_PER_GROUP
-
-    @property
-    def in_turns(self) -> Height:
-        """The height with two warpgroups that take turns."""
-        return replace(self, num_warps=PING_PONG_WARPS, warpgroups=Warpgroups.PING_PONG)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The properties as fields of a tiling, without the rows."""
-        return {name: getattr(self, name) for name in HEIGHT_FIELDS}
-
-    def of_cta(self, tile: Tile) -> Tile:
-        """The part of the tile that one CTA computes."""
-        return replace(tile, m=tile.m // self.cluster_m)
-
-
-#: Minimum ratio of rows to columns of an op with few columns, and how many heights that fill waves are tried for it.
-MANY_ROWS, NUM_FILLING = 4, 2
-#: Ops with a small output, such as convolutions of few images.
-SMALL_OUTPUT_TILES = (Height(64, 4), Height(64, 4, swap_ab=True), Height(32, 4, swap_ab=True))
-
-
-def small_output_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
-    """Low tiles for more than few rows, if an op has at most one narrow tile per SM: so no sums have to be added up."""
-
-    def num_tiles(op: TileOp, height: Height) -> int:
-        return ceil(op.m / height.m) * ceil(op.n / (BLOCK_ROWS if height.swap_ab else FEW_COLUMNS))
-
-    ops = [op for op in workload.tile_ops if op.IS_PRODUCT and op.m > FEW_ROWS]
-    return [one for one in SMALL_OUTPUT_TILES if any(num_tiles(op, one) <= gpu.num_sms for op in ops)]
-
-
-def filling_tiles(workload: Workload, gpu: Gpu) -> list[Height]:
-    """Heights for few columns: for few rows low ones, for many the swapped ones whose tiles just fill whole waves."""
-    op, found = max(workload.tile_ops, key=lambda one: one.num_flops), dict[Height, int]()
-    for groups, blocks in product((1, 2), (1, 2)) if op.IS_PRODUCT and op.m >= MANY_ROWS * op.n else ():
-        tiles_n, most = ceil(op.n / (BLOCK_ROWS * groups * blocks)), min(256, 2 * MAX_ACCUMULATORS[groups] // blocks)
-        num_waves = ceil(op.m * tiles_n / (most * gpu.num_sms))
-        rows = COLUMNS * ceil(op.m * tiles_n / (num_waves * gpu.num_sms * COLUMNS))
-        if FEW_ROWS < rows <= most and BLOCK_ROWS * groups * blocks < 2 * op.n:
-            height = Height(rows, WARPS_PER_GROUP * groups, swap_ab=True)
-            found[height] = max(found.get(height, 0), rows * groups * blocks)
-    largest = sorted(found, key=found.__getitem__, reverse=True)[:NUM_FILLING]
-    return [*small_output_tiles(workload, gpu), *largest]
+#: Minimum rate of tiles with a height of their own for each op, relative to the best ones of one height.
+MIN_GAIN_OF_OWN_HEIGHTS = 1.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +102,34 @@ class WgmmaTileShapes:
     def combined(self, height: Height) -> list[tuple[TileShape, ...]]:
         """Combinations of a tile shape per op, the fastest first."""
         return self._side_by_side(height) if self._workload.is_independent else self._one_by_one(height)
+
+    def of_own_heights(self, heights: Iterable[Height]) -> dict[Height, tuple[TileShape, ...]]:
+        """For more than few rows: whole tiles, as high for each op as suits it, by the height of the first op; empty if
+        tiles of one of `heights` are about as fast. One op may fill a wave with three tile rows, the next with two."""
+        ops, alone = self._workload.tile_ops, [one for one in heights if one.cluster_size == 1]
+        if self._rows <= FEW_ROWS or len(ops) < 2 or self._workload.is_independent:
+            return {}
+
+        def relative_time(shapes: Iterable[TileShape | None]) -> float:
+            timed = zip(ops, shapes, strict=True)
+            return sum(op.num_flops / shape.rate if shape else math.inf for op, shape in timed)
+
+        same, ways = math.inf, dict[Height, list[list[TileShape]]]()
+        for height in dict.fromkeys((*alone, *swapped_heights(self._rows))):
+            of_ops = [[one for one in self.all_shapes(op, height) if not one.has_tail] for op in ops]
+            if height in alone:
+                same = min(same, relative_time(next(iter(shapes), None) for shapes in of_ops))
+            fastest = ways.setdefault(replace(height, m=0), [[] for _ in ops])
+            for own, shapes in zip(fastest, of_ops, strict=True):
+                own += [one for one in shapes if one.parts == 1]
+        mixed = [
+            (way, tuple(max(own, key=_fast_and_small) for own in of_ops)) for way, of_ops in ways.items() if all(of_ops)
+        ]
+        return {
+            replace(way, m=shapes[0].tile.m): shapes
+            for way, shapes in sorted(mixed, key=lambda one: relative_time(one[1]))
+            if len({shape.tile.m for shape in shapes}) > 1 and relative_time(shapes) * MIN_GAIN_OF_OWN_HEIGHTS < same
+        }
 
     def in_two_waves(self, height: Height) -> tuple[TileShape, ...]:
         """A wide tile shape for each op with two tasks per SM; empty if some op has none that is fast."""
@@ -351,6 +299,11 @@ def _leave_registers(shapes: tuple[TileShape, ...]) -> bool:
     return max(shape.parts for shape in shapes) == 1 or max(shape.num_sums for shape in shapes) <= MAX_ACCUMULATORS_BUSY
 
 
+def _fast_and_small(shape: TileShape) -> tuple[float, int]:
+    """A key for the smallest of the fastest shapes: it keeps the most SMs busy."""
+    return round(shape.rate, 3), shape.num_tasks
+
+
 def by_rate(shapes: tuple[TileShape, ...]) -> float:
     """A key for sorting combined tile shapes: smallest if all ops are fast."""
     return -round(min(shape.rate for shape in shapes) + sum(shape.rate for shape in shapes), 3)
@@ -375,15 +328,6 @@ def _makespan_us(shapes: tuple[TileShape, ...], lanes: int) -> float:
     all_us = sum(shape.num_tasks * shape.task_us for shape in shapes)
     times_us = [shape.task_us for shape in shapes]
     return max(all_us / lanes, max(times_us), num_waves * min(times_us))
-
-
-def covering(rows: int, most: Height) -> Height:
-    """The lowest height that covers the rows with as many tiles as `most`: rows past the last one take time, too."""
-    block_rows = BLOCK_ROWS * most.groups * most.cluster_m
-    step = WARP_ROWS * most.cluster_m if most.m <= block_rows else block_rows
-    if most.swap_ab:
-        step = COLUMNS * most.cluster_m
-    return replace(most, m=-(-rows // (-(-rows // most.m) * step)) * step)
 
 
 def tiles_of(op: TileOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:

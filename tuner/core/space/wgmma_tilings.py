@@ -31,19 +31,18 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.core.space.few_sums import few_sums_tiles, has_few_sums
-from tuner.core.space.wgmma_tile_shapes import (
+from tuner.core.space.heights import (
     FEW_ROWS,
-    NARROWEST,
+    HIGH_TILES,
+    SHARED_TILE,
     Height,
-    TileShape,
-    WgmmaTileShapes,
-    by_rate,
     covering,
+    few_sums_tiles,
     filling_tiles,
+    has_few_sums,
     small_output_tiles,
-    tiles_of,
 )
+from tuner.core.space.wgmma_tile_shapes import NARROWEST, TileShape, WgmmaTileShapes, by_rate, tiles_of
 
 MAX_ROWS_OF_TILES_OF_64 = 256
 #: A height with more tile rows and more tiles than these limits is not proposed if a taller tile gives fewer.
@@ -74,26 +73,8 @@ BUSY_SHARE = 0.9
 LARGEST_SMALL_OP = 1.5
 #: For high tiles, how many of the best tile shapes per height are proposed with stores by the copy engine.
 NUM_COPIED = 12
-
-#: For more rows, maximum heights of a tile: a tile is only as high as the same number of tiles requires. Two CTAs
-#: that share a tile read its weights once; a warpgroup that multiplies two blocks has whole ones. With ping-pong, one
-#: warpgroup holds all sums of a tile. With more rows than columns, swapped operands read less shared memory.
-HIGH_TILES = (
-    Height(128, 8),
-    Height(192, 12),
-    Height(256, 8, swap_ab=True),
-    Height(256, 8, 2),
-    Height(256, 8),
-    Height(512, 8, 2),
-    Height(256, 4, swap_ab=True),
-    Height(192, 12, swap_ab=True),
-    Height(64, 4),
-    Height(128, 8).in_turns,
-    Height(64, 4).in_turns,
-)
-#: The height for rows that one tile covers: two CTAs with few rows each, which load all weights once. Two tile rows
-#: would read the weights from memory only once if both requested them at the same time.
-SHARED_TILE = Height(128, 4, 2)
+#: How many of an op's fastest tile shapes are near a tiling whose height no other op has.
+NUM_NEAR = 12
 
 
 class WgmmaTilings:
@@ -107,6 +88,7 @@ class WgmmaTilings:
         self._shapes = WgmmaTileShapes(workload, gpu)
         #: By tile height, a tile shape for each op: the fastest first.
         self._combined = {height: self._shapes.combined(height) for height in self.heights} if self.is_there else {}
+        self._of_own_heights = self._shapes.of_own_heights(self._combined)
 
     @property
     def is_there(self) -> bool:
@@ -154,7 +136,7 @@ class WgmmaTilings:
 
     def tilings(self) -> Iterator[Tiling]:
         """All proposed tilings, without duplicates; for each height, those that fill the SMs best first."""
-        apart = list(self._in_two_waves())
+        apart = [*self._in_two_waves(), *self._uneven()]
         yield from apart
         for height, combined in self._combined.items():
             for shapes in combined:
@@ -178,7 +160,11 @@ class WgmmaTilings:
         sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
         sharing = _by_turns([list(islice(self._of_height(one, tails=False), NUM_GUESSES)) for one in sharers])
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
-        groups = ([*few, *self._widest(alone[:1])], [*self._in_two_waves()], sharing[:NUM_SHARING_GUESSES])
+        groups = (
+            [*few, *self._widest(alone[:1])],
+            [*self._in_two_waves(), *self._uneven(1)],
+            sharing[:NUM_SHARING_GUESSES],
+        )
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
@@ -223,6 +209,11 @@ class WgmmaTilings:
                 windowed = (one for one in self._with_rings(self._shapes.in_two_waves(height), height) if one.window)
                 yield from islice(windowed, 1)
 
+    def _uneven(self, most: int | None = None) -> Iterator[Tiling]:
+        """For many rows: tiles as high for each op as suits it, if that looks faster; at most `most` of each way."""
+        for height, shapes in self._of_own_heights.items():
+            yield from islice(self._with_rings(shapes, height), most)
+
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in one aspect: the height of the tiles together with the warpgroups that multiply them
         or the CTAs that split their K; how they are stored; the tile shape of one op, including its height; one
@@ -241,8 +232,8 @@ class WgmmaTilings:
         for index, (op, tile) in enumerate(zip(self._workload.tile_ops, tiling.tiles, strict=True)):
             who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
             own = Height(tile.m, *who)
-            offered = self._combined.get(own, [])
-            shapes = {(combined[index].tile, combined[index].parts) for combined in offered}
+            offered = [shapes[index] for shapes in self._combined.get(own, [])]
+            shapes = {(one.tile, one.parts) for one in offered or self._shapes.all_shapes(op, own)[:NUM_NEAR]}
             shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, dtype, tiling.cluster_m)}
             shapes |= {(tile, parts) for parts in self._shapes.parts(op, tile, own)}
             shapes |= {(shape.tile, 1) for shape in self._of_other_heights(own, index)}

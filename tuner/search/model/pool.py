@@ -14,7 +14,7 @@ from tuner.core.schedule.ordering import Assignment, Granularity, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import PartSums, Tiling
-from tuner.core.space.joint import AnySpace
+from tuner.core.space.joint import AnySpace, JointSpace
 from tuner.core.space.ordering_values import RunStarts, run_starts_of
 from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin
@@ -61,6 +61,19 @@ def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:
     return schedule.but(ordering=replace(schedule.ordering, run_starts=starts)) if starts else schedule
 
 
+def _all_if_few(space: AnySpace) -> list[Schedule] | None:
+    """All schedules of a space with at most `NUM_DRAWN`; None for a larger one, whose schedules are only counted: to
+    make so many takes a third of a small job's processor time."""
+    tiles, num_left = space.tiles if isinstance(space, JointSpace) else space, NUM_DRAWN
+    if tiles is not None:
+        for tiling in tiles.tilings:
+            num_left -= len(tiles.orderings(tiling))
+            if num_left < 0:
+                return None
+    whole = list(islice(space, NUM_DRAWN + 1))
+    return whole if len(whole) <= NUM_DRAWN else None
+
+
 class Pool:
     """The source of the candidates of one plan kind; the same `seed` gives the same schedules."""
 
@@ -74,8 +87,7 @@ class Pool:
         self._ahead: dict[int, list[Schedule]] = {}
         #: The functions that return the draws of periods which another process draws, by period.
         self._elsewhere: dict[int, Callable[[], list[Schedule]]] = {}
-        whole = list(islice(space, NUM_DRAWN + 1))
-        self._whole = whole if len(whole) <= NUM_DRAWN else None
+        self._whole = _all_if_few(space)
         #: The ways to cut the ops into runs, for the kind that has runs.
         self._run_starts = (
             run_starts_of(len(space.workload.tile_ops), space.workload.forced_starts) if kind.is_in_runs else ()
