@@ -154,8 +154,7 @@ def registers(workload: Workload, tiling: Tiling) -> int:
     return REGISTERS[tiling.num_warps]
 
 
-#: The warpgroups share all registers.
-least_registers = registers
+least_registers = registers  # the warpgroups share all
 
 
 def num_groups(tiling: Tiling) -> int:
@@ -272,12 +271,15 @@ def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
     return rows // (sharers // line_slices), lines // line_slices
 
 
+def is_paired(op: TileOp, tiling: Tiling) -> bool:
+    """Whether 8 rows of the op's gate and 8 of its up projection alternate in a stage of weights."""
+    return tiling.swap_ab and op.rows_per_column > 1
+
+
 def _slice_problem(op: TileOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str | None:
     """Why the CTAs that share a stage cannot each load a slice of it."""
     stage_lines = tile.k // line_elements(dtype)
-    # Swapped, 8 rows of the op's gate and 8 of its up projection alternate in a stage of weights.
-    is_paired = tiling.swap_ab and op.rows_per_column > 1
-    weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired else (tile.n, COLUMNS)
+    weight_rows, step = (2 * tile.n, PAIR_ROWS) if is_paired(op, tiling) else (tile.n, COLUMNS)
     for what, rows, sharers, each in (
         ("inputs", tile.m, tiling.cluster_n, COLUMNS),
         ("weights", weight_rows, tiling.cluster_m, step),
