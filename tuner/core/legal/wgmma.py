@@ -367,11 +367,7 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    if held > most:
-        return f"tile {tile}: {held} sums per thread: use at most {most}"
-    blocks = multiplied(op, tile, groups, swap_ab=swap_ab)[0] // BLOCK_ROWS
-    problem = held_problem(op, tile, blocks, held) if groups == 1 else None
-    return f"tile {tile}: {problem}" if problem else None
+    return held_problem(op, tile, groups, held, most)
 
 
 def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
