@@ -364,10 +364,7 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
         most = min(most, beside)
     if not (swap_ab or groups == 1 or all(part.is_plain(op) for part in op.parts)):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    problem = f"{held} sums per thread: use at most {most}" if held > most else None
-    if not problem and groups == 1:
-        problem = held_problem(op, tile, multiplied(op, tile, groups, swap_ab=swap_ab)[0] // BLOCK_ROWS, held)
-    return f"tile {tile}: {problem}" if problem else None
+    return held_problem(op, tile, groups, held, most)
 
 
 def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
