@@ -58,6 +58,7 @@ def launched(
     return run, [from_bits(out, op.dtype) for out in outs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", one_in(3, FAULTS))
 def test_a_wait_that_never_ends_is_given_up_and_told_and_all_behind_it_is_nan(fault: str) -> None:
     name, engine, change, waited = FAULTS[fault]

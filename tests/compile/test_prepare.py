@@ -136,7 +136,7 @@ def test_on_few_cores_the_thread_that_asks_does_what_is_short(tmp_path: Path, bu
         assert isinstance(try_prepare(WORKLOAD, H200, CANDIDATE, of_few_cores), PreparedKernel)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_chain_of_two_attentions_is_made_ready_in_the_order_of_its_ops(builder: Builder) -> None:
     workload = two_attentions()
     guess = next(iter(first_guesses(JointSpace(workload, H200), 0)))

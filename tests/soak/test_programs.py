@@ -21,12 +21,16 @@ from tuner.core.schedule.tiling import Tiling
 
 #: Programs that only `make soak` runs, and the tests that find the same faults in CI.
 ELSEWHERE = {
+    "answers": "tests/service/api/test_bad_input.py and test_documented.py",
+    "cluster": "tests/service/dispatch/test_cluster_faults.py",
+    "crowds": "tests/service/api/test_connections.py",
     "emulated": "tests/compile/test_emulated.py",
-    "finals": "tests/service/service/test_kill.py, for a server; `cluster` kills all kinds of processes",
+    "finals": "tests/service/service/test_kill.py",
     "kernels": "tests/compile/test_wgmma.py and test_conformance.py",
     "kills": "tests/service/service/test_kill.py, which calls the same check",
     "packs": "tests/unit/runtime/test_programs.py, which runs the same program",
     "proxies": "tests/service/client/test_hostile_proxy.py",
+    "searches": "tests/unit/search/test_trajectories.py",
     "storage": "tests/service/service/test_foreign_locks.py",
     "tilings": "tests/compile/test_machine_code.py",
 }

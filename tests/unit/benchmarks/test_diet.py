@@ -33,7 +33,7 @@ def test_a_value_far_from_the_best_of_each_workload_is_unused_unless_a_winner_ha
     assert judged["judged"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_its_trials_are_those_of_a_folders_jobs_without_priors(tmp_path: Path) -> None:
     with opened(tmp_path) as jobs:
         assert search(jobs, tmp_path, SMALL, options=Options(trials=8, priors=PriorsChoice.NONE)) == {}

@@ -14,7 +14,7 @@ from tuner.store import Store
 NUM_JOBS, TRIALS_EACH, LARGE_JOB, RECORDED = 5, 7, 60, 20
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_job_has_its_trials_the_tables_their_indexes_and_a_server_answers_all_that_is_asked_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,7 +140,7 @@ def test_a_job_that_was_cut_goes_on_one_that_ended_is_taken_and_what_nobody_want
             jobs.end(second)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_row_that_fails_is_reported_the_others_go_on_and_none_is_begun_when_the_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,7 @@ def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Pa
     c.tuner_pack_close(pack)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_model_is_tuned_by_the_commands_of_a_user_and_what_is_there_is_not_tuned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

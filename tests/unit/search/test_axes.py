@@ -36,7 +36,7 @@ def test_a_legal_schedule_survives_as_the_parameters_of_an_optuna_trial(workload
 @pytest.mark.slow
 def test_different_schedules_have_different_features() -> None:
     workload, gpu = WORKLOADS[0], CATALOGUE["h200"]
-    sample = set(space_of(workload, gpu).sample(random.Random(0), 500))
+    sample = set(space_of(workload, gpu).sample(random.Random(0), 200))
     rows = {tuple(tiling_features(one.tiling, workload, gpu) + ordering_features(one.ordering)) for one in sample}
     assert len(rows) == len(sample)
     assert np.isfinite(np.array(list(rows))).all()

@@ -94,8 +94,8 @@ def test_a_search_finds_what_only_the_kinds_axis_gives(workload: Workload, space
     assert from_params(to_params(stretched(plain, 4))) == stretched(plain, 4)
     assert "stretch_1" in distributions(plain)
     # It is compiled, so other values need other kernels, which a search does not try near its end.
-    searcher, values = Searcher(space, seed=5, num_trials=60), list[int]()
-    for number in range(60):
+    searcher, values = Searcher(space, seed=5, num_trials=90), list[int]()
+    for number in range(90):
         candidate = searcher.ask()
         assert candidate is not None
         speedup = 1.0

@@ -56,7 +56,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processes: SearchProcesses) -> None:
     with search_here(ORDER) as here, processes.search(ORDER) as there:
         for number in count():

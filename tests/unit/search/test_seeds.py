@@ -151,7 +151,7 @@ def test_the_kernel_of_a_guess_waits_slice_by_slice_with_and_without_parts() -> 
     assert here.is_legal(strided)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     here = space_of(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
     seeds = list(seeds_of(here))

@@ -24,7 +24,7 @@ def candidates(case: Case) -> tuple[Candidate, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", one_in(4, TABLES), ids=lambda table: table.__name__.rsplit(".", 1)[1])
+@pytest.mark.parametrize("table", one_in(8, TABLES), ids=lambda table: table.__name__.rsplit(".", 1)[1])
 def test_every_row_is_legal_and_its_plans_are_proven(table: object) -> None:
     for case in table.CASES:  # type: ignore[attr-defined]
         for candidate in candidates(case):

@@ -44,18 +44,22 @@ def most_converted(op: TileOp) -> int:
     return MAX_GROUPED if op.weights.row.scales_sums else MAX_CONVERTED
 
 
-def held_problem(op: TileOp, tile: Tile, blocks: int, sums: int) -> str | None:
-    """Why one warpgroup with that many blocks of 64 rows of W, and fp32 sums per thread, lacks registers."""
-    if not op.weights or tile.m <= _MOST_SYNC:
+def held_problem(op: TileOp, tile: Tile, groups: int, sums: int, most: int) -> str | None:
+    """Why threads of `groups` warpgroups cannot hold that many fp32 sums, and fragments of their blocks of 64 rows of
+    weights; `most` is the maximum of sums."""
+    if sums > most:
+        return f"tile {tile}: {sums} sums per thread: use at most {most}"
+    if not op.weights or tile.m <= _MOST_SYNC or groups > 1:
         return None
-    row = op.weights.row
+    row, blocks = op.weights.row, 2 * sums // tile.m
     sets = 1 + (sums <= _MOST_TWICE) if row.scales_sums else 0
     fragments = _FRAGMENT_SETS * blocks * row.fragment_registers
     factors = max(sets, 1) * row.num_lists * 2 * blocks * (row.bundle // row.group) if row.group else 0
     held = sums * (1 + sets) + fragments + factors
     if held <= MAX_HELD:
         return None
-    return f"{held} registers of sums, fragments and factors, for weights in {op.weights}: use at most {MAX_HELD}"
+    what = f"{held} registers of sums, fragments and factors, for weights in {op.weights}"
+    return f"tile {tile}: {what}: use at most {MAX_HELD}"
 
 
 def converted_problem(op: TileOp, tile: Tile, *, swap_ab: bool) -> str | None:

@@ -154,8 +154,7 @@ def registers(workload: Workload, tiling: Tiling) -> int:
     return REGISTERS[tiling.num_warps]
 
 
-#: The warpgroups share all registers.
-least_registers = registers
+least_registers = registers  # the warpgroups share all
 
 
 def num_groups(tiling: Tiling) -> int:
@@ -223,9 +222,8 @@ def _shape_problem(workload: Workload, tiling: Tiling) -> str | None:
         most = min(most, promoted or most, most_converted(op))
         own = tile_problem(op, tile, groups, workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):
-            return problem + (
-                f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
-            )
+            whose = f" (of one CTA of {'x'.join(map(str, tiling.cluster))})" if tiling.cluster_size > 1 else ""
+            return problem + whose
     return None
 
 
@@ -364,14 +362,9 @@ def tile_problem(op: TileOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
     if op.epilogue and (beside := max_sums_beside(op, groups, swap_ab=swap_ab)) is not None:
         most = min(most, beside)
-    is_plain = all(part.is_plain(op) for part in op.parts)
-    if not (is_plain or swap_ab or groups == 1):
+    if not (swap_ab or groups == 1 or all(part.is_plain(op) for part in op.parts)):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
-    if held > most:
-        return f"tile {tile}: {held} sums per thread: use at most {most}"
-    blocks = multiplied(op, tile, groups, swap_ab=swap_ab)[0] // BLOCK_ROWS
-    problem = held_problem(op, tile, blocks, held) if groups == 1 else None
-    return f"tile {tile}: {problem}" if problem else None
+    return held_problem(op, tile, groups, held, most)
 
 
 def most_accumulators(op: TileOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:

@@ -229,11 +229,14 @@ class WgmmaTilings:
         for epilogue in Epilogue:
             yield from self._fitted(replace(tiling, epilogue=epilogue))
         whole, dtype = tiling.split_k or (1,) * len(tiling.tiles), self._workload.dtype
+        is_uneven = self._rows > FEW_ROWS and len({tile.m for tile in tiling.tiles}) > 1
         for index, (op, tile) in enumerate(zip(self._workload.tile_ops, tiling.tiles, strict=True)):
             who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
             own = Height(tile.m, *who)
-            offered = [shapes[index] for shapes in self._combined.get(own, [])]
-            shapes = {(one.tile, one.parts) for one in offered or self._shapes.all_shapes(op, own)[:NUM_NEAR]}
+            offered = [combined[index] for combined in self._combined.get(own, [])]
+            if not offered and is_uneven:
+                offered = self._shapes.all_shapes(op, own)[:NUM_NEAR]
+            shapes = {(one.tile, one.parts) for one in offered}
             shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, dtype, tiling.cluster_m)}
             shapes |= {(tile, parts) for parts in self._shapes.parts(op, tile, own)}
             shapes |= {(shape.tile, 1) for shape in self._of_other_heights(own, index)}

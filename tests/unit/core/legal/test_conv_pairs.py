@@ -140,6 +140,7 @@ def test_its_layout_is_that_of_the_measured_kernel() -> None:
     assert geometry.filter_bytes == (72 * 65 * 16, 72 * 65 * 16)
 
 
+@pytest.mark.slow
 def test_forecasts_rank_measured_schedules() -> None:
     known, found = {row.name: row for row in rows()}, list[tuple[float, float]]()
     best = dict[str, list[tuple[float, float]]]()

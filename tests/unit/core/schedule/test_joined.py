@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -139,6 +140,15 @@ def test_two_neighbouring_ops_of_a_chain_are_one_op(name: str) -> None:
     assert forecast_trace(workload, H200, first, 1.0).op_names == tuple(
         op.name for op in (*made.tile_ops, *made.launch_ops)
     )
+
+
+def test_a_search_also_tries_few_tasks_before_a_pair_so_that_it_loads_filters_meanwhile() -> None:
+    (*guesses,) = islice(joined_guesses(any_space_of(network("block"), H200), 0), 4)
+    schedules = [one.schedule for one in guesses if one.schedule]
+    assert schedules[0].launch_ops == schedules[1].launch_ops != schedules[2].launch_ops
+    (few, many), pixels = ([one.tiling.tiles[0] for one in schedules[place::2]] for place in (1, 0)), 56 * 56
+    tasks = [{-(-pixels // tile.m) * -(-64 // tile.n) for tile in tiles} for tiles in (few, many)]
+    assert max(tasks[0]) <= 66 < min(tasks[1])
 
 
 def test_an_image_that_another_op_reads_stays_in_memory() -> None:

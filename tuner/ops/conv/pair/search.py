@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 
 from tuner.core.problem.gpu import Gpu
@@ -16,14 +17,28 @@ from tuner.ops.conv.pair.plans import plan_of
 from tuner.ops.conv.pair.schedule import ConvPairSchedule
 from tuner.search.launch_op import LaunchOpSearch
 
+#: First guesses of the tile ops among which the one with the fewest tasks is chosen.
+_NUM_TILES = 4
 #: Fields that change the kernel's structure.
 _FIXED = attrgetter("second.residual", "first_kernel", "first_stride", "second_kernel", "second_stride")
 
 
 def guesses(space: AroundOp, tiles: Iterator[Schedule]) -> Iterator[Schedule]:
-    """All schedules, the fastest by their forecast first, with the tile ops' first guess."""
-    shared = next(tiles, None)
-    return (space.joined(one, shared) for one in ranked(space))
+    """All schedules, the fastest by their forecast first: each with the tile ops' first guess, and with the one of the
+    first few with the fewest tasks, which leaves SMs on which the pair's CTAs load filters meanwhile."""
+    some = [*islice(tiles, _NUM_TILES)]
+    front: dict[Schedule | None, None] = {None: None}
+    if some:
+        front = dict.fromkeys((some[0], min(some, key=lambda one: _num_tasks(space, one))))
+    return (space.joined(one, tile) for one in ranked(space) for tile in front)
+
+
+def _num_tasks(space: AroundOp, tiles: Schedule) -> int:
+    """Tasks of the tile ops."""
+    chosen = tiles.tiling
+    shapes = enumerate(zip(space.workload.tile_ops, chosen.tiles, strict=True))
+    parts = ((math.prod(op.tile_grid(tile.m, tile.n)), chosen.num_parts(index)) for index, (op, tile) in shapes)
+    return chosen.cluster_k * sum(math.prod(one) for one in parts)
 
 
 def ranked(space: AroundOp) -> list[ConvPairSchedule]:
