@@ -48,8 +48,8 @@ class _Log:
             os.close(descriptor)
 
     def _read(self) -> None:
-        """Reads what was appended since. Threads that do so at the same time read some lines twice; a lock would be held
-        for ever in a fork."""
+        """Reads what was appended since. Threads that do so at the same time read some lines twice; with a lock, forks
+        could wait forever."""
         begin = self._num_read
         try:
             with self._path.open("rb") as file:
