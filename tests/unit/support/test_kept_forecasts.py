@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import builders, kept_forecasts
+from tests.support.kept_forecasts import _Log
 from tests.support.kept_forecasts import kept_forecasts as keep
 from tuner.core.model import forecast
 from tuner.core.model.rates import CATALOGUE_RATES
@@ -62,3 +64,24 @@ def test_other_rates_and_other_workloads_are_other_forecasts(folder: Path, monke
     ask()
     assert times[0] != times[1]
     assert len(list(folder.iterdir())) == 3
+
+
+def test_after_two_threads_have_read_at_once_the_next_line_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = _Log(tmp_path / "a.forecasts")
+    log.add("first", 1.0, 2.0)
+    content = (tmp_path / "a.forecasts").read_bytes()
+
+    class Shared(io.BytesIO):
+        """While this thread reads the file, another one does."""
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            monkeypatch.undo()
+            log._read()
+            return super().read(size)
+
+    monkeypatch.setattr(Path, "open", lambda *_: Shared(content))
+    assert log.find("first", 1.0) == 1.0
+    log.add("second", 3.0, 4.0)
+    assert log.find("second", 3.0) == 3.0
