@@ -13,6 +13,7 @@ from tests.service.client.conftest import Run
 from tests.support.bad_chains import BAD_CHAINS, BAD_FORMS
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR, Server
+from tests.support.waiting import wait_until
 from tuner.client import Client, ExitCode
 from tuner.client.cli import COMMANDS, main
 from tuner.client.errors import Refused
@@ -170,6 +171,11 @@ def test_jobs_and_trials_are_listed_as_tables_and_as_json(run: Run, job_id: str)
 
 
 def test_best_prints_the_result_of_a_job_or_of_a_pair(run: Run, job_id: str) -> None:
+    def has_energies() -> bool:
+        return all(row["energy_mj"] for row in json.loads(run("best", job_id, "--json").stdout)["finals"])
+
+    # Inspections behind the job's end add the energies.
+    wait_until(has_energies, pause_s=0.15)
     by_job, by_pair = run("best", job_id, "--json"), run("best", *PAIR, "--json")
     assert by_job.exit_code == by_pair.exit_code == ExitCode.OK
     assert json.loads(by_job.stdout) == json.loads(by_pair.stdout)
