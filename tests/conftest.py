@@ -16,7 +16,7 @@ import pytest
 from _pytest.assertion.rewrite import PYC_TAIL, _rewrite_test, _write_pyc, assertstate_key, get_cache_dir
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
-from tests.support import compiled, kept_tilings
+from tests.support import certificates, compiled, kept_tilings
 
 # Some runners set the width of a terminal, but tables in tests are written to pipes.
 os.environ.pop("COLUMNS", None)
@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     DEFAULT_TIMEOUT_CONFIG.read = (
         120.0  # httpx's default of five seconds is too short when compilers share two cores with a server
     )
+    certificates.share()
     worker = getattr(config, "workerinput", None)  # None outside of xdist
     if worker is None:
         tilings = tempfile.TemporaryDirectory(prefix="tilings-")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -133,6 +134,12 @@ def _checked(variable: str, value: str) -> str:
     return address
 
 
+@cache
+def _usual(_key_log: str | None) -> ssl.SSLContext:
+    """The usual trusted certificates, read once: that takes 30 ms. Python opens the log of keys for each context."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 def trusted(environment: Mapping[str, str]) -> ssl.SSLContext:
     """The trusted certificates: those of SSL_CERT_FILE or SSL_CERT_DIR, otherwise the usual ones.
 
@@ -161,4 +168,4 @@ def trusted(environment: Mapping[str, str]) -> ssl.SSLContext:
             problem = f"SSL_CERT_DIR names {folder}, which is not a folder; unset it, or name a folder of certificates"
             raise Misconfigured(problem)
         return ssl.create_default_context(capath=folder)
-    return httpx.create_ssl_context(trust_env=False)
+    return _usual(log)
