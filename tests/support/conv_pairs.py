@@ -10,6 +10,17 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.ops.conv.pair.op import ConvPairOp
 from tuner.ops.conv.pair.schedule import ConvPairSchedule
 
+#: A request for the last two convolutions of a block of ResNet-50's first stage, without a shortcut.
+ASKED: dict[str, Any] = {
+    "kind": "conv-pair",
+    "images": 1,
+    "height": 56,
+    "width": 56,
+    "channels": 64,
+    "first": {"filters": 64, "kernel": 3, "stride": 1},
+    "second": {"filters": 256, "kernel": 1, "stride": 1},
+}
+
 
 def pair(**options: Any) -> ConvPairOp:
     """Two 3x3 convolutions of two images of 9 x 11 with 64 channels; options are fields of the op."""

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from tests.support.cases import H200
+from tests.support.conv_pairs import ASKED
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.on_card import problem
 from tests.support.packs import make
@@ -39,18 +40,7 @@ from tuner.workers.host.try_kernels import problem_of, work_of
 from tuner.workers.source.launchable import LaunchRefused
 
 STREAM = 0x99
-PAIR = workload_of(
-    {
-        "kind": "conv-pair",
-        "images": 1,
-        "height": 56,
-        "width": 56,
-        "channels": 64,
-        "first": {"filters": 64, "kernel": 3, "stride": 1},
-        "second": {"filters": 256, "kernel": 1, "stride": 1},
-        "residual": True,
-    }
-)
+PAIR = workload_of({**ASKED, "residual": True})
 CANDIDATE = Candidate(plan_kind=PlanKind.JOINED, schedule=Schedule(ops=(ConvPairSchedule(rows=4, columns=14),)))
 #: Operands of every kernel of the workload, in the manifest's order.
 NAMES = ["x", "first.w", "first.bias", "second.w", "second.bias", "shortcut", "second"]

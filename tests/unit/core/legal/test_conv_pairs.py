@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.conv.rows import rows
 from benchmarks.conv.search import workload_of
-from tests.support.conv_pairs import CASES, pair, workload
+from tests.support.conv_pairs import ASKED, CASES, pair, workload
 from tests.support.repository import ROOT
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.asked import workload_of as workload_asked
@@ -32,15 +32,6 @@ from tuner.search.guesses.seeds import first_guesses
 
 H200 = CATALOGUE["h200"]
 PLAIN = ConvPairSchedule()
-ASKED: dict[str, Any] = {
-    "kind": "conv-pair",
-    "images": 1,
-    "height": 56,
-    "width": 56,
-    "channels": 64,
-    "first": {"filters": 64, "kernel": 3, "stride": 1},
-    "second": {"filters": 256, "kernel": 1, "stride": 1},
-}
 
 
 @pytest.mark.parametrize("name", CASES)
