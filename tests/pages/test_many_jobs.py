@@ -72,6 +72,8 @@ def test_axe_finds_nothing_serious(browser: Browser, url: str, scheme: str, widt
     page.close()
 
 
+# In CI, tests/service/api/test_listing.py ends what is ticked.
+@pytest.mark.soak
 def test_what_is_ticked_stays_ticked_while_the_page_renews_itself_and_is_ended(page: Page, url: str) -> None:
     page.goto(f"{url}/?sort=newest&state=queued")
     boxes = page.locator("input[name=job]")
