@@ -44,6 +44,8 @@ def test_the_front_page_of_500_jobs_is_painted_within_a_second(page: Page, url: 
     assert min(paints) < MAX_PAINT_MS, paints
 
 
+# In CI, test_every_page.py looks for what is cut off on a phone.
+@pytest.mark.soak
 @pytest.mark.parametrize("width", soak_unless(lambda _, width: width == 390, [1280, 390]))
 def test_nothing_is_cut_off(page: Page, url: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
