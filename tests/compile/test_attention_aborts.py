@@ -36,7 +36,6 @@ CHANGED = [
 #: Loads by warps take longer to emulate than those by the copy engine; the next tests have them.
 QUICK_CHANGES = [
     (("ragged", "ends"), AttentionEngine.TMA),
-    (("by length", "has one token"), AttentionEngine.TMA),
 ]
 
 

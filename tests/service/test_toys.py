@@ -63,7 +63,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
     found.stop()
 
 
-def post(toys: Toys, ops: list[dict[str, Any]], *, m: int = 160, trials: int = 12) -> httpx.Response:
+def post(toys: Toys, ops: list[dict[str, Any]], *, m: int = 160, trials: int = 7) -> httpx.Response:
     pair = {"kind": "chain", "m": m, "dtype": "bf16", "ops": ops}
     return httpx.post(f"{toys.url}/jobs", json={"pair": pair, "budget": {"trials": trials, "seconds": 600}})
 
@@ -88,7 +88,7 @@ def submitted(toys: Toys, *arguments: str) -> str:
 def of_launch_ops(toys: Toys, tmp_path_factory: pytest.TempPathFactory) -> str:
     chain = tmp_path_factory.mktemp("asked") / "chain.json"
     chain.write_text(json.dumps({"m": 16, "ops": LAUNCH_OPS, "dtype": "fp16"}))
-    return submitted(toys, "--chain", str(chain), "--trials", "8")
+    return submitted(toys, "--chain", str(chain), "--trials", "5")
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "liars": "tests/service/dispatch/test_lying_workers.py",
     "loads": "tests/service/api/test_events.py and tests/service/service/test_intake.py",
     "packs": "tests/unit/runtime/test_programs.py, which runs the same program",
+    "proof": "tests/unit/core/proof/test_second_oracle.py",
     "proxies": "tests/service/client/test_hostile_proxy.py",
     "searches": "tests/unit/search/test_trajectories.py",
     "storage": "tests/service/service/test_foreign_locks.py",

@@ -172,7 +172,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.service.concurrency.waiting.RETRY_PAUSES_S", (0.01, 0.01))
 
 
-@pytest.mark.slow
+# In CI, test_quarantine.py has a card that comes back.
+@pytest.mark.soak
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_comes_back_costs_no_trial(serve: Serve) -> None:
     service = serve(FailingWorker(2))

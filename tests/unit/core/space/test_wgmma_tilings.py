@@ -236,7 +236,8 @@ def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_
     assert all(one.num_stages == one.input_stages for one in near)
 
 
-@pytest.mark.slow
+# In CI, what is offered is legal and bounded.
+@pytest.mark.soak
 @pytest.mark.parametrize(("m", "is_there"), one_in(4, [(65, True), (64, False), (128, True), (129, False)]))
 def test_two_ctas_of_64_rows_share_weights_where_they_cover_all_rows(m: int, is_there: bool) -> None:
     offered = Offered(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
