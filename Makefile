@@ -7,7 +7,7 @@ GPU    ?= auto
 
 # The folder of wheel and sdist, and what installs the tools that build them: pip or uv.
 DIST   := dist
-INSTALLER ?= pip
+INSTALLER := pip
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCE := pyproject.toml
@@ -47,7 +47,7 @@ $(VENV)/.server: $(BIN)/python $(SOURCE)
 $(VENV)/.dev: $(BIN)/python $(SOURCE)
 	@echo "Installing the server and the developer's tools into $(VENV) (up to two minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[server,dev$(worker_extra)]" || \
+	@$(BIN)/uv pip install --quiet --python=$(BIN)/python --editable ".[server,dev$(worker_extra)]" || \
 		$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[server,dev$(worker_extra)]"
 	@touch $@ $(VENV)/.server
 
