@@ -44,8 +44,9 @@ $(VENV)/.server: $(BIN)/python $(SOURCE)
 
 # Each process of the tests imports these at the same time as the others, so they are compiled before, each once. All
 # other modules are compiled when they are imported, which few are.
-COMPILED := _pytest alembic anyio click distributed fastapi hypothesis jinja2 numpy optuna playwright pydantic pygments \
-	rich sqlalchemy tornado
+COMPILED := _pytest alembic anyio attr click cryptography dask distributed fastapi h11 httpcore httpx hypothesis jinja2 \
+	jsonschema mako numpy opentelemetry optuna packaging playwright prometheus_client psutil pydantic pydantic_settings \
+	pygments rich sqlalchemy starlette toolz tornado tqdm uvicorn yaml
 
 # uv takes a sixth of pip's processor time, but does not read pip's settings: where it fails, pip installs.
 $(VENV)/.dev: $(BIN)/python $(SOURCE)
@@ -53,7 +54,7 @@ $(VENV)/.dev: $(BIN)/python $(SOURCE)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python=$(BIN)/python --editable ".[server,dev$(worker_extra)]" || \
 		$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[server,dev$(worker_extra)]"
-	@$(BIN)/python -m compileall -q -j 0 -x /tests/ $(addprefix $(VENV)/lib/python3*/site-packages/,$(COMPILED))
+	@$(BIN)/python -m compileall -qq -j 0 -x /tests/ $(addprefix $(VENV)/lib/python3*/site-packages/,$(COMPILED)) || true
 	@touch $@ $(VENV)/.server
 
 venv: $(VENV)/.dev ## install everything needed for development into .venv
