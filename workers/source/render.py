@@ -356,7 +356,10 @@ def wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     if converts:
         places = ", ".join(f"%{count + i}" for i in range(4))
+        # Instructions for 16 bits say in addition that operand B is K-major.
+        order, depth = (", 0", 16) if dtype.row.has_pairs else ("", 32)
         figures = {"a": places, "b": f"%{count + 4}", "adds": f"%{count + 5}", "operands": operands}
+        figures |= {"depth": str(depth), "order": order}
         text = device_text("wgmma_of_registers.in")
         return Template(text).substitute(figures, columns=columns, kind=product.kind, accumulators=names)
     figures = {"a": f"%{count}", "b": f"%{count + 1}", "adds": f"%{count + 2}", "operands": operands}
