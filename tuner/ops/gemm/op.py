@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dtype import UNSCALED, Dtype
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS

@@ -122,7 +122,7 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
             raise InvalidInput(
                 name, f"has {mine}, but {listed[0]} has {its}", "use products of the same format, which are stacked"
             )
-    factors = [_laid_factors(one) for one in found if one.factors is not None]
+    factors = [_laid_factors(one, one.factors) for one in found if one.factors is not None]
     channels = [one.channels for one in found if one.channels is not None]
     zeros = [one.zeros for one in found if one.zeros is not None]
     codes = np.concatenate([one.codes for one in found])
@@ -171,11 +171,11 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
     return [writer.write(one, config) for one in made]
 
 
-def _laid_factors(product: Product) -> Array | None:
+def _laid_factors(product: Product, factors: Array) -> Array:
     """The factors of its groups as kernels read them: bits of elements, or of float32."""
     if not product.stored.row.has_float_factors or product.dtype is None:
-        return product.factors
-    found: Array = np.asarray(known(product.factors, product.dtype), dtype=np.float32).view(np.uint32)
+        return factors
+    found: Array = np.asarray(known(factors, product.dtype), dtype=np.float32).view(np.uint32)
     return found
 
 

@@ -6,9 +6,10 @@
 // four 8 x 8 matrices of two bytes load a warp's 16 rows of 32 bytes, a *span*. The codes are followed by the stage's
 // factors, group by group, one for each row of weights, in the order of W.
 //
-// Few rows, elements of 16 bits. For up to kMostSync rows of inputs, each warp multiplies separately, by mma.sync: an instruction occupies
-// the tensor cores for less time than the smallest wgmma with as few rows in operand B, and no warp waits for the other
-// three. The fragments of the inputs are loaded by ldmatrix. A stage is released when its last span is in registers.
+// Few rows. For up to kMostSync rows of inputs of 16 bits, each warp multiplies separately, by mma.sync: an instruction
+// occupies the tensor cores for less time than the smallest wgmma with as few rows in operand B, and no warp waits for
+// the other three. The fragments of the inputs are loaded by ldmatrix. A stage is released when its last span is in
+// registers.
 //
 // Registers. wgmma reads its operand registers until it is done, so there are two sets of fragments and, if groups'
 // sums are few, also two sets of those. A span is loaded and converted while the tensor cores process the previous one.
@@ -30,8 +31,9 @@ struct Converted {
   using Tile = WgmmaTile<kOp>;
   static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums, kColumns = Tile::kColumns;
   static constexpr bool kBySync = kColumns <= kMostSync && kElementBytes == 2;
-  // In elements of k; those that one instruction multiplies.
-  static constexpr int kSpan = 256 / Weights::kBits, kDepth = 32 / kElementBytes, kSlices = kSpan / kDepth;
+  // In elements of k: what one instruction multiplies, 16 bytes of inputs, and a span. Enumerators add no symbols.
+  enum : int { kDepth = 32 / kElementBytes, kUnitColumns = 16 / kElementBytes };
+  static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / kDepth;
   static constexpr int kSpans = Tile::kTileK / kSpan, kLineSpans = kLineBytes / 32, kBundleSpans = kBundle / kSpan;
   static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
   // Columns of a group, and the number of groups in a bundle and in a span; without groups, a bundle is one group.
@@ -280,7 +282,7 @@ struct Converted {
 #pragma unroll
         for (int i = 0; i < kUnitSlices; ++i) {
           const int slice = unit % kSpanGroups * kUnitSlices + i, k = span * kSpan + slice * kDepth;
-          const int units = k / kLineColumns * kColumns * (kLineBytes / 16) + k % kLineColumns * kElementBytes / 16;
+          const int units = k / kLineColumns * kColumns * (kLineBytes / 16) + k % kLineColumns / kUnitColumns;
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block) {
             float* const own = kScalesSums ? sums[group % kSets] : acc;

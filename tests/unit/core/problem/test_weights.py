@@ -78,9 +78,7 @@ def test_json_has_the_format(scheme: Scheme) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "stored", [one for one in WeightFormat if one.row.element_bits == 8], ids=lambda one: str(one)
-)
+@pytest.mark.parametrize("stored", [one for one in WeightFormat if one.row.element_bits == 8], ids=lambda one: str(one))
 def test_bytes_of_a_word_are_numbers_of_e4m3(stored: WeightFormat) -> None:
     """As the kernel converts them: the bytes of a lane's word, then those of the word that is rotated."""
     row = stored.row
@@ -101,9 +99,10 @@ def test_what_does_not_go_together_is_refused() -> None:
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.W8A16, dtype=Dtype.FP8_E4M3).to_workload()
     with pytest.raises(InvalidInput, match=r"up\.weights: are stored in mxfp4, whose factors fp16 cannot represent"):
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.MXFP4, dtype=Dtype.FP16).to_workload()
-    with pytest.raises(InvalidInput, match=r"int4_g128_a8, which is converted to 8 bits, but the dtype is bf16") as no:
-        replace(pair(Scheme.INT4), ops=tuple(replace(op, weights=WeightFormat.INT4_G128_A8) for op in pair(Scheme.INT4).tile_ops))
-    assert no.value.remedy == "use fp8_e4m3, or leave weights out"
     up, down = pair(Scheme.INT4).tile_ops
+    others = tuple(replace(op, weights=WeightFormat.INT4_G128_A8) for op in (up, down))
+    with pytest.raises(InvalidInput, match=r"int4_g128_a8, which is converted to 8 bits, but the dtype is bf16") as no:
+        replace(pair(Scheme.INT4), ops=others)
+    assert no.value.remedy == "use fp8_e4m3, or leave weights out"
     with pytest.raises(InvalidInput, match="use one format for all products"):
         replace(pair(Scheme.INT4), ops=(up, replace(down, weights=None)))

@@ -1,4 +1,4 @@
-"""Integers of 4 bits without zero points for inputs in fp8: code q stands for q - 8 times the float32 factor of its group.
+"""Integers of 4 bits for inputs in fp8: code q stands for q - 8 times the float32 factor of its group.
 
 Kernels multiply the integers as e4m3, which represents them exactly: up to 15 units of the smallest subnormal number,
 the bits of a number count these units. A byte of a word has the sign and three bits of one code, q - 8 or its
@@ -30,7 +30,8 @@ def _places(byte: int, *, is_turned: bool) -> tuple[int, ...]:
 
 def _placed() -> tuple[tuple[int, ...], ...]:
     """Each pair's first code: bytes 0 and 2 as they are, then rotated; then each pair's second code."""
-    return tuple(_places(byte + half, is_turned=turned) for half in (0, 1) for turned in (False, True) for byte in (0, 2))
+    firsts = [(byte, turned) for turned in (False, True) for byte in (0, 2)]
+    return tuple(_places(byte + half, is_turned=turned) for half in (0, 1) for byte, turned in firsts)
 
 
 def _figures(_: Sixteen) -> dict[str, str]:
