@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.objective import CacheState
+from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
 from tuner.packs.shapes import Shape, shape_kinds, shape_of, sizes_of
 
@@ -17,7 +17,7 @@ class PackOrder:
     #: Shapes, and the tuned rows of each.
     shapes: tuple[tuple[Shape, tuple[int, ...]], ...]
     target_id: str
-    #: L2 of the objective; the regime follows from the rows.
+    #: L2 of the objective.
     l2: CacheState
     #: The minimum speed-up over the library for which a kernel is used.
     min_gain: float
@@ -25,6 +25,8 @@ class PackOrder:
     workloads: tuple[Workload, ...] = ()
     #: Whether a row's bits may depend only on its own values; `min_gain` then has no effect.
     batch_invariant: bool = False
+    #: The card's power state of the objective; None: what each workload's rows suggest.
+    regime: Regime | None = None
 
     @property
     def rows(self) -> dict[str, list[int]]:
@@ -40,6 +42,7 @@ class PackOrder:
         shapes = [{**shape.to_json(), "rows": list(rows)} for shape, rows in self.shapes]
         order: dict[str, Any] = {"shapes": shapes, "target": self.target_id, "l2": str(self.l2)}
         order["min_gain"] = self.min_gain
+        order |= {} if self.regime is None else {"regime": str(self.regime)}
         asked = [workload.to_json() for workload in self.workloads]
         for section in shape_kinds():
             of_it = [one for one in asked if shape_of(one).section == section]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from tests.service.service.test_matching import Result, keep
 from tests.support.builders import BEST
 from tuner.core.access.caller import Caller, Role
-from tuner.core.problem.objective import CacheState
+from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import Objective
 from tuner.packs.order import PackOrder
 from tuner.packs.read import read_pack
 from tuner.packs.shapes import Shape
 from tuner.service.results.pack_maker import make_pack, workload_of
 from tuner.store import Store
 from tuner.store.access import audit
+from tuner.wire.responses.packs import PackRequest
 
 SHAPE = Shape(dtype="fp16", activation="silu", d_in=64, d_hidden=128, d_out=64, gated=True)
 ORDER = PackOrder(shapes=((SHAPE, (16,)),), target_id="h200", l2=CacheState.COLD, min_gain=1.02)
@@ -41,6 +44,26 @@ def test_results_of_todays_kernels_go_before_better_ones_of_older_kernels(store:
     assert packed_job(store, "new") == ids[0]
     assert packed_job(store, "of tomorrow") == ids[1]
     assert packed_job(store, None) == ids[1]
+
+
+def test_an_order_may_name_the_regime(store: Store) -> None:
+    sustained = Objective(regime=Regime.SUSTAINED)
+    ids = keep(
+        store,
+        [
+            Result(16, workload=asked(), here=TODAY),
+            Result(16, workload=asked(), here=TODAY, gains=1.2, objective=sustained),
+        ],
+    )
+    for regime, job in ((None, ids[0]), (Regime.BURST, ids[0]), (Regime.SUSTAINED, ids[1])):
+        order = replace(ORDER, regime=regime)
+        pack = read_pack(store.artifacts.get(make_pack(store, order, 1.0, "new").digest))
+        rung = pack.entries[0].at(16)
+        assert rung is not None
+        assert rung.provenance["job"] == job
+        said = {} if regime is None else {"regime": str(regime)}
+        assert {name: pack.document["provenance"][name] for name in said} == said
+        assert PackRequest.model_validate_json(json.dumps(order.to_json())).to_order(None) == order
 
 
 def test_the_librarys_recipe_is_in_the_pack_where_the_library_runs(store: Store) -> None:

@@ -69,3 +69,17 @@ def test_a_pack_of_an_attention_whose_cap_differs_by_less_than_its_name_shows_is
     near = {**pair, "ops": [{**pair["ops"][0], "soft_cap": 30.000001}]}
     with pytest.raises(Refused, match="the pack is not the requested one: its attentions"):
         check_pack(pack, {"shapes": [], "attentions": [near]})
+
+
+def test_an_order_names_the_regime_that_a_pack_must_have() -> None:
+    made = make_attention()
+    pack = read_pack(pack_bytes([without_sources(table(made))], provenance={"regime": "burst"}))
+    plain = order_of_jobs([job(made.workload)], 1.02)
+    assert "regime" not in plain
+    for regime in ("burst", "sustained"):
+        order = order_of_jobs([job(made.workload)], 1.02, regime=regime)
+        assert order == plain | {"regime": regime}
+    asked = {"shapes": [], "attentions": plain["attentions"]}
+    check_pack(pack, asked | {"regime": "burst"})
+    with pytest.raises(Refused, match="its regime"):
+        check_pack(pack, asked | {"regime": "sustained"})

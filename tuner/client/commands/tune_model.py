@@ -63,6 +63,7 @@ _MOST_LABELS = 16
 )
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
+@click.option("--regime", type=click.Choice(["burst", "sustained"]), help="Default: depends on the rows.")
 @click.option(
     "--trials",
     type=click.IntRange(min=1),
@@ -127,7 +128,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
-    body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
+    body["objective"] = {name: options[name] for name in ("l2", "regime") if options[name] is not None}
     body |= {name: options[name] for name in ("target", "project") if options[name] is not None}
     body["labels"] = _labels(options["labels"], configs)
     batch = client.submit_batch(body)
@@ -137,7 +138,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     ffns = [{"kind": "ffn", "m": m, **vars(shape)} for shape, m in product(shapes, tuned)]
-    check_jobs(jobs, [*ffns, *pairs], target=options["target"], l2=options["l2"])
+    check_jobs(jobs, [*ffns, *pairs], target=options["target"], l2=options["l2"], regime=options["regime"])
     done = [job for job in jobs if job["state"] == "succeeded"]
     lost = [job for job in jobs if job["state"] != "succeeded"]
     for job in lost:
@@ -147,7 +148,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         )
     if not done:
         raise JobFailed("no job has succeeded, so there is nothing to pack")
-    order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
+    order = order_of_jobs(done, options["min_gain"], options["batch_invariant"], options["regime"])
     pack = make(client, order, options["output"], options["lock"], pinned(options["key"]))
     print_table(ladder_table(pack))
 

@@ -89,7 +89,9 @@ def check_kernel(
             check_is("the kernel", f"objective.{name}", found_objective.get(name), asked_value)
 
 
-def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | None, l2: str | None) -> None:
+def check_jobs(
+    jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | None, l2: str | None, regime: str | None = None
+) -> None:
     """Checks that the jobs of a batch are exactly those of the requested pairs.
 
     Args:
@@ -97,6 +99,7 @@ def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | Non
         pairs: in the form of `POST /jobs`.
         target: None if the server's own was requested.
         l2: cold by default.
+        regime: None if it depends on the rows.
 
     Raises:
         Refused: they differ; the message says which.
@@ -106,6 +109,8 @@ def check_jobs(jobs: Sequence[Json], pairs: Sequence[Json], *, target: str | Non
     for job in jobs:
         check_is("a job of the batch", "target", job["target"], target or job["target"])
         check_is("a job of the batch", "objective.l2", job["objective"]["l2"], l2 or str(CacheState.COLD))
+        if regime is not None:
+            check_is("a job of the batch", "objective.regime", job["objective"]["regime"], regime)
 
 
 def _by_digest(pairs: Sequence[Json]) -> dict[str, str]:
@@ -200,7 +205,7 @@ def check_pack(pack: Pack, order: Json) -> None:
     except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
         raise Refused(f"this client does not know the pack's order of sums: {error}") from error
     about = pack.document["provenance"]
-    for name in ("target", "l2", "min_gain"):
+    for name in ("target", "l2", "min_gain", "regime"):
         if name in order:
             check_is("the pack", name, about.get(name), order[name])
     promised = any(entry.invariant_rows for entry in pack.entries)
@@ -236,8 +241,10 @@ def _check_kernels(pack: Pack, order: Json) -> None:
             continue
         if "target" in order:
             check_is("a kernel of the pack", "target", kernel.manifest["spec"].get("target_id"), order["target"])
-        if "l2" in order:
-            check_is("a kernel of the pack", "objective.l2", kernel.manifest["objective"].get("l2"), order["l2"])
+        for name in ("l2", "regime"):
+            if name in order:
+                found = kernel.manifest["objective"].get(name)
+                check_is("a kernel of the pack", f"objective.{name}", found, order[name])
 
 
 def _asked(order: Json) -> dict[AnyShape, set[tuple[int, int]]]:

@@ -50,6 +50,7 @@ def make_pack(
         else:
             entries.append(make_entry(shape, results, min_gain=order.min_gain))
     about: dict[str, Any] = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
+    about |= {"regime": str(order.regime)} if order.regime else {}
     about |= {"rows": order.rows} if order.rows else {}
     about |= {"batch_invariant": True} if order.batch_invariant else {}
     others = [
@@ -79,7 +80,7 @@ def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_vers
     question = Question(
         workload=workload,
         target_id=order.target_id,
-        objective=Objective(l2=order.l2, regime=default_regime(workload.num_rows)),
+        objective=Objective(l2=order.l2, regime=order.regime or default_regime(workload.num_rows)),
     )
     of_now = replace(question, machine=Machine(kernel_version=kernel_version))
     with store.read() as session:

@@ -18,7 +18,7 @@ from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View
 from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import Chain, FfnShape
-from tuner.wire.requests.searches import CacheName
+from tuner.wire.requests.searches import CacheName, RegimeName
 
 #: Maximum number of shapes in a pack.
 MAX_SHAPES, MAX_ROW_COUNTS = 64, 256
@@ -58,6 +58,7 @@ class PackRequest(Strict):
     )
     target: TargetId | None = Field(default=None, description="default: the server's own")
     l2: CacheName = CacheState.COLD
+    regime: RegimeName | None = None
     min_gain: float = Field(
         default=DEFAULT_MIN_GAIN,
         ge=0,
@@ -96,6 +97,7 @@ class PackRequest(Strict):
             workloads=workloads,
             target_id=target_id,
             l2=self.l2,
+            regime=self.regime,
             min_gain=self.min_gain,
             batch_invariant=self.batch_invariant,
         )

@@ -39,8 +39,11 @@ def opened(content: bytes, name: str = "the pack") -> Pack:
         raise Refused(f"{name} {error.problem}; {error.remedy}") from error
 
 
-def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
-    """The order for a pack with the shapes and rows of some jobs.
+def order_of_jobs(
+    jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False, regime: str | None = None
+) -> Json:
+    """The order for a pack with the shapes and rows of some jobs, of their results in `regime`; by default in the one
+    that each one's rows suggest.
 
     Raises:
         click.UsageError: a job's kernels cannot be in a pack, or the jobs differ in target or objective.
@@ -60,7 +63,7 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
         raise click.UsageError(f"the jobs have several targets or objectives: {several}; pass jobs that agree in both")
     shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
-    order |= others
+    order |= others | ({} if regime is None else {"regime": regime})
     return order | ({"batch_invariant": True} if batch_invariant else {})
 
 
