@@ -13,13 +13,13 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from tuner.errors import InvalidInput
 
-from . import quantised
 from .decode import install
 from .layers import Programs, fold_norms, programs_of
 from .log import log
 from .mlp import Found, found_in, replace_mlps
 from .norms.replaced import replace_norms
 from .pack import digest, pack_path
+from .quantised import mlps as quantised
 
 #: The value of `--load-format`.
 FORMAT = "tuner"
@@ -92,7 +92,9 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         replace_mlps(model, self.mlps, path)
         quantised.install(model, self._quantised)
         if self._has_norms:
-            log.info("tuner: %d norms overlap with the launches of an MLP", replace_norms(model))
+            # Drafts may be made from sums between layers, which must then have the model's dtype.
+            count = replace_norms(model, keeps_sums=vllm_config.speculative_config is None)
+            log.info("tuner: %d norms overlap with the launches of an MLP", count)
         if self._programs:
             install(model, self._programs)
         return model

@@ -23,7 +23,7 @@ NAME = "model.layers.0.mlp"
 
 @pytest.fixture
 def quantised() -> Any:
-    return importlib.import_module("tuner.vllm.quantised")
+    return importlib.import_module("tuner.vllm.quantised.mlps")
 
 
 def tensor(given: Any) -> Any:

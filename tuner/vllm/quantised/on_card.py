@@ -18,7 +18,7 @@ from tuner.core.problem.quantisation import stored_as
 from tuner.core.problem.quantisation.methods import method_of
 from tuner.core.problem.weights import WeightRow
 
-from .linear import DTYPES
+from ..linear import DTYPES
 
 #: Words of GPTQ's zero points that all stand for 8: its format stores them minus one, `gptq_v2` as they are.
 _ZEROS = {False: 0x77777777, True: 0x88888888 - (1 << 32)}

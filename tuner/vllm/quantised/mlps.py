@@ -23,12 +23,12 @@ from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
 from tuner.runtime import Program
 from tuner.runtime.checkpoints import feed_forward
 
+from ..linear import DTYPES, reason_against
+from ..log import log
+from ..mlp import reason_against_family
+from ..operator import calls, define
+from ..pack import UNFIT, VARIABLE, opened, sentence
 from . import on_card
-from .linear import DTYPES, reason_against
-from .log import log
-from .mlp import reason_against_family
-from .operator import calls, define
-from .pack import UNFIT, VARIABLE, opened, sentence
 
 #: The ops of such a block, by their names in `tune-model`, and the inputs of a call.
 RUN, INPUT = ("up", "down"), "x"
@@ -41,8 +41,7 @@ _FIRST = "gate_proj"
 #: The roles of tensors that are not weights.
 _PASSED = ("input", "intermediate", "output")
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
-#: MLPs whose weights are laid out concurrently, each on a core of the host. One core takes half a minute for 6 billion
-#: weights.
+#: MLPs whose weights are laid out concurrently, on the host each on a core.
 _NUM_AT_ONCE = 8
 
 Tensors = dict[str, torch.Tensor]
