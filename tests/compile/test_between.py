@@ -43,7 +43,8 @@ def test_launches_in_order_are_right_run_after_run(made: EmulatedBetween) -> Non
         assert made.wrong() == []
 
 
-@pytest.mark.slow
+# In CI, test_append.py and test_emulated.py write to caches, and other tests of this file read them.
+@pytest.mark.soak
 @pytest.mark.parametrize("name", [name for name in WAYS if "pages" in name])
 def test_a_cache_that_packs_keys_and_values_is_written_and_read_alike(name: str) -> None:
     """Keys and values are interleaved in a line, and there are gaps after pages."""
@@ -55,7 +56,8 @@ def test_a_cache_that_packs_keys_and_values_is_written_and_read_alike(name: str)
     assert made.wrong() == []
 
 
-@pytest.mark.slow
+# In CI, new rows of the run before are found out.
+@pytest.mark.soak
 def test_queries_of_the_run_before_are_found_out(made: EmulatedBetween) -> None:
     made.draw(0)
     made.launch(made.order)

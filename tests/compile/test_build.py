@@ -54,7 +54,8 @@ def is_imported(module: str) -> bool:
     return module in sys.modules
 
 
-@pytest.mark.slow
+# In CI, the other tests build in such processes.
+@pytest.mark.soak
 def test_processes_that_begin_early_import_what_they_are_told(tmp_path: Path) -> None:
     others = {process.pid for process in multiprocessing.active_children()}
     with closing(Builder(tmp_path, num_processes=3, modules=["wave"])) as builder:
@@ -90,7 +91,8 @@ def test_a_source_that_the_compiler_refused_is_not_compiled_again_and_hurts_no_o
     assert compiled == ["nonsense", KERNEL]
 
 
-@pytest.mark.slow
+# In CI, a compile that takes too long is killed in another test.
+@pytest.mark.soak
 def test_closing_ends_a_compile_that_others_wait_for_unless_another_user_has_the_builder(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=60))
     with ThreadPoolExecutor(2) as threads:

@@ -23,7 +23,7 @@ SMALL = EmulatedPair(pair(height=6, width=7)), ConvPairSchedule(rows=4, columns=
 
 @pytest.mark.slow
 @needs_gcc
-@pytest.mark.parametrize("name", one_in(2, CASES))
+@pytest.mark.parametrize("name", one_in(6, CASES))
 def test_it_leaves_what_two_convolutions_are(name: str) -> None:
     op, schedule, dtype = CASES[name]
     assert worst(EmulatedPair(op, dtype), schedule) < 0.3

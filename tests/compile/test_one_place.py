@@ -94,7 +94,8 @@ def run(folder: Path, *arguments: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.slow
+# In CI, tests/house/test_planted_changes.py plants a change.
+@pytest.mark.soak
 def test_one_row_is_known_everywhere(copy: Path) -> None:
     names = [*Activation, "planted"]
     assert json.loads(run(copy, "-c", _ASK)) == {

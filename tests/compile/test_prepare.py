@@ -75,7 +75,8 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     assert isinstance(try_prepare(WORKLOAD, H200, LIBRARY, builder), PreparedKernel)
 
 
-@pytest.mark.slow
+# In CI, test_attention_copies.py compiles such kernels, and the next tests make products ready.
+@pytest.mark.soak
 def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy_engine(builder: Builder) -> None:
     """Everything that a GPU would launch is checked without one: proofs, sources, builds without spills, ties."""
     workload, a100 = attention(d_out=512, form={"page_tokens": 16}), CATALOGUE["a100"]
@@ -96,7 +97,8 @@ def test_a_refusal_comes_from_there_with_its_stage(builder: Builder) -> None:
     assert "4096 stages" in refused.reason
 
 
-@pytest.mark.slow
+# In CI, other tests make candidates ready in processes, whose order is a matter of time alone.
+@pytest.mark.soak
 def test_a_proof_does_not_wait_behind_compiles(tmp_path: Path) -> None:
     with closing(Builder(tmp_path, num_processes=3)) as builder, ThreadPoolExecutor(4) as threads:
         builder.run(len, "the processes have started")
@@ -128,7 +130,8 @@ def _die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.slow
+# In CI, the tests above have processes that do it.
+@pytest.mark.soak
 def test_on_few_cores_the_thread_that_asks_does_what_is_short(tmp_path: Path, builder: Builder) -> None:
     assert builder.run(os.getpid) != os.getpid()
     with closing(Builder(tmp_path, num_processes=2)) as of_few_cores:

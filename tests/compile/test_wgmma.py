@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
+from tests.support.lanes import each_value_once, one_in, soaked
 from tests.support.reports import report_of
 from tuner.core.legal.wgmma import (
     COLUMNS,
@@ -179,8 +180,7 @@ def shared(sharers: int, swapped_warps: int) -> Tiling:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharers", [2, 4])
-@pytest.mark.parametrize("swapped_warps", [0, 4, 8])
+@pytest.mark.parametrize(("sharers", "swapped_warps"), each_value_once([2, 4], [0, 4, 8]))
 def test_the_host_cuts_a_tile_into_shares_as_the_device_does(sharers: int, swapped_warps: int) -> None:
     chosen = shared(sharers, swapped_warps)
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(GATED, chosen)});"]
@@ -213,7 +213,7 @@ EXCHANGES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workload", "chosen", "exchanges"), EXCHANGES, ids=str)
+@pytest.mark.parametrize(("workload", "chosen", "exchanges"), one_in(3, EXCHANGES), ids=str)
 def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
     workload: Workload, chosen: Tiling, exchanges: tuple[int, ...]
 ) -> None:
@@ -258,7 +258,7 @@ def each_shape_once(workload: Workload) -> list[Tiling]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("m", "step"), [(16, 18), (192, 80)])
+@pytest.mark.parametrize(("m", "step"), [(16, 18), *soaked((192, 80))])
 def test_what_is_offered_compiles_without_spills_or_warnings(m: int, step: int) -> None:
     """tests/soak/kernels.py compiles each shape."""
     workload = gated_of(m)

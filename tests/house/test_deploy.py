@@ -161,7 +161,8 @@ def test_dask_jobqueue_writes_a_batch_script_whose_worker_tuner_understands(root
     understood(["worker", "--scheduler", "tls://h:1", *shlex.split(line)])
 
 
-@pytest.mark.slow
+# In CI, the next test has the script that is submitted.
+@pytest.mark.soak
 def test_dask_jobqueue_submits_as_many_workers_as_it_is_told_and_cancels_them(root: Path, tmp_path: Path) -> None:
     programs = {
         "sbatch": 'cp "$1" "$0.$(ls "$0"* | wc -l)"; echo "Submitted batch job $(ls "$0"* | wc -l)"',

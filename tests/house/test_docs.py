@@ -216,7 +216,8 @@ def test_every_command_line_of_the_readme_is_one_that_the_programs_understand(ro
         command.make_context(line, words)
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space counts a smaller space.
+@pytest.mark.soak
 @pytest.mark.parametrize("m", soak_unless(lambda _, m: m == 16, [16, 512]))
 def test_the_size_of_the_space_is_the_one_that_is_written(m: int, root: Path) -> None:
     space = space_of(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])

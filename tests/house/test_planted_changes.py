@@ -53,7 +53,8 @@ def what_is_missed(copy: Path, changes: Iterable[Change]) -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
+# In CI, the next test plants some of them.
+@pytest.mark.soak
 def test_with_the_files_of_their_rows_all_changes_are_known_everywhere(tmp_path: Path) -> None:
     copy = copied(tmp_path)
     for change in CHANGES:

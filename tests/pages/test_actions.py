@@ -97,6 +97,8 @@ def test_a_job_waits_and_goes_on(page: Page, slow: str) -> None:
         client.cancel(job["id"])
 
 
+# In CI, tests/service/api/test_bad_input.py names wrong fields, and the first test sees what the form says.
+@pytest.mark.soak
 def test_a_wrong_field_is_named_and_nothing_is_submitted(page: Page, server: Server) -> None:
     with Client(server.url) as client:
         page.goto(f"{server.url}/ui/submit?m=16&d_in=many")
@@ -106,6 +108,8 @@ def test_a_wrong_field_is_named_and_nothing_is_submitted(page: Page, server: Ser
         assert len(list(client.jobs())) == before
 
 
+# In CI, tests/service/api has a batch's page and picture, and test_every_page.py shows it.
+@pytest.mark.soak
 def test_several_rows_are_a_batch_whose_gain_is_drawn_when_it_is_known(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/submit?m=3,5&d_in=128&d_hidden=384&d_out=128&trials=4&labels=ladder")
     page.get_by_role("button", name="Submit").click()
@@ -120,6 +124,8 @@ def test_several_rows_are_a_batch_whose_gain_is_drawn_when_it_is_known(page: Pag
     expect(page.locator("tbody .tag").first).to_have_text("ladder")
 
 
+# In CI, test_dashboard.py sees each chart drawn.
+@pytest.mark.soak
 def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     page.locator("#points").scroll_into_view_if_needed()  # a chart is drawn when it comes into view
@@ -136,6 +142,8 @@ def test_the_curve_is_zoomed_by_the_keyboard_and_drawn_over_seconds(page: Page, 
     wait_until(lambda: page.evaluate(f"{options}.xAxis[0].name") == "seconds")
 
 
+# In CI, tests/service/api/test_pages.py compares two jobs.
+@pytest.mark.soak
 def test_two_jobs_are_compared_and_equal_rows_hidden(
     page: Page, server: Server, job_id: str, ended_jobs: dict[str, str]
 ) -> None:
@@ -148,6 +156,8 @@ def test_two_jobs_are_compared_and_equal_rows_hidden(
     expect(page.locator("tbody tr:visible")).to_have_count(rows - same)
 
 
+# In CI, test_every_page.py shows the page of results.
+@pytest.mark.soak
 def test_results_are_found_by_words(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/results")
     expect(page.locator("#from-jobs tbody tr", has_text=job_id)).to_be_visible()

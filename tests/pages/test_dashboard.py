@@ -40,6 +40,8 @@ def test_the_front_page_leads_to_a_job_with_verdict_charts_words_and_counts(
     expect(page.get_by_text("simulated", exact=True)).to_have_count(1)
 
 
+# In CI, test_login.py follows an open job, and tests/service/api/test_inspections.py has the file of a trace.
+@pytest.mark.soak
 def test_an_open_job_is_followed_without_a_reload_until_its_inspections_and_a_trace_is_downloaded(
     page: Page, server: Server
 ) -> None:
@@ -80,6 +82,8 @@ def test_filters_and_sorting_change_the_table_and_the_address(page: Page, server
     expect(page.locator("select[name=plan_kind]")).to_have_value("fused")
 
 
+# In CI, tests/service/api/test_pages.py has filters and pages of trials.
+@pytest.mark.soak
 def test_a_count_leads_to_its_trials_and_a_long_table_goes_on(
     page: Page, server: Server, ended_jobs: dict[str, str]
 ) -> None:

@@ -90,6 +90,8 @@ def are_read_without_scrolling_sideways(page: Page, path: str) -> None:
         assert row.locator("td:visible").count() >= 4, path
 
 
+# In CI, tests/service/api has what the server renders.
+@pytest.mark.soak
 def test_each_page_shows_its_text_without_javascript(
     browser: Browser, server: Server, paths: list[str], job_id: str, chain_id: str, batch_id: str
 ) -> None:

@@ -44,6 +44,8 @@ def test_the_front_page_of_500_jobs_is_painted_within_a_second(page: Page, url: 
     assert min(paints) < MAX_PAINT_MS, paints
 
 
+# In CI, test_every_page.py looks for what is cut off on a phone.
+@pytest.mark.soak
 @pytest.mark.parametrize("width", soak_unless(lambda _, width: width == 390, [1280, 390]))
 def test_nothing_is_cut_off(page: Page, url: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
@@ -72,6 +74,8 @@ def test_axe_finds_nothing_serious(browser: Browser, url: str, scheme: str, widt
     page.close()
 
 
+# In CI, tests/service/api/test_listing.py ends what is ticked.
+@pytest.mark.soak
 def test_what_is_ticked_stays_ticked_while_the_page_renews_itself_and_is_ended(page: Page, url: str) -> None:
     page.goto(f"{url}/?sort=newest&state=queued")
     boxes = page.locator("input[name=job]")

@@ -45,6 +45,8 @@ def real(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
+# In CI, test_every_page.py shows each page to axe on a phone, and the next test has figures of a card.
+@pytest.mark.soak
 @pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated_or_serious_for_axe(
     page: Page, real: Server, every_row: bool
@@ -79,6 +81,8 @@ def test_a_jobs_verdict_its_finals_and_its_launches_are_those_of_the_run(page: P
     expect(page.locator("#inspections")).to_contain_text("dram__bytes_read.sum")
 
 
+# In CI, test_trial.py draws a trace, and tests/service/api/test_inspections.py has counters.
+@pytest.mark.soak
 def test_a_trials_trace_and_its_counters_are_those_of_the_card(page: Page, real: Server) -> None:
     page.goto(real.url + TRIAL)
     expect(page.locator("figure.gantt canvas.bars[data-drawn]")).to_have_count(2)
@@ -93,6 +97,8 @@ def test_a_trials_trace_and_its_counters_are_those_of_the_card(page: Page, real:
     assert box["x"] + box["width"] <= panel["x"] + panel["width"], "the values are not visible"
 
 
+# In CI, tests/service/api/test_trial.py names the axes in which two trials differ.
+@pytest.mark.soak
 def test_two_trials_differ_where_their_schedules_do_and_results_name_the_card(page: Page, real: Server) -> None:
     page.goto(f"{real.url}/ui/compare?a={CHAIN}/{INSPECTED_TRIAL}&b={CHAIN}/{WINNING_TRIAL}")
     kinds = page.get_by_role("row", name="plan kind").locator("td.differs")

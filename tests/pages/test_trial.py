@@ -78,6 +78,8 @@ def test_trace_and_forecast_are_drawn_beside_each_other_zoomed_by_keys_and_are_t
     expect(page.locator("figure[data-of=forecast] details")).to_contain_text("The longest waits")
 
 
+# In CI, tests/service/api/test_trial.py has the tables.
+@pytest.mark.soak
 def test_the_timeline_is_there_without_a_script_and_as_tables(browser: Browser, traced: tuple[Server, str]) -> None:
     server, path = traced
     context = browser.new_context(java_script_enabled=False)
@@ -91,6 +93,8 @@ def test_the_timeline_is_there_without_a_script_and_as_tables(browser: Browser, 
     context.close()
 
 
+# In CI, tests/service/api/test_inspections.py asks for counters.
+@pytest.mark.soak
 def test_counters_are_asked_for_by_a_button(page: Page, traced: tuple[Server, str]) -> None:
     server, path = traced
     page.goto(server.url + path)
@@ -141,6 +145,8 @@ def test_the_explorer_shows_the_servers_numbers(page: Page, traced: tuple[Server
         assert [int(row.split()[1]) for row in rows] == [one["total"] for one in answer["standard"]]
 
 
+# In CI, tests/service/api/test_orders.py makes a schedule of a path, and the test above draws one.
+@pytest.mark.soak
 def test_a_drawn_path_is_tried_by_a_button_and_its_study_has_a_plot(page: Page, traced: tuple[Server, str]) -> None:
     server, _ = traced
     page.goto(f"{server.url}/ui/explorer?rows=2&cols=2&cache=3&path=0.0-0.1-1.1")
@@ -172,6 +178,8 @@ def test_a_tile_of_the_second_product_waits_for_its_row(page: Page, traced: tupl
     expect(page.locator(".needs line.ready")).to_have_count(2)
 
 
+# In CI, test_every_page.py shows a trial and the explorer to axe.
+@pytest.mark.soak
 def test_nothing_serious_is_wrong_for_those_who_cannot_see_or_point(page: Page, traced: tuple[Server, str]) -> None:
     server, path = traced
     page.set_viewport_size({"width": 390, "height": 844})

@@ -36,6 +36,8 @@ def state_of(server: Server, job_id: str) -> str:
     return str(httpx.get(f"{server.url}/jobs/{job_id}").json()["state"])
 
 
+# In CI, tests/service/test_doctor.py and the next test work beside a server.
+@pytest.mark.soak
 def test_check_backup_explain_and_gc_work_beside_a_server_whose_trials_all_stay(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "commands.log"
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.1") as server:

@@ -97,7 +97,8 @@ def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) 
     DirectoryLock(tmp_path / "data").release()
 
 
-@pytest.mark.slow
+# In CI, the next test has a demo that ends early with a sentence.
+@pytest.mark.soak
 def test_a_full_disk_behind_stdout_is_a_sentence(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full, start(tmp_path, stdout=full) as demo:
         _, errors = demo.communicate(timeout=120)

@@ -45,7 +45,8 @@ def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_
     assert on_disk(data, "select state from jobs") == "searching"
 
 
-@pytest.mark.slow
+# In CI, a first signal ends it in other tests.
+@pytest.mark.soak
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="8") as server:
@@ -117,6 +118,8 @@ def test_a_clock_that_jumps_costs_no_trial_and_no_budget(tmp_path: Path, step_s:
         service.close()
 
 
+# In CI, test_inspections.py closes in the middle of an inspection.
+@pytest.mark.soak
 def test_closing_at_any_moment_of_an_inspection_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     service = Service(Store.open(tmp_path / "data"), LocalDispatcher([evaluator()]))

@@ -73,7 +73,8 @@ def put(folder: Path, text: str, gpu: str = "h200") -> Path:
     return path
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/model/test_own_fit.py says which fit is kept, and the next tests have the command and its file.
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_fit_to_measured_trials_is_kept_if_left_out_workloads_rank_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,7 +100,8 @@ def test_a_fit_to_measured_trials_is_kept_if_left_out_workloads_rank_better(
     assert rates_of(H200) == own.rates
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/model/test_own_fit.py says which fit is kept.
+@pytest.mark.soak
 def test_a_fit_that_ranks_no_better_is_not_kept_and_an_earlier_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,8 @@ def test_spans_of_requests_and_trials_are_sent_to_whoever_the_environment_names(
     assert b"POST" in content
 
 
-@pytest.mark.slow
+# In CI, the next tests have what is asked for.
+@pytest.mark.soak
 def test_nothing_of_it_is_imported_where_nobody_asks() -> None:
     listed = "[name for name in sys.modules if 'opentelemetry.sdk' in name]"
     program = f"import sys, tuner.server.app, tuner.server.telemetry; print({listed})"

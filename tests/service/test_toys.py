@@ -138,6 +138,8 @@ def test_a_schedule_with_rasters_of_a_package_is_proven_and_timed(toys: Toys, of
     assert "from the outside to the middle" in " ".join(ours["words"])
 
 
+# In CI, tests/service/api/test_chains.py has the page of a chain.
+@pytest.mark.soak
 def test_the_pages_of_a_job_show_its_ops(toys: Toys, of_tile_ops: str) -> None:
     html = {"accept": "text/html"}
     with httpx.Client(base_url=toys.url) as api:

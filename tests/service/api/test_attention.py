@@ -71,6 +71,8 @@ def test_a_preset_becomes_a_chain_whose_ops_say_what_they_are(alone: dict[str, A
     assert (first["lengths"], second["source"], second["n"], second["k"]) == ("uniform", first["name"], 512, 512)
 
 
+# In CI, tests/unit/core/problem has the JSON of each op.
+@pytest.mark.soak
 def test_a_form_comes_back_as_it_was_asked(paged: dict[str, Any]) -> None:
     attention = paged["pair"]["ops"][0]
     assert (attention["page_tokens"], attention["heads_first"]) == (16, False)
@@ -175,6 +177,8 @@ def test_an_artifact_has_all_that_a_launch_takes(http: httpx.Client, job: dict[s
     assert launch["parameter"]["size_bytes"] % 64 == 0
 
 
+# In CI, test_chains.py has the page of a chain.
+@pytest.mark.soak
 def test_every_page_of_a_job_shows_it(http: httpx.Client, job: dict[str, Any]) -> None:
     best = http.get(job["links"]["best"]).json()
     numbers = [row["trial_number"] for row in best["finals"]]

@@ -79,6 +79,8 @@ def test_a_job_keeps_its_ops_in_their_order(job: dict[str, Any]) -> None:
     assert job["pair"]["ops"][1]["source"] == "qkv"
 
 
+# In CI, test_layers.py has the finals of a layer.
+@pytest.mark.soak
 def test_finals_are_of_each_kind_that_does_not_span_the_attention(
     http: httpx.Client, pair: dict[str, Any], layer: dict[str, Any]
 ) -> None:
@@ -110,6 +112,8 @@ def test_an_artifact_says_in_which_order_its_launches_run(http: httpx.Client, jo
     assert [name for name, role in roles.items() if role == "pages"] == ["attention.pages"] * has_pages
 
 
+# In CI, test_chains.py has the page of a chain.
+@pytest.mark.soak
 def test_every_page_of_a_job_shows_its_launches_in_their_order(http: httpx.Client, job: dict[str, Any]) -> None:
     best = best_of(http, job)
     numbers = [row["trial_number"] for row in best["finals"]]

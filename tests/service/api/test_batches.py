@@ -118,7 +118,8 @@ class LongFinals(SimulatedEvaluator):
         self.may_end.set()
 
 
-@pytest.mark.slow
+# In CI, tests/service/service/test_batches.py estimates what is left.
+@pytest.mark.soak
 def test_what_is_left_of_a_batch_counts_finals_by_those_that_were_held_wherever_it_is_shown(tmp_path: Path) -> None:
     twin = LongFinals()
     with serving(tmp_path / "data", evaluators=[twin]) as api:

@@ -99,6 +99,8 @@ def test_the_trace_of_a_chain_has_its_four_ops(http: httpx.Client, job: dict[str
     assert all(name in trace.text for name in OPS)
 
 
+# In CI, tests/unit/search has searches of chains, and the test above a job.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("pair", "kinds"),
     [
@@ -154,6 +156,8 @@ def test_a_pair_of_convolutions_ends_with_a_kernel_and_is_told_op_by_op(http: ht
     assert "3x3 32 of 14x14" in page
 
 
+# In CI, tests/unit/core/space has the joined op, and the next test a job of convolutions.
+@pytest.mark.soak
 def test_two_convolutions_of_a_bottleneck_are_also_tried_as_one_op(http: httpx.Client) -> None:
     sizes = {"op": "conv", "images": 1, "height": 14, "width": 14, "filters": 64, "bias": True, "activation": "relu"}
     ops = [

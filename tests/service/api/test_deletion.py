@@ -67,6 +67,8 @@ def test_an_open_job_is_refused_and_a_shared_one_stays_for_the_others(tmp_path: 
         assert [one["action"] for one in entries][:3] == ["job.delete", "job.cancel", "job.detach"]
 
 
+# In CI, test_jobs.py cancels a job whose successor runs.
+@pytest.mark.soak
 def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path: Path) -> None:
     with running_service(tmp_path / "data", latency_s=0.3) as service, listening(service) as url:
         for _ in range(3):
@@ -79,6 +81,8 @@ def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path
         assert httpx.get(f"{url}/livez").status_code == 200
 
 
+# In CI, tests/unit/store/test_removal.py says what is kept.
+@pytest.mark.soak
 def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,8 @@ def test_streams_leave_connections_for_requests(connections: int, streams: int) 
     assert streams_beside_requests(connections) == streams
 
 
-@pytest.mark.slow
+# In CI, streams leave connections for requests in another test.
+@pytest.mark.soak
 def test_many_watchers_do_not_keep_others_waiting(slow_api: Api) -> None:
     job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
     limits = httpx.Limits(max_connections=100)

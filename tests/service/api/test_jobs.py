@@ -124,7 +124,8 @@ def test_a_trial_says_its_schedule_as_data_and_in_words(api: Api) -> None:
     assert any(sentence.startswith("Tiles: up in tiles of") for sentence in ours["candidate"]["words"])
 
 
-@pytest.mark.slow
+# In CI, tests/service/service/test_jobs.py cancels a job, and another test refuses it of a finished one.
+@pytest.mark.soak
 def test_a_cancelled_job_stays_so_and_a_finished_one_cannot_be(slow_api: Api) -> None:
     path = slow_api.http.post("/jobs", json=body(budget=LONG)).headers["location"]
     assert slow_api.http.post(f"{path}:cancel").json()["state"] == "cancelled"
@@ -154,7 +155,8 @@ def test_the_bounds_of_a_size_are_inside(idle_api: Api, size: int) -> None:
     assert [error["field"] for error in errors] == ["target"]  # the last check
 
 
-@pytest.mark.slow
+# In CI, tests/service/service/test_priors.py has what each prior gave.
+@pytest.mark.soak
 def test_a_job_says_which_priors_it_used_what_each_gave_and_whether_it_is_fair(api: Api) -> None:
     pair = {**body()["pair"], "m": 24}
     used = {}

@@ -88,7 +88,8 @@ def test_no_number_of_a_body_is_a_fault_of_the_server(api: Api, share: int) -> N
     assert not faults, f"{len(faults)}: {faults[:10]}"
 
 
-@pytest.mark.slow
+# In CI, the next test has numbers of a body.
+@pytest.mark.soak
 @shares
 def test_no_number_of_a_query_is_a_fault_of_the_server(api: Api, share: int) -> None:
     document = api.get("/openapi.json")

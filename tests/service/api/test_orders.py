@@ -42,7 +42,8 @@ def printed(case: dict[str, int | str]) -> tuple[int, dict[str, int]]:
     return int(least[1]), {name: int(count) for name, count in rasters}
 
 
-@pytest.mark.slow
+# In CI, other tests have the numbers of the page and of tuner orders.
+@pytest.mark.soak
 def test_the_numbers_are_those_of_the_command_line(idle_api: Api) -> None:
     for case in cases():
         least, rasters = printed(case)

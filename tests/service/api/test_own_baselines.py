@@ -108,7 +108,8 @@ def test_a_card_that_fails_is_the_reason_of_all_and_the_result_stands(
     api.service.beside(job_id, PROGRAMS)
 
 
-@pytest.mark.slow
+# In CI, test_bad_input.py refuses fields that a request does not have.
+@pytest.mark.soak
 def test_no_request_brings_a_program(finished: tuple[Api, str]) -> None:
     api, _ = finished
     asked = body(baselines={"mine": "import os"})

@@ -89,6 +89,8 @@ def apache() -> str:
     pytest.skip("no mod_auth_openidc: apt-get install apache2 libapache2-mod-auth-openidc")
 
 
+# In CI, other tests of this file have a proxy that names the user.
+@pytest.mark.soak
 def test_apache_and_openid_connect_log_a_user_in_who_submits_a_job(apache: str, tmp_path: Path) -> None:
     pytest.importorskip("oidc_provider_mock")
     site = free_port()

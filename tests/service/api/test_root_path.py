@@ -69,7 +69,8 @@ def crawl(http: httpx.Client, first: list[str], most_per_form: int = 2) -> dict[
     return found
 
 
-@pytest.mark.slow
+# In CI, other tests of this file have answers, events and webhooks below the path.
+@pytest.mark.soak
 def test_every_link_of_every_page_and_document_leads_below_the_path(api: Api, below: httpx.Client) -> None:
     batch = below.post(
         "/tuner/batches",

@@ -72,7 +72,8 @@ def test_the_winner_is_compared_with_pytorch_wherever_a_result_is_shown(tmp_path
         assert "123.2 µs" in api.http.get("/ui/results").text
 
 
-@pytest.mark.slow
+# In CI, another test has a simulated card without PyTorch.
+@pytest.mark.soak
 def test_where_pytorch_has_no_time_the_result_and_the_log_say_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +128,8 @@ def finished_beside(api: Api) -> str:
     return str(job_id)
 
 
-@pytest.mark.slow
+# In CI, another test compares the winner with PyTorch.
+@pytest.mark.soak
 def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(0.3)]) as api:
         job_id = finished_beside(api)
@@ -165,7 +167,8 @@ def test_where_torch_compile_is_behind_the_library_it_is_a_figure_beside(tmp_pat
         assert "torch_compile" not in api.service.job(without).spec.to_json()
 
 
-@pytest.mark.slow
+# In CI, tests/service/service/test_matching.py has a result of another objective.
+@pytest.mark.soak
 def test_a_result_judged_against_torch_compile_answers_no_question_of_the_library_alone_exactly(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:
         finished_beside(api)

@@ -156,6 +156,8 @@ def test_another_orders_pack_is_neither_written_nor_locked(
     assert (refused.exit_code, lock.read_bytes()) == (ExitCode.REFUSED, before)
 
 
+# In CI, other tests of this file exchange jobs and kernels.
+@pytest.mark.soak
 def test_a_job_that_is_told_as_another_one_makes_no_pack(
     run: Run, client: Client, server: Server, job_id: str, other_id: str, key: str, tmp_path: Path
 ) -> None:
@@ -206,6 +208,8 @@ def test_tune_refuses_a_job_of_another_objective(
         tune(body()["pair"], target="simulated:h200", trials=3, url=url, progress=False, **asked)
 
 
+# In CI, other tests of this file exchange jobs, kernels and orders.
+@pytest.mark.soak
 def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Server, key: str, tmp_path: Path) -> None:
     config, output = tmp_path / "config.json", tmp_path / "model.tunerpack"
     sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 2}

@@ -33,6 +33,8 @@ def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path:
         assert seen[-1]["data"]["state"] == "succeeded"
 
 
+# In CI, test_cli.py has a job that times out.
+@pytest.mark.soak
 def test_an_endless_job_times_out(tmp_path: Path) -> None:
     slow = Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="20")
     with slow as server, Client(server.url) as client:

@@ -34,6 +34,8 @@ def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, tmp_p
     assert (refused.exit_code, "quantised by awq" in refused.stderr) == (ExitCode.USAGE, True)
 
 
+# In CI, test_packs.py has a pack of a model, and tests/unit/client its attentions.
+@pytest.mark.soak
 def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> None:
     output, path = tmp_path / "model.tunerpack", tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, "num_attention_heads": 4, "num_key_value_heads": 2}))

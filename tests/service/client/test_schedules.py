@@ -69,7 +69,8 @@ def test_the_line_of_a_schedule_is_taken_as_it_is_printed(run: Run, client: Clie
     assert [one["text"] for one in again] == [line]
 
 
-@pytest.mark.slow
+# In CI, exactly the given schedules are tried in another test.
+@pytest.mark.soak
 def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, client: Client, files: list[str]) -> None:
     job = json.loads(run("submit", "--schedule", files[0], "--sweep", "signals", "--json").stdout)
     assert run("watch", job["id"]).exit_code == ExitCode.OK

@@ -42,7 +42,7 @@ def study(run: Run, client: Client, *command: str) -> dict[str, Any]:
     ("sweep", "names"),
     [
         ("rasters", {"row+row", "column+column", "morton+morton", "hilbert+hilbert"}),
-        ("launches", {"fused", "two launches", "two streams"}),
+        *soaked(("launches", {"fused", "two launches", "two streams"})),
         *soaked(("merges", {"producer_first", "half_rows", "bands1", "bands2"})),
         *soaked(("shares", {"split-stream static", "ticket"})),
     ],

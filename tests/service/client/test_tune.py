@@ -95,7 +95,8 @@ def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Resu
         assert "(simulated)" in text
 
 
-@pytest.mark.slow
+# In CI, tests/service/api/test_torch_time.py has a job with PyTorch's time.
+@pytest.mark.soak
 def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for(tmp_path: Path) -> None:
     chain: Chain = {
         "kind": "chain",
@@ -110,7 +111,8 @@ def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for
     assert "torch.compile was not timed: a simulated GPU has no PyTorch" in str(found)
 
 
-@pytest.mark.slow
+# In CI, tests/service/api/test_own_baselines.py times programs of one's own.
+@pytest.mark.soak
 def test_programs_of_ones_own_stand_beside_the_finals_and_never_go_to_a_service(
     result: tuner.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +137,8 @@ def test_the_kernel_is_saved_whole(result: tuner.Result, tmp_path: Path) -> None
     assert all(path.is_file() for path in written)
 
 
-@pytest.mark.slow
+# In CI, test_cli.py takes the address from the environment, and the next tests a service's answers.
+@pytest.mark.soak
 def test_the_service_that_the_environment_or_the_file_names_is_asked(
     server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +217,8 @@ def test_elsewhere_than_in_a_terminal_each_state_is_a_line(
     assert all("8/8 trials" in line for line in lines)
 
 
-@pytest.mark.slow
+# In CI, another test has a result's line, table and page with its chart.
+@pytest.mark.soak
 def test_the_notebook_of_the_examples_runs_in_a_real_kernel_and_shows_bar_and_chart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +238,8 @@ def test_the_notebook_of_the_examples_runs_in_a_real_kernel_and_shows_bar_and_ch
     assert (tmp_path / "kernel/kernel.cu").is_file()
 
 
-@pytest.mark.slow
+# In CI, test_studies.py sends an order of one's own.
+@pytest.mark.soak
 def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: Path) -> None:
     def backwards_by_row(grids: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
         for op, (rows, cols) in enumerate(grids):

@@ -82,7 +82,8 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     ]
 
 
-@pytest.mark.slow
+# In CI, the first test says why none is there.
+@pytest.mark.soak
 def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
     ours, theirs = (create(tmp_path / name, ["any"], 1)[0] for name in ("ours", "theirs"))
     members = Members(security_for("tls://127.0.0.1:1", ours), tmp_path)

@@ -109,6 +109,8 @@ def test_a_batch_that_has_ended_is_not_ended_again(answered: Answered) -> None:
         service.batches.cancel(batch.id)
 
 
+# In CI, a ladder is answered before the next job begins, and test_ladder_jobs.py has what is shared.
+@pytest.mark.soak
 def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)
@@ -135,6 +137,8 @@ def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> N
     assert service.job(first.id).reason == ""
 
 
+# In CI, tests/service/service/test_facade.py asks for an open and a finished problem again.
+@pytest.mark.soak
 def test_the_same_problems_asked_again_get_the_open_batch_and_later_a_new_one(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)
@@ -257,7 +261,8 @@ def test_a_batch_that_cannot_be_is_refused_and_leaves_no_job(
     assert not service.jobs().items
 
 
-@pytest.mark.slow
+# In CI, test_kill.py kills servers.
+@pytest.mark.soak
 def test_a_server_that_is_killed_goes_on_with_a_batch_where_it_was(tmp_path: Path, serve: Serve) -> None:
     service = serve(Latch())
     batch, _ = service.batches.submit(specs(16, 64))

@@ -73,7 +73,8 @@ def test_without_a_worker_no_job_is_taken(store: Store) -> None:
     assert service.targets() == []
 
 
-@pytest.mark.slow
+# In CI, tests/service/dispatch/test_local.py has targets that work side by side.
+@pytest.mark.soak
 def test_each_target_works_off_its_own_jobs(serve: Serve) -> None:
     service = serve(evaluator(), SimulatedEvaluator(parse_target("simulated:a40")))
     jobs = [service.submit(spec(trials=3, target_id=f"simulated:{gpu}"))[0] for gpu in ("h200", "a40")]

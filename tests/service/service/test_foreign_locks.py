@@ -90,7 +90,8 @@ def limit_files(server: Server, num_bytes: int) -> None:
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
-@pytest.mark.slow
+# In CI, a full database is told in another test.
+@pytest.mark.soak
 def test_a_disk_without_room_is_told_and_the_job_goes_on_by_itself_when_there_is_room_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, *TWIN, TUNER_SIMULATED_LATENCY_S="0.4") as server:
@@ -149,7 +150,8 @@ class Faulty(LocalDispatcher):
         return super().quarantine(target_id, worker)
 
 
-@pytest.mark.slow
+# In CI, test_facade.py tells of a runner that does not run.
+@pytest.mark.soak
 def test_a_runner_that_has_ended_fails_the_probe_of_life_which_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,7 +97,8 @@ def test_a_card_without_a_job_measures_for_the_other_ones_search(serve: Serve) -
     assert sorted(one["measured"] for one in counted) == sorted(len(card.measured) for card in cards)
 
 
-@pytest.mark.slow
+# In CI, the next tests have a helper.
+@pytest.mark.soak
 def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     cards = Noting(), Noting()
     service = serve(*cards, num_places=4)
@@ -114,7 +115,8 @@ def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     assert 32 not in [m for m, _ in own.measured]
 
 
-@pytest.mark.slow
+# In CI, another test has a helper's measurements.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "what",
     [

@@ -126,7 +126,8 @@ class SlowScales(SimulatedEvaluator):
         self.may_weigh.set()
 
 
-@pytest.mark.slow
+# In CI, the finalists are inspected after the verdict.
+@pytest.mark.soak
 def test_a_job_has_its_verdict_before_the_energies_of_its_finalists_and_they_follow(serve: Serve) -> None:
     scales = SlowScales()
     service = serve(scales)
@@ -182,7 +183,8 @@ def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(se
     assert after.search_s < time.monotonic() - begun_s - inspected_s, "the inspection was counted as search"
 
 
-@pytest.mark.slow
+# In CI, the finalists are inspected after the verdict.
+@pytest.mark.soak
 def test_the_services_own_inspections_wait_until_no_job_is_open(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)

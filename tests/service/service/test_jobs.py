@@ -110,7 +110,8 @@ def test_a_tiny_budget_is_spent_on_what_matters_most(serve: Serve, trials: int, 
     assert [row.candidate.plan_kind for row in service.best(job.id).finals] == kinds
 
 
-@pytest.mark.slow
+# In CI, test_pipeline.py has a budget of seconds.
+@pytest.mark.soak
 def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.05))
     job = finish(service, service.submit(spec(trials=1000, seconds=0.5))[0])
@@ -213,7 +214,8 @@ def test_a_cancelled_job_records_nothing_more_and_the_next_one_runs(serve: Serve
         service.best(first.id)
 
 
-@pytest.mark.slow
+# In CI, test_ending.py ends a server while a trial runs.
+@pytest.mark.soak
 def test_closing_while_a_trial_runs_loses_nothing_and_the_job_goes_on_later(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.02))
     job, _ = service.submit(spec(trials=30))
@@ -226,7 +228,8 @@ def test_closing_while_a_trial_runs_loses_nothing_and_the_job_goes_on_later(serv
     assert [trial.number for trial in service.trials(job.id, limit=100).items] == list(range(30))
 
 
-@pytest.mark.slow
+# In CI, tests/unit/search/test_searcher.py has it without a service.
+@pytest.mark.soak
 def test_one_by_one_an_interrupted_search_tries_the_same_candidates_as_an_uninterrupted_one(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.01), max_ahead=0)
     # Otherwise the second begins with the results of the first.

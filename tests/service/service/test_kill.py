@@ -25,7 +25,7 @@ from tuner.core.trial.records import InspectionKind, InspectionState
 
 @pytest.mark.slow
 def test_kills_with_several_candidates_on_their_way_lose_no_trial_and_count_none_twice(tmp_path: Path) -> None:
-    check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=3, num_trials=36, build_s=0.4)
+    check_kills_at_random_moments(tmp_path / "data", seed=20, num_kills=2, num_trials=20, build_s=0.4)
 
 
 @pytest.mark.slow
@@ -44,7 +44,8 @@ def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serv
     assert states == ["queued", "searching", "finals", "succeeded"]
 
 
-@pytest.mark.slow
+# In CI, the test above kills a server in the finals.
+@pytest.mark.soak
 def test_a_kill_behind_the_finals_while_the_kernel_is_packed_leaves_one_result_and_one_kernel(
     tmp_path: Path, serve: Serve
 ) -> None:
@@ -63,7 +64,8 @@ def test_a_kill_behind_the_finals_while_the_kernel_is_packed_leaves_one_result_a
     assert [path.name for path in (directory / "artifacts").rglob("*") if path.is_file()] == [digest]
 
 
-@pytest.mark.slow
+# In CI, test_inspections.py ends a service in an inspection.
+@pytest.mark.soak
 def test_an_inspection_that_a_kill_cut_off_is_taken_again_after_those_that_were_not(
     tmp_path: Path, serve: Serve
 ) -> None:
@@ -89,7 +91,8 @@ def test_an_inspection_that_a_kill_cut_off_is_taken_again_after_those_that_were_
     ]
 
 
-@pytest.mark.slow
+# In CI, tests/unit/store/test_inspections.py counts attempts.
+@pytest.mark.soak
 def test_an_inspection_that_outlives_no_process_ends_with_that_for_its_reason(tmp_path: Path, serve: Serve) -> None:
     directory = tmp_path / "data"
     job = submit(directory, num_trials=1)

@@ -96,6 +96,8 @@ def test_builds_run_ahead_of_the_card_and_a_job_can_be_replayed_from_its_trials(
     assert replay(job, trials) == [trial.candidate for trial in sorted(trials, key=lambda trial: trial.started_at)]
 
 
+# In CI, tests/unit/search has the choices, and test_ahead.py how many are made ahead.
+@pytest.mark.soak
 def test_one_by_one_every_candidate_is_chosen_with_all_before_it_known(serve: Serve) -> None:
     slow = Slow(build_s=0.01, latency_s=0.0)
     service = serve(slow, num_places=4, max_ahead=0)
@@ -104,6 +106,8 @@ def test_one_by_one_every_candidate_is_chosen_with_all_before_it_known(serve: Se
     assert slow.most_building == 1
 
 
+# In CI, test_ahead.py says how many are made ahead at the end of a budget.
+@pytest.mark.soak
 def test_the_last_trials_of_a_budget_are_chosen_when_all_before_them_are_known(serve: Serve) -> None:
     service = serve(Slow(together=3), num_places=4)
     job = finish(service, service.submit(spec(trials=40))[0])
@@ -153,6 +157,8 @@ class FailingBuilds(Slow):
         return super().prepare(problem, candidate)
 
 
+# In CI, test_jobs.py has a worker that stays away.
+@pytest.mark.soak
 @pytest.mark.parametrize(("num_failures", "state"), [(2, JobState.SUCCEEDED), (1000, JobState.FAILED)])
 def test_a_build_machine_that_comes_back_costs_no_trial_and_one_that_stays_away_fails_the_job(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, num_failures: int, state: JobState
@@ -167,6 +173,8 @@ def test_a_build_machine_that_comes_back_costs_no_trial_and_one_that_stays_away_
         assert (job.num_trials, job.num_failed + job.num_measured + job.num_rejected) == (18, 18)
 
 
+# In CI, test_jobs.py cancels a job, and a quarantine (below) has several on their way.
+@pytest.mark.soak
 def test_a_job_that_is_cancelled_with_several_on_their_way_records_none_of_them_and_the_next_one_runs(
     serve: Serve,
 ) -> None:
@@ -201,6 +209,8 @@ def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     assert len({trial.candidate for trial in trials}) == 36
 
 
+# In CI, a killed server (test_kill.py) and a quarantine (below) have several on their way.
+@pytest.mark.soak
 def test_closing_with_several_on_their_way_loses_nothing_and_takes_no_longer_than_what_runs(serve: Serve) -> None:
     service = serve(Slow(build_s=0.3), num_places=4)
     job, _ = service.submit(spec(trials=28))
@@ -221,6 +231,8 @@ def test_a_budget_of_seconds_drops_what_has_not_reached_the_card(serve: Serve) -
     assert len(slow.measured) == job.num_trials, "all measurements were recorded"
 
 
+# In CI, test_jobs.py has a job in which all of ours fail.
+@pytest.mark.soak
 def test_where_all_of_ours_fail_at_the_card_the_search_goes_on_to_the_end_of_its_budget(serve: Serve) -> None:
     service = serve(FailingKinds(*(kind for kind in PlanKind if kind.is_ours)), num_places=4)
     job = finish(service, service.submit(spec(trials=16))[0])

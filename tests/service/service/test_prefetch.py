@@ -186,6 +186,8 @@ class Held(Noting):
         return super().measure(problem, prepared, *incumbent)
 
 
+# In CI, the other tests of this file say what is built beforehand and that choices stay the same.
+@pytest.mark.soak
 def test_the_next_job_is_built_while_the_card_works_and_its_trials_are_those_of_a_job_alone(serve: Serve) -> None:
     held = Held()
     service = serve(held, num_places=4, max_ahead=0)

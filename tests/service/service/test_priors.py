@@ -62,6 +62,8 @@ def test_a_job_begins_with_what_a_job_of_a_like_shape_found_and_says_what_each_g
     assert event.data["priors"][0]["schedule"] == str(uses[0].prior.candidate.schedule)
 
 
+# In CI, the first test has a job with priors.
+@pytest.mark.soak
 def test_the_same_shape_again_begins_with_its_own_winners_and_a_fair_search_with_nothing(serve: Serve) -> None:
     service = serve(max_ahead=0)
     fair = replace(spec(16, trials=8), priors=PriorsChoice.NONE)
@@ -130,6 +132,8 @@ def test_a_real_card_never_begins_with_what_was_simulated_nor_the_other_way_roun
     assert job.best_us > 1
 
 
+# In CI, tests/unit/search/test_priors.py goes on after a restart.
+@pytest.mark.soak
 def test_a_job_that_goes_on_after_a_restart_has_the_priors_that_it_began_with(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

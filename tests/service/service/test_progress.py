@@ -9,6 +9,7 @@ import pytest
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import SickCard, evaluator, finish
 from tests.support.builders import failed, measured, spec, trial
+from tests.support.lanes import soaked
 from tests.support.repeats import REPEATS
 from tests.support.waiting import wait_until
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -57,7 +58,7 @@ def stalled_at(trials: list[Trial], patience: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_ahead", [0, None])
+@pytest.mark.parametrize("max_ahead", [0, *soaked(None)])
 def test_a_search_ends_when_its_patience_does_but_for_what_the_finals_lack(serve: Serve, max_ahead: int | None) -> None:
     service = serve(max_ahead=max_ahead, num_places=4)
     job = finish(service, service.submit(impatient(8))[0])
@@ -75,7 +76,8 @@ def test_a_search_ends_when_its_patience_does_but_for_what_the_finals_lack(serve
     assert all(data["eta_s"] >= 0 for data in events)
 
 
-@pytest.mark.slow
+# In CI, another test has patience that stays run out.
+@pytest.mark.soak
 def test_a_restart_does_not_begin_a_search_again_whose_patience_ran_out(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

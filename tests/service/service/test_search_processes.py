@@ -113,6 +113,8 @@ def test_a_search_that_is_lost_again_and_again_ends_its_job_and_no_other(tmp_pat
         assert len(begun) >= MOST_LOST
 
 
+# In CI, the next test searches beside a server, and tests/unit/search/test_processes.py ends with it.
+@pytest.mark.soak
 def test_a_server_searches_beside_itself_and_takes_its_processes_with_it(tmp_path: Path) -> None:
     asked = body(target="simulated:h200", budget={"trials": 500, "seconds": 600})
     with Server(tmp_path / "data", "--gpu", "simulated:h200", spawns=True, TUNER_SIMULATED_LATENCY_S="0.2") as server:

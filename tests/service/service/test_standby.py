@@ -349,6 +349,8 @@ def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_p
         store.close()
 
 
+# In CI, tests/service/api/test_access.py asks for tokens with the same app.
+@pytest.mark.soak
 def test_a_server_that_stands_by_asks_for_tokens_too(tmp_path: Path) -> None:
     data = tmp_path / "data"
     options = ["--standby", "--gpu", "none", "--data", str(data)]
@@ -373,6 +375,8 @@ def test_a_dispatcher_that_is_filled_late_has_no_workers_before() -> None:
     late.close()
 
 
+# In CI, the first test has a takeover, and who waits for a lock is told in another.
+@pytest.mark.soak
 def test_who_stands_by_says_what_to_do_about_a_leader_that_was_stopped(tmp_path: Path) -> None:
     options = ["--standby", "--gpu", "simulated:h200"]
     with ExitStack() as stack:

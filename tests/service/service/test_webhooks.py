@@ -256,7 +256,8 @@ def test_a_public_address_or_an_allowed_network_is_followed_and_localhost_is_thi
         POLICY.addresses("localhost", 80)
 
 
-@pytest.mark.slow
+# In CI, the next test has a receiver that hangs.
+@pytest.mark.soak
 def test_a_receiver_that_says_nothing_holds_up_no_other_one_of_its_host(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

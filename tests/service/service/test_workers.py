@@ -36,7 +36,8 @@ def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -
     assert [target.id for target, _ in service.targets()] == ["simulated:h200"]
 
 
-@pytest.mark.slow
+# In CI, test_kill.py restarts a server with a job under way.
+@pytest.mark.soak
 def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -> None:
     latches = Latch(), Latch()
     service = serve(*latches)
@@ -80,7 +81,8 @@ def test_what_is_held_is_offered_to_nobody_else_until_it_is_let_go(serve: Serve)
         assert third == job
 
 
-@pytest.mark.slow
+# In CI, the other tests of this file have idle workers that take jobs.
+@pytest.mark.soak
 def test_an_idle_worker_is_woken_by_jobs_and_not_by_the_trials_of_others(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,8 @@ def test_ranks_are_of_two_pairs_of_each_width_and_of_150_schedules() -> None:
     assert 28 * len(found) >= 150
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/model has the simulator.
+@pytest.mark.soak
 def test_the_report_of_ranks_is_what_the_simulator_says_today(monkeypatch: pytest.MonkeyPatch) -> None:
     """For one pair of it; `python -m benchmarks.few_bits.ranks --again` renews the report."""
     (pair,) = [one for one in ranks.pairs() if one.name == "w8a16/8192-3584/m16"]

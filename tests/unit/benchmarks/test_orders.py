@@ -42,7 +42,8 @@ def test_the_plain_pair_is_compared_at_all_its_rows_and_every_name_is_one_case()
     assert len({case.name for case in CASES}) == len(CASES)
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space/test_space.py has it of a small pair.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "case",
     soak_unless(lambda _, case: case.name == "llama3-8b-swiglu/wgmma/m512", CASES),
@@ -63,7 +64,8 @@ def test_every_tiling_of_a_case_has_legal_orderings_of_which_no_two_are_the_same
     assert len(plans) == len(orderings)
 
 
-@pytest.mark.slow
+# In CI, the next test has a row.
+@pytest.mark.soak
 def test_a_row_says_what_order_is_worth_beside_what_noise_is(row: dict[str, Any]) -> None:
     assert name_of(row) == SMALL[0].name
     times_us = [one["us"] for one in row["orderings"]]
@@ -86,7 +88,8 @@ def test_the_three_that_are_compared_share_their_tiling_and_can_be_read_back(row
     assert schedules[0] == row_major(schedules[0].tiling)
 
 
-@pytest.mark.slow
+# In CI, test_pairs_search.py goes on with a run that was cut.
+@pytest.mark.soak
 def test_a_run_that_was_cut_goes_on_and_counters_come_last(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,8 @@ def replayed(request: pytest.FixtureRequest) -> dict[str, tuple[list[float], lis
     return {case.name: forecast_and_measured(ROWS[case.name], case) for case in CASES if case.m in request.param}
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/model says what order changes in a forecast.
+@pytest.mark.soak
 def test_the_forecast_ranks_the_orders_of_one_tiling(replayed: dict[str, tuple[list[float], list[float]]]) -> None:
     found = {name: rank_correlation(*times) or 0.0 for name, times in replayed.items()}
     assert median(found.values()) >= 0.8, found

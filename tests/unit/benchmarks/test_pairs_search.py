@@ -66,7 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+# In CI, tests/service/service/test_inspections.py takes the energies of finalists.
+@pytest.mark.soak
 def test_the_energy_of_all_finalists_is_measured_if_asked_for(folder: Path) -> None:
     _, rows = written(folder)
     assert "energy_mj" not in rows[OTHER.pair]
@@ -93,7 +94,8 @@ def test_a_row_is_a_job_whose_finals_are_its_results_and_whose_best_are_winners_
     assert {one.source for one in found} == {f"shipped {SMALL.name}", f"shipped {OTHER.name}"}
 
 
-@pytest.mark.slow
+# In CI, a job that was cut goes on in another test.
+@pytest.mark.soak
 def test_a_row_that_was_searched_is_not_searched_again_and_a_longer_search_begins_with_its_winners(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,8 @@ follow_imports_for_stubs = true
 """
 
 
-@pytest.mark.slow
+# In CI, make lint checks the program strictly.
+@pytest.mark.soak
 def test_a_users_script_is_checked_strictly_and_its_mistakes_are_seen(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -46,7 +46,8 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     assert "this is not a pack" in broken.stderr
 
 
-@pytest.mark.slow
+# In CI, the example launches a pair, and test_attention.py finds attentions.
+@pytest.mark.soak
 @pytest.mark.parametrize("compiler", soak_unless(lambda _, name: name == "clang", COMPILERS))
 def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
@@ -112,7 +113,8 @@ def locked(folder: Path, *packs: bytes) -> None:
     write_lock(folder / "tuner.lock", lock)
 
 
-@pytest.mark.slow
+# In CI, the example is built with a pack, and tests/service/client/test_packs.py follows locks.
+@pytest.mark.soak
 def test_a_build_brings_the_pack_that_its_lock_names_and_again_where_the_lock_changes(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "cpp", tmp_path / "source")
     (tmp_path / "source" / "CMakeLists.txt").write_text(PROJECT)

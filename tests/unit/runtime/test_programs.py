@@ -31,7 +31,8 @@ def drive(folder: Path, program: Path, *arguments: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.slow
+# In CI, the next test has the same program, and one thread opens packs.
+@pytest.mark.soak
 def test_eight_threads_share_a_pack_without_a_race(folder: Path) -> None:
     drive(folder, compile_driver(folder, "threads", *SANITIZED, "-fsanitize=thread"), "threads")
 

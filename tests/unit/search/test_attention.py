@@ -89,7 +89,8 @@ LARGE = decoder_attention("llama3-8b", sequences=16, max_length=2048, dtype=Dtyp
 DRAWN = decoder_attention("llama3-8b", sequences=8, max_length=1024, dtype=Dtype.BF16, lengths=Lengths.UNIFORM)
 
 
-@pytest.mark.slow
+# In CI, seeds ask early where many CTAs do.
+@pytest.mark.soak
 def test_where_an_sm_has_no_room_some_seeds_leave_it_and_ask_early() -> None:
     space = space_with(LARGE)
     beside = [one for one in guesses_of(LARGE) if shares_an_sm(space, one)]
@@ -111,7 +112,8 @@ def test_seeds_ask_early_where_many_ctas_do(workload: Workload) -> None:
     assert {one.next_percent for one in attentions if one.next_early} == {25, 50}
 
 
-@pytest.mark.slow
+# In CI, seeds ask early where many CTAs do.
+@pytest.mark.soak
 def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> None:
     space = space_with(decoder_attention("llama3-8b", sequences=1, max_length=2048, dtype=Dtype.BF16))
     late = [one.launch_ops[0] for one in first_guesses(space, 0) if one.launch_ops[0].next_percent]
@@ -149,7 +151,8 @@ def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_th
     assert [one.launch_ops[0].next_percent for one in beside][:2] == [25, 0]
 
 
-@pytest.mark.slow
+# In CI, other tests have the seeds of attentions.
+@pytest.mark.soak
 def test_where_lengths_differ_seeds_assign_by_length() -> None:
     by_length = {one.launch_ops[0].by_length for one in guesses_of(DRAWN)}
     assert by_length == {False, True}
@@ -190,7 +193,8 @@ def found(workload: Workload) -> Found:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+# In CI, a search around an attention tries every way to launch its products.
+@pytest.mark.soak
 def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_every_way_to_launch_them() -> None:
     layer = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16)
     space, products = space_with(layer), replace(layer, ops=layer.tile_ops)
@@ -230,7 +234,8 @@ def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(num
     assert len({schedule.ordering.run_starts for schedule in in_runs if schedule}) > 1 or num_behind < 3
 
 
-@pytest.mark.slow
+# In CI, what was found for an attention is made legal.
+@pytest.mark.soak
 def test_what_was_found_around_an_attention_is_made_legal_for_another_context() -> None:
     before, now = between(sizes={"max_length": 1024}), between()
     schedule = next(iter(first_guesses(space_with(before), 0)))

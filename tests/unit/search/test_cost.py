@@ -26,7 +26,8 @@ print(pstats.Stats(profile).total_calls)
 """
 
 
-@pytest.mark.slow
+# In CI, test_trajectories.py has what a search chooses.
+@pytest.mark.soak
 def test_a_search_of_a_few_trials_makes_as_many_calls_as_it_did() -> None:
     command = [sys.executable, "-c", _CODE]
     counted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)

@@ -73,7 +73,8 @@ def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processe
         assert there.ask() == here.ask()
 
 
-@pytest.mark.slow
+# In CI, tests/service/service/test_search_processes.py kills a search.
+@pytest.mark.soak
 def test_a_search_goes_on_from_its_trials_when_its_process_was_killed(processes: SearchProcesses) -> None:
     history: list[Trial] = []
     with processes.search(ORDER) as search:
@@ -110,7 +111,8 @@ def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchPr
         assert len(processes.pids) == 2
 
 
-@pytest.mark.slow
+# In CI, test_meanwhile.py tells of a call that fails elsewhere.
+@pytest.mark.soak
 def test_a_fault_of_a_search_is_told_and_the_process_works_on_until_the_next_is_over(
     processes: SearchProcesses,
 ) -> None:
@@ -125,7 +127,8 @@ def test_a_fault_of_a_search_is_told_and_the_process_works_on_until_the_next_is_
     assert not search.think_ahead()
 
 
-@pytest.mark.slow
+# In CI, processes end with their server.
+@pytest.mark.soak
 def test_signals_are_the_servers_affair(processes: SearchProcesses) -> None:
     (pid,) = processes.pids
     os.kill(pid, signal.SIGINT)  # it has only just started

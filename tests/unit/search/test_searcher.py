@@ -125,7 +125,7 @@ def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_trials", "begins"), [(20, True), (60, True), *soaked((60, False))])
+@pytest.mark.parametrize(("num_trials", "begins"), [(20, True), *soaked((60, True), (60, False))])
 def test_what_is_drawn_is_foreseen_only_where_somebody_draws_it_meanwhile(num_trials: int, begins: bool) -> None:
     def begin(calls: Calls) -> Take:
         return lambda name: calls[name]()
@@ -157,7 +157,8 @@ def behind_and_ahead() -> tuple[list[Trial], list[Trial]]:
     return behind, ahead
 
 
-@pytest.mark.slow
+# In CI, test_joined.py gives trials by measured times.
+@pytest.mark.soak
 def test_variations_that_are_ahead_have_more_turns_behind_the_first_guesses_and_both_sides_have(
     behind_and_ahead: tuple[list[Trial], list[Trial]],
 ) -> None:
@@ -314,7 +315,7 @@ def test_a_small_space_is_tried_as_a_whole_and_then_the_search_ends() -> None:
     assert set(tried) == fused | apart | beside | {Candidate(plan_kind=PlanKind.LIBRARY)}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
     assert len(take(Searcher(space(), seed=0), hang, 30)) == 30
 
@@ -333,7 +334,8 @@ def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -
     assert failed / len(late) < 0.75 * offered
 
 
-@pytest.mark.slow
+# In CI, every candidate of another test is legal, here and in the next one.
+@pytest.mark.soak
 def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
     here = space(512)
     for schedule in here.sample(random.Random(0), 300):
@@ -344,7 +346,7 @@ def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
         assert canonical(PlanKind.FUSED, schedule) == schedule
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
     here = space(512)
     for schedule in here.sample(random.Random(0), 100):
@@ -381,7 +383,8 @@ def test_priors_are_tried_behind_the_library_and_once() -> None:
     assert len({trial.candidate for trial in trials}) == 40
 
 
-@pytest.mark.slow
+# In CI, test_meanwhile.py takes calls done elsewhere in any order.
+@pytest.mark.soak
 def test_thinking_ahead_changes_no_choice_and_ends() -> None:
     plain, ahead = (Searcher(space(), seed=5, num_trials=60) for _ in range(2))
     chosen = [trial.candidate for trial in take(plain, time_of, 45)]

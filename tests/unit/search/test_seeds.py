@@ -56,7 +56,7 @@ def seeds_of(here: Space) -> Iterator[Schedule]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sliced", *soaked("by row"), "independent"])
+@pytest.mark.parametrize("kind", [*soaked("sliced", "by row"), "independent"])
 def test_guesses_of_several_tilings_made_in_advance_are_those_made_one_by_one(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +163,8 @@ def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
 
 
-@pytest.mark.slow
+# In CI, the first guesses are among all engines'.
+@pytest.mark.soak
 def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> None:
     def rasters(m: int) -> set[RasterKind]:
         here = space_of(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), CATALOGUE["h200"])
@@ -191,7 +192,8 @@ def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_o
     assert forecast_us(here, fused(next(seeds_of(here)))) < 0.96 * forecast_us(here, fused(_plain(here, own)[0]))
 
 
-@pytest.mark.slow
+# In CI, guesses made in advance are those made one by one.
+@pytest.mark.soak
 @pytest.mark.parametrize(("m", "most"), [(37, NUM_FORECASTS), *soaked((320, 90))])
 def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_fewer_are_simulated(
     m: int, most: int, monkeypatch: pytest.MonkeyPatch
@@ -246,14 +248,16 @@ def test_programmatic_launches_of_two_rows_of_high_tiles_are_tried_with_neighbou
         assert forms_of(here, PlanKind.FUSED_PDL, other) == (canonical(PlanKind.FUSED_PDL, other),)
 
 
-@pytest.mark.slow
+# In CI, other tests have guesses of the space.
+@pytest.mark.soak
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:
     here = space(64, "a40")
     assert here.guesses == []
     assert len(list(seeds_of(here))) == NUM_DRAWN
 
 
-@pytest.mark.slow
+# In CI, two rows of high tiles have neighbours.
+@pytest.mark.soak
 def test_first_guesses_with_two_rows_of_low_tiles_have_neighbours() -> None:
     workload = ffn_pair(m=96, d_in=12288, d_hidden=6144, d_out=12288)
     here = space_of(workload, CATALOGUE["h200"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
@@ -19,7 +20,7 @@ from tuner.core.legal.wgmma import (
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tile, Warpgroups
+from tuner.core.schedule.tiling import Tile, Tiling, Warpgroups
 
 #: Rows up to which loading the weights dominates: one low tile row, with tasks divided by their bytes alone.
 FEW_ROWS = 64
@@ -28,6 +29,11 @@ FEW_COLUMNS = 32
 #: Maximum rows of a swapped tile, and maximum number of tile rows where each op has a height of its own.
 MOST_SWAPPED_ROWS, MAX_OWN_TILE_ROWS = 256, 6
 
+
+#: Bytes that the tiles of ops that gather their rows load from the L2 in all, from which its rate limits them, since
+#: each pixel is read once per element of a filter; and the minimum share that two CTAs save by loading together.
+#: Source: docs/findings/conv-many-images.md.
+GATHERED_BYTES, LEAST_SAVED = 40e6, 0.15
 
 #: What a height determines in a tiling besides the rows of its tiles.
 HEIGHT_FIELDS = ("num_warps", "cluster_m", "cluster_k", "warpgroups", "swap_ab")
@@ -137,6 +143,26 @@ def swapped_heights(rows: int) -> list[Height]:
     most = dict.fromkeys(-(-rows // (count * COLUMNS)) * COLUMNS for count in counts)
     groups = (1, 2, 3)
     return [Height(m, WARPS_PER_GROUP * one, swap_ab=True) for m in most if m > FEW_ROWS for one in groups]
+
+
+def loading_together(workload: Workload, tiling: Tiling) -> Iterator[Tiling]:
+    """For ops that gather their rows and whose tiles load much: the tiling with two CTAs that load once what both read.
+    That is the rows, if each op has two tiles side by side, or the filters, if that saves enough."""
+    pairs = [*zip(workload.tile_ops, tiling.tiles, strict=True)] if tiling.cluster_size == 1 else []
+    size = workload.dtype.size_bytes
+    loaded = [
+        ceil(op.m / tile.m) * ceil(op.n / tile.n) * (tile.m + tile.n) * op.k * size
+        for op, tile in pairs
+        if op.IS_PRODUCT and op.GATHERS
+    ]
+    if len(loaded) < len(pairs) or sum(loaded) < GATHERED_BYTES:
+        return
+    for name, cluster in (("n", "cluster_n"), ("m", "cluster_m")):
+        other = "m" if name == "n" else "n"
+        is_there = all(2 * getattr(tile, name) <= getattr(op, name) for op, tile in pairs)
+        if is_there and all(getattr(tile, other) >= LEAST_SAVED * 2 * (tile.m + tile.n) for _, tile in pairs):
+            tiles = tuple(replace(tile, **{name: 2 * getattr(tile, name)}) for tile in tiling.tiles)
+            yield tiling.but(tiles=tiles, **{cluster: 2})
 
 
 #: If a thread may hold few sums, as where kernels convert weights or have scales of blocks: the sums of a warpgroup are

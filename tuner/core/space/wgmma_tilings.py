@@ -40,6 +40,7 @@ from tuner.core.space.heights import (
     few_sums_tiles,
     filling_tiles,
     has_few_sums,
+    loading_together,
     small_output_tiles,
 )
 from tuner.core.space.wgmma_tile_shapes import NARROWEST, TileShape, WgmmaTileShapes, by_rate, tiles_of
@@ -60,10 +61,10 @@ WINDOW_BYTES = (98_304, 65_536)
 SHARERS = (2,)
 MORE_SHARERS = (2, 4)
 SWAPPED_SHARERS_GROUPS = 2
-#: Tilings that are tried before a model exists: without split tails, with split tails, and with CTAs that split K.
-NUM_GUESSES = 4
-NUM_TAIL_GUESSES = 2
-NUM_SHARING_GUESSES = 2
+#: Tilings that are tried before a model exists: without split tails, with split tails, and with CTAs that split K; how
+#: many of the first are also tried with CTAs that load together.
+NUM_GUESSES, NUM_TAIL_GUESSES = 4, 2
+NUM_SHARING_GUESSES, NUM_TOGETHER = 2, 3
 #: A ring of fewer stages leaves the memory idle between them: a different tile shape with as many stages as this is a
 #: better first candidate.
 ENOUGH_STAGES = 4
@@ -162,10 +163,17 @@ class WgmmaTilings:
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
         groups = (
             [*few, *self._widest(alone[:1])],
+            [*self._loading_together(whole[:NUM_TOGETHER])],
             [*self._in_two_waves(), *self._uneven(1)],
             sharing[:NUM_SHARING_GUESSES],
         )
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
+
+    def _loading_together(self, alone: Iterable[Tiling]) -> Iterator[Tiling]:
+        """The tilings with two CTAs that load together, where that saves much."""
+        for tiling in alone:
+            fitted = (made for one in loading_together(self._workload, tiling) for made in self._fitted(one))
+            yield from islice((one for one in fitted if not tiling_problem(self._workload, self._gpu, one)), 1)
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
         """For many rows, the widest whole tiles of each height: they read least and need the least power."""
@@ -252,9 +260,9 @@ class WgmmaTilings:
         for room in axes_of(Tiling)["sum_kib"].values if tiling.cluster_k > 1 else ():
             yield from self._fitted(replace(tiling, sum_kib=room))
         yield from self._fitted(self._deepened(tiling))
-        yield from self.widened(tiling)
-        yield from self.with_full_rings(tiling)
-        yield from self.twice_as_deep(tiling)
+        for made in (self.widened(tiling), self.with_full_rings(tiling), self.twice_as_deep(tiling)):
+            yield from made
+        yield from self._loading_together([tiling])
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
         """For a chain: the tiling with stages limited to each allowed depth, and with the deepest rings that then fit.

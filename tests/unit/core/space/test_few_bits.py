@@ -46,7 +46,7 @@ def workload_of(scheme: Scheme, m: int, sizes: tuple[int, int]) -> Workload:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scheme", "m", "sizes"), soak_unless(lambda place, one: place < _FIRST and one[1] in (16, 512), _PROBLEMS)
+    ("scheme", "m", "sizes"), soak_unless(lambda place, one: place < _FIRST and one[1] == 16, _PROBLEMS)
 )
 def test_every_problem_has_legal_tilings_to_begin_with(scheme: Scheme, m: int, sizes: tuple[int, int]) -> None:
     workload = workload_of(scheme, m, sizes)

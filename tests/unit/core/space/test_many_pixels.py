@@ -22,3 +22,20 @@ def test_pixels_of_a_batch_are_one_whole_wave_of_tiles() -> None:
     (tile, _) = first.tiles
     assert first.swap_ab
     assert -(-16 * 28 * 28 // tile.m) * -(-512 // tile.n) == H200.num_sms
+
+
+def test_tiles_that_load_much_are_also_tried_with_two_ctas_that_load_together() -> None:
+    """Beside the first guess, the same tiles with the pixels loaded once for two of them; with one column of tiles, the
+    filters. Few images load little."""
+    many = tilings_of(images=16, height=14, width=14, channels=256, filters=256)
+    (plain, together) = many.guesses()[:2]
+    assert (plain.cluster_size, together.cluster_n, together.cta_tiles) == (1, 2, plain.tiles)
+    assert (together.num_stages, together.input_stages) == (plain.num_stages, plain.input_stages)
+    assert together in many.near(plain)
+    wide = tilings_of(images=32, height=112, width=112, channels=128, filters=128)
+    (plain, together) = wide.guesses()[:2]
+    assert (together.cluster_m, together.cta_tiles) == (2, plain.tiles)
+    narrow = tilings_of(images=16, height=56, width=56, channels=64, filters=64)
+    assert narrow.guesses()[1].cta_tiles != narrow.guesses()[0].tiles, "filters are an eighth of what is loaded"
+    few = tilings_of(images=1, height=14, width=14, channels=256, filters=256)
+    assert not any(one.cluster_n > 1 for one in few.guesses())

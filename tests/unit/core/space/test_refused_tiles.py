@@ -37,7 +37,8 @@ print(len(space.tilings) > 50, {tiling.tiles[1].m % 32 for tiling in proposed})
 """
 
 
-@pytest.mark.slow
+# In CI, tests/service/test_toys.py searches a pair with such a kind.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("toy", "rules", "op"),
     [

@@ -43,7 +43,7 @@ def varied(one: Candidate, base: Candidate) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("sweep", "axes"),
     [
-        (Sweep.RASTERS, {"rasters"}),
+        *soaked((Sweep.RASTERS, {"rasters"})),
         (Sweep.MERGES, {"interleave"}),
         (Sweep.SIGNALS, {"granularity", "sync_width", "wait_position"}),
         (Sweep.LAUNCHES, {"kind"}),
@@ -68,7 +68,8 @@ def test_the_studies_of_the_literature_are_among_them(base: Candidate) -> None:
     assert {one.plan_kind for one in found[Sweep.LAUNCHES]} >= {PlanKind.FUSED, PlanKind.TWO_LAUNCHES}
 
 
-@pytest.mark.slow
+# In CI, tests/service/client/test_studies.py makes studies.
+@pytest.mark.soak
 @pytest.mark.parametrize(("m", "width", "depth"), [*soaked((512, 4096, 14336)), (256, 256, 256)])
 def test_a_study_that_is_given_no_schedule_finds_one_that_is_near_the_shortest_and_varies(
     m: int, width: int, depth: int

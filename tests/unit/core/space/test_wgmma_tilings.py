@@ -46,7 +46,7 @@ WORKLOADS = (
 
 
 #: In CI few rows, many rows, and the independent pair.
-SOME = soak_unless(lambda place, _: place in (0, 8, 13), WORKLOADS)
+SOME = soak_unless(lambda place, _: place == 0, WORKLOADS)
 
 
 def widths(workload: Workload, op: int) -> set[tuple[int, int, int]]:
@@ -207,7 +207,8 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
         assert tiling_problem(workload, H200, deeper) is not None
 
 
-@pytest.mark.slow
+# In CI, guesses of few rows take three ways by turns.
+@pytest.mark.soak
 def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are_few() -> None:
     for m, heights in ((16, set[int]()), (200, {64, 128}), (512, {128})):
         of_engine = Offered(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
@@ -219,7 +220,8 @@ def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are
     assert first in set(Offered(LLAMA, H200).near(turned))
 
 
-@pytest.mark.slow
+# In CI, tiles of their own height fill a wave in another test.
+@pytest.mark.soak
 def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_are_many() -> None:
     workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
     of_engine = Offered(workload, H200)
@@ -234,7 +236,7 @@ def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("m", "is_there"), one_in(2, [(64, False), (65, True), (128, True), (129, False)]))
+@pytest.mark.parametrize(("m", "is_there"), one_in(4, [(65, True), (64, False), (128, True), (129, False)]))
 def test_two_ctas_of_64_rows_share_weights_where_they_cover_all_rows(m: int, is_there: bool) -> None:
     offered = Offered(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
     shared = [one for one in offered.tilings() if one.cluster_m == 2 and one.num_warps == 4]
@@ -260,7 +262,8 @@ def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
         assert tiling_problem(workload, H200, stored_first) is None
 
 
-@pytest.mark.slow
+# In CI, two CTAs share weights in another test.
+@pytest.mark.soak
 def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
     shard = ffn_pair(m=256, d_in=8192, d_hidden=3584, d_out=8192, gated=True)
     for workload in (LLAMA, shard):
