@@ -63,9 +63,9 @@ def replace_norms(model: Any, *, keeps_sums: bool = True) -> int:
                 count += 1
     for layers in [one for one in model.modules() if isinstance(one, torch.nn.ModuleList)] if keeps_sums else []:
         for layer, following in pairwise(layers):
-            norms = getattr(layer, _NAMES[1], None), getattr(following, _NAMES[0], None)
-            if all(isinstance(norm, PackedNorm) for norm in norms):
-                norms[0].is_wide = True
+            before, behind = getattr(layer, _NAMES[1], None), getattr(following, _NAMES[0], None)
+            if isinstance(before, PackedNorm) and isinstance(behind, PackedNorm):
+                before.is_wide = True
     return count
 
 
