@@ -27,7 +27,7 @@ FORMAT = "tuner"
 INNER_FORMAT = "load_format"
 #: Another key: if false, vLLM computes the layers, and kernels only the MLPs.
 LAYERS = "layers"
-#: Another key: if true, the norms of layers whose MLP is replaced are replaced as well.
+#: Another key: if false, vLLM computes the norms around replaced MLPs.
 NORMS = "norms"
 
 
@@ -38,7 +38,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         super().__init__(load_config)
         extra = dict(load_config.model_loader_extra_config)
         inner_format = extra.pop(INNER_FORMAT, "auto")
-        self._has_layers, self._has_norms = _flag(extra, LAYERS, default=True), _flag(extra, NORMS, default=False)
+        self._has_layers, self._has_norms = _flag(extra, LAYERS, default=True), _flag(extra, NORMS, default=True)
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
             raise InvalidInput(
@@ -86,7 +86,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         if path is None or reason:
             return self.inner.load_model(vllm_config, model_config, prefix)
         # The compile cache must distinguish code that calls our operator from the model's original code.
-        vllm_config.additional_config["tuner_pack"] = digest(path)
+        vllm_config.additional_config["tuner_pack"] = digest(path) + " and norms" * self._has_norms
         self._vllm_config = vllm_config
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 
 from tuner.core.problem.quantisation import stored_as
@@ -80,7 +79,7 @@ def packed(row: WeightRow, codes: torch.Tensor, factors: torch.Tensor | None = N
 @cache
 def _tables(row: WeightRow, device: torch.device) -> list[torch.Tensor]:
     """For each pair of columns of a word, the bits that stand for each pair of codes."""
-    return [torch.from_numpy(np.array(one, np.uint32).view(np.int32)).to(device) for one in row.pair_places]
+    return [torch.tensor(one, dtype=torch.int64).to(torch.int32).to(device) for one in row.pair_places]
 
 
 def _are_positive(*given: torch.Tensor | None) -> bool:
