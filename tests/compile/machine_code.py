@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compile import golden
-from tests.support import converted, convs, quantised
+from tests.support import conv_pairs, converted, convs, quantised
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tests.support.reports import inputs_digest, machine_code
@@ -31,6 +31,7 @@ from tuner.core.trial.reports.same_kernels import lists_of, with_version
 from tuner.ops.attention.append import render_append
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import source_of, version
+from tuner.ops.conv.pair.source import source_of as source_of_pair
 from tuner.ops.gemm.quantised import Scheme
 from tuner.workers.builder.nvrtc import nvrtc_version
 from tuner.workers.source.render import kernel_version, render
@@ -51,6 +52,11 @@ def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str
 
 
 _BY_MMA = attention.by_mma(attention.SCHEDULES)
+_CONV_PAIRS = {
+    "strides": "128 between, both strides",
+    "added": "an added image, filters shared, silu",
+    "shared": "its own images are added, pixels shared, bf16",
+}
 _CLUSTER = convs.BY_WARPGROUPS["a cluster, stored by TMA, a product"]
 
 
@@ -92,6 +98,7 @@ SOURCES = {
     "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),
     "conv_wgmma_swapped": partial(render, *convs.BY_WARPGROUPS["swapped, 5x5, parts"]),
     "conv_wgmma_guarded": partial(render, *_CLUSTER, variant=Variant.GUARDED),
+    **{f"conv_pair_{name}": partial(source_of_pair, *conv_pairs.CASES[case]) for name, case in _CONV_PAIRS.items()},
     "append": partial(render_append, _PAGED),
     "append_pages": partial(render_append, _PAGED, PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
     "attention_tma": partial(_attention, attention.SCHEDULES["spans"]),

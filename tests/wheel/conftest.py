@@ -58,7 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 shutil.copytree(ROOT / name, source / name, symlinks=True)
             else:
                 shutil.copy(ROOT / name, source / name)
-    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)]
+    command = [sys.executable, "-m", "build", "--installer", "uv", "--wheel", "--outdir", str(folder), str(source)]
     built = subprocess.run(command, check=False, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
     (wheel,) = folder.glob("*.whl")
@@ -70,7 +70,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that `make release` filled, with the tools of this environment."""
     folder = tmp_path_factory.mktemp("release")
     bin_folder = Path(sys.executable).parent
-    command = ["make", "--old-file=.venv/.dev", f"BIN={bin_folder}", f"DIST={folder}", "release"]
+    command = ["make", "--old-file=.venv/.dev", f"BIN={bin_folder}", f"DIST={folder}", "INSTALLER=uv", "release"]
     made = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     return folder
@@ -105,6 +105,15 @@ def pip_install(environment: Environment, *what: str) -> None:
     pip(environment, "install", "--quiet", "--no-compile", *what)
 
 
+def uv_install(environment: Environment, *what: str) -> None:
+    """For many packages: uv takes a sixth of pip's processor time."""
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(environment.bin / "python")]
+    done = subprocess.run(
+        [*command, *what], env=environment.variables, check=False, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="session")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The base install: client and command line."""
@@ -121,7 +130,7 @@ def server(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment
     folder = environment.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
     (stranger := Path(folder) / "workers").mkdir()
     (stranger / "__init__.py").write_text(f"WHOSE = {STRANGER!r}\n")
-    pip_install(environment, f"{wheel}[server]")
+    uv_install(environment, f"{wheel}[server]")
     return environment
 
 

@@ -243,7 +243,7 @@ class _Run:
         cost = self._cost_of[task]
         if is_new and self._draws_ahead and (steps := self._steps_before_draw(task)) <= self._launch.num_stages:
             freed_us = steps * cost.step_us if self._num_computed[cta] else 0.0  # the previous task fills the ring
-            heapq.heappush(self._events, (now_us + freed_us, _DRAW, cta, task))
+            heapq.heappush(self._events, (now_us + self._take_us + freed_us, _DRAW, cta, task))
         if self._board.parks(cta, task, 0):
             if is_new:
                 self._memory.ask_ahead(cta, cost, tile, now_us, self._held_stages)

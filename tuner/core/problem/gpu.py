@@ -89,6 +89,16 @@ _GIB = 2**30
 _MIB = 2**20
 
 
+#: Shared memory of an SM by compute capability. Source: CUDA C++ Programming Guide, table "Technical Specifications per
+#: Compute Capability".
+_SMEM_KIB = {(8, 0): 164, (8, 6): 100, (8, 9): 100, (9, 0): 228, (10, 0): 228, (12, 0): 100}
+
+
+def smem_per_cta_bytes(capability: tuple[int, int]) -> int:
+    """Shared memory that a CTA can have on every GPU of a compute capability in the catalogue."""
+    return (_SMEM_KIB[capability] - 1) * 1024
+
+
 def _gpu(
     id: str,
     name: str,
@@ -103,17 +113,15 @@ def _gpu(
 ) -> Gpu:
     """A row of the catalogue; shared memory follows from the compute capability.
 
-    Source: NVIDIA data sheets and architecture white papers of each model; CUDA C++ Programming Guide, table
-    "Technical Specifications per Compute Capability".
+    Source: NVIDIA data sheets and architecture white papers of each model.
     """
-    smem_kib = {(8, 0): 164, (8, 6): 100, (8, 9): 100, (9, 0): 228, (10, 0): 228, (12, 0): 100}[capability]
     return Gpu(
         id=id,
         name=name,
         compute_capability=capability,
         num_sms=num_sms,
-        smem_per_sm_bytes=smem_kib * 1024,
-        smem_per_cta_bytes=(smem_kib - 1) * 1024,
+        smem_per_sm_bytes=_SMEM_KIB[capability] * 1024,
+        smem_per_cta_bytes=smem_per_cta_bytes(capability),
         threads_per_sm=threads_per_sm,
         l2_bytes=int(l2_mib * _MIB),
         dram_bytes=dram_gib * _GIB,

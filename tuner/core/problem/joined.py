@@ -23,6 +23,9 @@ class Joins(Protocol):
         An op that computes several has the name of the last of these. Its tensors are theirs, with the same names,
         except that weights are called ``<op>.w``, as in an artifact. It need not write what only they read.
 
+        The result does not depend on a GPU, since a stored candidate must mean the same to a reader without one: what
+        the kernel needs of any GPU may decide here, and its kind's rules refuse the rest.
+
         Raises:
             InvalidInput: there is no such op, with the reason.
         """

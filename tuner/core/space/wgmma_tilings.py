@@ -260,9 +260,8 @@ class WgmmaTilings:
         for room in axes_of(Tiling)["sum_kib"].values if tiling.cluster_k > 1 else ():
             yield from self._fitted(replace(tiling, sum_kib=room))
         yield from self._fitted(self._deepened(tiling))
-        for made in (self.widened(tiling), self.with_full_rings(tiling), self.twice_as_deep(tiling)):
-            yield from made
-        yield from self._loading_together([tiling])
+        yield from self.widened(tiling)
+        yield from (*self.with_full_rings(tiling), *self.twice_as_deep(tiling), *self._loading_together([tiling]))
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
         """For a chain: the tiling with stages limited to each allowed depth, and with the deepest rings that then fit.

@@ -9,9 +9,7 @@ from tuner.core.problem.ops.op import Op
 from tuner.errors import InvalidInput
 from tuner.ops.conv.op import ConvOp
 from tuner.ops.conv.pair.op import ConvPairOp
-
-#: Shared memory of a CTA on sm_90, which has the filters of both.
-_MOST_FILTER_BYTES = 227 * 2**10
+from tuner.ops.conv.pair.rules import MOST_FILTER_BYTES
 
 
 def joined(ops: Sequence[Op], dtype: Dtype) -> Sequence[Op]:
@@ -52,7 +50,7 @@ def _pair(before: ConvOp, op: ConvOp, ops: Sequence[Op], dtype: Dtype) -> ConvPa
     if others := [one.name for one in ops if one is not op and before.name in one.read_names]:
         problem = f"is {before.name}, which {others[0]} also reads"
         raise InvalidInput("source", problem, "use another plan kind")
-    if (num_bytes := before.weight_bytes(dtype) + op.weight_bytes(dtype)) > _MOST_FILTER_BYTES:
-        problem = f"of {before.name} and {op.name} take {num_bytes} bytes, and a CTA has {_MOST_FILTER_BYTES}"
+    if (num_bytes := before.weight_bytes(dtype) + op.weight_bytes(dtype)) > MOST_FILTER_BYTES:
+        problem = f"of {before.name} and {op.name} take {num_bytes} bytes, and a CTA has {MOST_FILTER_BYTES}"
         raise InvalidInput("filters", problem, "use another plan kind")
     return pair

@@ -26,7 +26,7 @@ from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.ops.conv.op import ConvOp
 from tuner.ops.conv.pair.geometry import geometry_of
 from tuner.ops.conv.pair.op import ConvPairOp
-from tuner.ops.conv.pair.rules import refuse
+from tuner.ops.conv.pair.rules import CAPABILITY, MOST_FILTER_BYTES, refuse
 from tuner.ops.conv.pair.schedule import ConvPairSchedule
 from tuner.search.guesses.seeds import first_guesses
 
@@ -164,3 +164,13 @@ def test_a_search_begins_with_the_fastest_forecast() -> None:
     times = [forecast_us(made, H200, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=guess)) for guess in guesses]
     assert times == sorted(times)
     assert len(set(guesses)) == 4
+
+
+def test_pairs_whose_filters_no_gpu_could_hold_are_not_joined() -> None:
+    """The limit is that of every GPU that the kernel runs on, so a candidate means the same on all of them."""
+    able = [gpu for gpu in CATALOGUE.values() if gpu.compute_capability == CAPABILITY]
+    assert {gpu.smem_per_cta_bytes for gpu in able} == {MOST_FILTER_BYTES}
+    small = replace(H200, smem_per_cta_bytes=MOST_FILTER_BYTES // 2)
+    made = joined_workload(workload_asked(ASKED))
+    assert refuse(made, H200, made.ops[0], PLAIN) is None  # type: ignore[arg-type]
+    assert f"a CTA has {MOST_FILTER_BYTES // 2} on" in str(refuse(made, small, made.ops[0], PLAIN))  # type: ignore[arg-type]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from benchmarks.conv.forecasts import DEFAULT_ROWS, SPEARMAN_BAR
+from benchmarks.conv.rows import rows
+from benchmarks.conv.search import workload_of
 from tests.support.cases import H200
+from tests.support.repository import ROOT
+from tuner.core.insight.forecast_quality import judge_forecasts
 from tuner.core.model.caches.merging import merged_shares
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.rates import rates_of
@@ -23,6 +29,7 @@ CHANNELS, IMAGES, SIDE = 256, 4, 14
 _3X3 = Filters(filters=CHANNELS, kernel=3, stride=1)
 PAIR = ConvPair(images=IMAGES, height=SIDE, width=SIDE, channels=CHANNELS, first=_3X3, second=_3X3).to_workload()
 ORDER = "row+row producer_first row-sync static 1/SM"
+ROWS = {row.name: row for row in rows()}
 LOW = read_line(f"wgmma 64x32x256+64x32x256 s4 i4 w4 | {ORDER}")
 
 
@@ -69,3 +76,24 @@ def test_the_librarys_time_is_about_that_of_an_h200(
     }
     pair = ConvPair(images=images, height=side, width=side, channels=channels, **layers).to_workload()
     assert library_us(pair.ops, pair, H200) == pytest.approx(measured_us, rel=0.12)
+
+
+def test_ctas_draw_a_second_task_after_all_have_a_first_one() -> None:
+    """On an H200, it took 18.6 us (conv_forecasts.json). If the first CTA drew three short tasks at once, it would take
+    80 us by the forecast."""
+    workload = workload_of(ROWS["r50-s2-3x3-1x1/b1"])
+    drawn = read_line("wgmma 200x96x64+200x80x64 s6 i6 window5 w8 swap-ab | row+row bands1 row-sync ticket 1/SM")
+    assert forecast_us(workload, H200, fused(drawn)) < 35
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFAULT_ROWS)
+def test_forecasts_rank_the_schedules_that_an_h200_measured(name: str) -> None:
+    lines = json.loads((ROOT / "benchmarks/results/h200/conv_forecasts.json").read_text())["schedules"]
+    timed = [line for line in lines if line["row"] == name and "us" in line]
+    workload = workload_of(ROWS[name])
+    forecasts = [forecast_us(workload, H200, fused(read_line(line["schedule"]))) for line in timed]
+    found = judge_forecasts(zip(forecasts, (line["us"] for line in timed), strict=True))
+    assert len(timed) > 70
+    assert found.rank_correlation is not None
+    assert found.rank_correlation > SPEARMAN_BAR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.gpu import Gpu, smem_per_cta_bytes
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import values_problem
@@ -10,6 +10,9 @@ from tuner.ops.conv.pair.geometry import BLOCK, MOST_COLUMNS, geometry_of
 from tuner.ops.conv.pair.op import ConvPairOp
 from tuner.ops.conv.pair.schedule import SIDES, ConvPairSchedule
 
+#: The only compute capability whose instructions the kernel has, and the shared memory that must hold all filters.
+CAPABILITY = (9, 0)
+MOST_FILTER_BYTES = smem_per_cta_bytes(CAPABILITY)
 #: Maximum number of tiles: the proof compares all pairs of them.
 MOST_TILES = 1024
 
@@ -30,7 +33,7 @@ def resources_of(op: ConvPairOp, schedule: ConvPairSchedule) -> Resources:
 
 def _op_problem(gpu: Gpu, op: ConvPairOp) -> str | None:
     """Why no schedule of the op runs on the GPU."""
-    if gpu.compute_capability != (9, 0):
+    if gpu.compute_capability != CAPABILITY:
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: pairs in one CTA need 9.0, use two convolutions"
     if op.channels % 16:
