@@ -55,6 +55,7 @@ PEERS_OF: dict[str, Callable[[Inputs], Makers]] = {
     "block": block_peers,
     "w8a16": weight_only_peers,
     "w8a16_block": lambda _: {},
+    "w4a8": lambda _: {},
     "int4": weight_only_peers,
     "mxfp4": weight_only_peers,
 }

@@ -64,6 +64,7 @@ SCHEMES = {
         Scheme(name="w8a16", weight_bits=8, operand_bits=16),
         Scheme(name="w8a16_block", weight_bits=8, operand_bits=16, scale_bits=32 / 128**2, peers="block"),
         Scheme(name="int4", weight_bits=4, operand_bits=16, scale_bits=16 / 128),
+        Scheme(name="w4a8", weight_bits=4, operand_bits=8, scale_bits=32 / 128),
         Scheme(name="mxfp4", weight_bits=4, operand_bits=16, scale_bits=8 / 32),
     )
 }

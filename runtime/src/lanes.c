@@ -12,7 +12,7 @@ typedef struct lanes {
   uint32_t bundle;             /* number of columns whose factors are adjacent in a row */
   uint32_t has_zeros;
   uint32_t factor_bytes;       /* bytes per factor: 2 for an element, 1 for a power of two (e8m0),
-                                  4 for the float32 of a 128 x 128 block */
+                                  4 for a float32, of a 128 x 128 block or of a group */
   uint16_t raised[2];          /* the stored value for a zero point of 0, for fp16 and bf16 */
   const uint32_t *base;        /* the four words of a chunk of zero codes */
   const uint8_t *word;         /* [column of a chunk] the word that contains its code */
@@ -60,12 +60,16 @@ static uint32_t scale_at(const product *of, uint32_t row, uint32_t group) {
   const uint64_t rows = (uint32_t)of->from->rows, groups = (uint32_t)(of->is->k / of->is->group);
   uint16_t found;
   uint32_t of_block;
+  const uint64_t at = of->source == TUNER_FROM_COMPRESSED ? row * groups + group : group * rows + row;
+  if (of->form->factor_bytes == sizeof of_block && of->source != TUNER_FROM_E4M3) {
+    memcpy(&of_block, (const uint8_t *)of->from->scales + sizeof of_block * at, sizeof of_block);
+    return of_block;
+  }
   if (of->form->factor_bytes == sizeof of_block) {
     memcpy(&of_block, (const uint8_t *)of->from->scales + sizeof of_block * (row / BLOCK_ROWS * groups + group), sizeof of_block);
     return of_block;
   }
   if (of->form->factor_bytes == 1) return ((const uint8_t *)of->from->scales)[row * groups + group];
-  const uint64_t at = of->source == TUNER_FROM_COMPRESSED ? row * groups + group : group * rows + row;
   memcpy(&found, (const uint8_t *)of->from->scales + 2 * at, 2);
   return found;
 }

@@ -91,6 +91,7 @@ SOURCES = {
     "converted_int4_mma": partial(_converted, "int4, mma"),
     "converted_zero_points": partial(_converted, "int4, zero points, many rows"),
     "converted_mxfp4": partial(_converted, "mxfp4, many rows"),
+    "converted_w4a8": partial(_converted, "w4a8, many rows"),
     "quantised_blocks": partial(_blocks, "plain"),
     "quantised_blocks_wide": partial(_blocks, "wide, two warpgroups"),
     "conv_mma": partial(render, *convs.SHORTCUT),

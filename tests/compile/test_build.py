@@ -120,7 +120,8 @@ def test_an_error_carries_the_compilers_log(builder: Builder) -> None:
         builder.build("nonsense", "sm_80")
 
 
-@pytest.mark.slow
+# In CI, a build that no compiler takes keeps nobody waiting.
+@pytest.mark.soak
 def test_a_compile_that_takes_for_ever_is_killed_and_the_next_one_works(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=5))
     builder.build(KERNEL, "sm_80")

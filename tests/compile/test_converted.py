@@ -22,7 +22,7 @@ from tuner.workers.source.render import render
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 #: The kernels that are compiled for every change, since each takes some seconds.
-_FEW = {"int4", "int4, mma", "another group's factor, by mma"}
+_FEW = {"int4", "w4a8", "int4, mma", "another group's factor, by mma"}
 
 
 def _some(names: Iterable[str]) -> list[Any]:

@@ -52,6 +52,8 @@ def test_a_row_has_the_same_bits_under_every_kernel_of_one_order_and_every_numbe
         assert np.array_equal(found, wanted[:rows]), (m, tiling, rows)
 
 
+# In CI, the test above has kernels of one order.
+@pytest.mark.soak
 def test_a_kernel_of_another_order_has_other_bits() -> None:
     order, wanted = left(80, MANY, 80)
     other, found = left(16, IN_PARTS, 16)

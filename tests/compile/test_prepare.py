@@ -50,7 +50,8 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
         yield builder
 
 
-@pytest.mark.slow
+# In CI, a refusal comes from there, and another test has what comes after a process has died.
+@pytest.mark.soak
 def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

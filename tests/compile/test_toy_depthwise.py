@@ -67,6 +67,8 @@ for before, after in FAULTS if EVERY else FAULTS[:1]:
 """
 
 
+# In CI, test_toy_operands.py has the numbers of a package's op, and a fault.
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @EVERY
 def test_its_device_code_leaves_the_right_numbers_and_a_fault_in_it_shows(tmp_path: Path, every: bool) -> None:

@@ -32,7 +32,7 @@ def test_every_number_is_right(on_card: OnCard, tiling: str) -> None:
     assert on_card.measured(pair(TILINGS[tiling][0]), fused(chosen(tiling))).time_us > 0
 
 
-@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4])
+@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.INT4, Scheme.W4A8])
 @pytest.mark.parametrize("m", [1, 16])
 def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
     assert on_card.measured(pair(scheme, m=m), LIBRARY).time_us > 0

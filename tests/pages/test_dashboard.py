@@ -66,6 +66,8 @@ def test_an_open_job_is_followed_without_a_reload_until_its_inspections_and_a_tr
     assert json.loads(download.value.path().read_text())["otherData"]["simulated"] is True
 
 
+# In CI, tests/service/api/test_pages.py chooses rows by filters.
+@pytest.mark.soak
 def test_filters_and_sorting_change_the_table_and_the_address(page: Page, server: Server, job_id: str) -> None:
     page.goto(f"{server.url}/ui/jobs/{job_id}")
     rows = page.locator("#trials tbody tr")

@@ -65,6 +65,8 @@ def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated_or_se
         assert not (every_row or path in first_of_kind) or serious(page, every_row=every_row) == [], path
 
 
+# In CI, test_dashboard.py shows a verdict and its charts, and tests/service/api/test_pages.py its figures.
+@pytest.mark.soak
 def test_a_jobs_verdict_its_finals_and_its_launches_are_those_of_the_run(page: Page, real: Server) -> None:
     page.goto(f"{real.url}/ui/jobs/{FUSED_WINS}")
     expect(page.locator("#verdict .sentence")).to_have_text(

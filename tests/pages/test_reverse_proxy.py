@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Browser, expect
 
 from tests.pages.conftest import LIMIT_MS
 from tests.support.nginx import example_proxy
-from tests.support.serving import Server
+from tests.support.serving import Server, body
 from tuner.cli import main
 from tuner.client import Client
 
@@ -31,6 +33,30 @@ def nginx() -> str:
     return path
 
 
+def test_a_job_is_followed_below_a_path_through_the_proxy(
+    nginx: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "nginx"
+    folder.mkdir()
+    trusting = {"TUNER_TRUSTED_PROXIES": "127.0.0.1"}
+    with (
+        Server(tmp_path / "data", "--gpu", "simulated:h200", "--root-path", "/tuner", **trusting) as server,
+        example_proxy(nginx, folder, server.port) as (site, certificate),
+    ):
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with Client(f"{site}/tuner") as client:
+            job = client.submit(body(budget={"trials": 3}))
+            assert list(client.events(job["id"], timeout_s=240))[-1]["data"]["state"] == "succeeded"
+            assert client.artifact(client.best(job["id"])["artifact"]["digest"]).files
+        page = httpx.get(f"{site}{job['links']['page']}", headers={"accept": "text/html"})
+        assert (page.status_code, page.url.path) == (200, f"/tuner/ui/jobs/{job['id']}")
+        links = re.findall(r'(?:href|src|action)="(/[^"]*)"', page.text)
+        assert links
+        assert [link for link in links if not link.startswith("/tuner/")] == []
+
+
+# In CI, the test above has a client and a page, and test_login.py a login in a browser.
+@pytest.mark.soak
 def test_the_service_is_used_below_a_path_through_the_proxy(
     nginx: str, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,8 @@ def test_counters_are_asked_for_by_a_button(page: Page, traced: tuple[Server, st
     expect(page.locator("#roofline")).to_contain_text("counted bytes")
 
 
+# In CI, test_every_page.py shows the explorer, and tests/service/api/test_orders.py has what it tells of a path.
+@pytest.mark.soak
 def test_the_explorer_walks_tiles_by_mouse_and_keys_and_takes_them_back(page: Page, traced: tuple[Server, str]) -> None:
     server, _ = traced
     page.goto(f"{server.url}/ui/explorer?rows=3&cols=3&cache=3")

@@ -14,6 +14,7 @@ from typing import IO
 
 import pytest
 
+from tests.support.lanes import soaked
 from tests.support.native.example import COMPILERS, built_example, run_command
 from tests.support.native.recorder import compile_recorder
 from tests.support.repository import ROOT
@@ -35,8 +36,11 @@ def start(
 
 
 @pytest.mark.slow
-def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_path: Path) -> None:
-    """The demo also works on an ASCII terminal."""
+@pytest.mark.parametrize("builds_the_example", [False, *soaked(True)])
+def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(
+    tmp_path: Path, builds_the_example: bool
+) -> None:
+    """The demo also works on an ASCII terminal. In CI, tests/unit/runtime/test_cpp.py builds the example in C++."""
     (tmp_path / "best").mkdir()
     (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
     (tmp_path / "best/kernel.cubin").touch()
@@ -63,8 +67,8 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
         example = [sys.executable, str(ROOT / "examples" / "run_artifact.py"), name]
         run = subprocess.run(example, cwd=tmp_path, capture_output=True, text=True)
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
-    compiler = next(filter(shutil.which, COMPILERS), None)  # test_cpp builds the example with each of them
-    if shutil.which("cmake") is not None and compiler is not None:
+    compiler = next(filter(shutil.which, COMPILERS), None)
+    if builds_the_example and shutil.which("cmake") is not None and compiler is not None:
         program = str(built_example(compiler, tmp_path / compiler, PACK=tmp_path / "best/model.tunerpack"))
         driver_says = {"nowhere": "the NVIDIA driver cannot be loaded"}
         driver_says[str(compile_recorder(tmp_path))] = "the pack is simulated"

@@ -30,7 +30,7 @@ from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.results import bests
 
-BUDGET = {"trials": 12, "seconds": 600}
+BUDGET = {"trials": 4, "seconds": 600}
 Ask = Callable[..., tuple[int, Any]]
 ROW = FinalRow(
     candidate=Candidate(plan_kind=apart_kind(2), schedule=alone()),

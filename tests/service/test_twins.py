@@ -17,7 +17,7 @@ PAIR = {"kind": "ffn", "m": 16, "d_in": 512, "d_hidden": 1024, "d_out": 512, "ga
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gpu", one_in(3, ["h100", "a100", "l40s", "rtx5090"]))
+@pytest.mark.parametrize("gpu", one_in(4, ["h100", "a100", "l40s", "rtx5090"]))
 def test_a_twin_ends_a_job_with_engines_that_the_gpu_has(gpu: str, tmp_path: Path) -> None:
     with (
         running_service(tmp_path, target=f"simulated:{gpu}") as service,

@@ -46,6 +46,17 @@ TILINGS = {
     "mxfp4, many rows": (Scheme.MXFP4, wgmma((40, 64, 256), (40, 64, 256), swap_ab=True)),
     "mxfp4, three warpgroups": (Scheme.MXFP4, wgmma((16, 96, 256), (16, 192, 256), swap_ab=True, num_warps=12)),
     "mxfp4, shared k": (Scheme.MXFP4, wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, cluster_k=2)),
+    "w4a8": (Scheme.W4A8, wgmma((8, 64, 256), (8, 64, 512), swap_ab=True)),
+    "w4a8, many rows": (Scheme.W4A8, wgmma((40, 64, 256), (64, 64, 256), swap_ab=True)),
+    "w4a8, one set of sums": (Scheme.W4A8, wgmma((48, 64, 256), (48, 64, 256), swap_ab=True)),
+    "w4a8, two warpgroups": (Scheme.W4A8, wgmma((16, 64, 256), (16, 128, 256), swap_ab=True, num_warps=8)),
+    "w4a8, parts": (Scheme.W4A8, wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, split_k=(1, 2))),
+    "w4a8, shared k": (Scheme.W4A8, wgmma((16, 32, 256), (16, 64, 256), swap_ab=True, cluster_k=2)),
+    "w4a8, groups of 64": ("int4_g64_a8", wgmma((8, 64, 256), (24, 64, 512), swap_ab=True)),
+    "w4a8, ping-pong": (
+        Scheme.W4A8,
+        wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
+    ),
     "int4, ping-pong": (
         Scheme.INT4,
         wgmma((8, 32, 256), (8, 64, 256), swap_ab=True, num_warps=8, warpgroups=Warpgroups.PING_PONG),
@@ -105,13 +116,19 @@ FAULTS = {
         "lane.w_swizzled ^ (unit * 16)",
         "lane.w_swizzled ^ (unit / 2 * 32)",
     ),
+    "another group's factor of w4a8": ("w4a8", "kFactorBytes * group &", "kFactorBytes * (group ^ 1) &"),
+    "codes of w4a8 exchanged": ("w4a8", "word >> 4 | word << 28", "word >> 12 | word << 20"),
+    "a sign of w4a8 without its 1": ("w4a8", "0x01010101u", "0x00010101u"),
+    "two words of w4a8 exchanged": ("w4a8", "slice / (kSlices / 2) * 2", "(1 - slice / (kSlices / 2)) * 2"),
+    "a promotion of w4a8 left out": ("w4a8, many rows", "begins && group > 0)", "begins && group > 1)"),
+    "rows' factors of w4a8 left out": ("w4a8", "if constexpr (scales_rows(kOp)) sum *= scale;", ""),
     "a channel's factor": ("e4m3", "factors[channel]", "factors[channel ^ 1]"),
 }
 
 
 def pair(scheme: Scheme | str, m: int = 5, d: int = 512, hidden: int = 1024) -> Workload:
     """A pair with whole stages of codes, in a scheme or in a format without one."""
-    known = Scheme(scheme) if scheme in set(Scheme) else Scheme.INT4
+    known = Scheme(scheme) if scheme in set(Scheme) else Scheme.W4A8 if scheme.endswith("_a8") else Scheme.INT4
     workload = QuantisedFfn(m=m, d_in=d, d_hidden=hidden, d_out=d, scheme=known).to_workload()
     if known == scheme:
         return workload

@@ -105,6 +105,17 @@ BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
         ),
         warpgroups((32, 128, 128), (64, 128, 64), cluster_n=2, epilogue=Epilogue.TMA),
     ),
+    "swapped, pixels loaded together": (
+        workload(
+            conv("a", **{**_LINES, "filters": 128}, activation="relu"),
+            conv("b", "a", **{**_LINES, "channels": 128, "filters": 192}, residual_source="r"),
+        ),
+        warpgroups((48, 128, 64), (32, 128, 128), cluster_n=2, swap_ab=True),
+    ),
+    "swapped, filters loaded together, parts": (
+        workload(conv("a", **_LINES, activation="relu"), conv("b", "a", **{**_LINES, "filters": 128})),
+        warpgroups((48, 64, 64), (32, 128, 64), parts=(1, 2), cluster_m=2, swap_ab=True),
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.lanes import soaked
 from tests.support.repository import ROOT
 
 SEARCH = """
@@ -37,7 +38,9 @@ processes.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [SEARCH, BUILD, AT_THE_CARD], ids=["search", "build", "at the card"])
+@pytest.mark.parametrize(
+    "program", [*soaked(SEARCH), BUILD, *soaked(AT_THE_CARD)], ids=["search", "build", "at the card"]
+)
 def test_no_process_runs_the_script_that_started_it(tmp_path: Path, program: str) -> None:
     script, runs = tmp_path / "script.py", tmp_path / "runs"
     script.write_text(f"print(__name__, file=open({str(runs)!r}, 'a'))\n{program}")

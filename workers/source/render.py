@@ -354,15 +354,13 @@ def wgmma_instruction(columns: int, dtype: Dtype, *, converts: bool) -> str:
     assert product is not None, dtype
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
-    if converts:
-        places = ", ".join(f"%{count + i}" for i in range(4))
-        figures = {"a": places, "b": f"%{count + 4}", "adds": f"%{count + 5}", "operands": operands}
-        text = device_text("wgmma_of_registers.in")
-        return Template(text).substitute(figures, columns=columns, kind=product.kind, accumulators=names)
-    figures = {"a": f"%{count}", "b": f"%{count + 1}", "adds": f"%{count + 2}", "operands": operands}
-    return Template(device_text(product.instruction)).substitute(
-        figures, columns=columns, kind=product.kind, accumulators=names
-    )
+    first = 4 if converts else 1  # a fragment's registers, or a descriptor
+    places = ", ".join(f"%{count + i}" for i in range(first))
+    figures = {"a": places, "b": f"%{count + first}", "adds": f"%{count + first + 1}", "operands": operands}
+    # Instructions for 16 bits say in addition that operand B is K-major.
+    figures |= {"order": ", 0" if dtype.row.has_pairs else "", "depth": str(32 // dtype.size_bytes)}
+    text = device_text("wgmma_of_registers.in" if converts else product.instruction)
+    return Template(text).substitute(figures, columns=columns, kind=product.kind, accumulators=names)
 
 
 def files_of(engine: Engine, variant: Variant) -> tuple[str, ...]:

@@ -73,6 +73,8 @@ def launch_names(manifest: dict[str, Any]) -> list[list[str]]:
     return [lists[one["list"]][one["index"]] for one in manifest["launch_order"]]
 
 
+# In CI, test_attention.py has a preset whose ops say what they are.
+@pytest.mark.soak
 def test_a_job_keeps_its_ops_in_their_order(job: dict[str, Any]) -> None:
     names = [op["name"] for op in job["pair"]["ops"]]
     assert names == OPS[: len(names)]
@@ -157,6 +159,8 @@ def test_a_longer_cache_begins_with_what_was_found_for_a_shorter_one(http: httpx
     assert {prior["source"] for prior in longer["priors_used"]} == {pair["id"]}
 
 
+# In CI, test_attention.py makes a pack of attentions.
+@pytest.mark.soak
 def test_a_pack_is_made_of_layers_as_their_jobs_have_them(
     http: httpx.Client, pair: dict[str, Any], layer: dict[str, Any]
 ) -> None:

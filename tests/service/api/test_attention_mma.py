@@ -45,6 +45,8 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield http
 
 
+# In CI, tests/unit/workers/builder has artifacts of attentions.
+@pytest.mark.soak
 @pytest.mark.parametrize("name", one_in(3, JOBS))
 def test_a_job_ends_with_an_artifact_that_needs_no_tensor_map(http: httpx.Client, name: str) -> None:
     job = submit(http, JOBS[name])

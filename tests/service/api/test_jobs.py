@@ -68,7 +68,8 @@ def test_what_is_left_out_has_a_default(api: Api) -> None:
         wait_until_final(api.service, job["id"])
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space has spaces of independent pairs.
+@pytest.mark.soak
 def test_an_independent_pair_is_tuned_too(api: Api) -> None:
     gemms = {"first": {"m": 64, "n": 128, "k": 64}, "second": {"m": 32, "n": 64, "k": 128}}
     pair = {"kind": "independent", **gemms, "dtype": "bf16"}

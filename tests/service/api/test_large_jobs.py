@@ -97,7 +97,8 @@ def test_pages_follow_each_other_without_a_gap_in_every_order(
     assert found == wanted
 
 
-@pytest.mark.slow
+# In CI, tests/service/service/test_matching.py has a question that looks through no table.
+@pytest.mark.soak
 def test_a_job_its_page_and_its_trials_look_through_no_whole_table(large: Any) -> None:
     store, job_id, _ = large
     paths = [f"/jobs/{job_id}", f"/ui/jobs/{job_id}", f"/ui/jobs/{job_id}.json"]

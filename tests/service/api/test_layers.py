@@ -45,6 +45,8 @@ def job(http: httpx.Client) -> dict[str, Any]:
     return submit(http, LAYER)
 
 
+# In CI, test_chains.py has finals of every kind.
+@pytest.mark.soak
 def test_a_layer_has_finals_of_the_library_and_of_several_ways_to_launch_its_products(
     http: httpx.Client, job: dict[str, Any]
 ) -> None:

@@ -68,7 +68,8 @@ def test_source_and_plan_are_what_the_kernel_is_made_of(api: Api) -> None:
     assert "cannot be traced" in api.http.get(f"{library}/gantt").json()["detail"]
 
 
-@pytest.mark.slow
+# In CI, test_outcome_pages.py has every kind of outcome.
+@pytest.mark.soak
 def test_the_page_of_every_trial_is_there_whatever_became_of_it(api: Api) -> None:
     for trial in api.get(f"/jobs/{api.job_id}/trials?limit=100")["items"]:
         path = f"/ui/jobs/{api.job_id}/trials/{trial['number']}"

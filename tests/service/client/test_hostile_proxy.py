@@ -113,6 +113,8 @@ def test_another_jobs_kernel_is_not_written(
         assert run(*FETCH, "--job", job_id, "--format", format, "--key", key, "-o", str(output), url=url).exit_code == 0
 
 
+# In CI, another job's kernel is not written.
+@pytest.mark.soak
 def test_a_kernel_of_another_objective_target_or_kind_is_not_written(
     run: Run, client: Client, server: Server, job_id: str, key: str, tmp_path: Path
 ) -> None:

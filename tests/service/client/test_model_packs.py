@@ -15,6 +15,8 @@ from tuner.packs.read import read_pack
 pytestmark = pytest.mark.slow
 
 
+# In CI, test_packs.py has a model's pack, and tests/unit/client the MLPs of a quantised one.
+@pytest.mark.soak
 def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, tmp_path: Path) -> None:
     output, config = tmp_path / "model.tunerpack", tmp_path / "config.json"
     how = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}

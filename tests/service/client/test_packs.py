@@ -187,6 +187,8 @@ def test_the_same_lock_twice_offline_gives_the_same_trees(run: Run, locked: Path
     assert hashlib.sha256(content).hexdigest() in locked.read_text()
 
 
+# In CI, test_fetch.py brings each format, and the first test a pack.
+@pytest.mark.soak
 def test_the_recipes_for_make_of_the_documentation_bring_kernel_and_pack(
     server: Server, locked: Path, tmp_path: Path
 ) -> None:

@@ -139,7 +139,8 @@ def test_a_body_takes_lines_too_and_says_of_a_broken_one_what_is_wrong(client: C
             client.submit({"pair": pair, "schedules": [{"schedule": schedule}]})
 
 
-@pytest.mark.slow
+# In CI, tests/service/test_cli.py takes a trial by its name.
+@pytest.mark.soak
 def test_a_trial_of_the_service_is_taken_by_its_name(run: Run, client: Client, files: list[str]) -> None:
     first = run("submit", "--schedule", files[0], "--plan-kind", "two_launches").stdout.strip()
     run("watch", first)

@@ -66,7 +66,8 @@ def test_each_study_is_one_command_whose_members_share_rounds_and_have_the_simul
         assert low <= one["time_us"] <= high
 
 
-@pytest.mark.slow
+# In CI, the panels of a pair are those of the explorer.
+@pytest.mark.soak
 def test_the_panels_of_a_product_are_those_of_tuner_orders(run: Run, client: Client, tmp_path: Path) -> None:
     chain = tmp_path / "one.json"
     chain.write_text(json.dumps({"m": 256, "ops": [{"name": "up", "source": "x", "n": 256, "k": 256}]}))

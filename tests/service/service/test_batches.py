@@ -62,6 +62,8 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service
 Answered = tuple[Service, BatchRecord, Ladder]
 
 
+# In CI, tests/service/api/test_batches.py has a batch that answers every number of rows.
+@pytest.mark.soak
 def test_every_row_count_up_to_the_largest_gets_one_answer_with_its_figures(answered: Answered) -> None:
     _, batch, ladder = answered
     assert batch.state is JobState.SUCCEEDED

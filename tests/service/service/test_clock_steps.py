@@ -50,7 +50,8 @@ def serving(data: Path, clock: Clock, worker: Evaluator) -> Iterator[Service]:
         service.close()
 
 
-@pytest.mark.slow
+# In CI, test_ending.py has clocks that jump, and other tests deadlines.
+@pytest.mark.soak
 @pytest.mark.parametrize("step_s", one_in(2, [-7200.0, 7200.0]))
 def test_a_step_costs_no_job_its_deadline_and_no_chart_its_order(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, step_s: float

@@ -55,7 +55,8 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert manifest["result"]["verdict"] == best.verdict
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space/test_policies.py has the policies.
+@pytest.mark.soak
 def test_a_result_tells_what_each_policy_would_have_reached(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
     job = finish(service, service.submit(spec(trials=16))[0])
@@ -76,7 +77,8 @@ def test_a_result_tells_what_each_policy_would_have_reached(serve: Serve) -> Non
     assert all(one.measured_us is None for one in best.policies if one.trial_number is None)
 
 
-@pytest.mark.slow
+# In CI, test_finals.py says how finals are held.
+@pytest.mark.soak
 def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
     usual = service.best(finish(service, service.submit(spec(trials=12))[0]).id)
@@ -170,7 +172,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.service.concurrency.waiting.RETRY_PAUSES_S", (0.01, 0.01))
 
 
-@pytest.mark.slow
+# In CI, test_quarantine.py has a card that comes back.
+@pytest.mark.soak
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_comes_back_costs_no_trial(serve: Serve) -> None:
     service = serve(FailingWorker(2))

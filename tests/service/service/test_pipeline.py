@@ -190,6 +190,8 @@ def test_a_job_that_is_cancelled_with_several_on_their_way_records_none_of_them_
     assert service.job(first.id).num_trials == 0
 
 
+# In CI, test_quarantine.py has a job that waits and goes on.
+@pytest.mark.soak
 def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,8 @@ def service_with(path: Path, search: Search, latency_s: float = 0.0) -> Iterator
         service.close()
 
 
+# In CI, a search that is lost again and again ends its job (below), and test_kill.py goes on from trials.
+@pytest.mark.soak
 def test_a_job_whose_search_is_killed_goes_on_from_its_trials(tmp_path: Path) -> None:
     processes = SearchProcesses(1)
     with service_with(tmp_path / "data", processes.search, latency_s=0.02) as service:

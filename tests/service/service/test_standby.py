@@ -99,6 +99,8 @@ def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_
     assert [recorded(trial) for trial in after[: len(before)]] == [recorded(trial) for trial in before]
 
 
+# In CI, the test above posts to the server that stands by.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "database_url", soak_unless(lambda _, one: one == "postgresql", ["sqlite", "postgresql"]), indirect=True
 )
@@ -349,7 +351,6 @@ def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_p
         store.close()
 
 
-# In CI, tests/service/api/test_access.py asks for tokens with the same app.
 @pytest.mark.soak
 def test_a_server_that_stands_by_asks_for_tokens_too(tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -54,7 +54,8 @@ def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -
         assert [trial.number for trial in service.trials(job.id).items] == list(range(6))
 
 
-@pytest.mark.slow
+# In CI, two workers take different jobs.
+@pytest.mark.soak
 def test_an_inspection_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
     service = serve(evaluator(), evaluator())
     jobs = [finish(service, service.submit(spec(m, trials=8))[0]) for m in (16, 32)]

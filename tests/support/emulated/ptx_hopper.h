@@ -130,13 +130,15 @@ template <int n> inline void wgmma_cpu(float* d, u64 a, u64 b, bool adds) {
   }
 }
 template <int n> inline void wgmma_of_registers_cpu(float* d, const u32 (&a)[4], u64 b, bool adds) {
+  constexpr int kInWord = 4 / sizeof(Element::Bits), kHalf = 4 * kInWord;
   const u32 b0 = (u32)(b & 0x3FFF) << 4; const int l = emu::lane(), s = emu::meet(0, a, 4);
-  float av[2][16], bv[16];
-  for (int h = 0; h < 2; ++h) for (int k = 0; k < 16; ++k) {
-    const u32 word = (u32)emu::warp().more[s][l / 4 * 4 + k % 8 / 2][k / 8 * 2 + h]; av[h][k] = Element::widen(k % 2 ? word >> 16 : word & 0xFFFF);
+  float av[2][kDepth], bv[kDepth];
+  for (int h = 0; h < 2; ++h) for (int k = 0; k < kDepth; ++k) {
+    const u32 word = (u32)emu::warp().more[s][l / 4 * 4 + k % kHalf / kInWord][k / kHalf * 2 + h];
+    av[h][k] = Element::widen(static_cast<Element::Bits>(word >> 8 * sizeof(Element::Bits) * (k % kInWord)));
   }
   for (int j = 0; j < n / 8; ++j) for (int c = 0; c < 2; ++c) {
-    for (int k = 0; k < 16; ++k) bv[k] = Element::widen(operand_element(b0, j * 8 + l % 4 * 2 + c, k));
+    for (int k = 0; k < kDepth; ++k) bv[k] = Element::widen(operand_element(b0, j * 8 + l % 4 * 2 + c, k));
     for (int h = 0; h < 2; ++h) { float& own = d[4 * j + 2 * h + c]; own = sum_of(adds ? own : 0.0f, av[h], bv); }
   }
   emu::meet(0);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.search.bench import kept_for
+from tests.support.lanes import soaked
 from tuner.winners import ShippedWinners
 
 pytestmark = pytest.mark.slow
@@ -13,8 +14,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "gpu_id", "model"),
     [
-        ("decode-plain/llama3-8b/m16", "h100", "h100"),
-        ("decode-plain/llama3-8b/m16", "h200", "h200"),
+        *soaked(("decode-plain/llama3-8b/m16", "h100", "h100"), ("decode-plain/llama3-8b/m16", "h200", "h200")),
         ("prefill-swiglu/llama3-8b/m1024", "h100", "h200"),
     ],
 )

@@ -63,7 +63,8 @@ def test_what_is_judged_again_is_what_was_fitted_to_the_schedules_that_it_says(d
     assert earlier_fits(tmp_path / "simulator.json") == ({PAIRS[0]: rates[PAIRS[0]]}, 7)
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/model/test_own_fit.py leaves out what a fit is evaluated by.
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("pair", soak_unless(lambda _, pair: pair == "decode-swiglu/llama3-70b-tp8/m16", PAIRS))
 def test_a_pair_that_the_fit_was_not_shown_is_predicted_as_well_as_its_row_says(pair: str, data: DataSet) -> None:

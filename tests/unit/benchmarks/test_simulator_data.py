@@ -34,7 +34,8 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space draws legal schedules.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "row",
     soak_unless(lambda _, row: row.name == "decode-plain/llama3-8b/m16", judged_rows()),
@@ -62,7 +63,8 @@ def test_the_pairs_go_from_decode_to_prefill() -> None:
     assert WorkloadKind.INDEPENDENT in {row.workload.kind for row in rows}
 
 
-@pytest.mark.slow
+# In CI, test_pairs_search.py goes on with a run that was cut.
+@pytest.mark.soak
 def test_a_share_is_taken_of_everything_and_a_run_that_was_cut_goes_on_where_it_stopped(
     bench: Workbench, tmp_path: Path
 ) -> None:

@@ -83,7 +83,8 @@ def test_of_another_problem_the_simulator_answers_for_the_library_too(h200: Esti
     assert "the simulator" in found.words
 
 
-@pytest.mark.slow
+# In CI, the MLPs of a quantised model are estimated.
+@pytest.mark.soak
 def test_of_a_card_without_winners_first_guesses_are_forecast(h200: Estimator) -> None:
     found = Estimator(h200._gpu, (), {}).of(ffn_pair(m=16, **KNOWN))
     assert found.basis is Basis.SIMULATED
@@ -98,7 +99,8 @@ def test_what_no_kernel_computes_has_no_estimate(h200: Estimator) -> None:
     assert found.words
 
 
-@pytest.mark.slow
+# In CI, the MLPs of a quantised model are estimated.
+@pytest.mark.soak
 @pytest.mark.usefixtures("program")
 def test_attentions_are_estimated_with_their_layers() -> None:
     config = str(CONFIGS / "llama_3_8b.json")
@@ -130,7 +132,8 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
     assert "2 of 2 figures are from other shapes, or from the simulator" in table
 
 
-@pytest.mark.slow
+# In CI, the MLPs of a quantised model are estimated.
+@pytest.mark.soak
 def test_a_mix_weighs_the_steps() -> None:
     def saved(mix: str) -> float:
         line = asked(str(CONFIGS / "llama_3_8b.json"), "--mix", mix).stdout.splitlines()[-2]
@@ -171,7 +174,8 @@ def test_of_a_mixture_of_experts_shared_experts_and_attention_remain(tmp_path: P
     assert "the shared experts: bf16 2048 -> 5632 -> 2048 silu gated, in 24 of 24 layers" in found.stderr
 
 
-@pytest.mark.slow
+# In CI, the MLPs of a quantised model are estimated.
+@pytest.mark.soak
 def test_dense_layers_of_one_are_counted_and_its_latent_attention_is_none(tmp_path: Path) -> None:
     deep = {**MIXTURE, "model_type": "deepseek_v3", "first_k_dense_replace": 3, "n_shared_experts": 1}
     deep |= {"kv_lora_rank": 512, "shared_expert_intermediate_size": None}

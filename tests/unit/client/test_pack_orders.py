@@ -21,13 +21,13 @@ from tuner.packs.write import pack_bytes
 from tuner.wire.requests.pairs import pair_of
 
 
-def job(workload: Workload, job_id: str = "job-1") -> dict[str, Any]:
+def job(workload: Workload, job_id: str = "job-1", regime: str = "burst") -> dict[str, Any]:
     """A job as `GET /jobs/{id}` returns it."""
     return {
         "id": job_id,
         "pair": pair_of(workload).model_dump(mode="json"),
         "target": "h200",
-        "objective": {"l2": "cold"},
+        "objective": {"l2": "cold", "regime": regime},
     }
 
 
@@ -71,15 +71,16 @@ def test_a_pack_of_an_attention_whose_cap_differs_by_less_than_its_name_shows_is
         check_pack(pack, {"shapes": [], "attentions": [near]})
 
 
-def test_an_order_names_the_regime_that_a_pack_must_have() -> None:
+def test_an_order_names_the_regime_of_jobs_whose_rows_suggest_another() -> None:
+    (few, many), asked = (job(ffn(m=m), f"job-{m}") for m in (16, 512)), {"shapes": [], "attentions": []}
+    assert "regime" not in order_of_jobs([few, job(ffn(m=512), "job-3", "sustained")], 1.02)
+    assert order_of_jobs([few, many], 1.02)["regime"] == "burst"
+    assert order_of_jobs([job(ffn(), "job-4", "sustained")], 1.02)["regime"] == "sustained"
+    with pytest.raises(click.UsageError, match="several regimes: burst, sustained"):
+        order_of_jobs([many, job(ffn(), "job-5", "sustained")], 1.02)
     made = make_attention()
     pack = read_pack(pack_bytes([without_sources(table(made))], provenance={"regime": "burst"}))
-    plain = order_of_jobs([job(made.workload)], 1.02)
-    assert "regime" not in plain
-    for regime in ("burst", "sustained"):
-        order = order_of_jobs([job(made.workload)], 1.02, regime=regime)
-        assert order == plain | {"regime": regime}
-    asked = {"shapes": [], "attentions": plain["attentions"]}
+    asked |= {"attentions": order_of_jobs([job(made.workload)], 1.02)["attentions"]}
     check_pack(pack, asked | {"regime": "burst"})
     with pytest.raises(Refused, match="its regime"):
         check_pack(pack, asked | {"regime": "sustained"})

@@ -43,7 +43,8 @@ def test_packs_that_are_locked_at_once_are_all_in_the_lock(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["tuner.lock"], "nothing else is left in its folder"
 
 
-@pytest.mark.slow
+# In CI, packs that are locked at once are all in the lock.
+@pytest.mark.soak
 def test_logins_at_once_keep_all_tokens(tmp_path: Path) -> None:
     at_once(log_in, tmp_path, 12)
     assert len(json.loads((tmp_path / "tuner" / "credentials.json").read_text())) == 12

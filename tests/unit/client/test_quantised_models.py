@@ -38,6 +38,7 @@ def workload(block: Block, m: int = 16) -> Workload:
         (DEEPSEEK, Scheme.W8A16_BLOCK),
         (FP8, Scheme.TENSOR),
         (compressed(CHANNELS, TOKENS), Scheme.TOKEN),
+        (compressed(INT4, TOKENS), Scheme.W4A8),
     ],
 )
 def test_a_block_is_what_the_scheme_of_that_name_is(quantised: dict[str, Any], scheme: Scheme) -> None:

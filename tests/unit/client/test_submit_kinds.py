@@ -188,7 +188,8 @@ print(workload.describe())
 """
 
 
-@pytest.mark.slow
+# In CI, tests/service/test_toys.py submits jobs of other packages.
+@pytest.mark.soak
 def test_a_kind_of_another_package_has_a_command_requests_a_query_and_inputs_of_the_page(tmp_path: Path) -> None:
     command, words = toys.run(TOY, toys.install("gather", tmp_path)).splitlines()
     assert command == "gather --m 16 --n 512 --table-rows 4096 --dtype bf16 --trials 60 --seconds 600"

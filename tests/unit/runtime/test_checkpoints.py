@@ -87,6 +87,25 @@ def test_it_comes_back_bit_by_bit(name: str) -> None:
     assert {f"mlp.{what}" for what in found} == set(tensors) - {"mlp.expected"}
 
 
+def with_inputs(config: dict[str, Any]) -> dict[str, Any]:
+    """The same config with inputs in fp8 by token; llm-compressor calls it W4AFP8 and writes the same tensors."""
+    [group] = config["config_groups"].values()
+    inputs = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
+    return config | {"config_groups": {"group_0": group | {"input_activations": inputs}}}
+
+
+@pytest.mark.parametrize("name", ["compressed_int4_g128", "compressed_int4_g64"])
+def test_with_inputs_in_fp8_weights_are_the_same_in_another_layout(name: str) -> None:
+    tensors, config = read(FOLDER / f"{name}.safetensors")
+    found = convert(tensors, "mlp", with_inputs(config))
+    assert (found.stored, found.dtype) == (WeightFormat(f"{FILES[name]}_a8"), Dtype.BF16)
+    values = found.stored.row.known(np, found.weights, found.k, Dtype.FP8_E4M3.row)
+    assert (values == bits(tensors["mlp.expected"])).all()
+    (back,) = restored(found, with_inputs(config))
+    for what, array in back.items():
+        assert (bits(tensors[f"mlp.{what}"]).view(array.dtype) == array).all(), what
+
+
 def test_gate_and_up_lie_above_each_other() -> None:
     tensors, config = read(FOLDER / "gptq.safetensors")
     tensors |= {name.replace("mlp.", "up."): array for name, array in tensors.items()}

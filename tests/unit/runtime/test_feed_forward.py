@@ -11,8 +11,9 @@ from tests.support.converted import TILINGS
 from tests.support.packs import make
 from tests.support.quantised import BLOCK_TILINGS
 from tests.support.quantised import TILINGS as TILINGS_OF_8
-from tests.unit.runtime.test_checkpoints import FOLDER, Array, Held, read
+from tests.unit.runtime.test_checkpoints import FOLDER, Array, Held, read, with_inputs
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 from tuner.runtime.checkpoints import convert, feed_forward
@@ -121,6 +122,28 @@ def test_a_dynamic_checkpoint_needs_the_factor_of_the_intermediate() -> None:
     found = feed_forward(tensors, dynamic, wanted, **NAMES, hidden_factor=0.125)
     assert found["up.output_scale_factor"].tolist() == [0.125]
     assert (found["up.channel_scale_factors"] == convert(tensors, NAMES["up"], dynamic).channels).all()
+
+
+def test_four_bits_with_inputs_in_fp8_have_float_factors_and_that_of_the_intermediate() -> None:
+    tensors, config = read(FOLDER / "compressed_int4_g128.safetensors")
+    shapes = {"gate": (HIDDEN, K), "up": (HIDDEN, K), "down": (K, HIDDEN)}
+    given: dict[str, Any] = {}
+    for module, (rows, k) in shapes.items():
+        for what in ("weight_packed", "weight_scale"):
+            held = tensors[f"mlp.{what}"]
+            times = (rows // 32, k // 256)
+            repeated = np.tile(np.asarray(held), times)
+            given[f"{module}.{what}"] = Held(repeated, held.dtype) if isinstance(held, Held) else repeated
+        given[f"{module}.weight_shape"] = np.array([rows, k])
+    eight = with_inputs(config)
+    found = feed_forward(given, eight, kernel(Scheme.W4A8), **NAMES, hidden_factor=0.125)
+    assert set(found) == {"up.w", "down.w", "up.output_scale_factor", "down.channel_scale_factors"}
+    assert found["up.output_scale_factor"].tolist() == [0.125]
+    assert (found["down.channel_scale_factors"] == np.full(K, 0.125, np.float32)).all()
+    row = WeightFormat.INT4_G128_A8.row
+    assert (row.known(np, found["up.w"], K, Dtype.FP8_E4M3.row) == product(given, config, ("gate", "up"))).all()
+    with pytest.raises(InvalidInput, match="format 'int4_g128', but the kernel reads 'int4_g128_a8'"):
+        feed_forward(given, config, kernel(Scheme.W4A8), **NAMES, hidden_factor=0.125)
 
 
 def test_a_dynamic_checkpoint_needs_no_factor_if_the_kernel_computes_them() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support.native.recorder import Recorder
-from tests.unit.runtime.test_checkpoints import FOLDER, Array, bits, in_blocks, read
+from tests.unit.runtime.test_checkpoints import FOLDER, Array, bits, in_blocks, read, with_inputs
+from tuner.core.problem.dtype import Dtype
 from tuner.runtime.binding import native
 from tuner.runtime.checkpoints import convert
 from tuner.runtime.checkpoints.lanes import HEADER, header
@@ -61,6 +62,39 @@ def test_c_lays_out_what_python_does(recorder: Recorder, name: str) -> None:
     one = Laid(recorder.runtime, name)
     assert one.lay() == 0, recorder.runtime.tuner_error()
     assert (one.into == one.wanted.weights.reshape(-1)).all()
+
+
+class LaidForFp8(Laid):
+    """Same as `Laid`, for inputs in fp8: the scales of groups are given as fp32."""
+
+    def __init__(self, c: Any, **changed: Any) -> None:
+        tensors, config = read(FOLDER / "compressed_int4_g128.safetensors")
+        super().__init__(c, "compressed_int4_g128", **changed)
+        both = tensors | {what.replace("mlp.", "up."): array for what, array in tensors.items()}
+        self.wanted = convert(both, ("mlp", "up"), with_inputs(config))
+        about = self.wanted.stored.row.about(self.wanted.k, "") | {"rows": 64} | changed
+        texts = {what: str(about[what]).encode() for what in ("format", "layout", "factors")}
+        numbers = {what: int(about[what]) for what in ("bits", "group", "has_zeros", "rows", "k")}
+        self.weights = native.Weights(**texts, **numbers)
+        self.wide = Dtype.BF16.row.from_bits(np, self.kept[1]).copy()
+        one = native.StoredProduct(codes=self.kept[0].ctypes.data, scales=self.wide.ctypes.data, rows=32)
+        self.products = (native.StoredProduct * 2)(one, one)
+        self.into = np.full(self.wanted.weights.size, FILLED, np.uint8)
+
+
+def test_c_lays_out_weights_for_inputs_in_fp8(recorder: Recorder) -> None:
+    one = LaidForFp8(recorder.runtime)
+    assert one.lay() == 0, recorder.runtime.tuner_error()
+    assert (one.into == one.wanted.weights.reshape(-1)).all()
+
+
+def test_c_refuses_factors_of_16_bits_for_inputs_in_fp8(recorder: Recorder) -> None:
+    assert LaidForFp8(recorder.runtime, factors="bf16").lay() != 0
+    assert b"factors are bf16: they must be fp32" in recorder.runtime.tuner_error()
+    one = LaidForFp8(recorder.runtime)
+    one.wide[3, 1] = np.inf
+    assert one.lay() != 0
+    assert b"the scale of product 0, row 3, group 1 is not a finite number above 0" in recorder.runtime.tuner_error()
 
 
 class LaidInBlocks(Laid):

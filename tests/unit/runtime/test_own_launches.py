@@ -182,7 +182,8 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.install("strangers", tmp_path_factory.mktemp("strangers"))
 
 
-@pytest.mark.slow
+# In CI, the first test has a manifest of such launches.
+@pytest.mark.soak
 @pytest.mark.usefixtures("_on_the_recorder")
 def test_an_op_of_two_launches_has_one_workspace_and_three_outputs(
     recorder: Recorder, tmp_path: Path, strangers: Path
@@ -207,7 +208,8 @@ def test_an_op_of_two_launches_has_one_workspace_and_three_outputs(
     assert scale.parameter == struct.pack("<i4x5Q", 1, at["x"], workspace, *outputs)
 
 
-@pytest.mark.slow
+# In CI, the first test has a manifest of such launches.
+@pytest.mark.soak
 @pytest.mark.usefixtures("_on_the_recorder")
 def test_what_is_kept_may_be_written_and_what_the_plan_has_lies_on_the_device(
     recorder: Recorder, tmp_path: Path, strangers: Path

@@ -159,7 +159,8 @@ def test_where_lengths_differ_seeds_assign_by_length() -> None:
     assert {one.launch_ops[0].by_length for one in guesses_of(LARGE)} == {False}
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space/test_attention_policies.py has a search that tries both.
+@pytest.mark.soak
 @pytest.mark.parametrize("workload", [*soaked(ALONE, PAIR), PAGED], ids=["alone", "pair", "paged"])
 def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) -> None:
     trials = run(workload, 40)
@@ -253,7 +254,8 @@ def test_what_was_found_around_an_attention_is_made_legal_for_another_context() 
     assert prior.candidate.schedule.tiling == schedule.tiling
 
 
-@pytest.mark.slow
+# In CI, what was found for an attention is made legal.
+@pytest.mark.soak
 def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:
     assert distance(ALONE, OBJECTIVE, found(ALONE)) == 0
     assert distance(ALONE, OBJECTIVE, found(attention(sequences=8))) == 1

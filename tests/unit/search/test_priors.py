@@ -210,7 +210,8 @@ def test_winners_of_other_kernel_sources_stand_behind_those_of_these_and_are_use
     assert [prior.kernel_version for prior in priors] == [VERSION, old.kernel_version]
 
 
-@pytest.mark.slow
+# In CI, test_adapting.py adapts tiles to other rows.
+@pytest.mark.soak
 @pytest.mark.parametrize("m", [*soaked(8, 24, 48), 64])
 def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_pieces(m: int) -> None:
     for one in found_for(llama(16)):

@@ -117,7 +117,8 @@ def test_retention_keeps_what_is_open_young_or_the_best_of_its_problem(store: St
         assert waiting not in expired(session, before=1e12, num_kept=0)
 
 
-@pytest.mark.slow
+# In CI, test_backups.py makes the file smaller.
+@pytest.mark.soak
 def test_the_file_shrinks_beside_readers_and_writers(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "data")
     path = tmp_path / "data" / "tuner.db"

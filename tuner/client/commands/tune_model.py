@@ -148,7 +148,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         )
     if not done:
         raise JobFailed("no job has succeeded, so there is nothing to pack")
-    order = order_of_jobs(done, options["min_gain"], options["batch_invariant"], options["regime"])
+    order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
     pack = make(client, order, options["output"], options["lock"], pinned(options["key"]))
     print_table(ladder_table(pack))
 

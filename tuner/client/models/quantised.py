@@ -39,13 +39,20 @@ class Block:
         pair: Json = {"kind": _KIND, "m": m, **sizes, "scheme": self._scheme, "out_dtype": self.shape.dtype}
         if self.stored.activations is Activations.SIXTEEN:
             pair |= {"weights": str(self.stored.weights), "dtype": self.shape.dtype}
+        elif not self._multiplies_weights:
+            pair |= {"weights": str(self.stored.weights)}
         return pair
+
+    @property
+    def _multiplies_weights(self) -> bool:
+        """Whether kernels multiply the weights as they are, in 8 bits."""
+        return self.stored.activations is not Activations.SIXTEEN and self.stored.weights.row.element is not None
 
     @property
     def _scheme(self) -> str:
         if self.has_groups:
             return _IN_GROUPS
-        if self.stored.activations in _SCHEMES:
+        if self._multiplies_weights:
             return _SCHEMES[self.stored.activations]
         schemes = hints_of(asked_workloads()[_KIND])["scheme"]
         form = self.stored.weights.row.form
@@ -78,7 +85,7 @@ def blocks_of(
 
 
 def _block_of(shape: Shape, stored: Stored, fp8_groups: bool) -> Block:
-    has_groups = fp8_groups and stored.activations is Activations.TOKEN
+    has_groups = fp8_groups and stored.activations is Activations.TOKEN and stored.weights.row.element is not None
     return Block(shape=shape, stored=stored, has_groups=has_groups)
 
 

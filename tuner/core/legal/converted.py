@@ -16,9 +16,9 @@ MAX_ACCUMULATORS = 192
 #: Maximum registers of a thread for sums, fragments and factors, if one warpgroup multiplies alone, by `wgmma`: with
 #: more, the compiler spills, or serialises the products (48 and 32 rows of mxfp4 by 192 and 256 of W: 216 and 256).
 MAX_HELD = 208
-#: Maximum rows of a tile's inputs that are multiplied by `mma.sync`, which does not keep fragments; and maximum sums
-#: of which a thread has a second set for the next group. Source: converted_wgmma.cuh.
-_MOST_SYNC, _MOST_TWICE = 16, 32
+#: Maximum rows of a tile's inputs that are multiplied by `mma.sync`, which does not keep fragments, and the size of
+#: such elements; and maximum sums of which a thread has a second set for the next group. Source: converted_wgmma.cuh.
+_MOST_SYNC, _SYNC_BITS, _MOST_TWICE = 16, 16, 32
 #: Bits per line of codes, and number of groups that alternate in a thread's registers.
 _LINE_BITS, _GROUPS = 1024, 2
 #: Sets of fragments: one is multiplied while the next one is converted.
@@ -49,7 +49,7 @@ def held_problem(op: TileOp, tile: Tile, groups: int, sums: int, most: int) -> s
     weights; `most` is the maximum of sums."""
     if sums > most:
         return f"tile {tile}: {sums} sums per thread: use at most {most}"
-    if not op.weights or tile.m <= _MOST_SYNC or groups > 1:
+    if not op.weights or groups > 1 or (tile.m <= _MOST_SYNC and op.weights.row.element_bits == _SYNC_BITS):
         return None
     row, blocks = op.weights.row, 2 * sums // tile.m
     sets = 1 + (sums <= _MOST_TWICE) if row.scales_sums else 0

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dtype import UNSCALED, Dtype
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
 from tuner.core.problem.epilogue.added import part_versions, parts_from_json, unknown_part
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
@@ -232,9 +232,10 @@ class GemmOp(TileOp):
         if other := next((one for one in products if one.weights != self.weights), None):
             stored = f"{self.weights or dtype}, and those of {other.name} in {other.weights or dtype}"
             raise InvalidInput(f"{self.name}.weights", f"are stored in {stored}", "use one format for all products")
-        if self.weights and dtype.row.tensor_kind is None:
-            problem = f"are stored in {self.weights}, which is converted to 16 bits, but the dtype is {dtype}"
-            raise InvalidInput(f"{self.name}.weights", problem, f"use {' or '.join(UNSCALED)}, or leave weights out")
+        if self.weights and (bits := self.weights.row.element_bits) != dtype.row.bits:
+            problem = f"are stored in {self.weights}, which is converted to {bits} bits, but the dtype is {dtype}"
+            fitting = (one for one in Dtype if one.row.bits == bits and one.row.tensor_product)
+            raise InvalidInput(f"{self.name}.weights", problem, f"use {' or '.join(fitting)}, or leave weights out")
         if self.weights and self.weights.row.has_powers and dtype.row.smallest_step > 2.0**-POWER_EXCESS:
             problem = f"are stored in {self.weights}, whose factors {dtype} cannot represent"
             raise InvalidInput(f"{self.name}.weights", problem, f"use {Dtype.BF16}, or another format")

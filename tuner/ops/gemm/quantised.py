@@ -104,6 +104,15 @@ class Scheme(StrEnum):
     INT4_ZP = SchemeRow(
         name="int4_zp", doc="the same with zero points", dtype=Dtype.BF16, weights=WeightFormat.INT4_G128_ZP
     )
+    W4A8 = SchemeRow(
+        name="w4a8",
+        doc="4-bit weights with one scale per group of 128, fp8 activations with scales per token",
+        dtype=Dtype.FP8_E4M3,
+        weights=WeightFormat.INT4_G128_A8,
+        row_scale=True,
+        up=(OutputScale(),),
+        down=(ChannelScale(),),
+    )
     MXFP4 = SchemeRow(
         name="mxfp4",
         doc="fp4 weights with one power-of-two scale (e8m0) per group of 32",
@@ -112,9 +121,9 @@ class Scheme(StrEnum):
     )
 
 
-def _width(weights: WeightFormat) -> tuple[int, bool]:
-    """Bits of a code, and whether groups have scales: the other parts of a scheme depend on these two."""
-    return weights.row.bits, weights.row.group > 0
+def _width(weights: WeightFormat) -> tuple[int, bool, int]:
+    """Bits of a code, whether groups have scales, and bits of elements: the other parts of a scheme depend on these."""
+    return weights.row.bits, weights.row.group > 0, weights.row.element_bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +131,8 @@ class QuantisedFfn(AskedWorkload):
     """A feed-forward block with quantised weights: Y = s2 (H W2^T), H = act(s1 X W1^T) / h, rounded.
 
     With 8 bits throughout, s1 [d_hidden] has one scale per row of W1, which includes the scales of X except those
-    per row, which `token` passes separately. s2 [d_out] includes h, which is static. With `token_groups`, H has
+    per row, which `token` passes separately. s2 [d_out] includes h, which is static. With `w4a8`, weights have scales
+    per group, and s2 is h. With `token_groups`, H has
     scales along k, computed with it; with `block`, X and weights do, too. If X and H have 16 bits, there is no h;
     s1 and s2 are per channel, or weights have scales per group.
     """

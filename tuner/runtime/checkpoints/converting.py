@@ -16,7 +16,7 @@ from tuner.core.problem.rows.dtype import OperandRow
 from tuner.core.problem.weights import WeightFormat
 from tuner.errors import InvalidInput
 from tuner.runtime.checkpoints import awq, compressed, fp8, gptq, mxfp4
-from tuner.runtime.checkpoints.bits import Array
+from tuner.runtime.checkpoints.bits import Array, known
 from tuner.runtime.checkpoints.product import Product, Tensors
 
 
@@ -52,8 +52,8 @@ class Converted:
     weights: Array
     #: Number of weights in a row.
     k: int
-    #: The dtype of the groups' factors, which is the workload's; None if there are no factors, or if they are powers of
-    #: two.
+    #: The dtype of the groups' factors in the checkpoint: the workload's, unless it has 8 bits; None if there are no
+    #: factors, or if they are powers of two.
     dtype: Dtype | None
     #: [rows] float32; None if there are no scales per channel.
     channels: Array | None
@@ -122,7 +122,7 @@ def convert(tensors: Mapping[str, Any], names: str | Sequence[str], config: Mapp
             raise InvalidInput(
                 name, f"has {mine}, but {listed[0]} has {its}", "use products of the same format, which are stacked"
             )
-    factors = [one.factors for one in found if one.factors is not None]
+    factors = [_laid_factors(one, one.factors) for one in found if one.factors is not None]
     channels = [one.channels for one in found if one.channels is not None]
     zeros = [one.zeros for one in found if one.zeros is not None]
     codes = np.concatenate([one.codes for one in found])
@@ -150,7 +150,7 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
     of_rows = [None] * len(converted.rows)
     parts = zip(
         np.split(codes, bounds),
-        of_rows if factors is None else np.split(factors, bounds),
+        of_rows if factors is None else np.split(_given_factors(converted, factors), bounds),
         of_rows if converted.channels is None else np.split(converted.channels, bounds),
         of_rows if zeros is None else np.split(zeros.astype(np.uint8), bounds),
         converted.input_factors or of_rows,
@@ -169,6 +169,22 @@ def restored(converted: Converted, config: Mapping[str, Any]) -> list[dict[str, 
         for one, two, three, four, five in parts
     )
     return [writer.write(one, config) for one in made]
+
+
+def _laid_factors(product: Product, factors: Array) -> Array:
+    """The factors of its groups as kernels read them: bits of elements, or of float32."""
+    if not product.stored.row.has_float_factors or product.dtype is None:
+        return factors
+    found: Array = np.asarray(known(factors, product.dtype), dtype=np.float32).view(np.uint32)
+    return found
+
+
+def _given_factors(converted: Converted, factors: Array) -> Array:
+    """Inverse of `_laid_factors`."""
+    if not converted.stored.row.has_float_factors or converted.dtype is None:
+        return factors
+    found: Array = converted.dtype.row.to_bits(np, factors.view(np.float32))
+    return found
 
 
 def _words(product: Product) -> str:

@@ -52,6 +52,10 @@ def feed_forward(
         for blocks in _scales_of_blocks(name, kernel):
             found[blocks] = one.blocks
         factors = f"{name}.channel_scale_factors"
+        if one.channels is None and factors in kernel and f"{first}.output_scale_factor" in kernel:
+            # Only the factor of the intermediate: weights have scales of groups.
+            found[factors] = np.full(sum(one.rows), inputs[name], np.float32)
+            continue
         if (one.channels is not None) != (factors in kernel):
             has = "has" if one.channels is not None else "has no"
             raise InvalidInput(factors, f"the checkpoint {has} scales per channel", "tune for this checkpoint's format")

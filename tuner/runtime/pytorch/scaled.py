@@ -164,7 +164,7 @@ def scaled_product(
     """The result of an op, in at least float32. `options` as in `product`; `first` is the element type of the chain.
     `there` gets the tensors that additional parts write."""
     if op.get("weights"):
-        w = known(w, op["weights"], op["k"], x.dtype)
+        w = known(w, op["weights"], op["k"], x.dtype if x.dtype.itemsize > 1 else torch.float32)
     about: Any = SimpleNamespace(**op)
     for part in (part for part in _parts(op) if part.kernel.multiplies):
         read = {name: Known(values=there[name]) for one, _, name in of_parts(op) if one == part}

@@ -46,7 +46,7 @@ def laid_out(layer: Any, module: str, config: Mapping[str, Any], wanted: Mapping
     names, reader = _READERS.get((method_of(config), row.element is not None), ((), None))
     if reader is None or any(getattr(layer, name, None) is None for name in names):
         return None
-    if row.has_zeros or row.has_powers or row.has_float_factors:
+    if row.has_zeros or row.has_powers or row.has_float_factors or row.element_bits != 16:
         return None
     if (read := reader(layer, config, row)) is None or not _are_positive(read.factors, read.channels):
         return None

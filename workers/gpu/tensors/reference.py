@@ -63,9 +63,9 @@ def references_of(xp: Any, op: Any, tensors: Tensors, dtype: Dtype, *, is_normed
     source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
     beside = op.others(dtype)
     is_rounded = source.tolerance is not None or bool(op.norm)
-    # A library multiplies elements, so a converted weight times its factor is rounded to one.
+    # A library multiplies elements of 16 bits, so a converted weight times its factor is rounded to one.
     is_converted = op.weights is not None and op.weights.row.group > 0
-    roundoff = row.sum_roundoff + (is_rounded + is_converted) * row.roundoff
+    roundoff = row.sum_roundoff + is_rounded * row.roundoff + is_converted * dtype.sums.row.roundoff
     said = (
         {"others": {one.name: _known(one, tensors) for one in beside if one.role is not Role.OUTPUT}}
         if beside and not op.IS_PRODUCT

@@ -6,9 +6,10 @@
 // four 8 x 8 matrices of two bytes load a warp's 16 rows of 32 bytes, a *span*. The codes are followed by the stage's
 // factors, group by group, one for each row of weights, in the order of W.
 //
-// Few rows. For up to kMostSync rows of inputs, each warp multiplies separately, by mma.sync: an instruction occupies
-// the tensor cores for less time than the smallest wgmma with as few rows in operand B, and no warp waits for the other
-// three. The fragments of the inputs are loaded by ldmatrix. A stage is released when its last span is in registers.
+// Few rows. For up to kMostSync rows of inputs of 16 bits, each warp multiplies separately, by mma.sync: an instruction
+// occupies the tensor cores for less time than the smallest wgmma with as few rows in operand B, and no warp waits for
+// the other three. The fragments of the inputs are loaded by ldmatrix. A stage is released when its last span is in
+// registers.
 //
 // Registers. wgmma reads its operand registers until it is done, so there are two sets of fragments and, if groups'
 // sums are few, also two sets of those. A span is loaded and converted while the tensor cores process the previous one.
@@ -29,8 +30,10 @@ template <int kOp>
 struct Converted {
   using Tile = WgmmaTile<kOp>;
   static constexpr int kBlocks = Tile::kBlocks, kNumSums = Tile::kNumSums, kColumns = Tile::kColumns;
-  static constexpr bool kBySync = kColumns <= kMostSync;
-  static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / 16;  // in elements of k
+  static constexpr bool kBySync = kColumns <= kMostSync && kElementBytes == 2;
+  // In elements of k: what one instruction multiplies, 16 bytes of inputs, and a span. Enumerators add no symbols.
+  enum : int { kDepth = 32 / kElementBytes, kUnitColumns = 16 / kElementBytes };
+  static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / kDepth;
   static constexpr int kSpans = Tile::kTileK / kSpan, kLineSpans = kLineBytes / 32, kBundleSpans = kBundle / kSpan;
   static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
   // Columns of a group, and the number of groups in a bundle and in a span; without groups, a bundle is one group.
@@ -38,7 +41,7 @@ struct Converted {
   static constexpr int kSpanGroups = kScalesSums && kSpan > kGroup ? kSpan / kGroup : 1;
   // The products that are issued to the tensor cores together: those of a span that belong to one group.
   static constexpr int kUnitSlices = kSlices / kSpanGroups, kUnits = kSpans * kSpanGroups;
-  static constexpr int kGroupUnits = kScalesSums ? kGroup / 16 / kUnitSlices : kUnits;
+  static constexpr int kGroupUnits = kScalesSums ? kGroup / kDepth / kUnitSlices : kUnits;
   // Number of sets of groups' sums: with one, the next group begins after the previous one was added.
   static constexpr int kSets = kNumSums <= 32 ? 2 : 1;
   // With mma.sync, the number of copies of each sum to which products are added in turn, so that few products wait for
@@ -92,7 +95,7 @@ struct Converted {
                                               const Bundle& bundle) {
     u32 words[4];  // 8 rows and the next 8, for 16 bytes of k and for the next 16
     ldmatrix_x4(words, rows.of(slot, block, span));
-    u32 pairs[4][16 / Weights::kBits];
+    u32 pairs[4][8 * kElementBytes / Weights::kBits];
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
       const int group = (span * kSpan + word / 2 * (kSpan / 2)) % kBundle / kGroup;
@@ -190,6 +193,7 @@ struct Converted {
     }
   }
 
+  template <class Kind = Element>
   __device__ static __forceinline__ void multiply_by_sync(float (&acc)[kMaxWgmmaAccumulators], int num_steps,
                                                           const Stages& stages, StagePlaces& places) {
     const int lane = thread_number() % 32;
@@ -230,7 +234,7 @@ struct Converted {
             if (kScalesSums && k % kGroup == 0) clear(own);
 #pragma unroll
             for (int eight = 0; eight < kColumns / 8; ++eight)
-              Element::multiply(own + eight * 4, fragments[slice], inputs[slice][eight]);
+              Kind::multiply(own + eight * 4, fragments[slice], inputs[slice][eight]);
             if (kScalesSums && (k + 16) % kGroup == 0) add(acc, sums, bundle.factors[k % kBundle / kGroup], block);
           }
         }
@@ -277,8 +281,8 @@ struct Converted {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < kUnitSlices; ++i) {
-          const int slice = unit % kSpanGroups * kUnitSlices + i, k = span * kSpan + slice * 16;
-          const int units = k / kLineColumns * kColumns * (kLineBytes / 16) + k % kLineColumns / 8;
+          const int slice = unit % kSpanGroups * kUnitSlices + i, k = span * kSpan + slice * kDepth;
+          const int units = k / kLineColumns * kColumns * (kLineBytes / 16) + k % kLineColumns / kUnitColumns;
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block) {
             float* const own = kScalesSums ? sums[group % kSets] : acc;

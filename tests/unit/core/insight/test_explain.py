@@ -64,7 +64,8 @@ def test_the_edges_are_those_of_the_tasks_that_run() -> None:
     assert words[6].endswith("cover 2,048 edges.")
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space/test_policy_orders.py tells a rule's orders.
+@pytest.mark.soak
 def test_a_schedule_in_the_order_of_a_policy_is_told_to_be_that() -> None:
     assert explain(PAIR, H200, SCHEDULE)[-2] == "Policy: the order matches no known policy."
     named = policy_schedules(PAIR, H200, SCHEDULE)

@@ -131,7 +131,8 @@ def test_its_layout_is_that_of_the_measured_kernel() -> None:
     assert geometry.filter_bytes == (72 * 65 * 16, 72 * 65 * 16)
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/model/test_gathering.py has times of convolutions, and test_forecast.py ranks pairs.
+@pytest.mark.soak
 def test_forecasts_rank_measured_schedules() -> None:
     known, found = {row.name: row for row in rows()}, list[tuple[float, float]]()
     best = dict[str, list[tuple[float, float]]]()

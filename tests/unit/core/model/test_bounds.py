@@ -48,7 +48,8 @@ def test_a_low_tile_of_wgmma_is_multiplied_as_a_whole_block() -> None:
     assert wave_us(low, H200) == pytest.approx(4 * wave_us(mma, H200))
 
 
-@pytest.mark.slow
+# In CI, no order beats the roofline (test_simulate.py).
+@pytest.mark.soak
 @given(graphs(), st.integers(1, 5))
 def test_no_simulated_launch_beats_the_waves(graph: TileGraph, num_sms: int) -> None:
     gpu = small_gpu(num_sms)

@@ -40,7 +40,7 @@ def spearman_by_workload(step: int) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [2, *soaked(1)])
+@pytest.mark.parametrize("step", [4, *soaked(1, 2)])
 def test_the_forecast_ranks_measured_schedules_of_an_h200(step: int) -> None:
     found = spearman_by_workload(step)
     assert len(found) == 5

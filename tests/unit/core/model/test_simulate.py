@@ -82,7 +82,7 @@ def test_no_order_beats_the_roofline(case: tuple[TileGraph, Ordering, Gpu]) -> N
 @pytest.mark.parametrize(
     ("gpu", "m"),
     soak_unless(
-        lambda place, one: one[1] == (16, 512)[place // 4 % 2],
+        lambda place, _: place == 0,
         product(
             [H200, CATALOGUE["rtx3050"], replace(H200, id="slow-tensor-cores", tensor_flops_per_s=5e12)],
             [1, 16, 512, 2048],

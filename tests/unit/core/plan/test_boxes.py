@@ -55,7 +55,8 @@ def test_boxes_of_products_are_separable_and_give_the_same_where_each_is_held_ag
             assert one.steps[mine].tolist() == other.steps[theirs].tolist()
 
 
-@pytest.mark.slow
+# In CI, the test above has the edges.
+@pytest.mark.soak
 @given(box_graphs())
 def test_rows_of_an_edge_are_those_of_its_tiles(graph: BoxGraph) -> None:
     for edge in graph.edges:

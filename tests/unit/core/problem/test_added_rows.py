@@ -162,7 +162,8 @@ print(asyncio.run(prepared(calls[2], member(others))))
 """
 
 
-@pytest.mark.slow
+# In CI, tests/service/dispatch/test_kinds.py has workers without a kind.
+@pytest.mark.soak
 def test_a_worker_without_rows_of_a_package_is_not_given_what_needs_them(site: Path) -> None:
     needed, may, lacks, refused = run(_NEEDED, site).splitlines()
     assert json.loads(needed) == [[[], []], [["activation:toy_relu2", "dtype:e5m2"], []], [[], ["raster:spiral"]]]

@@ -81,6 +81,7 @@ CHANNELS: Config = {**INT4, "num_bits": 8, "group_size": None, "strategy": "chan
 TOKENS: Config = {**CHANNELS, "dynamic": True, "observer": None, "strategy": "token"}
 STATIC: Config = {**CHANNELS, "strategy": "tensor"}
 BLOCKS: Config = {**CHANNELS, "strategy": "block", "block_structure": [128, 128]}
+ZEROS: Config = {**INT4, "symmetric": False}
 MXFP4: Config = {**INT4, "type": "float", "group_size": 32}
 IN_GROUPS: Config = {**TOKENS, "strategy": "group", "group_size": 128}
 
@@ -134,8 +135,10 @@ TOKEN, TENSOR, SIXTEEN = Activations.TOKEN, Activations.TENSOR, Activations.SIXT
         (MODELOPT_FILE, E4M3, TENSOR),
         (MODELOPT | {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}, E4M3, TOKEN),
         (compressed(INT4), G128, SIXTEEN),
-        (compressed({**INT4, "symmetric": False, "actorder": "static"}), G128_ZP, SIXTEEN),
+        (compressed({**ZEROS, "actorder": "static"}), G128_ZP, SIXTEEN),
         (compressed(CHANNELS, TOKENS), E4M3, TOKEN),
+        (compressed(INT4, TOKENS), WeightFormat.INT4_G128_A8, TOKEN),
+        (compressed({**INT4, "group_size": 64}, TOKENS), WeightFormat.INT4_G64_A8, TOKEN),
         (compressed(STATIC, STATIC), E4M3, TENSOR),
         (compressed(CHANNELS), E4M3, SIXTEEN),
         (DEEPSEEK, E4M3_G128, Activations.BLOCK),
@@ -199,10 +202,13 @@ def test_another_module_is_not(other: str) -> None:
         (MODELOPT | {"quant_algo": None}, "quant_algo", "is NONE; give a checkpoint of FP8"),
         (compressed({**INT4, "actorder": "group"}), "weights.actorder", r"is group: its groups are.*\(act order\)"),
         (compressed({**INT4, "group_size": 256}), "weights.group_size", "is 256; use one of"),
+        (compressed({**INT4, "group_size": 32}, TOKENS), "weights.group_size", "is 32; use one of 64, 128, which"),
         (compressed({**INT4, "strategy": "channel"}), "weights", "are int4 by channel, which no kernel supports"),
         (compressed({**CHANNELS, "type": "int"}, {**TOKENS, "type": "int"}), "input_activations", "are int8, dynamic"),
         (compressed({**CHANNELS, "type": "int"}), "weights", "are int8 by channel"),
-        (compressed(INT4, TOKENS), "input_activations", "4-bit weights with fp8 activations are not supported"),
+        (compressed(INT4, STATIC), "input_activations", "4-bit weights with fp8 activations are not supported"),
+        (compressed(ZEROS, TOKENS), "input_activations", "4-bit weights and zero points with fp8 activations are not"),
+        (MODELOPT | {"quant_algo": "W4A8_AWQ"}, "quant_algo", "W4A8_AWQ: the layout of its tensors is not supported"),
         (compressed(BLOCKS | {"block_structure": [64, 64]}), "block_structure", r"is \[64, 64\]; use \[128, 128\]"),
         (compressed(CHANNELS, IN_GROUPS), "input_activations", "are fp8, dynamic by group, which no kernel supports"),
         (compressed({**INT4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "weights", "are fp4 by"),

@@ -36,13 +36,15 @@ def test_codes_and_factors_come_back(stored: WeightFormat) -> None:
 
 @pytest.mark.parametrize("stored", WeightFormat)
 def test_a_word_has_pairs_of_columns_in_its_halves(stored: WeightFormat) -> None:
-    """Lane c of four: columns 2 c and 2 c + 1, then the same plus 8, then plus 16."""
+    """Lane c of four: columns 2 c and 2 c + 1, then the same plus 8, then plus 16; for elements of 8 bits 4 c and
+    4 c + 1, then the same plus 2, then plus 16."""
     row = stored.row
     assert sorted(row.order) == list(range(row.chunk))
     halves = 16 // row.bits
     for lane in range(4):
         word = row.order[lane * 2 * halves : (lane + 1) * 2 * halves]
-        assert word[:halves] == tuple(2 * lane + 16 * (pair // 2) + 8 * (pair % 2) for pair in range(halves))
+        first, step = (4 * lane, 2) if row.element_bits == 8 else (2 * lane, 8)
+        assert word[:halves] == tuple(first + 16 * (pair // 2) + step * (pair % 2) for pair in range(halves))
         assert word[halves:] == tuple(column + 1 for column in word[:halves])
 
 
@@ -66,7 +68,7 @@ def test_powers_of_two_are_those_of_the_format() -> None:
     assert (row.known(np, row.packed(np, codes, powers), 256, dtype)[0, ::32] == [3, 6, 3 / 128, 1.5] * 2).all()
 
 
-@pytest.mark.parametrize("scheme", [Scheme.W8A16, Scheme.W8A16_BLOCK, Scheme.INT4, Scheme.INT4_ZP, Scheme.MXFP4])
+@pytest.mark.parametrize("scheme", [one for one in Scheme if one.row.weights])
 def test_json_has_the_format(scheme: Scheme) -> None:
     workload = pair(scheme)
     assert Workload.from_json(workload.to_json()) == workload
@@ -74,6 +76,20 @@ def test_json_has_the_format(scheme: Scheme) -> None:
     assert workload.weight_bytes == sum(
         op.weight_rows * scheme.row.weights.row.row_bytes(op.k) for op in workload.tile_ops
     )
+
+
+@pytest.mark.parametrize("stored", [one for one in WeightFormat if one.row.element_bits == 8], ids=lambda one: str(one))
+def test_bytes_of_a_word_are_numbers_of_e4m3(stored: WeightFormat) -> None:
+    """As the kernel converts them: the bytes of a lane's word, then those of the word that is rotated."""
+    row = stored.row
+    codes = np.random.default_rng(0).integers(0, 16, (1, 512)).astype(np.uint8)
+    packed = row.packed(np, codes, np.ones((1, 512 // row.group), np.uint32))
+    words = packed.reshape(-1)[:256].view(np.uint32)
+    fours = np.stack([words, words >> np.uint32(4) | words << np.uint32(28)], axis=1)
+    held = (fours & np.uint32(0x87878787)) + (fours >> np.uint32(7) & np.uint32(0x01010101))
+    values = Dtype.FP8_E4M3.row.from_bits(np, held.view(np.uint8)).reshape(-1, 4, 2, 4)  # chunk, lane, half, byte
+    in_order = values.transpose(0, 2, 1, 3).reshape(1, 512)
+    assert (in_order * 512 == codes.astype(np.float32) - 8).all()
 
 
 def test_what_does_not_go_together_is_refused() -> None:
@@ -84,5 +100,9 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"up\.weights: are stored in mxfp4, whose factors fp16 cannot represent"):
         QuantisedFfn(m=4, d_in=512, d_hidden=512, d_out=512, scheme=Scheme.MXFP4, dtype=Dtype.FP16).to_workload()
     up, down = pair(Scheme.INT4).tile_ops
+    others = tuple(replace(op, weights=WeightFormat.INT4_G128_A8) for op in (up, down))
+    with pytest.raises(InvalidInput, match=r"int4_g128_a8, which is converted to 8 bits, but the dtype is bf16") as no:
+        replace(pair(Scheme.INT4), ops=others)
+    assert no.value.remedy == "use fp8_e4m3, or leave weights out"
     with pytest.raises(InvalidInput, match="use one format for all products"):
         replace(pair(Scheme.INT4), ops=(up, replace(down, weights=None)))

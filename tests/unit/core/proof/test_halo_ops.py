@@ -158,7 +158,8 @@ def judged(seed: int, count: int) -> Iterator[tuple[frozenset[str], str | None]]
         yield frozenset(oracle.faults(plan.words.tolist(), graph)), refusal(plan, graph)
 
 
-@pytest.mark.slow
+# In CI, test_second_oracle.py compares the proof with a walk.
+@pytest.mark.soak
 def test_the_proof_agrees_with_a_walk_over_every_state_on_mutants_of_them() -> None:
     seen: Counter[str] = Counter()
     for faults, refused in judged(seed=4, count=250):

@@ -95,7 +95,8 @@ def has_gated_parts(case: Case) -> bool:
     )
 
 
-@pytest.mark.slow
+# In CI, the prover agrees with each of the oracles.
+@pytest.mark.soak
 def test_both_oracles_agree_on_plans_of_the_first_ones_mutations() -> None:
     both: Counter[tuple[bool, bool]] = Counter()
     for judged, plan, graph, resident in judged_plans(seed=23, count=150):

@@ -88,7 +88,8 @@ def test_the_verdict_is_that_of_a_walk_over_every_state(case: tuple[TileGraph, P
         assert error.witness
 
 
-@pytest.mark.slow
+# In CI, verify agrees with the oracle on plans and their mutants.
+@pytest.mark.soak
 @settings(max_examples=40)
 @given(broken_plans(), st.integers(0, 9))
 def test_an_accepted_mutant_still_computes_the_product(case: tuple[TileGraph, Plan], seed: int) -> None:

@@ -67,7 +67,8 @@ def test_hints_are_in_the_json_form_where_they_are_given() -> None:
     assert "weights-evict_first" in str(given)
 
 
-@pytest.mark.slow
+# In CI, hints that engines offer stay in tests/unit/search/test_adapting.py.
+@pytest.mark.soak
 def test_the_space_offers_other_hints_around_a_schedule_alone() -> None:
     space = space_of(PAIR, H200)
     assert {one.weight_hint for one in space.tilings} == {CacheHint.DEFAULT}

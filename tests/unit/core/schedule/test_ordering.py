@@ -32,12 +32,12 @@ edges = st.integers(1, 20).map(lambda i: 16 * i)
 def test_a_schedule_survives_json_with_its_digest() -> None:
     space = space_of(PAIR, H200)
     digests = set()
-    for schedule in space.sample(random.Random(0), 200):
+    for schedule in space.sample(random.Random(0), 40):
         back = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
         assert back == schedule
         assert back.digest == schedule.digest
         digests.add(schedule.digest)
-    assert len(digests) == 200
+    assert len(digests) == 40
 
 
 def test_a_schedule_of_an_older_kernel_is_read_as_it_was() -> None:

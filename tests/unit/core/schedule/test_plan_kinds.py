@@ -126,7 +126,8 @@ assert "fused_again" in [str(one) for option in listing.params if option.name ==
 """
 
 
-@pytest.mark.slow
+# In CI, tests/house/test_planted_changes.py plants changes, and the next test has the files of a kind.
+@pytest.mark.soak
 def test_a_new_kind_is_searched_judged_told_and_offered_once_the_table_has_it() -> None:
     command = [sys.executable, "-c", PROGRAM, str(PATH), MEMBER, ROW]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)

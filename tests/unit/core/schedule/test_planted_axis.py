@@ -126,7 +126,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
-@pytest.mark.slow
+# In CI, tests/house/test_planted_changes.py plants a change.
+@pytest.mark.soak
 @pytest.mark.parametrize("level", soak_unless(lambda _, level: level == "attention", PLANTED))
 def test_a_planted_axis_is_known_everywhere(copy: Path, level: str) -> None:
     file, before, field = PLANTED[level]

@@ -35,6 +35,7 @@ _HIGH = [
     (Scheme.INT4, 512, _PAIRS[1]),
     (Scheme.W8A16_BLOCK, 512, _PAIRS[2]),
     (Scheme.MXFP4, 64, _PAIRS[2]),
+    (Scheme.W4A8, 64, _PAIRS[0]),
 ]
 
 

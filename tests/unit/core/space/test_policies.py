@@ -104,7 +104,8 @@ def test_the_longest_tasks_come_first_by_what_was_measured() -> None:
     assert append(choice(two, 3, (SMALL,), (slow,))).estimate_us > 50.0
 
 
-@pytest.mark.slow
+# In CI, other tests have the policies' plans.
+@pytest.mark.soak
 def test_a_search_is_no_worse_than_its_first_guess_and_repeats_itself() -> None:
     asked = choice(WORKLOADS[0], 5)
     assert searched(asked, num_tried=60).estimate_us <= searched(asked, num_tried=1).estimate_us

@@ -96,7 +96,8 @@ def test_only_the_tail_is_split_where_only_the_tail_was() -> None:
     assert {schedule.ordering.split_tiles for schedule in named.values()} == {SplitTiles.TAIL}
 
 
-@pytest.mark.slow
+# In CI, another test has each rule's schedule.
+@pytest.mark.soak
 @pytest.mark.parametrize("m", one_in(3, [2, 16, 256]))
 def test_what_a_rule_gives_is_told_to_be_that_rules_for_every_engine(m: int) -> None:
     workload = ffn_pair(m=m, d_in=512, d_hidden=1024, d_out=512)

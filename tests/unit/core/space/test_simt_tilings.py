@@ -21,7 +21,8 @@ GATED = ffn_pair(m=4, d_in=4096, d_hidden=14336, d_out=4096, gated=True, bias=Tr
 SMALL = ffn_pair(m=2, d_in=64, d_hidden=96, d_out=8)
 
 
-@pytest.mark.slow
+# In CI, the best tile shape fills one wave.
+@pytest.mark.soak
 @pytest.mark.parametrize(("gpu", "workload"), each_value_once([H200, AMPERE], [SMALL, GATED, LLAMA]))
 def test_tilings_are_few_and_each_has_orderings(gpu: Gpu, workload: Workload) -> None:
     tilings = list(SimtTilings(workload, gpu).tilings())

@@ -259,7 +259,8 @@ def test_strided_parts_are_offered_where_they_wait_by_slice() -> None:
     }
 
 
-@pytest.mark.slow
+# In CI, another test has the neighbours of a wgmma schedule.
+@pytest.mark.soak
 def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:
     everything = list(TINY)
     for schedule in TINY.sample(random.Random(3), 4):

@@ -43,8 +43,7 @@ def varied(one: Candidate, base: Candidate) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("sweep", "axes"),
     [
-        *soaked((Sweep.RASTERS, {"rasters"})),
-        (Sweep.MERGES, {"interleave"}),
+        *soaked((Sweep.RASTERS, {"rasters"}), (Sweep.MERGES, {"interleave"})),
         (Sweep.SIGNALS, {"granularity", "sync_width", "wait_position"}),
         (Sweep.LAUNCHES, {"kind"}),
         (Sweep.SHARES, {"assignment", "split_tiles"}),

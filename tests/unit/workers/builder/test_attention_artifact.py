@@ -13,7 +13,7 @@ from tests.support.attentions import alone, attention, space_with
 from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
-from tests.support.lanes import one_in
+from tests.support.lanes import one_in, soak_unless
 from tests.support.on_card import problem
 from tuner.core.problem.weights import WeightFormat
 from tuner.core.problem.workload import Workload
@@ -92,14 +92,17 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
 @pytest.mark.parametrize("engine", one_in(4, AttentionEngine))
 @pytest.mark.parametrize(
     ("d_out", "asked", "form"),
-    [
-        (None, 0, {}),
-        (512, 0, {}),
-        (512, 50, {}),
-        (None, 0, {"page_tokens": 16}),
-        (512, 50, {"page_tokens": 64, "heads_first": False, "window": 100}),
-        (None, 0, {"window": 300, "soft_cap": 20.0}),
-    ],
+    soak_unless(
+        lambda place, _: place in (0, 2, 3),
+        [
+            (None, 0, {}),
+            (512, 0, {}),
+            (512, 50, {}),
+            (None, 0, {"page_tokens": 16}),
+            (512, 50, {"page_tokens": 64, "heads_first": False, "window": 100}),
+            (None, 0, {"window": 300, "soft_cap": 20.0}),
+        ],
+    ),
 )
 def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
     d_out: int | None, asked: int, form: dict[str, Any], engine: AttentionEngine

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.support.lanes import soaked
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
@@ -31,7 +32,7 @@ def values(twin: SimulatedEvaluator, candidate: Candidate) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
+@pytest.mark.parametrize("kind", [*soaked(PlanKind.FUSED), PlanKind.TWO_LAUNCHES])
 def test_no_candidate_reads_less_than_it_must_nor_hits_more_than_all(twin: SimulatedEvaluator, kind: PlanKind) -> None:
     floor = PROBLEM.workload.compulsory_bytes
     for schedule in space_of(PROBLEM.workload, TARGET.gpu).sample(random.Random(1), 10):

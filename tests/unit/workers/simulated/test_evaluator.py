@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import schedule, workload
-from tests.support.lanes import one_in
+from tests.support.lanes import one_in, soaked
 from tests.support.presets import Run, decoder_block
 from tests.support.spaces import space_of
 from tuner.core.model.bounds import reference_us
@@ -113,7 +113,8 @@ def test_it_differs_from_the_forecast_by_tiling_and_by_schedule_and_never_to_the
     assert len({other.slowdown(c) for c in fused}) == len(fused)
 
 
-@pytest.mark.slow
+# In CI, jobs of simulated cards have faults of each kind.
+@pytest.mark.soak
 def test_faults_occur_at_their_rate_each_with_its_reason_and_always_for_the_same_schedules() -> None:
     twin = SimulatedEvaluator(TARGET, seed=1, faults=Faults(hang=0.1, crash=0.1, wrong_numbers=0.1))
     fused = candidates(workload(), 120)
@@ -239,7 +240,7 @@ def test_the_library_pays_a_launch_more_for_what_its_epilogue_cannot_do() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("run", "num_kernels"), [(Run.MLP, 1), (Run.BLOCK, 0)])
+@pytest.mark.parametrize(("run", "num_kernels"), [(Run.MLP, 1), *soaked((Run.BLOCK, 0))])
 def test_an_input_that_is_normed_has_a_small_kernel_in_front_and_an_ops_output_has_its_squares(
     run: Run, num_kernels: int
 ) -> None:

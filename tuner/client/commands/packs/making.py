@@ -18,6 +18,7 @@ from tuner.client.delivery.signatures import check_signed, pinned
 from tuner.client.errors import NoResult, Refused
 from tuner.client.options.pack_options import lock_option, pack_options
 from tuner.client.terminal.pack_tables import diff_table, ladder_table
+from tuner.core.trial.job import default_regime
 from tuner.errors import InvalidInput
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.read import Pack, read_pack
@@ -39,11 +40,8 @@ def opened(content: bytes, name: str = "the pack") -> Pack:
         raise Refused(f"{name} {error.problem}; {error.remedy}") from error
 
 
-def order_of_jobs(
-    jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False, regime: str | None = None
-) -> Json:
-    """The order for a pack with the shapes and rows of some jobs, of their results in `regime`; by default in the one
-    that each one's rows suggest.
+def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
+    """The order for a pack with the shapes and rows of some jobs, and their regime if it is not that of their rows.
 
     Raises:
         click.UsageError: a job's kernels cannot be in a pack, or the jobs differ in target or objective.
@@ -63,8 +61,23 @@ def order_of_jobs(
         raise click.UsageError(f"the jobs have several targets or objectives: {several}; pass jobs that agree in both")
     shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
-    order |= others | ({} if regime is None else {"regime": regime})
+    order |= others | _regime_of(jobs)
     return order | ({"batch_invariant": True} if batch_invariant else {})
+
+
+def _regime_of(jobs: Sequence[Mapping[str, Any]]) -> Json:
+    """The regime of the jobs as a field of an order; empty if each has the one that its rows suggest.
+
+    Raises:
+        click.UsageError: the jobs differ in it.
+    """
+    asked = {job["id"]: str(job["objective"]["regime"]) for job in jobs}
+    by_rows = {job["id"]: str(default_regime(asked_workload(job["pair"]).num_rows)) for job in jobs}
+    if asked == by_rows:
+        return {}
+    if len(found := sorted(set(asked.values()))) > 1:
+        raise click.UsageError(f"the jobs have several regimes: {', '.join(found)}; pass jobs that agree in it")
+    return {"regime": found[0]}
 
 
 def _shape_of(job_id: str, pair: Mapping[str, Any]) -> AnyShape:

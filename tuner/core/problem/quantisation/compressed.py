@@ -90,8 +90,15 @@ def _stored(field: str, group: Mapping[str, Any], of_all: Any) -> Stored:
     if weights.get("actorder") not in (None, False, "static", "weight"):
         raise no_order(f"{field}.weights.actorder", weights["actorder"])
     has_zeros = not weights.get("symmetric", True)
-    size = in_groups_of(f"{field}.weights.group_size", weights.get("group_size"), has_zeros=has_zeros)
-    return Stored(weights=size, activations=_sixteen(field, activations, "4-bit weights"))
+    if activations is not Activations.TOKEN or has_zeros:
+        activations = _sixteen(field, activations, f"4-bit weights{' and zero points' if has_zeros else ''}")
+    size = in_groups_of(
+        f"{field}.weights.group_size",
+        weights.get("group_size"),
+        has_zeros=has_zeros,
+        element_bits=16 if activations is Activations.SIXTEEN else 8,
+    )
+    return Stored(weights=size, activations=activations)
 
 
 def _check_layout(layout: Any) -> None:

@@ -22,8 +22,8 @@ _REFUSED = {
     "NVFP4": "groups of 16 with fp8 scales are not supported",
     "W4A16_NVFP4": "groups of 16 with fp8 scales are not supported",
     "W4A16_AWQ": "the layout of its tensors is not supported",
-    "W4A8_AWQ": "4-bit weights with fp8 activations are not supported",
-    "W4A8_MXFP4_FP8": "4-bit weights with fp8 activations are not supported",
+    "W4A8_AWQ": "the layout of its tensors is not supported",
+    "W4A8_MXFP4_FP8": "fp4 weights with fp8 activations are not supported",
     "MIXED_PRECISION": "its layers have different bit widths",
     "INT8_SQ": "8-bit integers are not supported",
 }

@@ -54,13 +54,13 @@ class Stored:
         return f"{self.weights} weights, {self.activations}"
 
 
-def in_groups_of(field: str, size: Any, *, has_zeros: bool) -> WeightFormat:
-    """The format of 4-bit weights in groups of `size`.
+def in_groups_of(field: str, size: Any, *, has_zeros: bool, element_bits: int = 16) -> WeightFormat:
+    """The format of 4-bit weights in groups of `size`, for inputs with elements of so many bits.
 
     Raises:
         InvalidInput: there is no such format.
     """
-    sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, True, has_zeros, False)}
+    sizes = {one.row.group: one for one in WeightFormat if one.row.form == (4, True, has_zeros, False, element_bits)}
     if size not in sizes or isinstance(size, bool):
         raise InvalidInput(field, f"is {size!r}", f"use one of {', '.join(map(str, sizes))}, which kernels support")
     return sizes[size]

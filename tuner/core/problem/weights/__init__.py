@@ -13,6 +13,7 @@ from tuner.core.problem.weights.int4 import (
     INT4_ZEROS_OF_64,
     INT4_ZEROS_OF_128,
 )
+from tuner.core.problem.weights.int4_a8 import INT4_FP8_OF_64, INT4_FP8_OF_128
 from tuner.core.problem.weights.mxfp4 import MXFP4
 from tuner.core.problem.weights.row import WeightRow
 
@@ -40,3 +41,5 @@ class WeightFormat(StrEnum):
     INT4_G64_ZP = INT4_ZEROS_OF_64
     INT4_G128_ZP = INT4_ZEROS_OF_128
     MXFP4 = MXFP4
+    INT4_G64_A8 = INT4_FP8_OF_64
+    INT4_G128_A8 = INT4_FP8_OF_128

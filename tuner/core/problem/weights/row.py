@@ -1,12 +1,13 @@
 """The properties of a weight format, and how a kernel reads it.
 
 A weight is a code with few bits; in formats with groups, several codes of a row share a factor. A kernel multiplies
-elements of 16 bits, to which it converts codes in registers. Codes have the order in which tensor cores read elements:
-a row is a sequence of 16-byte chunks of four words, word c for lane c of four. Each half of a word has a code of one of
-two columns, for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further, then 16 further. The format
-determines the bits of a code in its half: contiguous, or such that conversion needs fewer shifts.
+elements of 16 or 8 bits, to which it converts codes in registers. Codes have the order in which tensor cores read
+elements: a row is a sequence of 16-byte chunks of four words, word c for lane c of four. For 16 bits, each half of a
+word has a code of one of two columns, for each pair of columns that the lane needs: 2 c and 2 c + 1, then 8 further,
+then 16 further. For 8 bits, a lane needs columns 4 c to 4 c + 3, then 16 further. The format determines the bits of a
+code: contiguous in its half, or such that conversion needs fewer shifts.
 
-Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", fragments of A of wgmma m64k16.
+Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", fragments of A of wgmma m64k16 and m64k32.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ POWER_EXCESS = 127
 
 @dataclass(frozen=True, kw_only=True)
 class Sixteen:
-    """The number format of a 16-bit element."""
+    """The number format of an element of 16 bits, or fewer."""
 
     #: Mantissa bits, and the exponent bias.
     mantissa: int
@@ -88,8 +89,11 @@ class WeightRow:
     #: of a group are multiplied, by factors that have the workload's element type, or are float32.
     has_powers: bool = False
     has_float_factors: bool = False
+    #: Bits of the elements to which kernels convert codes: those of the workload's dtype.
+    element_bits: int = 16
     #: [pair of columns][code], the position of a code in the lower half of a word; in the upper half it is 16 bits
-    #: further, modulo the word. None if codes are contiguous.
+    #: further, modulo the word. For elements of 8 bits [first and second of each pair][code], in the whole word. None
+    #: if codes are contiguous.
     placed: tuple[tuple[int, ...], ...] | None = None
     #: The name of the layout of codes and factors: as above, with contiguous codes or with `placed`.
     layout: str = "lanes"
@@ -121,9 +125,9 @@ class WeightRow:
         return {1: xp.uint8, 2: xp.uint16, 4: xp.uint32}[self.factor_bytes]
 
     @property
-    def form(self) -> tuple[int, bool, bool, bool]:
+    def form(self) -> tuple[int, bool, bool, bool, int]:
         """What formats that differ only in the size of their groups have in common."""
-        return self.bits, self.group > 0, self.has_zeros, self.has_powers
+        return self.bits, self.group > 0, self.has_zeros, self.has_powers, self.element_bits
 
     @property
     def scales_sums(self) -> bool:
@@ -150,7 +154,7 @@ class WeightRow:
     @property
     def fragment_registers(self) -> int:
         """Registers of a thread for 64 rows of weights that are loaded and converted at a time, 32 bytes of a row."""
-        return 2 * _CHUNK_BITS // self.bits // 4
+        return 2 * _CHUNK_BITS // self.bits * self.element_bits // 64
 
     @property
     def bundle(self) -> int:
@@ -169,11 +173,15 @@ class WeightRow:
 
     def _column(self, lane: int, place: int) -> int:
         half, pair = divmod(place, _ELEMENT_BITS // self.bits)
+        if self.element_bits == 8:
+            return 16 * (pair // 2) + 4 * lane + 2 * (pair % 2) + half
         return 16 * (pair // 2) + 2 * lane + 8 * (pair % 2) + half
 
     @cached_property
     def _places(self) -> tuple[tuple[int, ...], ...]:
         """[code of a word][bit of the code] the bit's position in the word."""
+        if self.placed and self.element_bits == 8:
+            return self.placed
         pairs = self.placed or tuple(
             tuple(code << place for code in range(1 << self.bits)) for place in range(0, _ELEMENT_BITS, self.bits)
         )
@@ -207,6 +215,8 @@ class WeightRow:
         # The two codes of a pair are looked up together as one number, which halves the number of look-ups.
         wide = xp.uint8 if 2 * self.bits <= 8 else xp.uint16
         pairs = codes[:, 0::2].astype(wide, copy=False) | codes[:, 1::2].astype(wide, copy=False) << wide(self.bits)
+        if self.element_bits == 8:
+            pairs = pairs.reshape(-1, 2, 4, 2).transpose(0, 1, 3, 2)
         pairs = pairs.reshape(rows, k // self.chunk, len(self.pair_places), -1)
         words = xp.zeros((rows, k // self.chunk, pairs.shape[-1]), dtype=xp.uint32)
         for number, places in enumerate(self.pair_places):
@@ -268,8 +278,8 @@ class WeightRow:
 
     def text(self, dtype: OperandRow) -> str:
         """`struct Weights` for kernels with elements of type `dtype`."""
-        assert dtype.tensor_kind is not None, dtype.name
-        figures = {"kind": dtype.tensor_kind, **self.figures(Sixteen.of(dtype))}
+        assert dtype.tensor_product is not None, dtype.name
+        figures = {"kind": dtype.tensor_product.kind, **self.figures(Sixteen.of(dtype))}
         size = self.factor_bytes if self.group else 0
         enumerators = f"kBits = {self.bits}, kGroup = {self.group}, kBundle = {self.bundle}, kFactorBytes = {size}"
         enumerators += f", kHasZeros = {int(self.has_zeros)}, kHasPowers = {int(self.has_powers)}"

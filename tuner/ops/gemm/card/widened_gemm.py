@@ -96,7 +96,7 @@ def product_of(
     if is_block_scaled(op):
         return BlockGemm(lt, op, dtype, slots, tools, scales)
     if op.weights:
-        return ConvertedGemm(lt, op, dtype, weights, row)
+        return ConvertedGemm(lt, op, dtype, weights, row, tools)
     if dtype.row.library is None:
         return WidenedGemm(lt, op, dtype, weights, row, tools)
     out_type = None if dtype.sums is dtype else dtype.sums.row.library_type

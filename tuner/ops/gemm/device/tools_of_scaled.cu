@@ -60,6 +60,18 @@ __device__ __forceinline__ void scale_all(const Scaled& s, typename Out::Bits* t
   }
 }
 
+// Converts 8 elements at a time to the type of the sums; `count` is a multiple of 8.
+extern "C" __global__ void TUNER_KERNEL(tuner_widen_sums)(const Bits* from, SumBits* to, u64 count) {
+  const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count / 8; i += stride) {
+    const auto read = reinterpret_cast<const Vector<Bits, 8>*>(from)[i];
+    Vector<SumBits, 8> wide;
+#pragma unroll
+    for (int c = 0; c < 8; ++c) wide.bits[c] = static_cast<SumBits>(Sum::narrow(Element::widen(read.bits[c])));
+    reinterpret_cast<Vector<SumBits, 8>*>(to)[i] = wide;
+  }
+}
+
 // C = activation(sums), times the other half if gated, divided by the output's factor; stored as elements, or in the
 // type of the sums.
 extern "C" __global__ void TUNER_KERNEL(tuner_scaled)(const SumBits* sums, Bits* out, const float* row_scale,
