@@ -64,7 +64,7 @@ SWAPPED_SHARERS_GROUPS = 2
 #: Tilings that are tried before a model exists: without split tails, with split tails, and with CTAs that split K; how
 #: many of the first are also tried with CTAs that load together.
 NUM_GUESSES, NUM_TAIL_GUESSES = 4, 2
-NUM_SHARING_GUESSES, NUM_TOGETHER = 2, 3
+NUM_SHARING_GUESSES, NUM_TOGETHER = 2, 1
 #: A ring of fewer stages leaves the memory idle between them: a different tile shape with as many stages as this is a
 #: better first candidate.
 ENOUGH_STAGES = 4
