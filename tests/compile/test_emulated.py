@@ -216,6 +216,8 @@ def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(nam
     assert (held[queries.nbytes :] == 0xA5).all()
 
 
+# In CI, the next test has launches of all rows and of few.
+@pytest.mark.soak
 @pytest.mark.parametrize(("change", "leaves_zeros"), [((), True), ((TAKEN_AWAY,), False)])
 def test_a_launch_leaves_zeros_where_the_next_one_writes(
     change: tuple[tuple[str, str], ...], leaves_zeros: bool
