@@ -255,14 +255,14 @@ def sequences_of_ctas(stamped: Stamped) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     "name",
     one_in(
-        2,
+        3,
         [
             "ragged",
             "clusters, spans",
+            "empty",
             "by length",
             "by length, many sequences",
             "finished by the math warps",
-            "empty",
         ],
     ),
 )

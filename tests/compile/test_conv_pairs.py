@@ -39,7 +39,7 @@ ADDING = EmulatedPair(replace(SMALL[0].op, residual_source="r", filters=128)), S
 
 
 @needs_gcc
-@pytest.mark.parametrize("fault", one_in(2, planted(ADDING[0].op, ADDING[1], Dtype.FP16)))
+@pytest.mark.parametrize("fault", one_in(4, planted(ADDING[0].op, ADDING[1], Dtype.FP16)))
 def test_a_planted_fault_shows(fault: str) -> None:
     emulated, schedule = ADDING
     errors = emulated.errors(emulated.run(schedule, planted(emulated.op, schedule, Dtype.FP16)[fault]))

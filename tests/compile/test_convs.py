@@ -36,7 +36,7 @@ def test_fused_and_apart_it_leaves_what_a_convolution_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     one_in(
-        2,
+        3,
         [
             ("(y) < kHeight", "(y) < kHeight + (row.pixel < kHeight * kWidth)"),
             ("% kOutHeight * kStride - kPadding, x", "% kOutHeight - kPadding, x"),

@@ -22,7 +22,7 @@ from tests.support.emulated.chain import (
     from_bits,
     plans_of,
 )
-from tests.support.lanes import each_value_once, one_in, soak_unless, soaked
+from tests.support.lanes import each_value_once, one_in, soak_unless
 from tuner.core.problem.ops.rotary import Rotary
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.workers.source.launch_args import REFUSED_OFFSET_BYTES, mailbox_bytes, workspace_layout
@@ -165,8 +165,9 @@ def refused_of(chain: EmulatedChain, case: Emulated, *changes: tuple[str, str]) 
     return str(refused_launch(words.tolist()) or "")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["pages, three tokens", *soaked("turned")])
+# In CI, a page that is not in the cache is told.
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["pages, three tokens", "turned"])
 def test_a_length_that_has_no_room_is_told(name: str) -> None:
     """The cache has no space for the last token of this sequence."""
     chain = EmulatedChain(CASES[name].workload)
@@ -216,6 +217,8 @@ def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(nam
     assert (held[queries.nbytes :] == 0xA5).all()
 
 
+# In CI, the next test has launches of all rows and of few.
+@pytest.mark.soak
 @pytest.mark.parametrize(("change", "leaves_zeros"), [((), True), ((TAKEN_AWAY,), False)])
 def test_a_launch_leaves_zeros_where_the_next_one_writes(
     change: tuple[tuple[str, str], ...], leaves_zeros: bool
