@@ -334,8 +334,7 @@ def test_failures_count_as_bad_so_that_the_search_leaves_their_neighbourhood() -
     assert failed / len(late) < 0.75 * offered
 
 
-# In CI, every candidate of another test is legal, here and in the next one.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
     here = space(512)
     for schedule in here.sample(random.Random(0), 300):
@@ -346,7 +345,7 @@ def test_separate_launches_neither_interleave_nor_wait_and_stay_legal() -> None:
         assert canonical(PlanKind.FUSED, schedule) == schedule
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_two_streams_keep_the_signals_and_take_queues_and_stay_legal() -> None:
     here = space(512)
     for schedule in here.sample(random.Random(0), 100):
