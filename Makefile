@@ -68,7 +68,7 @@ serve: $(VENV)/.server ## serve on 127.0.0.1:PORT (8000) with the demo's data; G
 test: $(VENV)/.dev ## run the quick tests that need no GPU; compiled kernels are cached in build/cubins
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow and not soak" $(NO_GPU) tests
 
-test-all: $(VENV)/.dev ## run all tests that need no GPU, and a hundredth of some soak programs, without cached kernels
+test-all: $(VENV)/.dev ## run all tests that need no GPU and are not marked soak, without cached kernels
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) --cold -m "not soak" $(NO_GPU) tests
 
 test-without: $(VENV)/.dev ## run the quick tests of everything but the op kind KIND=, in a copy without its folder; prints how many tests it has

@@ -114,10 +114,14 @@ class Winners:
 
 def merge_winners(path: Path, others: Sequence[Path]) -> None:
     """Adds the rows of other files to that of the same GPU; if a row occurs several times, the last one is kept."""
-    rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
     for other in others:
-        rows |= json.loads(other.read_text())
-    write_atomically(path, _text(rows).encode())
+        put_rows(path, json.loads(other.read_text()))
+
+
+def put_rows(path: Path, others: dict[str, dict[str, Any]]) -> None:
+    """Adds rows, or replaces those of the same names."""
+    rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    write_atomically(path, _text(rows | others).encode())
 
 
 def _text(rows: dict[str, dict[str, Any]]) -> str:

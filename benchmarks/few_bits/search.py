@@ -1,6 +1,7 @@
 """Our kernels for pairs with weights of few bits, by jobs of the service: benchmarks/results/<gpu>/few_bits.json.
 
 python -m benchmarks.few_bits.search [--row tensor/4096-14336/m16 ...] [--trials 60] [--seconds 100] [--out FILE]
+python -m benchmarks.few_bits.search --ship [--gpu h200]    adds the file's schedules to tuner/winners/<gpu>.json
 
 A row is a job, compared with cuBLASLt's best of eight with one kernel for factors, activation and rounding. Its peer is
 the fastest in few_bits_peers.json of the same folder, if that has the row; the targets are relative to it. When all
@@ -14,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,18 @@ from benchmarks.common.found import Found
 from benchmarks.common.jobs import Ended, open_jobs, run_jobs
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file
+from benchmarks.common.winners import put_rows
 from benchmarks.common.workbench import message_of
 from benchmarks.few_bits.rows import Row, rows
+from tuner.core.legal.legality import check_schedule
+from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.one_line import read_line
 from tuner.core.trial.job import Budget, JobSpec, Objective, default_regime
+from tuner.errors import IllegalSchedule
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 from tuner.winners import ShippedWinners
+from tuner.winners.shipped import FOLDER
 
 Json = dict[str, Any]
 
@@ -42,7 +50,12 @@ def workload_of(row: Row) -> Workload:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs rows until the time limit."""
-    options = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100).parse_args(arguments)
+    parser = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100)
+    parser.add_argument("--ship", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.ship:
+        ship("h200" if options.gpu == "auto" else options.gpu, FOLDER)
+        return
     artifacts = dict[str, bytes]()
     with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
         found = Found(jobs, options.out or results_file(jobs.target_id, "few_bits"))
@@ -62,6 +75,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 line |= _behind(artifacts[line["row"]])
                 print(line["row"], line["behind_foreign_us"], line.get("behind_reason", ""), flush=True)
         found.write()
+
+
+def ship(target_id: str, folder: Path) -> None:
+    """Adds the fastest schedule of each plan kind of each row to the winners that ship with the program; those that
+    the rules no longer allow are left out."""
+    report, gpu = json.loads(results_file(target_id, "few_bits").read_text()), CATALOGUE[target_id]
+    known = {row.name: row for row in rows()}
+    meta = {name: report["meta"][name] for name in ("commit", "date", "driver", "gpu")}
+    found = {f"few-bits/{line['row']}": _shipped(known[line["row"]], meta | line, gpu) for line in report["rows"]}
+    put_rows(folder / f"{target_id}.json", found)
+
+
+def _shipped(row: Row, line: Json, gpu: Gpu) -> Json:
+    workload, library_us = workload_of(row), line["kind_us"]["library"]
+    winners = {}
+    for kind, text in sorted(line["schedules"].items()):
+        schedule = read_line(text)
+        try:
+            check_schedule(workload, gpu, schedule)
+        except IllegalSchedule:
+            continue
+        us = line["kind_us"][kind]
+        figures = {"text": text, "time_us": us, "speedup": round(library_us / us, 4), "rel_error": line["rel_error"]}
+        winners[kind] = [{"schedule": schedule.to_json(), **figures}]
+    asked = {"workload": workload.to_json(), "objective": asdict(Objective(regime=default_regime(row.m)))}
+    origin = {name: line[name] for name in ("commit", "date", "driver", "gpu", "trials", "search_s")}
+    return {**origin, **asked, "library_us": library_us, "remark": "from few_bits.json", "winners": winners}
 
 
 def _behind(artifact: bytes) -> Json:

@@ -2,7 +2,7 @@
 
 python -m benchmarks.runtime.vllm_steps --model DIR PACK 1,8,32,64,128 stock,mlps,layers [--model ...]
     [--python PYTHON] [--repeats 3] [--seconds 540] [--settings JSON] [--settings-of NAME JSON] [--memory-gib 30]
-    [--out FILE]
+    [--prompt 128] [--out FILE]
 
 DIR has the config.json of a model, whose weights are random; the numbers are batch sizes. `mlps` uses only PACK's MLPs,
 `norms` also the norms around them, and `layers` its layers or their runs; `again` is `stock` in another process, whose
@@ -90,6 +90,7 @@ class Arm:
         command = [options.python, "-P", str(program), name, "--model", str(model.folder)]
         settings = dict(options.settings_of).get(model.name, options.settings)
         command += ["--batches", ",".join(map(str, model.batches)), "--settings", settings]
+        command += ["--prompt", str(options.prompt)] if options.prompt else []
         command += ["--memory-gib", str(options.memory_gib)] if options.memory_gib else []
         cache = options.state.with_suffix(f".{model.name}.{name}.cache")
         caches = {"VLLM_CACHE_ROOT": str(cache), "TUNER_PACK": str(model.pack)}
@@ -304,6 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     its = ("NAME", "JSON")
     parser.add_argument("--settings-of", nargs=2, action="append", default=[], metavar=its, help="those of one model")
     parser.add_argument("--memory-gib", type=float, help="of the card for each arm; by default without a limit")
+    parser.add_argument("--prompt", type=int, help="tokens of a prompt, by default 128")
     parser.add_argument("--state", type=Path, default=Path("build/bench-vllm.jsonl"), help="turns that have ended")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/vllm.json"))
     options = parser.parse_args(arguments)

@@ -55,7 +55,7 @@ def launched(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", one_in(6, FAULTS))
+@pytest.mark.parametrize("fault", soak_unless(lambda _, one: one == "sums are not read", FAULTS))
 def test_a_wait_that_never_ends_is_given_up_and_told_and_all_behind_it_is_nan(fault: str) -> None:
     name, engine, change, waited = FAULTS[fault]
     run, (first, second) = launched(name, engine, (change,), times=2)

@@ -91,7 +91,7 @@ def test_a_source_that_the_compiler_refused_is_not_compiled_again_and_hurts_no_o
     assert compiled == ["nonsense", KERNEL]
 
 
-# In CI, a compile that takes too long is killed in another test.
+# In CI, a build that no compiler takes keeps nobody waiting.
 @pytest.mark.soak
 def test_closing_ends_a_compile_that_others_wait_for_unless_another_user_has_the_builder(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=60))

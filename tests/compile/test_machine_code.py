@@ -48,7 +48,8 @@ def test_the_machine_code_is_what_it_was(name: str, every: bool) -> None:
 SHARED_CORE = 2.0
 
 
-@pytest.mark.slow
+# In CI, the test above compiles a small kernel, and each whose inputs have changed.
+@pytest.mark.soak
 @of_the_recorded_compiler
 @pytest.mark.parametrize("step", [5, *soaked(1)])
 def test_a_kernel_of_any_engine_compiles_soon_and_cleanly_to_the_recorded_code(step: int) -> None:

@@ -104,7 +104,7 @@ print(bool((ran["conv"] != ran["conv"]).all()))
 """
 
 
-# In CI, another test has its numbers and a fault.
+# In CI, test_toy_operands.py has the numbers of a package's op, and a fault.
 @pytest.mark.soak
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @EVERY

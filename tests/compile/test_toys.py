@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import toys
+from tests.support.lanes import soaked
 
 PROGRAM = """
 from toy_gather.schedule import ROWS_PER_CTA, THREADS, GatherSchedule
@@ -25,7 +26,7 @@ for schedule in (GatherSchedule(threads=THREADS[0]), GatherSchedule(rows_per_cta
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", [*soaked("sm_80"), "sm_90a"])
 def test_a_kernel_of_another_package_takes_what_its_rules_say(arch: str, tmp_path: Path) -> None:
     printed = toys.run(PROGRAM.replace("ARCH", arch), toys.install("gather", tmp_path))
     assert printed.splitlines() == ["4 4 True 0"] * 2

@@ -40,7 +40,7 @@ def test_the_front_page_leads_to_a_job_with_verdict_charts_words_and_counts(
     expect(page.get_by_text("simulated", exact=True)).to_have_count(1)
 
 
-# In CI, test_login.py follows an open job, and tests/service/api/test_inspections.py has the file of a trace.
+# In CI, test_actions.py follows an open job, and tests/service/api/test_inspections.py has the file of a trace.
 @pytest.mark.soak
 def test_an_open_job_is_followed_without_a_reload_until_its_inspections_and_a_trace_is_downloaded(
     page: Page, server: Server

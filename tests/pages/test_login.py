@@ -16,6 +16,8 @@ from tuner.cli import main
 pytestmark = pytest.mark.slow
 
 
+# In CI, tests/service/api/test_login.py has the form, and test_actions.py follows a job.
+@pytest.mark.soak
 def test_a_token_opens_the_dashboard_and_a_job_is_followed_until_the_logout(page: Page, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

@@ -45,7 +45,7 @@ def real(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
-# In CI, test_every_page.py shows each page to axe on a phone, and the next test has figures of a card.
+# In CI, test_every_page.py shows each page to axe on a phone.
 @pytest.mark.soak
 @pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated_or_serious_for_axe(

@@ -55,7 +55,7 @@ def test_a_job_is_followed_below_a_path_through_the_proxy(
         assert [link for link in links if not link.startswith("/tuner/")] == []
 
 
-# In CI, the test above has a client and a page, and test_login.py a login in a browser.
+# In CI, the test above has a client and a page.
 @pytest.mark.soak
 def test_the_service_is_used_below_a_path_through_the_proxy(
     nginx: str, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

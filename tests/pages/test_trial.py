@@ -147,7 +147,7 @@ def test_the_explorer_shows_the_servers_numbers(page: Page, traced: tuple[Server
         assert [int(row.split()[1]) for row in rows] == [one["total"] for one in answer["standard"]]
 
 
-# In CI, tests/service/api/test_orders.py makes a schedule of a path, and the test above draws one.
+# In CI, tests/service/api/test_orders.py makes a schedule of a path.
 @pytest.mark.soak
 def test_a_drawn_path_is_tried_by_a_button_and_its_study_has_a_plot(page: Page, traced: tuple[Server, str]) -> None:
     server, _ = traced

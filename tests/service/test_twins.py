@@ -16,7 +16,8 @@ from tuner.core.model.rates import fit_of
 PAIR = {"kind": "ffn", "m": 16, "d_in": 512, "d_hidden": 1024, "d_out": 512, "gated": True, "activation": "silu"}
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/space has the space of another GPU, and all jobs are those of a twin.
+@pytest.mark.soak
 @pytest.mark.parametrize("gpu", one_in(4, ["h100", "a100", "l40s", "rtx5090"]))
 def test_a_twin_ends_a_job_with_engines_that_the_gpu_has(gpu: str, tmp_path: Path) -> None:
     with (

@@ -1,9 +1,11 @@
 """One arm of a comparison inside vLLM on a CPU: prints the tokens of a tiny model as JSON.
 
-python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--layers] [--runs] [--reload] [--settings JSON] [--config JSON]
+python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--norms] [--layers] [--runs] [--reload] [--settings JSON]
+    [--config JSON]
 
---layers also replaces whole layers by PyTorch, and --runs their runs between two all-reduces; --reload loads the
-weights again at the end. --settings are those of vllm.LLM, --config those of the model.
+--norms also replaces the norms around MLPs, which then round less than vLLM's; --layers whole layers by PyTorch, and
+--runs their runs between two all-reduces; --reload loads the weights again at the end. --settings are those of
+vllm.LLM, --config those of the model.
 
 Each arm is a separate process, since vLLM keeps one model per process; all arms share one compile cache. Importing vLLM
 takes 15 s of CPU time, an eager arm 2 s. So `arm.py --serve` imports it once, and forks a process for each arm that it
@@ -90,7 +92,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("family", choices=list(FAMILIES))
     parser.add_argument("load_format")
-    for flag in ("--eager", "--layers", "--runs", "--reload"):
+    for flag in ("--eager", "--norms", "--layers", "--runs", "--reload"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--settings", type=json.loads, default={})
     parser.add_argument("--config", type=json.loads, default={})
@@ -105,7 +107,8 @@ def main(arguments: Sequence[str]) -> None:
         torch.compiler.set_stance("force_eager")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(SIZES | FAMILIES[asked.family] | asked.config))
-        inner = {"model_loader_extra_config": {"load_format": "dummy"}} if asked.load_format == "tuner" else {}
+        extra = {"load_format": "dummy", "norms": asked.norms}
+        inner = {"model_loader_extra_config": extra} if asked.load_format == "tuner" else {}
         llm = LLM(
             model=folder,
             skip_tokenizer_init=True,

@@ -21,6 +21,11 @@ for columns in (128, 200):
     assert torch.equal(after, both.half())
     right = torch.nn.functional.rms_norm(both.double(), (columns,), eps=1e-5) * weight
     torch.testing.assert_close(normed.double(), right, rtol=1.01 * 2**-11, atol=2**-24)  # rounded once
+    wide, again = torch.empty_like(both), torch.empty_like(rows)
+    launch(rows, before, wide, normed, weight, 1e-5)
+    assert torch.equal(wide, both)
+    launch(rows, wide, after, again, weight, 1e-5)
+    assert torch.equal(after, (rows.float() + both).half())
 """
 CODE = """
 import triton

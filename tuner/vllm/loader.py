@@ -13,13 +13,13 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from tuner.errors import InvalidInput
 
-from . import quantised
 from .decode import install
 from .layers import Programs, fold_norms, programs_of
 from .log import log
 from .mlp import Found, found_in, replace_mlps
 from .norms.replaced import replace_norms
 from .pack import digest, pack_path
+from .quantised import mlps as quantised
 
 #: The value of `--load-format`.
 FORMAT = "tuner"
@@ -27,7 +27,7 @@ FORMAT = "tuner"
 INNER_FORMAT = "load_format"
 #: Another key: if false, vLLM computes the layers, and kernels only the MLPs.
 LAYERS = "layers"
-#: Another key: if true, the norms of layers whose MLP is replaced are replaced as well.
+#: Another key: if false, vLLM computes the norms around replaced MLPs.
 NORMS = "norms"
 
 
@@ -38,7 +38,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         super().__init__(load_config)
         extra = dict(load_config.model_loader_extra_config)
         inner_format = extra.pop(INNER_FORMAT, "auto")
-        self._has_layers, self._has_norms = _flag(extra, LAYERS, default=True), _flag(extra, NORMS, default=False)
+        self._has_layers, self._has_norms = _flag(extra, LAYERS, default=True), _flag(extra, NORMS, default=True)
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
             raise InvalidInput(
@@ -86,13 +86,15 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         if path is None or reason:
             return self.inner.load_model(vllm_config, model_config, prefix)
         # The compile cache must distinguish code that calls our operator from the model's original code.
-        vllm_config.additional_config["tuner_pack"] = digest(path)
+        vllm_config.additional_config["tuner_pack"] = digest(path) + " and norms" * self._has_norms
         self._vllm_config = vllm_config
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path)
         quantised.install(model, self._quantised)
         if self._has_norms:
-            log.info("tuner: %d norms overlap with the launches of an MLP", replace_norms(model))
+            # Drafts may be made from sums between layers, which must then have the model's dtype.
+            count = replace_norms(model, keeps_sums=vllm_config.speculative_config is None)
+            log.info("tuner: %d norms overlap with the launches of an MLP", count)
         if self._programs:
             install(model, self._programs)
         return model

@@ -54,10 +54,17 @@ def _found(name: str, mlp: Any) -> Found:
     return Found(name=name, reason=reason, weights=weights)
 
 
-def _reason_against(mlp: Any) -> str:
+def reason_against_family(mlp: Any) -> str:
+    """Why its computation may be another one; empty if it is that of a known family."""
     kind = type(mlp)
-    if (kind.__module__.rpartition(".")[2], kind.__name__) not in FAMILIES:
-        return f"{kind.__name__} is not one of {', '.join(sorted(name for _, name in FAMILIES))}"
+    if (kind.__module__.rpartition(".")[2], kind.__name__) in FAMILIES:
+        return ""
+    return f"{kind.__name__} is not one of {', '.join(sorted(name for _, name in FAMILIES))}"
+
+
+def _reason_against(mlp: Any) -> str:
+    if reason := reason_against_family(mlp):
+        return reason
     if _activation_of(mlp) is None:
         return f"its activation {mlp.act_fn} is neither SiLU nor the tanh form of GELU"
     for layer in (mlp.gate_up_proj, mlp.down_proj):

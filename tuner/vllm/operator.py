@@ -65,10 +65,28 @@ def bind(w1: torch.Tensor, w2: torch.Tensor, kernels: list[Kernels]) -> None:
 
 
 def use_activation(activation: str, layer: Any) -> None:
-    """Makes the operator compute rows without a kernel as this layer of vLLM does outside of compiled graphs: compiled
-    on its own, or by vLLM's kernel if the server's `custom_ops` name it. A layer without that choice is called."""
+    """Makes the operator compute rows without a kernel as this layer of vLLM does in its graphs: compiled, or by vLLM's
+    kernel if the server's `custom_ops` name it. A layer without that choice is called."""
     choose = getattr(layer, "dispatch_forward", None)
-    _gated[activation] = layer if choose is None else choose(compile_native=True)
+    if choose is None:
+        _gated[activation] = layer
+        return
+    alone, outside = choose(compile_native=False), choose(compile_native=True)
+    _gated[activation] = outside if alone == outside else compiled_for_any_rows(alone)
+
+
+def compiled_for_any_rows(run: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """An activation compiled for any number of rows, but for the number of columns that it is given, as in vLLM's
+    graphs. What vLLM compiles for use outside of them knows neither, so it loads elements one by one: 12.6 instead of
+    4.9 µs for 136 rows of 2 x 18,944."""
+    compiled = torch.compile(run, dynamic=False)
+
+    def of_rows(pairs: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.maybe_mark_dynamic(pairs, 0)
+        found: torch.Tensor = compiled(pairs)
+        return found
+
+    return of_rows
 
 
 def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:

@@ -81,7 +81,7 @@ def test_a_job_keeps_its_ops_in_their_order(job: dict[str, Any]) -> None:
     assert job["pair"]["ops"][1]["source"] == "qkv"
 
 
-# In CI, test_layers.py has the finals of a layer.
+# In CI, test_chains.py has finals of every kind.
 @pytest.mark.soak
 def test_finals_are_of_each_kind_that_does_not_span_the_attention(
     http: httpx.Client, pair: dict[str, Any], layer: dict[str, Any]

@@ -99,7 +99,8 @@ def test_the_problem_names_the_best_kernel_and_the_values_that_each_axis_had(
     assert [one["Size"] for one in found["KernelSpecification"]["Arguments"] if one["Name"] == "x"] == [16 * 256]
 
 
-@pytest.mark.slow
+# In CI, tests/unit/search/test_axes.py has the parameters of an Optuna trial.
+@pytest.mark.soak
 @pytest.mark.parametrize("temporary", one_in(4, ["feature%2Flogin", "plain", "run?a", "{x}#"]))
 def test_optuna_loads_the_study_with_every_trial(
     run: Run, job_id: str, trials: list[Trial], tmp_path: Path, temporary: str, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,8 @@ from tuner.client.errors import NoResult, TimedOut, Unreachable
 pytestmark = pytest.mark.slow
 
 
+# In CI, tests/service/api/test_events.py resumes streams, and test_kill.py kills servers.
+@pytest.mark.soak
 def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path: Path) -> None:
     options = ("--gpu", "simulated:h200")
     server = Server(tmp_path / "data", *options, TUNER_SIMULATED_LATENCY_S="0.1")

@@ -173,7 +173,7 @@ def test_a_build_machine_that_comes_back_costs_no_trial_and_one_that_stays_away_
         assert (job.num_trials, job.num_failed + job.num_measured + job.num_rejected) == (18, 18)
 
 
-# In CI, test_jobs.py cancels a job, and a quarantine (below) has several on their way.
+# In CI, test_jobs.py cancels a job, and test_kill.py kills a server with several on their way.
 @pytest.mark.soak
 def test_a_job_that_is_cancelled_with_several_on_their_way_records_none_of_them_and_the_next_one_runs(
     serve: Serve,
@@ -211,7 +211,7 @@ def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     assert len({trial.candidate for trial in trials}) == 36
 
 
-# In CI, a killed server (test_kill.py) and a quarantine (below) have several on their way.
+# In CI, test_kill.py kills a server with several on their way.
 @pytest.mark.soak
 def test_closing_with_several_on_their_way_loses_nothing_and_takes_no_longer_than_what_runs(serve: Serve) -> None:
     service = serve(Slow(build_s=0.3), num_places=4)

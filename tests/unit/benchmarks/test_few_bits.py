@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common.called import called
-from benchmarks.few_bits import ranks
+from benchmarks.few_bits import ranks, search
 from benchmarks.few_bits.left_out import SCHEDULES, patches_of, waterfall_row
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
 from tests.support.repository import ROOT
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput
+from tuner.winners.shipped import FOLDER
 from tuner.workers.source.render import render
 
 LLAMA, LLAMA_70B = PAIRS[:2]
@@ -98,3 +99,11 @@ def test_the_report_of_ranks_is_what_the_simulator_says_today(monkeypatch: pytes
     assert row["schedules"] == kept["schedules"] == 28
     assert row["spearman"] == pytest.approx(kept["spearman"], abs=0.01)
     assert row["spearman"] >= ranks.SPEARMAN_BAR
+
+
+def test_what_ships_is_what_the_report_has(tmp_path: Path) -> None:
+    search.ship("h200", tmp_path)
+    made = json.loads((tmp_path / "h200.json").read_text())
+    shipped = json.loads((FOLDER / "h200.json").read_text())
+    assert made == {name: row for name, row in shipped.items() if name.startswith("few-bits/")}, "run search --ship"
+    assert made["few-bits/token/4096-14336/m16"]["winners"]["fused_pdl"][0]["time_us"] == pytest.approx(42.5, abs=0.1)

@@ -75,7 +75,8 @@ def pair_args(at: dict[str, int], num_tiles: int) -> bytes:
     return struct.pack("<6Qi4xQ", *others, out, num_tiles, added)
 
 
-@pytest.mark.slow
+# In CI, tests/service/api/test_chains.py ends with a kernel of two convolutions.
+@pytest.mark.soak
 def test_a_manifest_has_the_workload_that_was_asked_for_and_its_tensors(files: dict[str, bytes]) -> None:
     assert "kernel.cu" not in files
     manifest = json.loads(files["manifest.json"])

@@ -64,6 +64,8 @@ def test_a_call_that_fails_elsewhere_fails_here() -> None:
     assert out == "so it does\n"
 
 
+# In CI, a fork ends when nobody can read from it.
+@pytest.mark.soak
 def test_a_fork_ends_with_what_it_was_begun_for() -> None:
     out = run(
         "take = in_fork({'pid': os.getpid, 'slow': lambda: time.sleep(60)})\npid = take('pid')\ndel take\n"
@@ -72,6 +74,8 @@ def test_a_fork_ends_with_what_it_was_begun_for() -> None:
     assert out == "gone\n"
 
 
+# In CI, calls are done elsewhere in their order.
+@pytest.mark.soak
 def test_a_later_fork_does_not_end_an_earlier_one() -> None:
     out = run(
         "earlier = [in_fork({'first': os.getpid, 'second': lambda: time.sleep(0.5) or os.getpid()})]\n"

@@ -102,7 +102,7 @@ def test_the_first_search_finds_a_process_that_runs_behind_the_server(processes:
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 3)
 
 
-# In CI, tests/service/service/test_search_processes.py searches in processes.
+# In CI, another test finds a process that runs, and the last one ends it.
 @pytest.mark.soak
 def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchProcesses) -> None:
     with processes.search(ORDER) as one, processes.search(ORDER) as two, processes.search(ORDER) as three:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, text
 
 from tests.support.builders import spec
-from tests.support.lanes import one_in
+from tests.support.lanes import one_in, soaked
 from tests.support.postgres import PostgreSQL
 from tests.unit.store.frozen import FOLDER, fill, frozen_spec, thaw
 from tuner.cli import main
@@ -69,6 +69,7 @@ def test_each_revision_has_its_frozen_database() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["sqlite", *soaked("postgresql")], indirect=True)
 def test_what_was_there_before_an_upgrade_is_in_a_backup(store: Store, tmp_path: Path) -> None:
     fill(store)
     migrate.downgrade(store.engine, "0006")
@@ -107,6 +108,7 @@ def test_a_backup_is_restored_into_either_database(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["sqlite", *soaked("postgresql")], indirect=True)
 def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Path, store: Store) -> None:
     fill(store)
     back_up(store.engine, tmp_path / "good.zip")
@@ -124,6 +126,7 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["sqlite", *soaked("postgresql")], indirect=True)
 @pytest.mark.parametrize(
     ("changes", "words"),
     one_in(

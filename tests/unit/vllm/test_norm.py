@@ -63,6 +63,23 @@ def test_it_computes_the_norms_own_in_a_graph(norm: Any, shape: tuple[int, ...])
         assert torch.equal(graph(rows), own(rows)), "a first layer has no residual yet"
 
 
+def test_a_sum_that_only_another_of_these_norms_reads_is_not_rounded(norm: Any) -> None:
+    rows, residual = torch.randn(2, 5, WIDE).bfloat16()
+    layers = torch.nn.ModuleList([layer(), layer(), layer(norm=GemmaRMSNorm())])
+    assert norm.replace_norms(layers) == 4
+    _, wide = layers[0].post_attention_layernorm(rows, residual)
+    assert torch.equal(wide, rows.float() + residual.float())
+    graph = torch.compile(layers[1].input_layernorm, backend="aot_eager", fullgraph=True)
+    normed, added = graph(rows, wide)
+    assert (normed.dtype, added.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert torch.equal(added, (rows.float() + wide).bfloat16())
+    _, last = layers[1].post_attention_layernorm(rows, residual)
+    assert last.dtype == torch.bfloat16, "vLLM's norm reads it"
+    kept = torch.nn.ModuleList([layer(), layer()])
+    assert norm.replace_norms(kept, keeps_sums=False) == 4
+    assert kept[0].post_attention_layernorm(rows, residual)[1].dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize(
     "other",
     [

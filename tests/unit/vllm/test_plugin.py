@@ -7,7 +7,6 @@ import inspect
 import logging
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,7 +77,13 @@ def config(**changes: Any) -> Any:
     of_model = SimpleNamespace(**{**sizes, "dtype": torch.bfloat16, "mlp": llama.LlamaMLP, **changes})
     model_config = SimpleNamespace(hf_config=of_model, architecture=llama.LlamaForCausalLM, enable_sleep_mode=False)
     parallel = SimpleNamespace(use_ubatching=False)
-    return SimpleNamespace(model_config=model_config, lora_config=None, additional_config={}, parallel_config=parallel)
+    return SimpleNamespace(
+        model_config=model_config,
+        lora_config=None,
+        additional_config={},
+        speculative_config=None,
+        parallel_config=parallel,
+    )
 
 
 def loaded(asked: Any, by: str, /, **extra: Any) -> Any:
@@ -183,14 +188,53 @@ class RecordedSilu:
         return torch.nn.functional.silu(gate) * up
 
 
-class ChoosingSilu(RecordedSilu):
-    """An activation as vLLM 0.26 has it: it chooses between a kernel, operations one by one, and compiled ones."""
+class KernelSilu(RecordedSilu):
+    """An activation of vLLM 0.26 with a kernel, which it calls in both cases."""
 
     def dispatch_forward(self, compile_native: bool) -> Any:
-        return partial(self._of, "compiled" if compile_native else "one by one")
+        return self.by_kernel
+
+    def by_kernel(self, pairs: Any) -> Any:
+        return self._of("kernel", pairs)
 
 
-@pytest.mark.parametrize(("kind", "way"), [(RecordedSilu, "called"), (ChoosingSilu, "compiled")])
+class NativeSilu:
+    """An activation of vLLM 0.26 without: it chooses between operations one by one, and compiled ones."""
+
+    def dispatch_forward(self, compile_native: bool) -> Any:
+        return torch.compile(self.by_operations, dynamic=True) if compile_native else self.by_operations
+
+    @staticmethod
+    def by_operations(pairs: Any) -> Any:
+        return torch.nn.functional.silu(pairs[..., : pairs.shape[-1] // 2]) * pairs[..., pairs.shape[-1] // 2 :]
+
+
+def test_rows_of_the_library_have_an_activation_compiled_for_their_columns(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph for any number of columns loads elements one by one."""
+    shapes: list[list[str]] = []
+
+    def backend(graph: Any, inputs: list[Any]) -> Any:
+        held = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
+        shapes.append([type(size).__name__ for one in held if torch.is_tensor(one) for size in one.shape])
+        return graph.forward
+
+    plain = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda run, **how: plain(run, backend=backend, **how))
+    torch._dynamo.reset()
+    w1, w2 = (torch.randn(*size).to(torch.bfloat16) for size in ((96, 32), (32, 48)))
+    with torch.inference_mode():
+        operator.use_activation("silu", NativeSilu())
+        for rows in (5, 7, 1, 300):
+            x = torch.randn(rows, 32).to(torch.bfloat16)
+            gate, up = (x @ w1.T).chunk(2, dim=-1)
+            wanted = (torch.nn.functional.silu(gate) * up) @ w2.T
+            assert torch.equal(torch.ops.tuner_vllm.mlp(x, w1, w2, "silu"), wanted)
+    assert shapes == [["SymInt", "int"], ["int", "int"]], "one for any rows, one for a single row"
+
+
+@pytest.mark.parametrize(("kind", "way"), [(RecordedSilu, "called"), (KernelSilu, "kernel")])
 def test_rows_of_the_library_take_what_vllm_has_for_the_activation(
     operator: Any, kind: type[RecordedSilu], way: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.runtime.test_checkpoints import FOLDER, Held, read
 from tests.unit.runtime.test_feed_forward import FP8, HIDDEN, K, kernel, widened
 from tuner.core.problem.dtype import Dtype
+from tuner.errors import InvalidInput
 from tuner.ops.gemm.quantised import Scheme
 from tuner.runtime.checkpoints import feed_forward
 
@@ -22,7 +23,7 @@ NAME = "model.layers.0.mlp"
 
 @pytest.fixture
 def quantised() -> Any:
-    return importlib.import_module("tuner.vllm.quantised")
+    return importlib.import_module("tuner.vllm.quantised.mlps")
 
 
 def tensor(given: Any) -> Any:
@@ -46,8 +47,10 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
         self.output_partition_sizes, self.tp_size = widths, 1
 
 
-class Mlp(torch.nn.Module):  # type: ignore[misc]
-    """Returns twice its input, which no kernel would."""
+class LlamaMLP(torch.nn.Module):  # type: ignore[misc]
+    """Returns twice its input, which no kernel would. Named like vLLM's."""
+
+    __module__ = "vllm.model_executor.models.llama"
 
     def __init__(self, up: Layer, down: Layer) -> None:
         super().__init__()
@@ -61,14 +64,14 @@ def merged(tensors: dict[str, Any], what: str, dim: int) -> Any:
     return torch.cat([tensor(tensors[f"{part}.{what}"]) for part in ("gate", "up")], dim)
 
 
-def of_gptq() -> tuple[Mlp, dict[str, Any], dict[str, Any]]:
+def of_gptq() -> tuple[LlamaMLP, dict[str, Any], dict[str, Any]]:
     """GPTQ tensors merged as by vLLM: rows are columns of qweight."""
     tensors, config = widened("gptq")
     order = {"g_idx": torch.arange(K, dtype=torch.int32) // 128}
     up = {what: merged(tensors, what, 1) for what in ("qweight", "scales", "qzeros")} | order
     down = {what: tensor(tensors[f"down.{what}"]) for what in ("qweight", "scales", "qzeros")}
     down["g_idx"] = torch.empty(0, dtype=torch.int32)
-    return Mlp(Layer(up, [HIDDEN, HIDDEN]), Layer(down, [K])), tensors, config
+    return LlamaMLP(Layer(up, [HIDDEN, HIDDEN]), Layer(down, [K])), tensors, config
 
 
 def test_merged_layers_are_the_checkpoints_products_above_each_other(quantised: Any) -> None:
@@ -90,11 +93,72 @@ def test_factors_of_merged_tensors_are_those_of_their_rows(quantised: Any) -> No
     up = Layer({"weight": merged(tensors, "weight", 0), **scales}, [HIDDEN, HIDDEN])
     down = Layer({what: tensor(tensors[f"down.{what}"]) for what in ("weight", *scales)}, [K])
     wanted = kernel(Scheme.TENSOR)
-    found = quantised.laid_out(Mlp(up, down), NAME, FP8, wanted)
+    found = quantised.laid_out(LlamaMLP(up, down), NAME, FP8, wanted)
     expected = feed_forward(tensors, FP8, wanted, up=("gate", "up"), down="down")
     assert {name: one.numpy().tobytes() for name, one in found.items()} == {
         name: array.tobytes() for name, array in expected.items()
     }
+
+
+def weights_only() -> tuple[LlamaMLP, dict[str, Any], dict[str, Any]]:
+    """fp8 weights with a scale per row, and 16-bit activations."""
+    tensors, config = widened("compressed_fp8")
+    config = {"quant_method": "compressed-tensors", "config_groups": config["config_groups"]}
+    for group in config["config_groups"].values():
+        group["input_activations"] = None
+    up = Layer({what: merged(tensors, what, 0) for what in ("weight", "weight_scale")}, [HIDDEN, HIDDEN])
+    down = Layer({what: tensor(tensors[f"down.{what}"]) for what in ("weight", "weight_scale")}, [K])
+    return LlamaMLP(up, down), tensors, config
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"), [(of_gptq, kernel(Scheme.INT4, Dtype.FP16)), (weights_only, kernel(Scheme.W8A16))]
+)
+def test_the_card_lays_weights_out_as_the_host_does(
+    quantised: Any, monkeypatch: pytest.MonkeyPatch, made: Any, wanted: dict[str, Any]
+) -> None:
+    mlp, tensors, config = made()
+    expected = feed_forward(tensors, config, wanted, up=("gate", "up"), down="down")
+    monkeypatch.delattr(quantised, "feed_forward")  # the host's
+    found = quantised.laid_out(mlp, NAME, config, wanted)
+    assert {name: (list(one.shape), one.numpy().tobytes()) for name, one in found.items()} == {
+        name: (list(array.shape), array.tobytes()) for name, array in expected.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted", "what", "value"),
+    [
+        (of_gptq, kernel(Scheme.INT4, Dtype.FP16), "qzeros", 0x66666666),
+        (of_gptq, kernel(Scheme.INT4, Dtype.FP16), "g_idx", 0),
+        (of_gptq, kernel(Scheme.INT4, Dtype.FP16), "scales", 0.0),
+        (weights_only, kernel(Scheme.W8A16), "weight_scale", float("inf")),
+    ],
+)
+def test_the_host_says_what_is_wrong_with_unusual_weights(
+    quantised: Any, made: Any, wanted: dict[str, Any], what: str, value: float
+) -> None:
+    mlp, _, config = made()
+    getattr(mlp.gate_up_proj, what).data.fill_(value)
+    with pytest.raises(InvalidInput, match=what):
+        quantised.laid_out(mlp, NAME, config, wanted)
+
+
+def test_an_mlp_that_may_compute_more_stays_vllms_own(
+    quantised: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shared expert's output is multiplied by its gate."""
+
+    class Qwen2MoeMLP(LlamaMLP):
+        pass
+
+    program = SimpleNamespace(artifact=SimpleNamespace(tensors=kernel(Scheme.INT4, Dtype.FP16)))
+    monkeypatch.setattr(quantised, "_kernels", lambda path, dtype: {range(1, 5): program})
+    mlp, _, config = of_gptq()
+    about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
+    caplog.set_level("INFO")
+    assert quantised.read(torch.nn.ModuleList([Qwen2MoeMLP(mlp.gate_up_proj, mlp.down_proj)]), about, None) == []
+    assert "1 quantised MLPs keep vLLM's implementation: Qwen2MoeMLP is not one of" in caplog.text
 
 
 def test_a_packed_layers_shape_is_that_of_all_its_rows(quantised: Any) -> None:
@@ -171,7 +235,7 @@ def test_plain_mlps_of_a_quantised_model_are_not_among_them(
     plain = [Layer({"weight": torch.zeros(8, 8, dtype=torch.float16)}, [8]) for _ in range(2)]
     about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=of_gptq()[2]), dtype=torch.float16)
     caplog.set_level("INFO")
-    assert quantised.read(torch.nn.ModuleList([Mlp(*plain)]), about, None) == []
+    assert quantised.read(torch.nn.ModuleList([LlamaMLP(*plain)]), about, None) == []
     assert "quantised" not in caplog.text
 
 

@@ -11,11 +11,14 @@ import pytest
 from benchmarks.attention import layer_rows
 from benchmarks.chains import rows as chains
 from benchmarks.common.rows import ROWS
+from benchmarks.few_bits import rows as few_bits
+from benchmarks.few_bits.search import workload_of
 from benchmarks.pairs.shipped_finals import finals_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.records import Verdict
+from tuner.ops.gemm.quantised import Scheme
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FINALS, FOLDER
 
@@ -58,6 +61,7 @@ def test_a_row_has_the_workload_of_the_benchmarks_row_of_its_name() -> None:
     rows = {row.name: row.workload for row in ROWS} | {f"chains/{row.name}": row.workload for row in chains.ROWS}
     layers = (*layer_rows.ROWS, *layer_rows.OTHER_ROWS)
     rows |= {f"layers/{name}": part for row in layers for name, part in row.named_parts.items()}
+    rows |= {f"few-bits/{row.name}": workload_of(row) for row in few_bits.rows() if row.scheme.name in set(Scheme)}
     found = {one.source.removeprefix("shipped "): one.workload for one in ShippedWinners().of("h200")}
     found = {name: workload for name, workload in found.items() if not name.startswith("h100/")}
     assert found == {name: rows[name] for name in found}

@@ -71,7 +71,7 @@ def covering(workload: Workload) -> list[Ordering]:
     return covering_sample([legal[legal.draw(rng)] for _ in range(6000)], axes)
 
 
-# In CI, tests/soak/test_programs.py proves random plans, and unequal heights are proven here.
+# In CI, tests/unit/core/proof proves random plans, and unequal heights are proven here.
 @pytest.mark.soak
 @pytest.mark.parametrize("share", [8, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(

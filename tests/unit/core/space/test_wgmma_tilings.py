@@ -265,7 +265,7 @@ def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
         assert tiling_problem(workload, H200, stored_first) is None
 
 
-# In CI, two CTAs share weights in another test.
+# In CI, what is offered is legal and bounded.
 @pytest.mark.soak
 def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
     shard = ffn_pair(m=256, d_in=8192, d_hidden=3584, d_out=8192, gated=True)

@@ -84,7 +84,8 @@ def test_the_same_seeds_give_the_same_outcome_and_others_another() -> None:
     assert len({time_us(1, 1), time_us(2, 1), time_us(1, 2)}) == 3
 
 
-@pytest.mark.slow
+# In CI, tests/unit/core/model/test_simulate.py says so of forecasts.
+@pytest.mark.soak
 def test_order_alone_changes_the_time() -> None:
     asked = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096)
     twin = SimulatedEvaluator(TARGET, tiling_error=0, schedule_error=0)

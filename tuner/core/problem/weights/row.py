@@ -28,6 +28,8 @@ _CHUNK_BITS, _WORD_BITS, _ELEMENT_BITS = 128, 32, 16
 #: Maximum columns whose groups' factors are adjacent, equal to the shortest stage of codes in groups; and the bytes of
 #: these factors, which a thread reads at once.
 _BUNDLE, _BUNDLE_BYTES = 256, 8
+#: Codes that are laid out at a time: few enough for a core's cache.
+_CODES_AT_ONCE = 1 << 19
 #: The bias of an 8-bit power of two. Source: OCP Microscaling Formats 1.0, e8m0.
 POWER_EXCESS = 127
 
@@ -186,7 +188,7 @@ class WeightRow:
         return (*pairs, *(tuple((bits << 16 | bits >> 16) & 0xFFFFFFFF for bits in codes) for codes in pairs))
 
     @cached_property
-    def _pair_places(self) -> tuple[tuple[int, ...], ...]:
+    def pair_places(self) -> tuple[tuple[int, ...], ...]:
         """[pair of columns of a word][code of the second, then of the first column] their bits there."""
         num_pairs = len(self._places) // 2
         halves = zip(self._places[:num_pairs], self._places[num_pairs:], strict=True)
@@ -196,22 +198,30 @@ class WeightRow:
         """[rows, row_bytes] uint8 from codes [rows, k] uint8, and [rows, k / group] each: the bits of factors, and zero
         points as returned by `raised`."""
         rows, k = codes.shape
-        # The two codes of a pair are looked up together as one number, which halves the number of look-ups.
-        wide = xp.uint8 if 2 * self.bits <= 8 else xp.uint16
-        pairs = codes[:, 0::2].astype(wide, copy=False) | codes[:, 1::2].astype(wide, copy=False) << wide(self.bits)
-        if self.element_bits == 8:
-            pairs = pairs.reshape(-1, 2, 4, 2).transpose(0, 1, 3, 2)
-        pairs = pairs.reshape(rows, k // self.chunk, len(self._pair_places), -1)
-        words = xp.zeros((rows, k // self.chunk, pairs.shape[-1]), dtype=xp.uint32)
-        for number, places in enumerate(self._pair_places):
-            words |= xp.take(xp.asarray(places, dtype=xp.uint32), pairs[:, :, number])
-        words = words.reshape(rows, -1)
+        words = xp.empty((rows, k * self.bits // _WORD_BITS), dtype=xp.uint32)
+        step = max(1, _CODES_AT_ONCE // k)
+        for first in range(0, rows, step):
+            words[first : first + step] = self._words(xp, codes[first : first + step])
         if factors is None:
             return xp.ascontiguousarray(words).view(xp.uint8)
         lists = [factors] if zeros is None else [factors, zeros]
         bundles = [one.reshape(rows, k // self.bundle, -1).transpose(1, 0, 2) for one in lists]
         behind = xp.ascontiguousarray(xp.stack(bundles, axis=1)).view(xp.uint8)
         return xp.concatenate([words.view(xp.uint8).reshape(-1), behind.reshape(-1)]).reshape(rows, -1)
+
+    def _words(self, xp: ArrayModule, codes: Array) -> Array:
+        """The codes of some rows, as words."""
+        rows, k = codes.shape
+        # The two codes of a pair are looked up together as one number, which halves the number of look-ups.
+        wide = xp.uint8 if 2 * self.bits <= 8 else xp.uint16
+        pairs = codes[:, 0::2].astype(wide, copy=False) | codes[:, 1::2].astype(wide, copy=False) << wide(self.bits)
+        if self.element_bits == 8:
+            pairs = pairs.reshape(-1, 2, 4, 2).transpose(0, 1, 3, 2)
+        pairs = pairs.reshape(rows, k // self.chunk, len(self.pair_places), -1)
+        words = xp.zeros((rows, k // self.chunk, pairs.shape[-1]), dtype=xp.uint32)
+        for number, places in enumerate(self.pair_places):
+            words |= xp.take(xp.asarray(places, dtype=xp.uint32), pairs[:, :, number])
+        return words.reshape(rows, -1)
 
     def unpacked(self, xp: ArrayModule, weights: Array, k: int) -> tuple[Array, Array | None, Array | None]:
         """Inverse of `packed`, for any array with as many bytes."""

@@ -23,10 +23,12 @@ from tuner.packs.shapes import AnyShape, ChainShape, LayerShape
 from tuner.runtime import Program
 from tuner.runtime.checkpoints import feed_forward
 
-from .linear import DTYPES, reason_against
-from .log import log
-from .operator import calls, define
-from .pack import UNFIT, VARIABLE, opened, sentence
+from ..linear import DTYPES, reason_against
+from ..log import log
+from ..mlp import reason_against_family
+from ..operator import calls, define
+from ..pack import UNFIT, VARIABLE, opened, sentence
+from . import on_card
 
 #: The ops of such a block, by their names in `tune-model`, and the inputs of a call.
 RUN, INPUT = ("up", "down"), "x"
@@ -36,9 +38,10 @@ _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_
           "weight_scale", "weight_scale_inv", "input_scale")  # fmt: skip
 #: The name of a merged layer's parts in a checkpoint's config.
 _FIRST = "gate_proj"
+#: The roles of tensors that are not weights.
+_PASSED = ("input", "intermediate", "output")
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
-#: MLPs whose weights are laid out concurrently, each on a core of the host. One core takes half a minute for 6 billion
-#: weights.
+#: MLPs whose weights are laid out concurrently, on the host each on a core.
 _NUM_AT_ONCE = 8
 
 Tensors = dict[str, torch.Tensor]
@@ -77,10 +80,27 @@ def laid_out(mlp: Any, name: str, config: Mapping[str, Any], kernel: Mapping[str
         InvalidInput: the kernel cannot read the weights.
     """
     up, down = f"{name}.{_FIRST}", f"{name}.down_proj"
+    if (found := _laid_out_on_card(mlp, (up, down), config, kernel)) is not None:
+        return found
     tensors = {**tensors_of(mlp.gate_up_proj, up), **tensors_of(mlp.down_proj, down)}
     device = next(mlp.down_proj.parameters()).device
     arrays = feed_forward(tensors, config, kernel, up=up, down=down)
     return {what: torch.from_numpy(array).to(device) for what, array in arrays.items()}
+
+
+def _laid_out_on_card(
+    mlp: Any, names: tuple[str, str], config: Mapping[str, Any], kernel: Mapping[str, Any]
+) -> Tensors | None:
+    """The same tensors, laid out where the weights are; None if the host has to."""
+    found: Tensors = {}
+    for op, name, layer in zip(RUN, names, (mlp.gate_up_proj, mlp.down_proj), strict=True):
+        if (laid := on_card.laid_out(layer, name, config, kernel.get(f"{op}.w", {}))) is None:
+            return None
+        found[f"{op}.w"], channels = laid
+        if channels is not None:
+            found[f"{op}.channel_scale_factors"] = channels
+    needed = {name for name, one in kernel.items() if one["role"] not in _PASSED}
+    return found if set(found) == needed else None
 
 
 def read(model: Any, model_config: Any, path: Path) -> list[Laid]:
@@ -116,6 +136,8 @@ def _laid_or_why_not(name: str, mlp: Any, config: Mapping[str, Any], kernels: Ke
 
 
 def _reason_against(mlp: Any) -> str:
+    if reason := reason_against_family(mlp):
+        return reason
     if type(mlp.act_fn).__name__ != "SiluAndMul":
         return f"its activation is {type(mlp.act_fn).__name__}"
     if mlp.down_proj.tp_size > 1:
