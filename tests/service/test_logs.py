@@ -71,8 +71,7 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
             thread.join()
 
 
-# In CI, the test above has the ids that spans have.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_spans_of_requests_and_trials_are_sent_to_whoever_the_environment_names(tmp_path: Path) -> None:
     with collector() as (url, received):
         options = {"TUNER_OPENTELEMETRY": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": url,

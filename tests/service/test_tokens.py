@@ -112,8 +112,7 @@ def test_tokens_are_made_and_revoked_beside_a_running_server_and_the_client_logs
         assert json.loads(credentials_path().read_text()) == {}
 
 
-# In CI, tests/service/api/test_proxied_login.py believes listed proxies alone.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_proxy_is_believed_only_where_it_is_named(tmp_path: Path) -> None:
     forwarded = {"X-Forwarded-For": "192.0.2.9", "X-Forwarded-Proto": "https"}
     for trusted, seen in (("", "127.0.0.1"), ("127.0.0.1", "192.0.2.9")):

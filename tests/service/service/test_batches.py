@@ -111,8 +111,6 @@ def test_a_batch_that_has_ended_is_not_ended_again(answered: Answered) -> None:
         service.batches.cancel(batch.id)
 
 
-# In CI, a ladder is answered before the next job begins, and test_ladder_jobs.py has what is shared.
-@pytest.mark.soak
 def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)

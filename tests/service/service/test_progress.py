@@ -57,8 +57,7 @@ def stalled_at(trials: list[Trial], patience: int) -> int:
     raise AssertionError("it never ran out")
 
 
-# In CI, the tests above have what progress is and when patience runs out.
-@pytest.mark.soak
+@pytest.mark.slow
 @pytest.mark.parametrize("max_ahead", [0, *soaked(None)])
 def test_a_search_ends_when_its_patience_does_but_for_what_the_finals_lack(serve: Serve, max_ahead: int | None) -> None:
     service = serve(max_ahead=max_ahead, num_places=4)

@@ -30,8 +30,8 @@ FEW_COLUMNS = 32
 MOST_SWAPPED_ROWS, MAX_OWN_TILE_ROWS = 256, 6
 
 
-#: Bytes that the tiles of ops that gather their rows load from the L2 in all, from which its rate limits them, since
-#: each pixel is read once per element of a filter; and the minimum share that two CTAs save by loading together.
+#: Bytes that the tiles of ops that gather their rows load from the L2 in all, from which its rate likely limits them,
+#: since each pixel is read once per element of a filter; and the minimum share that two CTAs save by loading together.
 #: Source: docs/findings/conv-many-images.md.
 GATHERED_BYTES, LEAST_SAVED = 40e6, 0.15
 
