@@ -8,6 +8,7 @@ cluster.
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import sys
@@ -19,7 +20,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from tests.support.kept_tilings import kept
+from tests.support.kept_tilings import FOLDER, kept
 from tests.support.migrated import copied
 from tuner import processes
 
@@ -54,7 +55,7 @@ class Forked:
         directory are those of this process, with the changes in `environment`. With `spawns`, its processes are its
         children and start as a user's."""
         self._log, self._out = log, log.parent / f"{time.monotonic_ns()}.out"
-        forkserver.ensure_running()
+        _connect()
         where = os.getcwd(), str(self._out), str(log)
         address = None if spawns else forkserver._forkserver._forkserver_address
         self._process = _CONTEXT.Process(
@@ -108,6 +109,38 @@ def command(arguments: list[str]) -> None:
     from tuner.cli import main
 
     main(arguments)
+
+
+def _connect() -> None:
+    """Connects to the fork server that another process of this run has started, or starts one: its imports take six
+    seconds of processor time. The socket is removed when the process that started it ends."""
+    server, folder = forkserver._forkserver, os.environ.get(FOLDER)
+    if folder is None or server._forkserver_pid is not None:
+        forkserver.ensure_running()
+    elif server._forkserver_address is None or not Path(server._forkserver_address).exists():
+        with (Path(folder) / "fork-server").open("a+") as known:
+            fcntl.flock(known, fcntl.LOCK_EX)
+            known.seek(0)
+            if (found := _opened(known.read())) is None:
+                server._forkserver_address = server._forkserver_alive_fd = None
+                vars(server).pop("ensure_running", None)
+                forkserver.ensure_running()
+                known.truncate(0)
+                known.write(f"{server._forkserver_address} /proc/{os.getpid()}/fd/{server._forkserver_alive_fd}")
+            else:
+                server._forkserver_address, server._forkserver_alive_fd = found
+                server.ensure_running = lambda: None
+
+
+def _opened(said: str) -> tuple[str, int] | None:
+    """The address of a fork server, and the pipe that keeps it alive, if there still is one."""
+    address, _, pipe = said.partition(" ")
+    if not address or not Path(address).exists():
+        return None
+    try:
+        return address, os.open(pipe, os.O_WRONLY)
+    except FileNotFoundError:
+        return None
 
 
 def _run(

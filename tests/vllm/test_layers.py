@@ -57,6 +57,7 @@ NUM_LAYERS = 2 * (NUM_TOKENS - 1)
     ("family", "flags"),
     [
         ("llama", ("--layers", "--eager")),
+        ("llama", ("--layers", "--norms", "--eager")),
         ("qwen2", ("--layers", "--eager")),
         ("mistral", ("--layers", "--eager")),
         ("phi3", ("--layers", "--eager")),

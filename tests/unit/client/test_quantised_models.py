@@ -122,6 +122,17 @@ def test_what_has_no_kernel_is_refused(quantised: Any, changes: dict[str, Any], 
         blocks(quantised, **changes)
 
 
+def test_an_intermediate_in_16_bits_after_fp8_products_is_refused_by_both_formats() -> None:
+    [first], [second] = (one["config_groups"].values() for one in (compressed(CHANNELS, TOKENS), compressed(CHANNELS)))
+    groups = {
+        "fp8": {**first, "targets": ["re:.*gate_proj", "re:.*up_proj"]},
+        "weights": {**second, "targets": ["re:.*down_proj"]},
+    }
+    words = "up_proj e4m3 weights, fp8 activations by token, .*down_proj e4m3 weights, 16-bit activations; use a check"
+    with pytest.raises(InvalidInput, match=words):
+        blocks(compressed(CHANNELS, config_groups=groups))
+
+
 def test_phi_has_gate_and_up_in_one_module() -> None:
     [(block, layers)] = blocks(AWQ | {"modules_to_not_convert": ["gate_proj"]}, "phi_3_mini").items()
     assert (isinstance(block, Block), layers) == (True, 32)
