@@ -53,6 +53,8 @@ def test_the_forecast_ranks_the_orders_of_one_tiling(replayed: dict[str, tuple[l
     assert min(found.values()) >= 0.65, found
 
 
+# In CI, tests/unit/core/model/test_forecast.py ranks measured schedules.
+@pytest.mark.soak
 def test_the_order_that_the_forecast_puts_first_is_among_the_fastest(
     replayed: dict[str, tuple[list[float], list[float]]],
 ) -> None:
