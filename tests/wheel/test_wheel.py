@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.repository import ROOT
-from tests.wheel.conftest import STRANGER, Environment, pip, serving, uv_install
+from tests.wheel.conftest import STRANGER, Environment, install_many, pip, serving
 from tuner import __version__
 from tuner.core.problem.op_kinds import op_kinds
 from tuner.versions import DISTRIBUTION, install_command
@@ -97,7 +97,7 @@ def test_a_vllm_beside_it_finds_the_plugin_and_one_that_is_none_breaks_nothing(b
 
 def test_a_kind_of_op_of_another_package_is_known_beside_it(base: Environment) -> None:
     """Installed as a user does it; the base install has no NumPy, and workloads of the op need none."""
-    uv_install(base, str(ROOT / "tests" / "toys" / "gather"))
+    install_many(base, str(ROOT / "tests" / "toys" / "gather"))
     asked = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
     program = f"""
 from tuner.core.problem.op_kinds import broken_kinds, op_kinds
