@@ -29,8 +29,7 @@ def candidate(columns: int) -> Candidate:
     return fused(Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))))
 
 
-# In CI, test_variants.py compiles variants, and the next test has when none are built.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_the_fastest_kernels_variants_are_built_ahead_and_no_others(tmp_path: Path) -> None:
     with closing(Builder(tmp_path, num_processes=2)) as builder:
 

@@ -73,16 +73,12 @@ def launch_names(manifest: dict[str, Any]) -> list[list[str]]:
     return [lists[one["list"]][one["index"]] for one in manifest["launch_order"]]
 
 
-# In CI, test_attention.py has a preset whose ops say what they are.
-@pytest.mark.soak
 def test_a_job_keeps_its_ops_in_their_order(job: dict[str, Any]) -> None:
     names = [op["name"] for op in job["pair"]["ops"]]
     assert names == OPS[: len(names)]
     assert job["pair"]["ops"][1]["source"] == "qkv"
 
 
-# In CI, test_chains.py has finals of every kind.
-@pytest.mark.soak
 def test_finals_are_of_each_kind_that_does_not_span_the_attention(
     http: httpx.Client, pair: dict[str, Any], layer: dict[str, Any]
 ) -> None:
@@ -114,8 +110,6 @@ def test_an_artifact_says_in_which_order_its_launches_run(http: httpx.Client, jo
     assert [name for name, role in roles.items() if role == "pages"] == ["attention.pages"] * has_pages
 
 
-# In CI, test_chains.py has the page of a chain.
-@pytest.mark.soak
 def test_every_page_of_a_job_shows_its_launches_in_their_order(http: httpx.Client, job: dict[str, Any]) -> None:
     best = best_of(http, job)
     numbers = [row["trial_number"] for row in best["finals"]]

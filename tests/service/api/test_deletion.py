@@ -44,8 +44,6 @@ def test_what_is_deleted_is_gone_with_its_kernel_and_its_address_says_so(tmp_pat
         assert wait_until_final(service, again.json()["id"]) == "succeeded"
 
 
-# In CI, tests/unit/store/test_removal.py does not delete an open job.
-@pytest.mark.soak
 def test_an_open_job_is_refused_and_a_shared_one_stays_for_the_others(tmp_path: Path) -> None:
     with running_service(tmp_path / "data", latency_s=5.0) as service, listening(service) as url:
         people = {"reader": ("rita", Role.READ), "alice": ("alice", Role.SUBMIT), "bob": ("bob", Role.SUBMIT),
@@ -69,8 +67,6 @@ def test_an_open_job_is_refused_and_a_shared_one_stays_for_the_others(tmp_path: 
         assert [one["action"] for one in entries][:3] == ["job.delete", "job.cancel", "job.detach"]
 
 
-# In CI, test_jobs.py cancels a job whose successor runs.
-@pytest.mark.soak
 def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path: Path) -> None:
     with running_service(tmp_path / "data", latency_s=0.3) as service, listening(service) as url:
         for _ in range(3):

@@ -30,8 +30,7 @@ def file(api: Api, tmp_path: Path) -> Path:
     return path
 
 
-# In CI, tests/service/service/test_priors.py begins with what was found, and other tests import.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_job_begins_with_what_was_imported_and_nothing_else_knows_it(file: Path, tmp_path: Path) -> None:
     body = body_of(file)
     with running_service(tmp_path / "data") as service, listening(service) as url, Client(url) as client:

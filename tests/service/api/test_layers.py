@@ -45,8 +45,6 @@ def job(http: httpx.Client) -> dict[str, Any]:
     return submit(http, LAYER)
 
 
-# In CI, test_chains.py has finals of every kind.
-@pytest.mark.soak
 def test_a_layer_has_finals_of_the_library_and_of_several_ways_to_launch_its_products(
     http: httpx.Client, job: dict[str, Any]
 ) -> None:
@@ -81,8 +79,6 @@ def test_its_artifact_says_what_is_turned_and_where_keys_and_values_go(http: htt
     )
 
 
-# In CI, test_chains.py has the page of a chain.
-@pytest.mark.soak
 def test_every_page_of_a_layer_shows_it(http: httpx.Client, job: dict[str, Any]) -> None:
     best = http.get(job["links"]["best"]).json()
     base = f"/ui/jobs/{job['id']}"
@@ -96,8 +92,6 @@ def test_every_page_of_a_layer_shows_it(http: httpx.Client, job: dict[str, Any])
     assert "rotary" in shown["ops"][3]["sizes"]
 
 
-# In CI, test_pages.py has a job's charts.
-@pytest.mark.soak
 def test_the_charts_of_a_layer_have_all_of_its_ops_and_who_waits_for_whom(
     http: httpx.Client, job: dict[str, Any]
 ) -> None:

@@ -157,8 +157,7 @@ def behind_and_ahead() -> tuple[list[Trial], list[Trial]]:
     return behind, ahead
 
 
-# In CI, test_joined.py gives trials by measured times.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_variations_that_are_ahead_have_more_turns_behind_the_first_guesses_and_both_sides_have(
     behind_and_ahead: tuple[list[Trial], list[Trial]],
 ) -> None:
@@ -315,7 +314,7 @@ def test_a_small_space_is_tried_as_a_whole_and_then_the_search_ends() -> None:
     assert set(tried) == fused | apart | beside | {Candidate(plan_kind=PlanKind.LIBRARY)}
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_search_in_which_all_of_ours_fails_goes_on() -> None:
     assert len(take(Searcher(space(), seed=0), hang, 30)) == 30
 
