@@ -139,7 +139,7 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
     assert bool(weights.taken_bytes) == (asked > 0)
 
 
-@pytest.mark.parametrize("stored", [None, *WeightFormat])
+@pytest.mark.parametrize("stored", [None, *(one for one in WeightFormat if one.row.element_bits == 16)])
 def test_what_is_prefetched_of_the_next_weights_lies_in_them(stored: WeightFormat | None) -> None:
     whole = attention(d_out=256, query_heads=8, kv_heads=2)
     (product,) = whole.tile_ops
