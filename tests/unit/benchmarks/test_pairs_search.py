@@ -4,6 +4,7 @@ run."""
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def own_folder(folder: Path, tmp_path: Path) -> Path:
+    """A copy of that folder for a test that writes into it."""
+    return shutil.copytree(folder, tmp_path / "pairs")
+
+
 # In CI, tests/service/service/test_inspections.py takes the energies of finalists.
 @pytest.mark.soak
 def test_the_energy_of_all_finalists_is_measured_if_asked_for(folder: Path) -> None:
@@ -97,32 +104,32 @@ def test_a_row_is_a_job_whose_finals_are_its_results_and_whose_best_are_winners_
 # In CI, a job that was cut goes on in another test.
 @pytest.mark.soak
 def test_a_row_that_was_searched_is_not_searched_again_and_a_longer_search_begins_with_its_winners(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ["--gpu", "simulated:h200", "--winners", str(folder), "--out", str(folder / "pairs.json")]
-    base = ["search", *where, "--data", str(folder / "data"), "--row", SMALL.name, "--rounds", "3"]
+    where = ["--gpu", "simulated:h200", "--winners", str(own_folder), "--out", str(own_folder / "pairs.json")]
+    base = ["search", *where, "--data", str(own_folder / "data"), "--row", SMALL.name, "--rounds", "3"]
     to_search = []
     for trials in ("8", "12"):
         monkeypatch.setattr("sys.argv", [*base, "--trials", trials])
         main()
         to_search.append(next(line for line in capsys.readouterr().out.splitlines() if "to search" in line))
     assert to_search == ["0 of 1 rows to search", "1 of 1 rows to search"]
-    winners, rows = written(folder)
+    winners, rows = written(own_folder)
     assert (winners[SMALL.name]["trials"], winners[SMALL.name]["priors"]) == (12, 3)
     assert rows[SMALL.pair]["trials"] == 12
     assert winners[OTHER.name]["trials"] == 8
 
 
 @pytest.mark.soak
-def test_a_fair_search_leaves_the_winners_and_one_in_another_regime_leaves_no_results(folder: Path) -> None:
-    before = written(folder)
-    with opened(folder) as jobs:
+def test_a_fair_search_leaves_the_winners_and_one_in_another_regime_leaves_no_results(own_folder: Path) -> None:
+    before = written(own_folder)
+    with opened(own_folder) as jobs:
         fair = replace(EIGHT, priors=PriorsChoice.NONE)
-        assert search(jobs, folder, SMALL, options=fair) == {}
-        assert written(folder)[0] == before[0]
-        assert written(folder)[1][SMALL.pair]["priors"] == "none"
-        assert search(jobs, folder, SMALL, options=replace(EIGHT, regime=Regime.SUSTAINED)) == {}
-    winners, rows = written(folder)
+        assert search(jobs, own_folder, SMALL, options=fair) == {}
+        assert written(own_folder)[0] == before[0]
+        assert written(own_folder)[1][SMALL.pair]["priors"] == "none"
+        assert search(jobs, own_folder, SMALL, options=replace(EIGHT, regime=Regime.SUSTAINED)) == {}
+    winners, rows = written(own_folder)
     assert winners[SMALL.name]["objective"]["regime"] == "sustained"
     assert rows[SMALL.pair]["regime"] == "burst"
 
