@@ -204,8 +204,7 @@ def test_without_a_token_ever_made_everybody_may_do_all_and_the_first_one_ends_t
         assert httpx.get(f"{url}/audit").status_code == 401
 
 
-# In CI, two owners share the run of an equal problem.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_whoever_joins_a_job_that_waits_can_have_it_go_on(guarded: Guarded) -> None:
     first = guarded.ask("alice", "POST", "/jobs", json=pair(40)).json()
     assert guarded.ask("alice", "POST", f"/jobs/{first['id']}:pause").json()["is_paused"]

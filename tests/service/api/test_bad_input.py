@@ -258,8 +258,7 @@ NEARLY_RIGHT = st.fixed_dictionaries(
 )
 
 
-# In CI, other tests have bodies of each kind of fault, and test_numbers.py numbers.
-@pytest.mark.soak
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=ANY_JSON | NEARLY_RIGHT, key=st.none() | st.text("abc", max_size=2))
 def test_no_body_is_answered_with_a_500(idle_api: Api, content: Any, key: str | None) -> None:

@@ -88,8 +88,7 @@ def test_no_number_of_a_body_is_a_fault_of_the_server(api: Api, share: int) -> N
     assert not faults, f"{len(faults)}: {faults[:10]}"
 
 
-# In CI, the next test has numbers of a body.
-@pytest.mark.soak
+@pytest.mark.slow
 @shares
 def test_no_number_of_a_query_is_a_fault_of_the_server(api: Api, share: int) -> None:
     document = api.get("/openapi.json")

@@ -113,8 +113,6 @@ def test_another_jobs_kernel_is_not_written(
         assert run(*FETCH, "--job", job_id, "--format", format, "--key", key, "-o", str(output), url=url).exit_code == 0
 
 
-# In CI, another job's kernel is not written.
-@pytest.mark.soak
 def test_a_kernel_of_another_objective_target_or_kind_is_not_written(
     run: Run, client: Client, server: Server, job_id: str, key: str, tmp_path: Path
 ) -> None:
@@ -158,8 +156,6 @@ def test_another_orders_pack_is_neither_written_nor_locked(
     assert (refused.exit_code, lock.read_bytes()) == (ExitCode.REFUSED, before)
 
 
-# In CI, other tests of this file exchange jobs and kernels.
-@pytest.mark.soak
 def test_a_job_that_is_told_as_another_one_makes_no_pack(
     run: Run, client: Client, server: Server, job_id: str, other_id: str, key: str, tmp_path: Path
 ) -> None:

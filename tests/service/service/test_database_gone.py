@@ -25,8 +25,7 @@ def until(found: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
     return seen
 
 
-# In CI, test_foreign_locks.py locks the database during a job.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_job_goes_on_by_itself_when_the_database_is_back(tmp_path: Path) -> None:
     asked = body(target="simulated:h200", budget={"trials": 20, "seconds": 600})
     with postgresql() as database, ExitStack() as stack:

@@ -90,8 +90,7 @@ def limit_files(server: Server, num_bytes: int) -> None:
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
 
 
-# In CI, a full database is told in another test.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_disk_without_room_is_told_and_the_job_goes_on_by_itself_when_there_is_room_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, *TWIN, TUNER_SIMULATED_LATENCY_S="0.4") as server:

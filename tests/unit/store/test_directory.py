@@ -42,8 +42,7 @@ def test_a_second_server_is_refused_with_the_pid_of_the_first(store: Store) -> N
         Store.open(store.directory)
 
 
-# In CI, tests/service/service/test_kill.py starts again where a server was killed.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_killed_server_leaves_no_lock_behind(tmp_path: Path) -> None:
     code = "import sys, time; from pathlib import Path; from tuner.store import Store; "
     code += "Store.open(Path(sys.argv[1])); print('open', flush=True); time.sleep(60)"
