@@ -318,8 +318,9 @@ def main(kind: str, *arguments: str) -> int:
         tree = without_kind(kind, Path(folder), places=["."])
         own = {"PYTHONPATH": str(tree), KIND: kind, REQUESTS: "\n".join(requests_of(kind))}
         env, python = os.environ | own, (sys.executable, "-m")
-        # The client's documents are generated from the installed kinds.
-        subprocess.run([*python, "tests.house.documents"], cwd=tree, env=env, check=True)
+        # The client's documents and the schema of schedule files are generated from the installed kinds.
+        for program in ("tests.house.documents", "tests.house.axes_page"):
+            subprocess.run([*python, program], cwd=tree, env=env, check=True)
         call = [*python, "pytest", "-p", "tests.house.without", "-p", "no:cacheprovider", *arguments]
         return subprocess.run(call, cwd=tree, env=env).returncode
 

@@ -13,14 +13,14 @@ from tests.support.proof import judged_plans
 from tests.support.second_oracle.agreement import counts, judged_cases
 from tuner.core.plan.graph.tile_graph import tile_graph
 
-GRAPHS = tuple(tile_graph(*case) for case in SMALL)
 PAIRED = tuple(case for case in SMALL if len(case[0].tile_ops) == 2)
 
 
 def work(step: Step) -> list[Row]:
     """The verdicts on the step's plans, by mutation: each oracle judges half of them."""
     half = step.count // 2
-    first = counts_of_first(judged for judged, *_ in judged_plans(step.seed, half, (GRAPHS,)))
+    graphs = tuple(tile_graph(*case) for case in SMALL)
+    first = counts_of_first(judged for judged, *_ in judged_plans(step.seed, half, (graphs,)))
     second = counts(judged_cases(step.seed, step.count - half, (SMALL,), PAIRED))
     return [{"oracle": oracle, **row} for oracle, rows in (("first", first), ("second", second)) for row in rows]
 

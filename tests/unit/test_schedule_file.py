@@ -16,6 +16,7 @@ from tests.support.repository import ROOT
 from tuner.client.documents.orders import names_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.op_kinds import op_kinds
 from tuner.core.schedule.given_order import grids_of, in_order
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, InvalidInput
@@ -81,7 +82,10 @@ def test_every_schedule_that_is_shipped_is_one_by_the_schema() -> None:
             for one in value:
                 yield from schedules(one)
 
-    found = [one for path in WINNERS for one in schedules(json.loads(path.read_text()))]
+    rows = [row for path in WINNERS for row in json.loads(path.read_text()).values()]
+    # Files that ship have all kinds, also where one is not installed.
+    known = [row for row in rows if {op.get("op") for op in row["workload"]["ops"]} <= {None, *op_kinds()}]
+    found = [*schedules(known)]
     assert len(found) > 100
     schema = schedule_schema()
     for one in found:
