@@ -11,16 +11,20 @@ from tests.support.convs import SMALL
 from tests.support.proof import counts as counts_of_first
 from tests.support.proof import judged_plans
 from tests.support.second_oracle.agreement import counts, judged_cases
-from tuner.core.plan.graph.tile_graph import tile_graph
+from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 
 PAIRED = tuple(case for case in SMALL if len(case[0].tile_ops) == 2)
+
+
+def small_graphs() -> tuple[TileGraph, ...]:
+    """Tile graphs of every small plan. Built when asked for, so that importing this needs no folder of convolutions."""
+    return tuple(tile_graph(*case) for case in SMALL)
 
 
 def work(step: Step) -> list[Row]:
     """The verdicts on the step's plans, by mutation: each oracle judges half of them."""
     half = step.count // 2
-    graphs = tuple(tile_graph(*case) for case in SMALL)
-    first = counts_of_first(judged for judged, *_ in judged_plans(step.seed, half, (graphs,)))
+    first = counts_of_first(judged for judged, *_ in judged_plans(step.seed, half, (small_graphs(),)))
     second = counts(judged_cases(step.seed, step.count - half, (SMALL,), PAIRED))
     return [{"oracle": oracle, **row} for oracle, rows in (("first", first), ("second", second)) for row in rows]
 
